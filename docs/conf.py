@@ -1,4 +1,5 @@
-"""How Sphinx builds the documentation: `make docs`. Nothing in the output comes from another host."""
+"""How Sphinx builds the documentation: `make docs`. Nothing in the output comes from another
+host."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Writes the reference pages from the code: `python -m docs.generate`. tests/docs fails when a page is not what the code says.
+"""Writes the reference pages from the code: `python -m docs.generate`. tests/docs fails when a page
+is not what the code says.
 
-What a thing means is taken from where it is declared: help texts, docstrings, descriptions of fields.
+What a thing means is taken from where it is declared: help texts, docstrings, descriptions of
+fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The image state of a node and the steps that change it. The node carries them all out itself.
 
-The head imports this file for its state graph, so nothing of imageapi.node is imported here: a handler is given what it
-works on, a NodeContext, made in layercake/node/wiring.py.
+The head imports this file for its state graph, so nothing of imageapi.node is imported here: a
+handler is given what it works on, a NodeContext, made in layercake/node/wiring.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from layercake.kraken.variables import Variable
 Found = Mapping[str, str]
 Interrupt = Callable[[], bool]
 """Whether the engine has changed its mind."""
-
 
 
 class ImageSet(Protocol):
@@ -54,70 +53,135 @@ class NodeContext(Protocol):
 
 
 VARIABLES = (
-    Variable("image", tuple(state.value for state in ImageState),
-             "what runs: nothing, what is wanted, something else; ERROR is tried again, FATAL is given up"),
-    Variable("busy", ("UNKNOWN", "FREE", "BUSY"), "whether the node does work that must not be interrupted"),
+    Variable(
+        "image",
+        tuple(state.value for state in ImageState),
+        "what runs: nothing, what is wanted, something else; ERROR is tried again, FATAL is given "
+        "up",
+    ),
+    Variable(
+        "busy",
+        ("UNKNOWN", "FREE", "BUSY"),
+        "whether the node does work that must not be interrupted",
+    ),
 )
 
 _IN_SYNC = {"run": "SYNC"}
 _BUSY = {"busy": "BUSY"}
 
 
-@mutation("image-discover", changes={"image": ("UNKNOWN", "IDLE")}, requires=_IN_SYNC, where=Where.NODE, timeout=20)
+@mutation(
+    "image-discover",
+    changes={"image": ("UNKNOWN", "IDLE")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=20,
+)
 def image_discover(context: NodeContext) -> Found:
     """Finds out which images run, and takes over what an earlier agent left."""
     return {"image": context.images.adopt()}
 
 
-@mutation("busy-discover", changes={"busy": ("UNKNOWN", "FREE")}, requires=_IN_SYNC, where=Where.NODE, timeout=10)
+@mutation(
+    "busy-discover",
+    changes={"busy": ("UNKNOWN", "FREE")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=10,
+)
 def busy_discover(context: NodeContext) -> Found:
     """Asks whether the node may be interrupted."""
     return {"busy": "BUSY" if context.busy() else "FREE"}
 
 
-@mutation("image-start", changes={"image": ("IDLE", "ACTIVE")}, requires=_IN_SYNC, where=Where.NODE, timeout=300,
-          on_timeout=("image", "ERROR"))
+@mutation(
+    "image-start",
+    changes={"image": ("IDLE", "ACTIVE")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=300,
+    on_timeout=("image", "ERROR"),
+)
 def image_start(context: NodeContext) -> Found:
     """Fetches and starts the wanted images."""
     return {"image": context.images.reconcile(context.interrupted)}
 
 
-@mutation("image-stop", changes={"image": ("ACTIVE", "IDLE")}, requires=_IN_SYNC, excludes=_BUSY, where=Where.NODE, timeout=60,
-          on_timeout=("image", "ERROR"))
+@mutation(
+    "image-stop",
+    changes={"image": ("ACTIVE", "IDLE")},
+    requires=_IN_SYNC,
+    excludes=_BUSY,
+    where=Where.NODE,
+    timeout=60,
+    on_timeout=("image", "ERROR"),
+)
 def image_stop(context: NodeContext) -> Found:
     """Stops the images."""
     return {"image": context.images.stop_all()}
 
 
-@mutation("image-update", changes={"image": ("UPDATE", "ACTIVE")}, requires=_IN_SYNC, excludes=_BUSY, where=Where.NODE, timeout=300,
-          on_timeout=("image", "ERROR"))
+@mutation(
+    "image-update",
+    changes={"image": ("UPDATE", "ACTIVE")},
+    requires=_IN_SYNC,
+    excludes=_BUSY,
+    where=Where.NODE,
+    timeout=300,
+    on_timeout=("image", "ERROR"),
+)
 def image_update(context: NodeContext) -> Found:
     """Rolls to the wanted images: prepares the new ones, then stops the old and starts the new."""
     return {"image": context.images.reconcile(context.interrupted)}
 
 
-@mutation("image-drop", changes={"image": ("UPDATE", "IDLE")}, requires=_IN_SYNC, excludes=_BUSY, where=Where.NODE, timeout=60,
-          on_timeout=("image", "ERROR"))
+@mutation(
+    "image-drop",
+    changes={"image": ("UPDATE", "IDLE")},
+    requires=_IN_SYNC,
+    excludes=_BUSY,
+    where=Where.NODE,
+    timeout=60,
+    on_timeout=("image", "ERROR"),
+)
 def image_drop(context: NodeContext) -> Found:
     """Stops images that are not wanted any more."""
     return {"image": context.images.stop_all()}
 
 
-@mutation("image-retry", changes={"image": ("ERROR", "ACTIVE")}, requires=_IN_SYNC, where=Where.NODE, timeout=300,
-          on_timeout=("image", "FATAL"))
+@mutation(
+    "image-retry",
+    changes={"image": ("ERROR", "ACTIVE")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=300,
+    on_timeout=("image", "FATAL"),
+)
 def image_retry(context: NodeContext) -> Found:
     """Tries again after a failure, once the back-off is over."""
     return {"image": context.images.retry(context.interrupted)}
 
 
-@mutation("image-clear", changes={"image": ("ERROR", "IDLE")}, requires=_IN_SYNC, where=Where.NODE, timeout=60,
-          on_timeout=("image", "FATAL"))
+@mutation(
+    "image-clear",
+    changes={"image": ("ERROR", "IDLE")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=60,
+    on_timeout=("image", "FATAL"),
+)
 def image_clear(context: NodeContext) -> Found:
     """Removes failed images."""
     return {"image": context.images.stop_all()}
 
 
-@mutation("detach", changes={"run": ("SYNC", "INIT")}, requires={"image": "IDLE"}, where=Where.NODE, timeout=10)
+@mutation(
+    "detach",
+    changes={"run": ("SYNC", "INIT")},
+    requires={"image": "IDLE"},
+    where=Where.NODE,
+    timeout=10,
+)
 def detach(context: NodeContext) -> Found:
     """Says that nothing runs here any more: the machine may be switched off."""
     context.tell_all()
@@ -125,5 +189,13 @@ def detach(context: NodeContext) -> Found:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    image_discover, busy_discover, image_start, image_stop, image_update, image_drop, image_retry, image_clear, detach,
+    image_discover,
+    busy_discover,
+    image_start,
+    image_stop,
+    image_update,
+    image_drop,
+    image_retry,
+    image_clear,
+    detach,
 )

@@ -1,8 +1,9 @@
-"""Serves the store's files to the nodes: GET and HEAD, with ranges, of /images/HEX with a ticket of the head's, and of
-/images/boot/SET the modules of a boot set's kernel, of /images/disktools/SET its programs for disks. Nothing else.
+"""Serves the store's files to the nodes: GET and HEAD, with ranges, of /images/HEX with a ticket of
+the head's, and of /images/boot/SET the modules of a boot set's kernel, of /images/disktools/SET its
+programs for disks. Nothing else.
 
-Their integrity is checked by the nodes against a digest that came over TLS, so plain HTTP does. aiohttp sends files by
-sendfile(2) on the standard event loop, without a copy through Python.
+Their integrity is checked by the nodes against a digest that came over TLS, so plain HTTP does.
+aiohttp sends files by sendfile(2) on the standard event loop, without a copy through Python.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ LIMITS = Limits(known=8, most=4096)
 
 
 class ImageServer:
-    """One port of the head's addresses over one directory, and `boot`, which has a directory for each boot set."""
+    """One port of the head's addresses over one directory, and `boot`, which has a directory for
+    each boot set."""
 
-    def __init__(self, directory: Path, addresses: list[str], port: int, boot: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, addresses: list[str], port: int, boot: Path | None = None
+    ) -> None:
         self._directory = directory
         self._boot = boot
         self._tickets = Tickets(directory)
@@ -65,7 +69,9 @@ class ImageServer:
         file = self._file(content)
         if file is None or not file.is_file():
             raise web.HTTPNotFound(text="no such image\n")
-        return web.FileResponse(file, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})
+        return web.FileResponse(
+            file, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"}
+        )
 
     def _file(self, content: str) -> Path | None:
         part, _, name = content.rpartition("/")

@@ -1,4 +1,5 @@
-"""The image module's process: serves the store's files. Nodes carry the image mutations out themselves."""
+"""The image module's process: serves the store's files. Nodes carry the image mutations out
+themselves."""
 
 from __future__ import annotations
 
@@ -24,12 +25,19 @@ class ImageService(Service):
         """Opens the socket. Raises OperationFailed."""
         directory = Path(site.data_dir) / "images"
         directory.mkdir(parents=True, exist_ok=True)
-        server = ImageServer(directory, [own.address for own in site.heads], settings.http_port, Path(site.data_dir) / "boot")
+        server = ImageServer(
+            directory,
+            [own.address for own in site.heads],
+            settings.http_port,
+            Path(site.data_dir) / "boot",
+        )
         try:
             await server.start()
         except OSError as error:
-            raise OperationFailed(f"cannot serve images on {error.filename}:{settings.http_port}: {error.strerror}",
-                                  hint="is another program using the port?") from None
+            raise OperationFailed(
+                f"cannot serve images on {error.filename}:{settings.http_port}: {error.strerror}",
+                hint="is another program using the port?",
+            ) from None
         self.server = server
         link.health("running")
 

@@ -1,9 +1,11 @@
-"""`layercake backup` and `layercake restore`: all that a head cannot make anew, in one encrypted file.
+"""`layercake backup` and `layercake restore`: all that a head cannot make anew, in one encrypted
+file.
 
-The file is the line MAGIC, 16 bytes of salt, 12 of nonce, and a tar archive (gzip), encrypted by AES-256-GCM with a key that
-scrypt makes of the passphrase (N 2^16, r 8, p 1). What is before the ciphertext is authenticated too. In it: the database, the
-settings, the certificate authority, the tokens, and the image store's index and keys. Images are not in it, nor minOS, nor files
-that the inventory refers to.
+The file is the line MAGIC, 16 bytes of salt, 12 of nonce, and a tar archive (gzip), encrypted by
+AES-256-GCM with a key that scrypt makes of the passphrase (N 2^16, r 8, p 1). What is before the
+ciphertext is authenticated too. In it: the database, the settings, the certificate authority, the
+tokens, and the image store's index and keys. Images are not in it, nor minOS, nor files that the
+inventory refers to.
 """
 
 from __future__ import annotations
@@ -31,11 +33,21 @@ from layercake.kraken.errors import InputError, OperationFailed, Refused
 
 MAGIC = b"layercake backup 1\n"
 SALT, NONCE = 16, 12
-LIMIT = 2 ** 31 - 1
-"""Bytes; more AES-GCM does not take at once. Ten thousand nodes and their history are some 60 MB before they are compressed."""
+LIMIT = 2**31 - 1
+"""Bytes; more AES-GCM does not take at once. Ten thousand nodes and their history are some 60 MB
+before they are compressed."""
 DATABASE = "layercake.db"
-FILES = (head_settings.FILE_NAME, "tokens.json", "admin.token", "images/index.json", "images/cluster.json", "images/node.key",
-         "images/node-keys.json", "images/signing.key", "images/signatures.json")
+FILES = (
+    head_settings.FILE_NAME,
+    "tokens.json",
+    "admin.token",
+    "images/index.json",
+    "images/cluster.json",
+    "images/node.key",
+    "images/node-keys.json",
+    "images/signing.key",
+    "images/signatures.json",
+)
 VARIABLE = "LAYERCAKE_PASSPHRASE"
 SHORTEST = 8
 _AUTHORITY = re.compile(r"pki/[A-Za-z0-9_-]+\.[a-z]+")
@@ -44,41 +56,65 @@ _AUTHORITY = re.compile(r"pki/[A-Za-z0-9_-]+\.[a-z]+")
 def passphrase(file: Path | None) -> bytes:
     """The passphrase from a file, or else from the environment. Raises InputError."""
     try:
-        found = file.read_bytes().strip() if file is not None else os.environ.get(VARIABLE, "").strip().encode()
+        found = (
+            file.read_bytes().strip()
+            if file is not None
+            else os.environ.get(VARIABLE, "").strip().encode()
+        )
     except OSError as error:
         raise InputError(f"cannot read the passphrase from {file}: {error.strerror}") from None
     if not found:
-        raise InputError("cannot go on without a passphrase", hint=f"--passphrase-file FILE, or {VARIABLE} in the environment")
+        raise InputError(
+            "cannot go on without a passphrase",
+            hint=f"--passphrase-file FILE, or {VARIABLE} in the environment",
+        )
     if len(found) < SHORTEST:
         raise InputError(f"cannot use this passphrase: it is shorter than {SHORTEST} characters")
     return found
 
 
 def _key(secret: bytes, salt: bytes) -> bytes:
-    return Scrypt(salt=salt, length=32, n=2 ** 16, r=8, p=1).derive(secret)
+    return Scrypt(salt=salt, length=32, n=2**16, r=8, p=1).derive(secret)
 
 
 # -- back up
 
 
 def back_up(data_dir: Path, file: Path, secret: bytes) -> list[str]:
-    """Writes a backup of a data directory, whose head may be running; the names of what is in it. Raises InputError and
-    OperationFailed; an older file of this name is then still there."""
+    """Writes a backup of a data directory, whose head may be running; the names of what is in it.
+    Raises InputError and OperationFailed; an older file of this name is then still there."""
     held = {DATABASE: schema.copy(data_dir / DATABASE)}
     try:
-        authority = [f"pki/{path.name}" for path in sorted((data_dir / "pki").glob("*")) if path.is_file()]
-        held |= {name: (data_dir / name).read_bytes() for name in (*FILES, *authority) if (data_dir / name).is_file()}
+        authority = [
+            f"pki/{path.name}" for path in sorted((data_dir / "pki").glob("*")) if path.is_file()
+        ]
+        held |= {
+            name: (data_dir / name).read_bytes()
+            for name in (*FILES, *authority)
+            if (data_dir / name).is_file()
+        }
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
     if head_settings.FILE_NAME not in held:
-        raise InputError(f"cannot back up {data_dir}: there is no {head_settings.FILE_NAME}", hint="is this the data directory?")
+        raise InputError(
+            f"cannot back up {data_dir}: there is no {head_settings.FILE_NAME}",
+            hint="is this the data directory?",
+        )
     archive = _pack(held)
     if len(archive) > LIMIT:
-        raise OperationFailed(f"cannot back up {data_dir}: compressed it has {len(archive)} bytes, {LIMIT} are possible")
+        raise OperationFailed(
+            f"cannot back up {data_dir}: compressed it has {len(archive)} bytes, {LIMIT} are "
+            "possible"
+        )
     head = MAGIC + os.urandom(SALT + NONCE)
-    salt, nonce = head[len(MAGIC):-NONCE], head[-NONCE:]
+    salt, nonce = head[len(MAGIC) : -NONCE], head[-NONCE:]
     try:
-        write_atomic(file, head + AESGCM(_key(secret, salt)).encrypt(nonce, archive, head), mode=0o600, durable=True)
+        write_atomic(
+            file,
+            head + AESGCM(_key(secret, salt)).encrypt(nonce, archive, head),
+            mode=0o600,
+            durable=True,
+        )
     except OSError as error:
         raise OperationFailed(f"cannot write {file}: {error.strerror}") from None
     return sorted(held)
@@ -98,21 +134,27 @@ def _pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def restore(file: Path, data_dir: Path, secret: bytes, *, replace: bool = False) -> list[str]:
-    """Puts a backup into a data directory that is empty; with `replace`, in the place of what is there. All is checked first.
+    """Puts a backup into a data directory that is empty; with `replace`, in the place of what is
+    there. All is checked first.
 
-    Raises InputError for a backup that cannot be used, Refused for a directory that is not empty, and OperationFailed if it cannot
-    be written.
+    Raises InputError for a backup that cannot be used, Refused for a directory that is not empty,
+    and OperationFailed if it cannot be written.
     """
     files = _open(file, secret)
     schema.check_content(files[DATABASE], data_dir / DATABASE)
     filled = data_dir.is_dir() and any(data_dir.iterdir())
     if filled and not replace:
-        raise Refused(f"cannot restore into {data_dir}: it is not empty", hint="move it away, or say --replace")
+        raise Refused(
+            f"cannot restore into {data_dir}: it is not empty",
+            hint="move it away, or say --replace",
+        )
     held = lock.take(data_dir, "restore into") if filled else None
     try:
         _put(files, data_dir)
     except OSError as error:
-        raise OperationFailed(f"cannot write {error.filename or data_dir}: {error.strerror}") from None
+        raise OperationFailed(
+            f"cannot write {error.filename or data_dir}: {error.strerror}"
+        ) from None
     finally:
         if held is not None:
             os.close(held)
@@ -130,15 +172,24 @@ def _open(file: Path, secret: bytes) -> dict[str, bytes]:
         raise InputError(f"cannot read {file}: it is no backup that this Layercake knows")
     head = data[:start]
     try:
-        archive = AESGCM(_key(secret, head[len(MAGIC):-NONCE])).decrypt(head[-NONCE:], data[start:], head)
+        archive = AESGCM(_key(secret, head[len(MAGIC) : -NONCE])).decrypt(
+            head[-NONCE:], data[start:], head
+        )
     except InvalidTag:
-        raise InputError(f"cannot read {file}: the passphrase is wrong, or the file is damaged") from None
+        raise InputError(
+            f"cannot read {file}: the passphrase is wrong, or the file is damaged"
+        ) from None
     found = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as entries:
         for entry in entries:
             content = entries.extractfile(entry)
-            if content is None or not (entry.name in (DATABASE, *FILES) or _AUTHORITY.fullmatch(entry.name)):
-                raise InputError(f"cannot restore {file}: it holds {entry.name[:80]!r}, which does not belong into a backup")
+            if content is None or not (
+                entry.name in (DATABASE, *FILES) or _AUTHORITY.fullmatch(entry.name)
+            ):
+                raise InputError(
+                    f"cannot restore {file}: it holds {entry.name[:80]!r}, which does not belong "
+                    "into a backup"
+                )
             found[entry.name] = content.read()
     if not {DATABASE, head_settings.FILE_NAME} <= found.keys():
         raise InputError(f"cannot restore {file}: it holds no database or no settings")
@@ -146,8 +197,8 @@ def _open(file: Path, secret: bytes) -> dict[str, bytes]:
 
 
 def _put(files: Mapping[str, bytes], data_dir: Path) -> None:
-    """Writes all into a directory of its own, checks the settings there, and moves the files into place. Raises OSError and
-    InputError; nothing is moved then."""
+    """Writes all into a directory of its own, checks the settings there, and moves the files into
+    place. Raises OSError and InputError; nothing is moved then."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = Path(tempfile.mkdtemp(prefix=".restore-", dir=data_dir))
     try:
@@ -157,12 +208,17 @@ def _put(files: Mapping[str, bytes], data_dir: Path) -> None:
         head_settings.load(fresh)
         # The node may be somebody else's by now: a release of then erases nothing.
         kept.give_up(fresh / DATABASE, "the restore of a backup", time.time())
-        for suffix in ("-wal", "-shm"):  # of the database that goes: SQLite would read them into the new one
+        for suffix in (
+            "-wal",
+            "-shm",
+        ):  # of the database that goes: SQLite would read them into the new one
             (data_dir / f"{DATABASE}{suffix}").unlink(missing_ok=True)
         for name in files.keys() - {head_settings.FILE_NAME}:
             (data_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
             (fresh / name).replace(data_dir / name)
         # Last: without it nothing is served. It may be a link into another file system.
-        write_atomic(head_settings.place(data_dir), files[head_settings.FILE_NAME], mode=0o600, durable=True)
+        write_atomic(
+            head_settings.place(data_dir), files[head_settings.FILE_NAME], mode=0o600, durable=True
+        )
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -1,6 +1,7 @@
 """What `layercake init` can find out about this machine's network, and what it has to ask.
 
-`look` reads the machine; `choose` is a pure function from what was seen and what was said to the settings' first values.
+`look` reads the machine; `choose` is a pure function from what was seen and what was said to the
+settings' first values.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Ask = Callable[[str, Sequence[str], str], str]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`addresses`: our IPv4 addresses on each interface, with their networks; `gateways`: the default route out of each that has
-    one; `dns`: the servers that this machine asks, without those that only it can reach."""
+    """`addresses`: our IPv4 addresses on each interface, with their networks; `gateways`: the
+    default route out of each that has one; `dns`: the servers that this machine asks, without those
+    that only it can reach."""
 
     addresses: Mapping[str, tuple[ipaddress.IPv4Interface, ...]]
     gateways: Mapping[str, str] = field(default_factory=dict)
@@ -61,9 +63,17 @@ class Choice:
 def look() -> Machine:
     """What this machine's network is. Raises OperationFailed if ip(8) does not say."""
     addresses = {
-        entry["ifname"]: tuple(ipaddress.IPv4Interface(f"{a['local']}/{a['prefixlen']}") for a in entry.get("addr_info", []))
-        for entry in _ip("addr", "show")}
-    gateways = {route["dev"]: str(route["gateway"]) for route in reversed(_ip("route", "show", "default")) if "gateway" in route}
+        entry["ifname"]: tuple(
+            ipaddress.IPv4Interface(f"{a['local']}/{a['prefixlen']}")
+            for a in entry.get("addr_info", [])
+        )
+        for entry in _ip("addr", "show")
+    }
+    gateways = {
+        route["dev"]: str(route["gateway"])
+        for route in reversed(_ip("route", "show", "default"))
+        if "gateway" in route
+    }
     try:
         text = NAMESERVERS.read_text()
     except OSError:
@@ -73,9 +83,13 @@ def look() -> Machine:
 
 def _ip(*words: str) -> list[dict[str, Any]]:
     try:
-        done = subprocess.run(["ip", "-j", "-4", *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ip", "-j", "-4", *words], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
-        raise OperationFailed("cannot look at the network: ip is not installed", hint="apt-get install iproute2") from None
+        raise OperationFailed(
+            "cannot look at the network: ip is not installed", hint="apt-get install iproute2"
+        ) from None
     if done.returncode != 0:
         raise OperationFailed(f"cannot look at the network: {done.stderr.strip()}")
     found: list[dict[str, Any]] = [entry for entry in json.loads(done.stdout or "[]") if entry]
@@ -101,11 +115,13 @@ def nameservers(text: str) -> tuple[str, ...]:
 
 
 def choose(machine: Machine, given: Given, ask: Ask | None) -> Choice:
-    """What was said, or else found out, or else asked. Raises InputError for what cannot be, and names the option for what is
-    missing when there is nobody to `ask`."""
+    """What was said, or else found out, or else asked. Raises InputError for what cannot be, and
+    names the option for what is missing when there is nobody to `ask`."""
     interface = given.interface or _interface(machine, ask)
     if interface not in machine.addresses:
-        raise InputError(f"cannot use interface {interface!r}: there is no such interface", hint="see `ip link`")
+        raise InputError(
+            f"cannot use interface {interface!r}: there is no such interface", hint="see `ip link`"
+        )
     ours = {str(a.ip): a for a in machine.addresses[interface]}
     address = given.address or _address(interface, ours, ask)
     gateway, dns = given.gateway, given.dns
@@ -115,34 +131,61 @@ def choose(machine: Machine, given: Given, ask: Ask | None) -> Choice:
             gateway = ask("The nodes' default gateway", (), NONE)
     networks = [a.network for a in ours.values()]
     if dns is None:
-        dns = tuple(d for d in machine.dns if gateway not in (None, NONE) or any(ipaddress.IPv4Address(d) in n for n in networks))
+        dns = tuple(
+            d
+            for d in machine.dns
+            if gateway not in (None, NONE) or any(ipaddress.IPv4Address(d) in n for n in networks)
+        )
         if not dns and ask is not None:
-            dns = tuple(ask("The nodes' DNS servers, with commas between them", (), NONE).split(","))
+            dns = tuple(
+                ask("The nodes' DNS servers, with commas between them", (), NONE).split(",")
+            )
     nearest = ours.get(address) or next(iter(ours.values()), None)
     prefix = nearest.network.prefixlen if nearest is not None else USUAL_PREFIX
-    return Choice(interface, _ipv4(address, "--address"), prefix, None if gateway in (None, NONE) else _ipv4(gateway, "--gateway"),
-                  tuple(_ipv4(word.strip(), "--dns") for word in dns if word.strip() != NONE))
+    return Choice(
+        interface,
+        _ipv4(address, "--address"),
+        prefix,
+        None if gateway in (None, NONE) else _ipv4(gateway, "--gateway"),
+        tuple(_ipv4(word.strip(), "--dns") for word in dns if word.strip() != NONE),
+    )
 
 
 def _interface(machine: Machine, ask: Ask | None) -> str:
-    able = {name: found for name, found in machine.addresses.items() if found and not found[0].is_loopback}
+    able = {
+        name: found
+        for name, found in machine.addresses.items()
+        if found and not found[0].is_loopback
+    }
     if len(able) == 1:
         return next(iter(able))
     if not able:
-        raise InputError("cannot choose the nodes' interface: none has an IPv4 address", hint="see `ip address`")
+        raise InputError(
+            "cannot choose the nodes' interface: none has an IPv4 address", hint="see `ip address`"
+        )
     if ask is not None:
-        return ask(f"The network interface that the nodes are on ({_listed(able)})", tuple(able), "")
-    raise InputError(f"cannot choose the nodes' interface: there are {_listed(able)}", hint="--interface NAME")
+        return ask(
+            f"The network interface that the nodes are on ({_listed(able)})", tuple(able), ""
+        )
+    raise InputError(
+        f"cannot choose the nodes' interface: there are {_listed(able)}", hint="--interface NAME"
+    )
 
 
 def _address(interface: str, ours: Mapping[str, ipaddress.IPv4Interface], ask: Ask | None) -> str:
     if not ours:
-        raise InputError(f"cannot use interface {interface}: it has no IPv4 address", hint="give it one, or say --address")
+        raise InputError(
+            f"cannot use interface {interface}: it has no IPv4 address",
+            hint="give it one, or say --address",
+        )
     if len(ours) == 1:
         return next(iter(ours))
     if ask is not None:
         return ask(f"The head's address on {interface}", tuple(ours), next(iter(ours)))
-    raise InputError(f"cannot choose the head's address on {interface}: there are {', '.join(ours)}", hint="--address ADDRESS")
+    raise InputError(
+        f"cannot choose the head's address on {interface}: there are {', '.join(ours)}",
+        hint="--address ADDRESS",
+    )
 
 
 def _listed(able: Mapping[str, Sequence[ipaddress.IPv4Interface]]) -> str:

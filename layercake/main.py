@@ -28,26 +28,42 @@ from layercake.notify import Notifier
 log = logging.getLogger("layercake")
 
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 
 
 def events_to_log(least: str) -> Callable[[Event], None]:
-    """A listener (Store.listen) that logs events which are at least so grave. Of each kind, the log has so many and counts the
-    rest, as of a line of code."""
+    """A listener (Store.listen) that logs events which are at least so grave. Of each kind, the log
+    has so many and counts the rest, as of a line of code."""
     log, from_level = logging.getLogger("layercake.events"), _LEVELS.get(least, logging.CRITICAL)
 
     def tell(event: Event) -> None:
         level = _LEVELS[event.severity]
         if level >= from_level:
-            fields = {"LAYERCAKE_KIND": event.kind, "LAYERCAKE_EVENT": str(event.id), "LAYERCAKE_NODE": event.node}
+            fields = {
+                "LAYERCAKE_KIND": event.kind,
+                "LAYERCAKE_EVENT": str(event.id),
+                "LAYERCAKE_NODE": event.node,
+            }
             text = f"{event.node or 'head'} {event.kind}: {printable(event.text, lines.LINE)}"
-            log.handle(log.makeRecord(log.name, level, event.kind, 0, text, (), None, extra={FIELDS: fields}))
+            log.handle(
+                log.makeRecord(
+                    log.name, level, event.kind, 0, text, (), None, extra={FIELDS: fields}
+                )
+            )
 
     return tell
 
 
 async def _serve(
-    data_dir: Path, secrets: Mapping[str, str], notifier: Notifier, inherited: Sequence[socket.socket],
+    data_dir: Path,
+    secrets: Mapping[str, str],
+    notifier: Notifier,
+    inherited: Sequence[socket.socket],
 ) -> None:
     settings = head_settings.load(data_dir)
     head = Head(data_dir, settings, environ=secrets)
@@ -62,13 +78,22 @@ async def _serve(
         await head.start()
         logs.start()
         await api.start()
-        log.info("serving %s: nodes come to %s, people to %s", data_dir, settings.head_url, settings.socket)
-        notifier.say("READY=1", f"STATUS=nodes come to {settings.head_url}, people to {settings.socket}")
+        log.info(
+            "serving %s: nodes come to %s, people to %s",
+            data_dir,
+            settings.head_url,
+            settings.socket,
+        )
+        notifier.say(
+            "READY=1", f"STATUS=nodes come to {settings.head_url}, people to {settings.socket}"
+        )
         life = asyncio.create_task(notifier.live())
         await stop.wait()
         life.cancel()
     except OSError as error:
-        raise InputError(f"cannot serve: {error}", hint=f"see {data_dir / head_settings.FILE_NAME}") from None
+        raise InputError(
+            f"cannot serve: {error}", hint=f"see {data_dir / head_settings.FILE_NAME}"
+        ) from None
     finally:
         notifier.say("STOPPING=1")
         await api.stop()
@@ -82,16 +107,21 @@ def _inherited(descriptor: int) -> socket.socket:
         listener = socket.socket(fileno=descriptor)
         listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
-        raise InputError(f"cannot serve on file descriptor {descriptor}: {error.strerror}") from None
+        raise InputError(
+            f"cannot serve on file descriptor {descriptor}: {error.strerror}"
+        ) from None
     if not listening:
-        raise InputError(f"cannot serve on file descriptor {descriptor}: it is not a listening socket")
+        raise InputError(
+            f"cannot serve on file descriptor {descriptor}: it is not a listening socket"
+        )
     listener.set_inheritable(False)
     return listener
 
 
 def serve(data_dir: Path, inherited: int | None = None) -> int:
-    """Runs the head in the foreground; returns the exit status. `inherited` is the file descriptor of a listening socket on which
-    the API is served, too. Raises InputError for what a person has to mend."""
+    """Runs the head in the foreground; returns the exit status. `inherited` is the file descriptor
+    of a listening socket on which the API is served, too. Raises InputError for what a person has
+    to mend."""
     lines.start("%(asctime)s %(levelname)s %(name)s: %(message)s", "layercake")
     open_files()
     os.umask(0o077)

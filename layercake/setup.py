@@ -26,25 +26,48 @@ CACHE_NAME = "cache"
 
 
 def initialise(
-    data_dir: Path, *, interface: str | None = None, address: str | None = None, gateway: str | None = None,
-    dns: Sequence[str] | None = None, options: Mapping[str, Any] | None = None, ask: Ask | None = None, boot: bool = True,
-    echo: Callable[[str], None] = print, cache: Path | None = None, profile: str = "", disktools: bool | None = None,
+    data_dir: Path,
+    *,
+    interface: str | None = None,
+    address: str | None = None,
+    gateway: str | None = None,
+    dns: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    ask: Ask | None = None,
+    boot: bool = True,
+    echo: Callable[[str], None] = print,
+    cache: Path | None = None,
+    profile: str = "",
+    disktools: bool | None = None,
 ) -> Settings:
     """Writes settings, certificate authority and an admin token, and builds minOS.
 
-    What is there already stays: running it again completes what is missing (and builds minOS anew). `options` are settings by
-    their dotted names; `ask` asks a person for what was neither given nor can be guessed. `boot` False leaves minOS out. `profile`
-    is the boot profile, with the programs for disks or without (None: as it was). `cache` keeps downloaded kernel packages. Raises
-    InputError for what is missing or cannot be used, and where settings that are there say otherwise.
+    What is there already stays: running it again completes what is missing (and builds minOS anew).
+    `options` are settings by their dotted names; `ask` asks a person for what was neither given nor
+    can be guessed. `boot` False leaves minOS out. `profile` is the boot profile, with the programs
+    for disks or without (None: as it was). `cache` keeps downloaded kernel packages. Raises
+    InputError for what is missing or cannot be used, and where settings that are there say
+    otherwise.
     """
-    wanted, given = dict(options or {}), Given(interface, address, gateway, None if dns is None else tuple(dns))
+    wanted, given = (
+        dict(options or {}),
+        Given(interface, address, gateway, None if dns is None else tuple(dns)),
+    )
     if head_settings.present(data_dir):
         settings = _as_it_is(data_dir, given, wanted)
         echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")
     else:
         chosen = choose(look(), given, ask)
-        settings = _checked({"interface": chosen.interface, "address": chosen.address, "prefix": chosen.prefix,
-                             "gateway": chosen.gateway, "dns": list(chosen.dns)}, wanted)
+        settings = _checked(
+            {
+                "interface": chosen.interface,
+                "address": chosen.address,
+                "prefix": chosen.prefix,
+                "gateway": chosen.gateway,
+                "dns": list(chosen.dns),
+            },
+            wanted,
+        )
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         head_settings.save(data_dir, settings)
         echo(f"settings: {head_settings.place(data_dir)}")
@@ -65,7 +88,8 @@ def initialise(
 
 
 def _checked(first: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
-    """Settings out of their first values and what was said besides. Raises InputError with every mistake."""
+    """Settings out of their first values and what was said besides. Raises InputError with every
+    mistake."""
     document: dict[str, Any] = dict(first)
     for name, value in options.items():
         *path, last = name.split(".")
@@ -80,32 +104,47 @@ def _checked(first: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
         try:
             return head_settings.load(Path(scratch))
         except InventoryErrors as error:
-            raise InputError(f"cannot make the settings: {'; '.join(p.message for p in error.problems)}",
-                             hint=next((p.hint for p in error.problems if p.hint), "")) from None
+            raise InputError(
+                f"cannot make the settings: {'; '.join(p.message for p in error.problems)}",
+                hint=next((p.hint for p in error.problems if p.hint), ""),
+            ) from None
 
 
 def _as_it_is(data_dir: Path, given: Given, options: Mapping[str, Any]) -> Settings:
-    """The settings that are there. Raises InputError if others were asked for: they would be silently forgotten."""
+    """The settings that are there. Raises InputError if others were asked for: they would be
+    silently forgotten."""
     settings = head_settings.load(data_dir)
     present = head_settings.document(settings)
-    said = {"interface": given.interface, "address": given.address,
-            "gateway": given.gateway, "dns": None if given.dns is None else [d for d in given.dns if d != NONE]}
+    said = {
+        "interface": given.interface,
+        "address": given.address,
+        "gateway": given.gateway,
+        "dns": None if given.dns is None else [d for d in given.dns if d != NONE],
+    }
     for name, value in {**{k: v for k, v in said.items() if v is not None}, **options}.items():
         found: Any = present
         for word in name.split("."):
             found = found.get(word) if isinstance(found, dict) else None
         if found != value and not (value == NONE and found is None):
             file = head_settings.place(data_dir)
-            raise InputError(f"cannot set {name} to {value!r}: {file} is there already, and says {found!r}",
-                             hint="change it there, and start the head again")
+            raise InputError(
+                f"cannot set {name} to {value!r}: {file} is there already, and says {found!r}",
+                hint="change it there, and start the head again",
+            )
     return settings
 
 
-def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], None] = print, *, profile: str = "",
-               **changes: Any) -> BootSet:
-    """Builds a boot set by a profile, "" for that of the newest set for machines as this one, with this head's certificate
-    authority in it. `changes` are fields of Profile, None for what stays as it was when the profile was last built. Raises
-    LayercakeError."""
+def build_boot(
+    data_dir: Path,
+    cache: Path | None = None,
+    echo: Callable[[str], None] = print,
+    *,
+    profile: str = "",
+    **changes: Any,
+) -> BootSet:
+    """Builds a boot set by a profile, "" for that of the newest set for machines as this one, with
+    this head's certificate authority in it. `changes` are fields of Profile, None for what stays as
+    it was when the profile was last built. Raises LayercakeError."""
     boot = data_dir / "boot"
     sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
     signer, before = Signer(data_dir / "images" / "signing.key"), list[profiles.Profile]()
@@ -114,16 +153,25 @@ def build_boot(data_dir: Path, cache: Path | None = None, echo: Callable[[str], 
             echo(f"the recipe of boot set {found.name} is not used: {why}")
         elif found.profile is not None:
             before.append(found.profile)
-    name = profile or next((p.name for p in before if p.architecture == platform.machine()), profiles.GENERAL)
+    name = profile or next(
+        (p.name for p in before if p.architecture == platform.machine()), profiles.GENERAL
+    )
     wanted = profiles.of(name, next((p for p in before if p.name == name), None), **changes)
     echo(f"building minOS by profile {name}")
-    options = BuildOptions(boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", wanted)
+    options = BuildOptions(
+        boot, cache or data_dir / CACHE_NAME, data_dir / "pki" / "ca.pem", wanted
+    )
     made = sets.add(boot, options, say=echo, make=signer.sign, signed=signer.signed)
     echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")
-    lacking = sorted({user for users in (made.about.get("firmware_missing") or {}).values() for user in users})
+    lacking = sorted(
+        {user for users in (made.about.get("firmware_missing") or {}).values() for user in users}
+    )
     if lacking:
-        echo(f"firmware was not found for {', '.join(lacking)}: cards of these drivers may need `layercake profile build {name} "
-             "--firmware PACKAGE,..`, with packages of Debian's non-free-firmware")
+        echo(
+            f"firmware was not found for {', '.join(lacking)}: cards of these drivers may need "
+            f"`layercake profile build {name} "
+            "--firmware PACKAGE,..`, with packages of Debian's non-free-firmware"
+        )
     return made
 
 

@@ -1,6 +1,7 @@
 """The node's identity and network, read from the kernel command line.
 
-The command line was written by the head, but it crossed the network in clear: every value is checked before it is used.
+The command line was written by the head, but it crossed the network in clear: every value is
+checked before it is used.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the command line says. `token` is a secret; "" and None stand for what is not given. `time` is
-    the head's when it wrote the line, in seconds since the epoch. `boot` names the boot set that this machine runs. `domain`,
-    `mtu`, `routes` (where to, by which router) and `ntp` (time servers) are those of its network. `discover`: no inventory knows
-    this machine, it is to report what it is."""
+    """What the command line says. `token` is a secret; "" and None stand for what is not given.
+    `time` is the head's when it wrote the line, in seconds since the epoch. `boot` names the boot
+    set that this machine runs. `domain`, `mtu`, `routes` (where to, by which router) and `ntp`
+    (time servers) are those of its network. `discover`: no inventory knows this machine, it is to
+    report what it is."""
 
     node: str
     name: str
@@ -58,7 +60,8 @@ class Identity:
 
     @property
     def search(self) -> str:
-        """The domain that short names are looked for in: the network's, or that of a name with dots; "" for none."""
+        """The domain that short names are looked for in: the network's, or that of a name with
+        dots; "" for none."""
         return self.domain or self.name.partition(".")[2]
 
     @property
@@ -70,7 +73,8 @@ class Identity:
 
 
 def words(text: str) -> dict[str, str]:
-    """The layercake.* words of a kernel command line; a later one wins, as in the kernel. Other words are not ours."""
+    """The layercake.* words of a kernel command line; a later one wins, as in the kernel. Other
+    words are not ours."""
     found = {}
     for word in text.split():
         key, separator, value = word.partition("=")
@@ -86,17 +90,23 @@ def _address(word: str, value: str, *, default_prefix: int | None = None) -> Add
     try:
         packed = socket.inet_pton(family, host)
     except (OSError, ValueError):
-        raise InputError(f"cannot use layercake.{word}: {value[:64]!r} is not an IP address") from None
+        raise InputError(
+            f"cannot use layercake.{word}: {value[:64]!r} is not an IP address"
+        ) from None
     if not prefix and default_prefix is not None:
         return Address(family, packed, bits)
     if not re.fullmatch(r"[0-9]{1,3}", prefix) or not 0 < int(prefix) <= bits:
-        raise InputError(f"cannot use layercake.{word}: {value[:64]!r} has no prefix length from 1 to {bits}")
+        raise InputError(
+            f"cannot use layercake.{word}: {value[:64]!r} has no prefix length from 1 to {bits}"
+        )
     return Address(family, packed, int(prefix))
 
 
 def _servers(found: dict[str, str], word: str) -> tuple[str, ...]:
     """Addresses with commas between them."""
-    addresses = (_address(word, value, default_prefix=0) for value in found.get(word, "").split(",") if value)
+    addresses = (
+        _address(word, value, default_prefix=0) for value in found.get(word, "").split(",") if value
+    )
     return tuple(socket.inet_ntop(a.family, a.packed) for a in addresses)
 
 
@@ -132,7 +142,9 @@ def parse(text: str) -> Identity:
         head=_checked(found, "head", _HEAD, "an https:// address"),
         sync=_checked(found, "sync", _SYNC, "HOST:PORT"),
         token=_checked(found, "token", _TOKEN, "a token"),
-        time=int(_checked(found, "time", _TIME, "a number of seconds")) if found.get("time") else None,
+        time=int(_checked(found, "time", _TIME, "a number of seconds"))
+        if found.get("time")
+        else None,
         boot=_checked(found, "boot", _BOOT, "a boot set's name"),
         domain=_checked(found, "domain", _NAME, "a domain"),
         mtu=int(_checked(found, "mtu", _MTU, "a number of bytes")) if found.get("mtu") else None,

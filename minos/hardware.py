@@ -1,9 +1,12 @@
-"""Which kernel modules a machine's devices want, and loading them: at the start in waves, later when a device comes.
+"""Which kernel modules a machine's devices want, and loading them: at the start in waves, later
+when a device comes.
 
-A device says by its modalias what it is, a module by globs what it is for. Buses are found by modules, and devices on them only
-then: so sysfs is looked through again until nothing new comes (Linux' Documentation/driver-api; `modules.alias` of depmod).
+A device says by its modalias what it is, a module by globs what it is for. Buses are found by
+modules, and devices on them only then: so sysfs is looked through again until nothing new comes
+(Linux' Documentation/driver-api; `modules.alias` of depmod).
 
-What is left without a driver is written down: the agent asks the head for modules that are not here (minos.agent.drivers).
+What is left without a driver is written down: the agent asks the head for modules that are not here
+(minos.agent.drivers).
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ if TYPE_CHECKING:  # typing takes a node that starts 30 ms
     Device = dict[str, Any]
 
     class Tables(TypedDict):
-        """As the builder writes it (minos.build.hardware): globs of devices with the modules for them, by what stands before the
-        first wildcard; what each module needs, itself last; the modules that the boot card may need; what is loaded along with a
-        module, and always; the globs of network modules that are not there."""
+        """As the builder writes it (minos.build.hardware): globs of devices with the modules for
+        them, by what stands before the first wildcard; what each module needs, itself last; the
+        modules that the boot card may need; what is loaded along with a module, and always; the
+        globs of network modules that are not there."""
 
         globs: Globs
         needs: dict[str, list[str]]
@@ -36,6 +40,7 @@ if TYPE_CHECKING:  # typing takes a node that starts 30 ms
         along: dict[str, list[str]]
         always: list[str]
         absent: Globs
+
 
 MODULES = "/usr/lib/minos/modules"
 TABLE = "/usr/lib/minos/hardware"
@@ -59,21 +64,28 @@ _SESSION = "session.json"
 """What the agent writes into the run directory when it has joined (minos.agent.state)."""
 
 _UNASKED = ("modprobe.blacklist", "module_blacklist")
-"""The kernel arguments that name modules which no device shall get: modprobe's (kmod's modprobe(8)), and the kernel's own, by which
-it refuses them itself (Linux' Documentation/admin-guide/kernel-parameters.txt)."""
+"""The kernel arguments that name modules which no device shall get: modprobe's (kmod's
+modprobe(8)), and the kernel's own, by which it refuses them itself (Linux'
+Documentation/admin-guide/kernel-parameters.txt)."""
 _NOT_THERE = (errno.ENODEV, errno.ENXIO, errno.EEXIST)
-"""A driver that finds no device of its own says so by the first two; the third is one that is loaded already."""
+"""A driver that finds no device of its own says so by the first two; the third is one that is
+loaded already."""
 
-_REASONS = {errno.EKEYREJECTED: "its signature is not one that the kernel trusts",
-            errno.ENOEXEC: "it is damaged, or of another kernel (Exec format error)",
-            errno.ENOENT: "the kernel lacks a symbol that it needs (dmesg names it)",
-            errno.EPERM: "the kernel is told to refuse it (module_blacklist, or it takes no modules any more)"}
+_REASONS = {
+    errno.EKEYREJECTED: "its signature is not one that the kernel trusts",
+    errno.ENOEXEC: "it is damaged, or of another kernel (Exec format error)",
+    errno.ENOENT: "the kernel lacks a symbol that it needs (dmesg names it)",
+    errno.EPERM: "the kernel is told to refuse it (module_blacklist, or it takes no modules any "
+    "more)",
+}
 
 
 def tables(path: str = TABLE) -> Tables:
-    """The tables of this minOS; empty ones where hardware.img was not loaded. Raises OSError, also for damaged ones."""
+    """The tables of this minOS; empty ones where hardware.img was not loaded. Raises OSError, also
+    for damaged ones."""
     try:
-        found: Tables = marshal.loads(Path(path).read_bytes())  # noqa: S302 (it was unpacked with this program)
+        # It was unpacked with this program.
+        found: Tables = marshal.loads(Path(path).read_bytes())  # noqa: S302
     except FileNotFoundError:
         return EMPTY
     except (EOFError, ValueError, TypeError) as error:
@@ -82,13 +94,17 @@ def tables(path: str = TABLE) -> Tables:
 
 
 def matches(glob: str, name: str) -> bool:
-    """Whether a device's modalias is one of a glob's. By string search where that does: a regular expression for each of two
-    thousand globs takes seconds on a slow machine."""
+    """Whether a device's modalias is one of a glob's. By string search where that does: a regular
+    expression for each of two thousand globs takes seconds on a slow machine."""
     if "[" in glob or "?" in glob:
-        import re  # here, and json below: PID 1 must start fast, and does without them on most machines
+        # here, and json below: PID 1 must start fast, and does without them on most machines
+        import re
 
         pattern = re.sub(r"\\([*?])", lambda m: ".*" if m[1] == "*" else ".", re.escape(glob))
-        return re.fullmatch(pattern.replace(r"\[", "[").replace(r"\]", "]").replace(r"\-", "-"), name) is not None
+        return (
+            re.fullmatch(pattern.replace(r"\[", "[").replace(r"\]", "]").replace(r"\-", "-"), name)
+            is not None
+        )
     first, *rest = glob.split("*")
     if not rest:
         return glob == name
@@ -108,8 +124,11 @@ def lengths_of(globs: Globs) -> list[int]:
     return sorted({len(prefix) for prefix in globs})
 
 
-def takers(globs: Globs, lengths: Iterable[int], name: str, found: Container[str] = ()) -> Iterator[str]:
-    """The modules for the device with this modalias, without those that were `found` by then; one may come twice."""
+def takers(
+    globs: Globs, lengths: Iterable[int], name: str, found: Container[str] = ()
+) -> Iterator[str]:
+    """The modules for the device with this modalias, without those that were `found` by then; one
+    may come twice."""
     for length in lengths:
         if length > len(name):
             return
@@ -130,11 +149,18 @@ def wanted(globs: Globs, names: Iterable[str]) -> dict[str, str]:
 def unasked(line: str) -> frozenset[str]:
     """The modules that a kernel command line says no device shall get."""
     words = (word.partition("=") for word in line.split())
-    return frozenset(name.replace("-", "_") for key, _, value in words if key in _UNASKED for name in value.split(",") if name)
+    return frozenset(
+        name.replace("-", "_")
+        for key, _, value in words
+        if key in _UNASKED
+        for name in value.split(",")
+        if name
+    )
 
 
 def _read(path: str) -> str:
-    """A file of sysfs, "" if it cannot be read. By system calls: a slow machine has thousands of them to read."""
+    """A file of sysfs, "" if it cannot be read. By system calls: a slow machine has thousands of
+    them to read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -162,34 +188,38 @@ def _target(path: str) -> str:
 
 
 def driver(device: str, root: str = SYS) -> str:
-    """The driver of a device, as "pci/0000:00:02.0"; "" if it has none. An object of ACPI has that of the device that it
-    describes (`physical_node`: Linux' drivers/acpi/glue.c)."""
+    """The driver of a device, as "pci/0000:00:02.0"; "" if it has none. An object of ACPI has that
+    of the device that it describes (`physical_node`: Linux' drivers/acpi/glue.c)."""
     bus, _, name = device.partition("/")
     place = f"{root}/bus/{bus}/devices/{name}"
     return _target(f"{place}/driver") or _target(f"{place}/physical_node/driver")
 
 
 def module_of(device: str, root: str = SYS) -> str:
-    """The module that a device's driver is of, "" if it has none or that is in the kernel itself."""
+    """The module that a device's driver is of, "" if it has none or that is in the kernel
+    itself."""
     bus, _, name = device.partition("/")
     return _target(f"{root}/bus/{bus}/devices/{name}/driver/module")
 
 
 def undriven(root: str = SYS) -> dict[str, list[str]]:
-    """{what they say they are: the devices, as "pci/0000:00:02.0"} of all devices that no driver has taken. Processors are none:
-    their modalias is a list of features."""
+    """{what they say they are: the devices, as "pci/0000:00:02.0"} of all devices that no driver
+    has taken. Processors are none: their modalias is a list of features."""
     found: dict[str, list[str]] = {}
     for bus in _names(f"{root}/bus"):
         for name in _names(f"{root}/bus/{bus}/devices") if bus != "cpu" else ():
-            if not driver(f"{bus}/{name}", root) and (alias := _read(f"{root}/bus/{bus}/devices/{name}/modalias")):
+            if not driver(f"{bus}/{name}", root) and (
+                alias := _read(f"{root}/bus/{bus}/devices/{name}/modalias")
+            ):
                 found.setdefault(alias, []).append(f"{bus}/{name}")
     return found
 
 
 def modaliases(root: str = SYS) -> Iterator[str]:
-    """What the machine's devices say they are. By way of the buses: a walk of all of sysfs takes ten times as long."""
+    """What the machine's devices say they are. By way of the buses: a walk of all of sysfs takes
+    ten times as long."""
     yield _read(f"{root}/class/dmi/id/modalias")
-    yield _read(f"{root}/devices/system/cpu/modalias")   # here, and not with each processor
+    yield _read(f"{root}/devices/system/cpu/modalias")  # here, and not with each processor
     for bus in _names(f"{root}/bus"):
         devices = f"{root}/bus/{bus}/devices"
         for device in _names(devices)[: 1 if bus == "cpu" else None]:
@@ -197,10 +227,18 @@ def modaliases(root: str = SYS) -> Iterator[str]:
 
 
 class Plug:
-    """Loads modules for devices. `load` loads a file, `say` tells the console; `refused` are modules that no device shall get."""
+    """Loads modules for devices. `load` loads a file, `say` tells the console; `refused` are
+    modules that no device shall get."""
 
-    def __init__(self, found: Tables, say: Callable[[str], None], *, root: str = SYS,
-                 load: Callable[[str], None] = syscalls.load_module, refused: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        found: Tables,
+        say: Callable[[str], None],
+        *,
+        root: str = SYS,
+        load: Callable[[str], None] = syscalls.load_module,
+        refused: frozenset[str] = frozenset(),
+    ) -> None:
         self.tables, self.root, self._say, self._load = found, root, say, load
         self._refused = refused
         self._network = frozenset(found["network"])
@@ -210,12 +248,14 @@ class Plug:
         self._done: set[str] = set()
 
     def take(self, names: Iterable[str], *, network: bool = False) -> int:
-        """Loads what new devices want; with `network` only what the boot card may need, the rest stays for later. Returns how many
-        modules it loaded, or tried to."""
+        """Loads what new devices want; with `network` only what the boot card may need, the rest
+        stays for later. Returns how many modules it loaded, or tried to."""
         new = {name for name in names if name} - self._known
         self._known |= new
         found = wanted(self.tables["globs"], sorted(new))
-        self._waiting |= {module: name for module, name in found.items() if module not in self._refused}
+        self._waiting |= {
+            module: name for module, name in found.items() if module not in self._refused
+        }
         now = [m for m in self._waiting if not network or m in self._network]
         return sum(self._module(module, self._waiting.pop(module)) for module in now)
 
@@ -230,7 +270,10 @@ class Plug:
 
     def _module(self, module: str, why: str) -> int:
         count = 0
-        for name in (*self.tables["needs"].get(module, [module]), *self.tables["along"].get(module, ())):
+        for name in (
+            *self.tables["needs"].get(module, [module]),
+            *self.tables["along"].get(module, ()),
+        ):
             for inner in self.tables["needs"].get(name, [name]):
                 if inner not in self._done:
                     self._done.add(inner)
@@ -251,26 +294,43 @@ class Plug:
         return 1
 
     def cards(self) -> list[Device]:
-        """The machine's network cards: those with a driver, by the names of their interfaces, and those without one, with the
-        modules that would be for them and are not here."""
+        """The machine's network cards: those with a driver, by the names of their interfaces, and
+        those without one, with the modules that would be for them and are not here."""
         found: list[Device] = []
         for name in _names(f"{self.root}/class/net"):
             device = f"{self.root}/class/net/{name}/device"
             if slot := _target(device):
-                found.append({"name": name, "mac": _read(f"{self.root}/class/net/{name}/address"), "slot": slot,
-                              "alias": _read(f"{device}/modalias"), "driver": _target(f"{device}/driver")})
+                found.append(
+                    {
+                        "name": name,
+                        "mac": _read(f"{self.root}/class/net/{name}/address"),
+                        "slot": slot,
+                        "alias": _read(f"{device}/modalias"),
+                        "driver": _target(f"{device}/driver"),
+                    }
+                )
         return found + self.without()
 
     def without(self) -> list[Device]:
         """The network cards on PCI that no driver has taken."""
         root, found = f"{self.root}/bus/pci/devices", []
         for slot in _names(root):
-            if _read(f"{root}/{slot}/class").startswith("0x02") and not _target(f"{root}/{slot}/driver"):
+            if _read(f"{root}/{slot}/class").startswith("0x02") and not _target(
+                f"{root}/{slot}/driver"
+            ):
                 alias = _read(f"{root}/{slot}/modalias")
-                vendor, device = (_read(f"{root}/{slot}/{word}")[2:] for word in ("vendor", "device"))
-                found.append({"slot": slot, "alias": alias, "id": f"{vendor}:{device}",
-                              "absent": sorted(wanted(self.tables["absent"], (alias,))),
-                              "refused": sorted(wanted(self.tables["globs"], (alias,)))})
+                vendor, device = (
+                    _read(f"{root}/{slot}/{word}")[2:] for word in ("vendor", "device")
+                )
+                found.append(
+                    {
+                        "slot": slot,
+                        "alias": alias,
+                        "id": f"{vendor}:{device}",
+                        "absent": sorted(wanted(self.tables["absent"], (alias,))),
+                        "refused": sorted(wanted(self.tables["globs"], (alias,))),
+                    }
+                )
         return found
 
 
@@ -290,7 +350,8 @@ def explain(card: Device) -> str:
 
 
 def find(plug: Plug, there: Callable[[], str], clock: Callable[[], float], timeout: float) -> str:
-    """Loads what the boot card may need, in waves, until `there` names its interface; "" if that never comes."""
+    """Loads what the boot card may need, in waves, until `there` names its interface; "" if that
+    never comes."""
     deadline = clock() + timeout
     while not (name := there()) and clock() < deadline:
         if not plug.wave(network=True):
@@ -299,12 +360,15 @@ def find(plug: Plug, there: Callable[[], str], clock: Callable[[], float], timeo
 
 
 def watch(plug: Plug, run: str) -> None:
-    """Loads what all devices want, tells what was found, and then waits for devices that come. Never returns."""
+    """Loads what all devices want, tells what was found, and then waits for devices that come.
+    Never returns."""
     listener = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_KOBJECT_UEVENT)
     listener.bind((0, 1))
     took = cold_plug(plug) if plug.tables["globs"] else 0.0
     while not plug.tables["globs"] and not Path(run, _SESSION).exists():
-        time.sleep(_BETWEEN_S)  # all that can be done here is to tell the agent, which joins now: it goes first
+        time.sleep(
+            _BETWEEN_S
+        )  # all that can be done here is to tell the agent, which joins now: it goes first
     tell(plug, run, took)
     told_by = None
     while True:
@@ -323,7 +387,8 @@ def watch(plug: Plug, run: str) -> None:
 
 
 def cold_plug(plug: Plug) -> float:
-    """Loads what the devices want that are there, until nothing new comes. Returns the seconds that it took."""
+    """Loads what the devices want that are there, until nothing new comes. Returns the seconds that
+    it took."""
     began = last = time.monotonic()
     plug.always()
     quiet = 0
@@ -348,8 +413,14 @@ def tell(plug: Plug, run: str, seconds: float) -> None:
     """Writes down what was found, if that has changed."""
     import json
 
-    text = json.dumps({"cards": plug.cards(), "modules": plug.loaded, "cold_plug_s": round(seconds, 2),
-                       "undriven": undriven(plug.root)})
+    text = json.dumps(
+        {
+            "cards": plug.cards(),
+            "modules": plug.loaded,
+            "cold_plug_s": round(seconds, 2),
+            "undriven": undriven(plug.root),
+        }
+    )
     path, new = Path(run, FOUND), Path(run, f"{FOUND}.new")
     if not path.exists() or path.read_text() != text:
         new.write_text(text)

@@ -1,12 +1,14 @@
-"""PID 1 of minOS. What it makes of an empty machine is data, listed first; then it becomes the supervisor.
+"""PID 1 of minOS. What it makes of an empty machine is data, listed first; then it becomes the
+supervisor.
 
-The root stays the initramfs, nothing is copied: it is bind-mounted onto itself and moved over "/". After that it is an
-ordinary mount with a parent, so pivot_root(2), which refuses the bare rootfs with EINVAL, works for the containers.
-They are better for it than with `crun --no-pivot`: pivoting lets go of the node's mounts, whereas moving the root
-leaves a copy of every mount inside each container, and an old image's loop device could not be freed while a newer
-container runs.
+The root stays the initramfs, nothing is copied: it is bind-mounted onto itself and moved over "/".
+After that it is an ordinary mount with a parent, so pivot_root(2), which refuses the bare rootfs
+with EINVAL, works for the containers. They are better for it than with `crun --no-pivot`: pivoting
+lets go of the node's mounts, whereas moving the root leaves a copy of every mount inside each
+container, and an old image's loop device could not be freed while a newer container runs.
 
-The network comes from the kernel command line: another DHCP round would cost seconds and find the same.
+The network comes from the kernel command line: another DHCP round would cost seconds and find the
+same.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ CARD_S = 20.0
 """How long the boot card may take to show up: some load firmware first."""
 
 HOST_NAME_MAX = 64
-"""What the kernel takes (__NEW_UTS_LEN); of a longer name the first label is used, which has 63 at most."""
+"""What the kernel takes (__NEW_UTS_LEN); of a longer name the first label is used, which has 63 at
+most."""
 
 EARLIEST = 1_767_225_600
 """2026, in seconds since the epoch: a head that says less has a dead clock itself."""
 
-DIRECTORIES = (("/dev/pts", 0o755), ("/dev/shm", 0o1777), (RUN, 0o755))  # noqa: S108 (on the node /dev/shm is made here)
+# On the node /dev/shm is made here.
+DIRECTORIES = (("/dev/pts", 0o755), ("/dev/shm", 0o1777), (RUN, 0o755))  # noqa: S108
 
 NSD = syscalls.MS_NOSUID | syscalls.MS_NODEV
 NSDX = NSD | syscalls.MS_NOEXEC
@@ -40,10 +44,22 @@ EARLY_MOUNTS = (
     ("proc", "/proc", "proc", NSDX, ""),
     ("sysfs", "/sys", "sysfs", NSDX, ""),
     ("devtmpfs", "/dev", "devtmpfs", syscalls.MS_NOSUID, "mode=755"),
-    ("tmpfs", "/run", "tmpfs", NSD, "mode=755,size=90%"),  # images live here; pages are only used when written
+    (
+        "tmpfs",
+        "/run",
+        "tmpfs",
+        NSD,
+        "mode=755,size=90%",
+    ),  # images live here; pages are only used when written
 )
 LATE_MOUNTS = (
-    ("devpts", "/dev/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=620,gid=5,ptmxmode=666"),
+    (
+        "devpts",
+        "/dev/pts",
+        "devpts",
+        syscalls.MS_NOSUID | syscalls.MS_NOEXEC,
+        "mode=620,gid=5,ptmxmode=666",
+    ),
     ("tmpfs", "/dev/shm", "tmpfs", NSD, "mode=1777"),  # noqa: S108 (mounted here, by PID 1)
     ("cgroup2", "/sys/fs/cgroup", "cgroup2", NSDX, "nsdelegate"),
 )
@@ -53,7 +69,8 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/root", "TERM": "linux", "LC_AL
 
 def say(text: str) -> None:
     """A line on the console, with the seconds since the kernel started."""
-    print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201 (the console is our output)
+    # The console is our output.
+    print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201
 
 
 def become_root() -> None:
@@ -66,7 +83,8 @@ def become_root() -> None:
 
 
 def load_modules() -> int:
-    """Loads the modules that the builder chose, in its order; a missing piece is said and survived."""
+    """Loads the modules that the builder chose, in its order; a missing piece is said and
+    survived."""
     names = Path(MODULES, "load").read_text().split()
     for name in names:
         try:
@@ -77,15 +95,19 @@ def load_modules() -> int:
 
 
 def mount_drivers(root: int) -> None:
-    """The modules and firmware of hardware.img, if there are any: where this process sees them, and where the kernel does (`root`),
-    which looks for firmware, and starts modprobe, in the initramfs that is below ours. Raises OSError."""
+    """The modules and firmware of hardware.img, if there are any: where this process sees them, and
+    where the kernel does (`root`), which looks for firmware, and starts modprobe, in the initramfs
+    that is below ours. Raises OSError."""
     if Path(hardware.PACKED).exists():
         syscalls.mount_file(hardware.PACKED, hardware.PACKED_AT, "squashfs")
-        syscalls.mount(hardware.PACKED_AT, f"/proc/self/fd/{root}{hardware.PACKED_AT}", "", syscalls.MS_BIND)
+        syscalls.mount(
+            hardware.PACKED_AT, f"/proc/self/fd/{root}{hardware.PACKED_AT}", "", syscalls.MS_BIND
+        )
 
 
 def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
-    """The interface with this MAC; without a MAC the first one that is not loopback. "" if there is none (yet)."""
+    """The interface with this MAC; without a MAC the first one that is not loopback. "" if there is
+    none (yet)."""
     for directory in sorted(root.iterdir()):
         address = (directory / "address").read_text().strip()
         if directory.name != "lo" and address == (mac or address):
@@ -94,8 +116,8 @@ def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
 
 
 def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
-    """Loads the driver of the boot interface, and brings up that and loopback; returns what to say on the console. Raises
-    LayercakeError or OSError."""
+    """Loads the driver of the boot interface, and brings up that and loopback; returns what to say
+    on the console. Raises LayercakeError or OSError."""
     import socket
 
     link = netlink.Netlink()
@@ -111,37 +133,65 @@ def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
         index = socket.if_nametoindex(name)
         link.ask(netlink.link_up(index, link.next()), f"bring up {name}")
         address, gateway = identity.address, identity.gateway
-        link.ask(netlink.new_address(index, address.family, address.packed, address.prefix, link.next()),
-                 f"give {name} its address")
+        link.ask(
+            netlink.new_address(index, address.family, address.packed, address.prefix, link.next()),
+            f"give {name} its address",
+        )
         if identity.mtu:
-            attempt(f"set the MTU of {name}", link.ask, netlink.link_mtu(index, identity.mtu, link.next()), "set it")
+            attempt(
+                f"set the MTU of {name}",
+                link.ask,
+                netlink.link_mtu(index, identity.mtu, link.next()),
+                "set it",
+            )
         for target, router in identity.routes:
-            data = netlink.route(index, target.family, target.packed, target.prefix, router.packed, link.next())
-            attempt("set a route of the network", link.ask, data, f"reach it by {socket.inet_ntop(router.family, router.packed)}")
+            data = netlink.route(
+                index, target.family, target.packed, target.prefix, router.packed, link.next()
+            )
+            attempt(
+                "set a route of the network",
+                link.ask,
+                data,
+                f"reach it by {socket.inet_ntop(router.family, router.packed)}",
+            )
         if gateway:
-            link.ask(netlink.default_route(index, gateway.family, gateway.packed, link.next()), "set the default route")
+            link.ask(
+                netlink.default_route(index, gateway.family, gateway.packed, link.next()),
+                "set the default route",
+            )
     finally:
         link.close()
     search = f"search {identity.search}\n" if identity.search and identity.dns else ""
-    Path("/etc/resolv.conf").write_text(search + "".join(f"nameserver {server}\n" for server in identity.dns))
+    Path("/etc/resolv.conf").write_text(
+        search + "".join(f"nameserver {server}\n" for server in identity.dns)
+    )
     return f"{name} {socket.inet_ntop(address.family, address.packed)}/{address.prefix}"
 
 
 def set_names(identity: cmdline.Identity, etc: Path = Path("/etc")) -> None:
-    """The host name, and the names by which the machine knows itself without asking anybody. Raises OSError."""
+    """The host name, and the names by which the machine knows itself without asking anybody. Raises
+    OSError."""
     import socket
 
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     if identity.address is not None:
-        lines.append(" ".join((socket.inet_ntop(identity.address.family, identity.address.packed), *identity.host_names)))
+        lines.append(
+            " ".join(
+                (
+                    socket.inet_ntop(identity.address.family, identity.address.packed),
+                    *identity.host_names,
+                )
+            )
+        )
     (etc / "hosts").write_text("\n".join(lines) + "\n")
     names = [name for name in (identity.name, *identity.host_names) if len(name) <= HOST_NAME_MAX]
     syscalls.set_hostname(names[0])
 
 
 def set_clock(told: int, now: float) -> str:
-    """Sets a clock that is far from what the head told; returns what to say on the console. `now` is this machine's time. What is
-    nearer may be the time that booting took, and what is before minOS was made is no time. Raises OSError."""
+    """Sets a clock that is far from what the head told; returns what to say on the console. `now`
+    is this machine's time. What is nearer may be the time that booting took, and what is before
+    minOS was made is no time. Raises OSError."""
     if told < EARLIEST or abs(told - now) <= CLOCK_OFF_S:
         return "the clock stays as it is"
     time.clock_settime(time.CLOCK_REALTIME, told)
@@ -149,7 +199,8 @@ def set_clock(told: int, now: float) -> str:
 
 
 def attempt(what: str, step: object, *arguments: object) -> object:
-    """Runs one step of the start; a failure is said on the console and survived, so that a person can look at the machine."""
+    """Runs one step of the start; a failure is said on the console and survived, so that a person
+    can look at the machine."""
     try:
         return step(*arguments) if callable(step) else None
     except (OSError, LayercakeError) as error:
@@ -158,7 +209,8 @@ def attempt(what: str, step: object, *arguments: object) -> object:
 
 
 def prepare() -> cmdline.Identity | None:
-    """Everything up to the supervisor. Returns the node's identity, None if the command line is unusable."""
+    """Everything up to the supervisor. Returns the node's identity, None if the command line is
+    unusable."""
     root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     become_root()
     os.umask(0o022)
@@ -198,11 +250,12 @@ def _tables() -> hardware.Tables:
 
 
 def hardware_process(plug: hardware.Plug) -> None:
-    """The process that loads all other drivers, while the agent starts already, and those of devices that come later, and tells of
-    devices that have none. Never returns."""
+    """The process that loads all other drivers, while the agent starts already, and those of
+    devices that come later, and tells of devices that have none. Never returns."""
     try:
         hardware.watch(plug, RUN)
-    except BaseException as error:  # noqa: BLE001 (whatever it was is on the console; it must not go on as PID 1 does)
+    # Whatever it was is on the console; it must not go on as PID 1 does.
+    except BaseException as error:  # noqa: BLE001
         say(f"hardware: no more drivers are loaded: {error!r}")
     os._exit(1)
 
@@ -224,6 +277,9 @@ def main() -> None:
         say(f"cannot start minOS: {error!r}")
         identity = None
     if identity is None or not identity.node or not identity.head:
-        say("init: no layercake.node and layercake.head on the command line: no agent, supervising only")
+        say(
+            "init: no layercake.node and layercake.head on the command line: no agent, supervising "
+            "only"
+        )
         supervisor.Supervisor(RUN, None, say=say, init=True).run()
     supervisor.Supervisor(RUN, agent, say=say, init=True, arguments=("--minos", RUN)).run()

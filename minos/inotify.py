@@ -1,4 +1,5 @@
-"""inotify(7), which the standard library lacks: what is created, removed or renamed in some directories."""
+"""inotify(7), which the standard library lacks: what is created, removed or renamed in some
+directories."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`directory` is the number that `add` gave, -1 if events were lost; `name` is what it happened to, raw."""
+    """`directory` is the number that `add` gave, -1 if events were lost; `name` is what it happened
+    to, raw."""
 
     directory: int
     mask: int
@@ -40,7 +42,8 @@ class Inotify:
         return int(self._handle)
 
     def add(self, directory: str) -> int:
-        """Watches the names in a directory; one that is watched already keeps its number. Raises OSError."""
+        """Watches the names in a directory; one that is watched already keeps its number. Raises
+        OSError."""
         number = _libc.inotify_add_watch(self._handle, directory.encode(), NAMES)
         if number < 0:
             _fail(directory)
@@ -56,7 +59,7 @@ class Inotify:
         while at < len(data):
             directory, mask, _, length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + length
-            found.append(Event(directory, mask, data[at - length:at].rstrip(b"\0")))
+            found.append(Event(directory, mask, data[at - length : at].rstrip(b"\0")))
         return found
 
     def close(self) -> None:

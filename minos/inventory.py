@@ -1,10 +1,11 @@
-"""A node's interfaces in the inventory: cards, bonds of cards, VLANs on either; what each may say, and what they are together.
+"""A node's interfaces in the inventory: cards, bonds of cards, VLANs on either; what each may say,
+and what they are together.
 
-    interfaces:
-      lan0:      {mac: "52:54:00:00:00:10"}
-      lan1:      {mac: "52:54:00:00:00:11"}
-      bond0:     {bond: {mode: 802.3ad, legs: [lan0, lan1]}, mtu: 9000}
-      storage:   {vlan: {id: 20, of: bond0}, mtu: 9000, addresses: [10.20.0.5/24, "fd20::5/64"]}
+interfaces:
+  lan0:      {mac: "52:54:00:00:00:10"}
+  lan1:      {mac: "52:54:00:00:00:11"}
+  bond0:     {bond: {mode: 802.3ad, legs: [lan0, lan1]}, mtu: 9000}
+  storage:   {vlan: {id: 20, of: bond0}, mtu: 9000, addresses: [10.20.0.5/24, "fd20::5/64"]}
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from layercake.moduleapi.fields import Check, Mistake, mac, mac_after, one_of, t
 from layercake.moduleapi.module import NodePart, Unique
 
 NAME_LENGTH = 15
-"""Bytes of an interface's name without its end (IFNAMSIZ of Linux' include/uapi/linux/if.h is 16)."""
+"""Bytes of an interface's name without its end (IFNAMSIZ of Linux' include/uapi/linux/if.h is
+16)."""
 LEAST_MTU, MOST_MTU, USUAL_MTU, IPV6_MTU = 68, 65535, 1500, 1280
-"""What IPv4 needs at least (RFC 791 section 3.2), the most there is, what a card has by itself, and what IPv6 needs (RFC 8200)."""
+"""What IPv4 needs at least (RFC 791 section 3.2), the most there is, what a card has by itself, and
+what IPv6 needs (RFC 8200)."""
 MAX_INTERFACES, MAX_ADDRESSES, MAX_ROUTES, MAX_LEGS = 64, 32, 64, 16
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{NAME_LENGTH - 1}}}", re.ASCII)
 _RESERVED = ("lo", "all", "default")
@@ -41,7 +44,10 @@ def own_mac(value: object) -> str:
 def mtu(value: object) -> int:
     """The largest packet in bytes."""
     if isinstance(value, bool) or not isinstance(value, int) or not LEAST_MTU <= value <= MOST_MTU:
-        raise Mistake(f"expected {LEAST_MTU} to {MOST_MTU} bytes, found {describe(value)}", "1500 is usual, 9000 are jumbo frames")
+        raise Mistake(
+            f"expected {LEAST_MTU} to {MOST_MTU} bytes, found {describe(value)}",
+            "1500 is usual, 9000 are jumbo frames",
+        )
     return value
 
 
@@ -52,14 +58,28 @@ def address(word: str) -> str:
     try:
         found = ipaddress.ip_interface(word)
     except ValueError:
-        raise Mistake(f"{show(word)} is not an IP address with a prefix", "as 10.20.0.5/24 or fd20::5/64") from None
+        raise Mistake(
+            f"{show(word)} is not an IP address with a prefix", "as 10.20.0.5/24 or fd20::5/64"
+        ) from None
     ip, net = found.ip, found.network
     if ip.is_multicast or ip.is_loopback or ip.is_unspecified or net.prefixlen == 0:
-        raise Mistake(f"{show(word)} cannot be an interface's address", "multicast and loopback addresses are no interface's own")
+        raise Mistake(
+            f"{show(word)} cannot be an interface's address",
+            "multicast and loopback addresses are no interface's own",
+        )
     if ip.is_link_local and ip.version == 6:
-        raise Mistake(f"{show(word)} is link-local", "the kernel gives each interface such an address by itself; leave it out")
-    if ip.version == 4 and net.prefixlen < 31 and ip in (net.network_address, net.broadcast_address):
-        raise Mistake(f"{show(word)} is no host's address", f"it is the first or the last one of {net}")
+        raise Mistake(
+            f"{show(word)} is link-local",
+            "the kernel gives each interface such an address by itself; leave it out",
+        )
+    if (
+        ip.version == 4
+        and net.prefixlen < 31
+        and ip in (net.network_address, net.broadcast_address)
+    ):
+        raise Mistake(
+            f"{show(word)} is no host's address", f"it is the first or the last one of {net}"
+        )
     return str(found)
 
 
@@ -94,7 +114,10 @@ def host(word: str) -> str:
 def routes(value: object) -> dict[str, str]:
     """{target: router} of IPv4 and IPv6."""
     if not isinstance(value, dict):
-        raise Mistake(f"expected a mapping of networks to routers, found {describe(value)}", "as {10.0.0.0/8: 10.20.0.1}")
+        raise Mistake(
+            f"expected a mapping of networks to routers, found {describe(value)}",
+            "as {10.0.0.0/8: 10.20.0.1}",
+        )
     if len(value) > MAX_ROUTES:
         raise Mistake(f"{len(value)} routes, an interface has {MAX_ROUTES} at most")
     found: dict[str, str] = {}
@@ -102,11 +125,21 @@ def routes(value: object) -> dict[str, str]:
         try:
             target, router = ipaddress.ip_network(text(word)), ipaddress.ip_address(text(via))
         except ValueError:
-            raise Mistake(f"{show(str(word))}: {show(str(via))} is not a route", "as {10.0.0.0/8: 10.20.0.1}: the first address "
-                          "and the length of the prefix, and the router's address; 0.0.0.0/0 and ::/0 are all others") from None
+            raise Mistake(
+                f"{show(str(word))}: {show(str(via))} is not a route",
+                "as {10.0.0.0/8: 10.20.0.1}: the first address "
+                "and the length of the prefix, and the router's address; 0.0.0.0/0 and ::/0 are "
+                "all others",
+            ) from None
         if target.version != router.version:
             raise Mistake(f"the router of {target} is {router}: one is IPv4, the other IPv6")
-        if router.is_multicast or router.is_unspecified or router.is_loopback or target.is_multicast or target.is_loopback:
+        if (
+            router.is_multicast
+            or router.is_unspecified
+            or router.is_loopback
+            or target.is_multicast
+            or target.is_loopback
+        ):
             raise Mistake(f"no packets can be sent to {target} by {router}")
         if str(target) in found:
             raise Mistake(f"the route to {target} stands there twice")
@@ -114,7 +147,9 @@ def routes(value: object) -> dict[str, str]:
     return found
 
 
-class Bond(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Bond(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Several cards as one interface (Linux' Documentation/networking/bonding.rst)."""
 
     mode: Literal["active-backup", "802.3ad"]
@@ -131,7 +166,9 @@ class Vlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     of: str
 
 
-def _mapping(value: object, known: Mapping[str, Callable[[object], Any]], required: tuple[str, ...]) -> dict[str, Any]:
+def _mapping(
+    value: object, known: Mapping[str, Callable[[object], Any]], required: tuple[str, ...]
+) -> dict[str, Any]:
     """The keys of a small mapping, each checked. Raises Mistake that names the key."""
     if not isinstance(value, dict):
         raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
@@ -161,7 +198,9 @@ def _number(least: int, most: int) -> Callable[[object], int]:
 
 def _legs(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
-        raise Mistake(f"expected a list of interfaces, found {describe(value)}", "write [lan0, lan1]")
+        raise Mistake(
+            f"expected a list of interfaces, found {describe(value)}", "write [lan0, lan1]"
+        )
     found = tuple(text(item) for item in value)
     if len(found) > MAX_LEGS:
         raise Mistake(f"{len(found)} legs, a bond has {MAX_LEGS} at most")
@@ -172,14 +211,25 @@ def _legs(value: object) -> tuple[str, ...]:
 
 def bond(value: object) -> Bond:
     """How cards are put together."""
-    found = _mapping(value, {"mode": one_of(*MODES), "legs": _legs, "primary": text, "miimon_ms": _number(10, 10_000),
-                             "lacp_rate": one_of(*RATES)}, ("mode", "legs"))
+    found = _mapping(
+        value,
+        {
+            "mode": one_of(*MODES),
+            "legs": _legs,
+            "primary": text,
+            "miimon_ms": _number(10, 10_000),
+            "lacp_rate": one_of(*RATES),
+        },
+        ("mode", "legs"),
+    )
     if "primary" in found and found["mode"] != MODES[0]:
         raise Mistake(f"primary: is for {MODES[0]}, and the mode is {found['mode']}", "remove it")
     if "lacp_rate" in found and found["mode"] != MODES[1]:
         raise Mistake(f"lacp_rate: is for {MODES[1]}, and the mode is {found['mode']}", "remove it")
     if "primary" in found and found["primary"] not in found["legs"]:
-        raise Mistake(f"primary: {show(found['primary'])} is no leg", nearest(found["primary"], found["legs"]))
+        raise Mistake(
+            f"primary: {show(found['primary'])} is no leg", nearest(found["primary"], found["legs"])
+        )
     return Bond(**found)
 
 
@@ -191,21 +241,55 @@ def vlan(value: object) -> Vlan:
 class Interface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One interface: a card (`mac`), a bond or a VLAN."""
 
-    mac: Annotated[str, Check(own_mac, mac_after, own=True), Meta(
-        description="A card, by the address that it has from its maker. Of a node range a list, or a start that counts up.")] = ""
-    bond: Annotated[Bond | None, Check(bond), Meta(
-        description="A bond of cards: {mode: active-backup or 802.3ad, legs: [names]}, and perhaps `primary` (active-backup: the "
-                    "leg that is used while it is well), `lacp_rate` (802.3ad: slow or fast) and `miimon_ms` (how often the "
-                    "carrier of the legs is looked at, 100).")] = None
-    vlan: Annotated[Vlan | None, Check(vlan), Meta(
-        description="A VLAN: {id: 1 to 4094, of: the name of a card or a bond}.")] = None
-    mtu: Annotated[int | None, Check(mtu), Meta(
-        description="The largest packet, in bytes: 68 to 65535, 1280 at least with IPv6. If not given it stays as it is.")] = None
-    addresses: Annotated[tuple[str, ...], Check(addresses, addresses_after, own=True, several=True), Meta(
-        description="Its addresses, IPv4 and IPv6, with the length of their prefix: one, or a list. Of a node range one for each "
-                    "node, or starts that count up: [\"10.20.0.10/24+\", \"fd20::10/64+\"].")] = ()
-    routes: Annotated[dict[str, str], Check(routes), Meta(
-        description="Routes by it: {network: the address of the router}; 0.0.0.0/0 and ::/0 are all others.")] = {}
+    mac: Annotated[
+        str,
+        Check(own_mac, mac_after, own=True),
+        Meta(
+            description="A card, by the address that it has from its maker. Of a node range a "
+            "list, or a start that counts up."
+        ),
+    ] = ""
+    bond: Annotated[
+        Bond | None,
+        Check(bond),
+        Meta(
+            description="A bond of cards: {mode: active-backup or 802.3ad, legs: [names]}, and "
+            "perhaps `primary` (active-backup: the "
+            "leg that is used while it is well), `lacp_rate` (802.3ad: slow or fast) and "
+            "`miimon_ms` (how often the "
+            "carrier of the legs is looked at, 100)."
+        ),
+    ] = None
+    vlan: Annotated[
+        Vlan | None,
+        Check(vlan),
+        Meta(description="A VLAN: {id: 1 to 4094, of: the name of a card or a bond}."),
+    ] = None
+    mtu: Annotated[
+        int | None,
+        Check(mtu),
+        Meta(
+            description="The largest packet, in bytes: 68 to 65535, 1280 at least with IPv6. If "
+            "not given it stays as it is."
+        ),
+    ] = None
+    addresses: Annotated[
+        tuple[str, ...],
+        Check(addresses, addresses_after, own=True, several=True),
+        Meta(
+            description="Its addresses, IPv4 and IPv6, with the length of their prefix: one, or a "
+            "list. Of a node range one for each "
+            'node, or starts that count up: ["10.20.0.10/24+", "fd20::10/64+"].'
+        ),
+    ] = ()
+    routes: Annotated[
+        dict[str, str],
+        Check(routes),
+        Meta(
+            description="Routes by it: {network: the address of the router}; 0.0.0.0/0 and ::/0 "
+            "are all others."
+        ),
+    ] = {}
 
     @property
     def kinds(self) -> list[str]:
@@ -242,15 +326,29 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
 def _alone(name: str, one: Interface) -> None:
     """What can be said of an interface without looking at others."""
     if not _NAME.fullmatch(name) or name in _RESERVED:
-        raise Mistake(f"{show(name)} cannot be an interface's name",
-                      f"1 to {NAME_LENGTH} of A-Z a-z 0-9 . _ -, and not {', '.join(_RESERVED)}", f"{name}.")
+        raise Mistake(
+            f"{show(name)} cannot be an interface's name",
+            f"1 to {NAME_LENGTH} of A-Z a-z 0-9 . _ -, and not {', '.join(_RESERVED)}",
+            f"{name}.",
+        )
     if len(one.kinds) != 1:
-        said = f"is {' and '.join(one.kinds)} at once" if one.kinds else "is neither a card nor a bond nor a VLAN"
-        raise Mistake(f"interface {name} {said}", "give it one of mac, bond and vlan", f"{name}.{(*one.kinds, '')[0]}")
+        said = (
+            f"is {' and '.join(one.kinds)} at once"
+            if one.kinds
+            else "is neither a card nor a bond nor a VLAN"
+        )
+        raise Mistake(
+            f"interface {name} {said}",
+            "give it one of mac, bond and vlan",
+            f"{name}.{(*one.kinds, '')[0]}",
+        )
     six = any(":" in word for word in (*one.addresses, *one.routes))
     if six and one.mtu is not None and one.mtu < IPV6_MTU:
-        raise Mistake(f"interface {name} has IPv6 and an MTU of {one.mtu}", f"IPv6 needs {IPV6_MTU} at least (RFC 8200)",
-                      f"{name}.mtu")
+        raise Mistake(
+            f"interface {name} has IPv6 and an MTU of {one.mtu}",
+            f"IPv6 needs {IPV6_MTU} at least (RFC 8200)",
+            f"{name}.mtu",
+        )
 
 
 def _bonded(name: str, its: Bond, found: Mapping[str, Interface]) -> None:
@@ -258,35 +356,61 @@ def _bonded(name: str, its: Bond, found: Mapping[str, Interface]) -> None:
     for leg in its.legs:
         other = found.get(leg)
         if other is None:
-            raise Mistake(f"interface {name}: there is no interface {show(leg)} to be a leg", nearest(leg, found) or
-                          "name its card: {mac: ...}", f"{name}.bond")
+            raise Mistake(
+                f"interface {name}: there is no interface {show(leg)} to be a leg",
+                nearest(leg, found) or "name its card: {mac: ...}",
+                f"{name}.bond",
+            )
         if not other.mac:
-            raise Mistake(f"interface {name}: its leg {leg} is no card", "legs are cards; a VLAN goes onto the bond",
-                          f"{name}.bond")
+            raise Mistake(
+                f"interface {name}: its leg {leg} is no card",
+                "legs are cards; a VLAN goes onto the bond",
+                f"{name}.bond",
+            )
         if more := [key for key in ("addresses", "routes", "mtu") if getattr(other, key)]:
-            raise Mistake(f"interface {leg} is a leg of {name}, and has {' and '.join(more)} of its own",
-                          f"write that of {name}", f"{leg}.{more[0]}")
+            raise Mistake(
+                f"interface {leg} is a leg of {name}, and has {' and '.join(more)} of its own",
+                f"write that of {name}",
+                f"{leg}.{more[0]}",
+            )
         for second, one in found.items():
             if second != name and one.bond is not None and leg in one.bond.legs:
-                raise Mistake(f"interface {leg} is a leg of {name} and of {second}", "a card is in one bond", f"{second}.bond")
+                raise Mistake(
+                    f"interface {leg} is a leg of {name} and of {second}",
+                    "a card is in one bond",
+                    f"{second}.bond",
+                )
 
 
 def _tagged(name: str, one: Interface, its: Vlan, found: Mapping[str, Interface]) -> None:
     """A VLAN is on an interface that is there, free, and takes packets of its size."""
     base = found.get(its.of)
     if base is None:
-        raise Mistake(f"interface {name}: there is no interface {show(its.of)}", nearest(its.of, found) or "declare it beside",
-                      f"{name}.vlan")
+        raise Mistake(
+            f"interface {name}: there is no interface {show(its.of)}",
+            nearest(its.of, found) or "declare it beside",
+            f"{name}.vlan",
+        )
     for second, other in found.items():
         if other.bond is not None and its.of in other.bond.legs:
-            raise Mistake(f"interface {name} is a VLAN of {its.of}, which is a leg of {second}", f"write of: {second}",
-                          f"{name}.vlan")
+            raise Mistake(
+                f"interface {name} is a VLAN of {its.of}, which is a leg of {second}",
+                f"write of: {second}",
+                f"{name}.vlan",
+            )
         if second != name and other.vlan == its:
-            raise Mistake(f"VLAN {its.id} of {its.of} is {name} and {second}", "one is enough", f"{second}.vlan")
+            raise Mistake(
+                f"VLAN {its.id} of {its.of} is {name} and {second}",
+                "one is enough",
+                f"{second}.vlan",
+            )
     most = base.mtu or USUAL_MTU
     if (one.mtu or 0) > most and its.of != name:
-        raise Mistake(f"interface {name} has an MTU of {one.mtu}, and {its.of}, which it is on, {most}",
-                      f"write a larger mtu for {its.of}", f"{name}.mtu")
+        raise Mistake(
+            f"interface {name} has an MTU of {one.mtu}, and {its.of}, which it is on, {most}",
+            f"write a larger mtu for {its.of}",
+            f"{name}.mtu",
+        )
 
 
 def _no_circle(found: Mapping[str, Interface]) -> None:
@@ -294,8 +418,11 @@ def _no_circle(found: Mapping[str, Interface]) -> None:
         way, at = [name], found[name].vlan
         while at is not None:
             if at.of in way:
-                raise Mistake(f"interface {name} is on itself: {' on '.join([*way, at.of])}", "a VLAN is of a card or a bond",
-                              f"{name}.vlan")
+                raise Mistake(
+                    f"interface {name} is on itself: {' on '.join([*way, at.of])}",
+                    "a VLAN is of a card or a bond",
+                    f"{name}.vlan",
+                )
             way.append(at.of)
             at = found[at.of].vlan
 
@@ -304,21 +431,36 @@ def _once(found: Mapping[str, Interface]) -> None:
     """No two interfaces of a node have one card or one address."""
     seen: dict[str, str] = {}
     for name, one in found.items():
-        for field, words in (("mac", [one.mac] if one.mac else []), ("addresses", [host(word) for word in one.addresses])):
+        for field, words in (
+            ("mac", [one.mac] if one.mac else []),
+            ("addresses", [host(word) for word in one.addresses]),
+        ):
             for word in words:
                 if word in seen:
-                    raise Mistake(f"{word} is that of {seen[word]} and of {name}", "each has its own", f"{name}.{field}")
+                    raise Mistake(
+                        f"{word} is that of {seen[word]} and of {name}",
+                        "each has its own",
+                        f"{name}.{field}",
+                    )
                 seen[word] = name
 
 
 def unique(part: Interfaces) -> tuple[Unique, ...]:
     """Cards and addresses are of one node."""
-    cards = (Unique("MAC address", one.mac, one.mac, f"{name}.mac") for name, one in part.entries.items() if one.mac)
-    hosts = (Unique("IP address", host(word), host(word), f"{name}.addresses", host(word)) for name, one in part.entries.items()
-             for word in one.addresses)
+    cards = (
+        Unique("MAC address", one.mac, one.mac, f"{name}.mac")
+        for name, one in part.entries.items()
+        if one.mac
+    )
+    hosts = (
+        Unique("IP address", host(word), host(word), f"{name}.addresses", host(word))
+        for name, one in part.entries.items()
+        for word in one.addresses
+    )
     return (*cards, *hosts)
 
 
 def told(part: Interfaces | None) -> dict[str, Any]:
-    """What a node is told with its desired state: its interfaces, none if the inventory names none."""
+    """What a node is told with its desired state: its interfaces, none if the inventory names
+    none."""
     return {"interfaces": msgspec.to_builtins(part.entries) if part is not None else {}}

@@ -1,4 +1,5 @@
-"""minOS as a module of the head: what its agent is told of a node besides its images, and what it tells. It has no process."""
+"""minOS as a module of the head: what its agent is told of a node besides its images, and what it
+tells. It has no process."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ from minos.events import EVENTS
 from minos.inventory import Interfaces, complete, told, unique
 
 MODULE = Module(
-    name="minos", doc="The nodes' small operating system: their interfaces, and what their agents tell.",
-    part=Part(Interfaces, complete, unique), tells=told, events=EVENTS,
+    name="minos",
+    doc="The nodes' small operating system: their interfaces, and what their agents tell.",
+    part=Part(Interfaces, complete, unique),
+    tells=told,
+    events=EVENTS,
 )

@@ -1,7 +1,9 @@
-"""Just enough rtnetlink (rtnetlink(7)) to bring an interface up with an address and routes; all else is in minos.agent.network.
+"""Just enough rtnetlink (rtnetlink(7)) to bring an interface up with an address and routes; all
+else is in minos.agent.network.
 
-In-process, because each `ip` command costs a fork and an exec, which a boot on an emulated processor feels.
-The messages are built by pure functions; `Netlink` sends them and checks the acknowledgements.
+In-process, because each `ip` command costs a fork and an exec, which a boot on an emulated
+processor feels. The messages are built by pure functions; `Netlink` sends them and checks the
+acknowledgements.
 """
 
 from __future__ import annotations
@@ -24,24 +26,36 @@ IFA_ADDRESS, IFA_LOCAL = 1, 2
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
     """A netlink message with its header."""
-    return struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ACK | flags, sequence, 0) + body
+    return (
+        struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ACK | flags, sequence, 0)
+        + body
+    )
 
 
 def link_up(index: int, sequence: int) -> bytes:
     """Sets IFF_UP."""
-    return message(RTM_NEWLINK, 0, sequence, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, IFF_UP, IFF_UP))
+    return message(
+        RTM_NEWLINK, 0, sequence, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, IFF_UP, IFF_UP)
+    )
 
 
 def link_mtu(index: int, mtu: int, sequence: int) -> bytes:
     """Sets the size of the largest packet."""
-    body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, 0, 0) + attribute(IFLA_MTU, struct.pack("=I", mtu))
+    body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, 0, 0) + attribute(
+        IFLA_MTU, struct.pack("=I", mtu)
+    )
     return message(RTM_NEWLINK, 0, sequence, body)
 
 
 def new_address(index: int, family: int, packed: bytes, prefix: int, sequence: int) -> bytes:
-    """Adds an address; IPv6 duplicate address detection is left out (flag NODAD), the head has assigned the address."""
+    """Adds an address; IPv6 duplicate address detection is left out (flag NODAD), the head has
+    assigned the address."""
     flags = 0x02 if family == socket.AF_INET6 else 0
-    body = struct.pack("=BBBBI", family, prefix, flags, 0, index) + attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
+    body = (
+        struct.pack("=BBBBI", family, prefix, flags, 0, index)
+        + attribute(IFA_LOCAL, packed)
+        + attribute(IFA_ADDRESS, packed)
+    )
     return message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 
 
@@ -50,7 +64,9 @@ def default_route(index: int, family: int, gateway: bytes, sequence: int) -> byt
     return route(index, family, b"", 0, gateway, sequence)
 
 
-def route(index: int, family: int, target: bytes, prefix: int, gateway: bytes, sequence: int) -> bytes:
+def route(
+    index: int, family: int, target: bytes, prefix: int, gateway: bytes, sequence: int
+) -> bytes:
     """A route (table main, protocol boot, scope universe, unicast)."""
     body = struct.pack("=BBBBBBBBI", family, prefix, 0, 0, 254, 3, 0, 1, 0)
     if prefix:
@@ -96,7 +112,8 @@ class Netlink:
             raise OperationFailed(f"cannot {what}: {os.strerror(code)}")
 
     def dump(self, kind: int, body: bytes, what: str) -> list[bytes]:
-        """The bodies of all things of a kind: what RTM_GETLINK and its like answer. Raises OperationFailed."""
+        """The bodies of all things of a kind: what RTM_GETLINK and its like answer. Raises
+        OperationFailed."""
         number, found = self.next(), list[bytes]()
         self._socket.send(message(kind, NLM_F_DUMP, number, body))
         while True:
@@ -106,5 +123,7 @@ class Netlink:
                 if answer == NLMSG_DONE:
                     return found
                 if answer == NLMSG_ERROR:
-                    raise OperationFailed(f"cannot {what}: {os.strerror(-struct.unpack_from('=i', its)[0])}")
+                    raise OperationFailed(
+                        f"cannot {what}: {os.strerror(-struct.unpack_from('=i', its)[0])}"
+                    )
                 found.append(its)

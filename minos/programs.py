@@ -1,10 +1,12 @@
-"""Which agent the supervisor starts: that of minOS, or one that the head handed over, made ready beside the one that runs.
+"""Which agent the supervisor starts: that of minOS, or one that the head handed over, made ready
+beside the one that runs.
 
-In RUN/agent the agent that runs puts NAME.zip and `next` ("NAME ASK"; the name `own` means that of minOS), and tells the
-supervisor by SIGUSR1. The new one is started, imports all that it needs, writes `ready`, and waits. The old one ends when it has
-nothing to do, and the new one goes on at once; when the head has answered it, it writes its name to `good`. One that is not ready
-or not good within TRIAL_S, that ends before, or that later dies again and again, is given up: `failed` says why, and the agent
-from before goes on.
+In RUN/agent the agent that runs puts NAME.zip and `next` ("NAME ASK"; the name `own` means that of
+minOS), and tells the supervisor by SIGUSR1. The new one is started, imports all that it needs,
+writes `ready`, and waits. The old one ends when it has nothing to do, and the new one goes on at
+once; when the head has answered it, it writes its name to `good`. One that is not ready or not good
+within TRIAL_S, that ends before, or that later dies again and again, is given up: `failed` says
+why, and the agent from before goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from pathlib import Path
 from layercake.base.files import write_atomic
 
 OWN = "own"
-START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from layercake.node.main import main; main(sys.argv[1:])"
+START = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from layercake.node.main import main; "
+    "main(sys.argv[1:])"
+)
 """An archive is not run by its name: that takes modules which minOS does not have."""
 TRIAL_S = 60.0
 DEATHS = 5
@@ -49,8 +54,8 @@ def wait_for_turn(run: Path) -> None:
 
 
 class Programs:
-    """What runs, and what is made ready or tried. `arguments` are those of an agent from an archive. Times are on the supervisor's
-    clock."""
+    """What runs, and what is made ready or tried. `arguments` are those of an agent from an
+    archive. Times are on the supervisor's clock."""
 
     def __init__(self, run: Path, arguments: Sequence[str]) -> None:
         self._run = run
@@ -60,14 +65,22 @@ class Programs:
         """The one that is made ready, "" if there is none."""
         self._ask = ""
         self.until: float | None = None
-        """When the candidate has to be ready, or what runs has to be good; None if nothing is tried."""
+        """When the candidate has to be ready, or what runs has to be good; None if nothing is
+        tried."""
         self._clear("next", "ready")
 
     def command(self, name: str, interpreter: str) -> list[str] | None:
         """How an agent is started, None for that of minOS, which is forked."""
         if name == OWN:
             return None
-        return [interpreter, "-ISB", "-c", START, str(directory(self._run) / f"{name}.zip"), *self._arguments]
+        return [
+            interpreter,
+            "-ISB",
+            "-c",
+            START,
+            str(directory(self._run) / f"{name}.zip"),
+            *self._arguments,
+        ]
 
     def order(self, now: float) -> bool:
         """Reads what the agent has left. Whether there is another one to be made ready."""
@@ -84,7 +97,12 @@ class Programs:
 
     def takes_over(self, now: float) -> str:
         """The candidate runs from now on, on trial. What to say about it."""
-        self.before, self.current, self.candidate, self.until = self.current, self.candidate, "", now + TRIAL_S
+        self.before, self.current, self.candidate, self.until = (
+            self.current,
+            self.candidate,
+            "",
+            now + TRIAL_S,
+        )
         return f"agent {self.current} takes over from {self.before}"
 
     def proven(self) -> bool:
@@ -98,8 +116,8 @@ class Programs:
         return True
 
     def ended(self, why: str, deaths: int) -> str:
-        """The agent has ended, and no other one was waiting. What to say if the one from before is started instead; "" if the same
-        is."""
+        """The agent has ended, and no other one was waiting. What to say if the one from before is
+        started instead; "" if the same is."""
         if self.until is not None and not self.proven():
             return self._give_up(self.current, self.before, why)
         if self.current != OWN and deaths >= DEATHS:

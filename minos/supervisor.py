@@ -1,14 +1,17 @@
 """Starts the agent, restarts it when it dies, and reaps everything.
 
-`crun create` leaves a container's init to the nearest subreaper: that is this process, so only it learns how containers
-ended. It writes each orphan's status to RUN/exits/PID, where the agent, also one that was restarted, finds it. A dead
-agent never stops the images: they are this process's children, not the agent's.
+`crun create` leaves a container's init to the nearest subreaper: that is this process, so only it
+learns how containers ended. It writes each orphan's status to RUN/exits/PID, where the agent, also
+one that was restarted, finds it. A dead agent never stops the images: they are this process's
+children, not the agent's.
 
-As PID 1 it ignores requests to stop. On a host (`python -m minos.supervisor --run DIR -- AGENT-ARGUMENTS`), SIGTERM
-stops the agent and leaves the containers unless --stop-containers is given.
+As PID 1 it ignores requests to stop. On a host (`python -m minos.supervisor --run DIR --
+AGENT-ARGUMENTS`), SIGTERM stops the agent and leaves the containers unless --stop-containers is
+given.
 
-The agent is forked from this interpreter, without a second start of Python; it imports its own modules after the fork. One that
-the head has handed over (programs.py) is another program: it is executed, beside the one that runs until that ends.
+The agent is forked from this interpreter, without a second start of Python; it imports its own
+modules after the fork. One that the head has handed over (programs.py) is another program: it is
+executed, beside the one that runs until that ends.
 """
 
 from __future__ import annotations
@@ -42,11 +45,19 @@ def describe(status: int) -> str:
 
 
 class Supervisor:
-    """One agent and its orphans. `agent` runs in the forked child; None supervises only. `arguments` are for an agent that was
-    handed over."""
+    """One agent and its orphans. `agent` runs in the forked child; None supervises only.
+    `arguments` are for an agent that was handed over."""
 
-    def __init__(self, run: str, agent: Callable[[], None] | None, *, say: Callable[[str], None], init: bool = False,
-                 stop_containers: bool = False, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        run: str,
+        agent: Callable[[], None] | None,
+        *,
+        say: Callable[[str], None],
+        init: bool = False,
+        stop_containers: bool = False,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self.run_dir = Path(run)
         self.exits = self.run_dir / "exits"
         self.agent = agent
@@ -55,7 +66,9 @@ class Supervisor:
         self.stop_containers = stop_containers
         self.agent_pid = 0
         self.programs = Programs(self.run_dir, arguments)
-        self._next: tuple[int, int] | None = None  # pid and pipe of the agent that waits for its turn
+        self._next: tuple[int, int] | None = (
+            None  # pid and pipe of the agent that waits for its turn
+        )
         self.deaths = 0
         self.started = 0.0
         self.stopping = False
@@ -74,13 +87,17 @@ class Supervisor:
                 self._start()
                 start_at = float("inf")
             wait = max(0.0, min(start_at - now, 3600.0)) if not self.agent_pid else 3600.0
-            received = signal.sigtimedwait(SIGNALS, wait if self.programs.until is None else min(wait, TRIAL_LOOK_S))
+            received = signal.sigtimedwait(
+                SIGNALS, wait if self.programs.until is None else min(wait, TRIAL_LOOK_S)
+            )
             if received and received.si_signo == signal.SIGUSR1:
                 self._make_ready()
             elif received and received.si_signo != signal.SIGCHLD:
                 self._asked_to_stop()
             if self._reap() and not self.stopping and not self.agent_pid:
-                start_at = time.monotonic() + (backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX) if self.deaths else 0.0)
+                start_at = time.monotonic() + (
+                    backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX) if self.deaths else 0.0
+                )
             if self.programs.until is not None:
                 self._look_at_trial()
         if self.stop_containers:
@@ -97,7 +114,8 @@ class Supervisor:
         write_atomic(self.run_dir / "agent.pid", f"{pid}\n")
 
     def _make_ready(self) -> None:
-        """The agent says that another one shall take over: that one is started beside it, and waits."""
+        """The agent says that another one shall take over: that one is started beside it, and
+        waits."""
         if self.stopping or not self.programs.order(time.monotonic()):
             return
         turn, go = os.pipe()
@@ -121,7 +139,11 @@ class Supervisor:
         if self.programs.proven():
             self.say(f"supervisor: agent {self.programs.current} is good")
             self._make_ready()  # what it was told of meanwhile
-        elif self.programs.until is not None and time.monotonic() >= self.programs.until and not self.programs.is_ready():
+        elif (
+            self.programs.until is not None
+            and time.monotonic() >= self.programs.until
+            and not self.programs.is_ready()
+        ):
             pid = self._next[0] if self._next else self.agent_pid
             if pid:
                 os.kill(pid, signal.SIGKILL)
@@ -178,7 +200,10 @@ class Supervisor:
             elif self._next is not None and pid == self._next[0]:
                 os.close(self._next[1])
                 self._next = None
-                self.say(f"supervisor: {self.programs.refuse(f'it ended before its turn: {describe(status)}')}")
+                self.say(
+                    "supervisor: "
+                    f"{self.programs.refuse(f'it ended before its turn: {describe(status)}')}"
+                )
             else:
                 self._record(pid, status)
 
@@ -190,15 +215,20 @@ class Supervisor:
             return
         if self._hand_over():
             self.deaths = 0
-        elif other := self.programs.ended(f"it ended after {lasted:.1f} s: {describe(status)}", self.deaths):
+        elif other := self.programs.ended(
+            f"it ended after {lasted:.1f} s: {describe(status)}", self.deaths
+        ):
             self.deaths = 0
             self.say(f"supervisor: {other}")
         else:
-            self.say(f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), "
-                     f"again in {backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX):.1f} s")
+            self.say(
+                f"supervisor: the agent ended after {lasted:.1f} s ({describe(status)}), "
+                f"again in {backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX):.1f} s"
+            )
 
     def _record(self, pid: int, status: int) -> None:
-        """Keeps an orphan's wait status for the agent; the oldest are dropped, most were never containers."""
+        """Keeps an orphan's wait status for the agent; the oldest are dropped, most were never
+        containers."""
         name = str(pid)
         if name in self._kept:
             self._kept.remove(name)
@@ -229,10 +259,16 @@ class Supervisor:
 
 def main(arguments: list[str]) -> None:
     """`[--run DIR] [--stop-containers] -- AGENT-ARGUMENTS`."""
-    own, _, rest = "\0".join(arguments).partition("\0--\0") if "--" in arguments else ("\0".join(arguments), "", "")
+    own, _, rest = (
+        "\0".join(arguments).partition("\0--\0")
+        if "--" in arguments
+        else ("\0".join(arguments), "", "")
+    )
     given = own.split("\0")
     if "--run" not in given:
-        sys.exit("usage: python -m minos.supervisor --run DIR [--stop-containers] -- AGENT-ARGUMENTS")
+        sys.exit(
+            "usage: python -m minos.supervisor --run DIR [--stop-containers] -- AGENT-ARGUMENTS"
+        )
     run = given[given.index("--run") + 1]
 
     def agent() -> None:
@@ -243,7 +279,13 @@ def main(arguments: list[str]) -> None:
     def say(text: str) -> None:
         print(f"minos: {text}", flush=True)  # noqa: T201 (the console is our output)
 
-    Supervisor(run, agent, say=say, stop_containers="--stop-containers" in given, arguments=rest.split("\0")).run()
+    Supervisor(
+        run,
+        agent,
+        say=say,
+        stop_containers="--stop-containers" in given,
+        arguments=rest.split("\0"),
+    ).run()
 
 
 if __name__ == "__main__":

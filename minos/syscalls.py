@@ -23,17 +23,27 @@ def _check(result: int, what: str) -> None:
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
     """mount(2). Raises OSError that names the target."""
-    _check(_libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None), target)
+    _check(
+        _libc.mount(
+            source.encode(),
+            target.encode(),
+            kind.encode(),
+            ctypes.c_ulong(flags),
+            data.encode() or None,
+        ),
+        target,
+    )
 
 
 def securityfs() -> None:
-    """Mounts what the kernel's security modules and the TPM's driver say of themselves, at /sys/kernel/security; OSError if it is
-    there already, or if there is none."""
+    """Mounts what the kernel's security modules and the TPM's driver say of themselves, at
+    /sys/kernel/security; OSError if it is there already, or if there is none."""
     mount("securityfs", "/sys/kernel/security", "securityfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def mount_file(file: str, target: str, kind: str) -> None:
-    """Mounts a file system that is in a file, to be read only, by a loop device of its own (loop(4)). Raises OSError."""
+    """Mounts a file system that is in a file, to be read only, by a loop device of its own
+    (loop(4)). Raises OSError."""
     import fcntl  # here: most programs need none of it
 
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
@@ -41,7 +51,10 @@ def mount_file(file: str, target: str, kind: str) -> None:
         device = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
     finally:
         os.close(control)
-    loop, inside = os.open(device, os.O_RDONLY | os.O_CLOEXEC), os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    loop, inside = (
+        os.open(device, os.O_RDONLY | os.O_CLOEXEC),
+        os.open(file, os.O_RDONLY | os.O_CLOEXEC),
+    )
     try:
         fcntl.ioctl(loop, _LOOP_SET_FD, inside)
         mount(device, target, kind, MS_RDONLY | MS_NODEV | MS_NOSUID | MS_NOEXEC)

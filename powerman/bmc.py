@@ -1,7 +1,8 @@
 """One node's BMC as powerman keeps it: its driver behind a lock, a breaker and a place in a lane.
 
-BMCs do badly with two sessions at once, so operations on one take turns. Operations on BMCs that answer share the workers; those on
-BMCs that are silent or not known yet have a lane of their own, so that waiting for the dead takes nothing from the living.
+BMCs do badly with two sessions at once, so operations on one take turns. Operations on BMCs that
+answer share the workers; those on BMCs that are silent or not known yet have a lane of their own,
+so that waiting for the dead takes nothing from the living.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from powerman.settings import BmcSpec, Limits
 
 Result = TypeVar("Result")
 
-_DOUBTFUL_LANE = 256        # waiting for a silent BMC costs a socket, so many may wait at once
+_DOUBTFUL_LANE = 256  # waiting for a silent BMC costs a socket, so many may wait at once
 
 
 class Clock(Protocol):
@@ -77,10 +78,18 @@ class Outage:
 
 
 class ManagedBmc:
-    """A BMC and what is known of it. `power` is what it last said, at `read_at`, `power_before` what
-    it had said before that; `outage` is why it cannot be used now, if so."""
+    """A BMC and what is known of it. `power` is what it last said, at `read_at`, `power_before`
+    what it had said before that; `outage` is why it cannot be used now, if so."""
 
-    def __init__(self, spec: BmcSpec, driver: PowerDriver, limits: Limits, clock: Clock, lanes: Lanes, note: Note) -> None:
+    def __init__(
+        self,
+        spec: BmcSpec,
+        driver: PowerDriver,
+        limits: Limits,
+        clock: Clock,
+        lanes: Lanes,
+        note: Note,
+    ) -> None:
         self.spec = spec
         self.driver = driver
         self.clock = clock
@@ -90,9 +99,13 @@ class ManagedBmc:
         self.read_at: float | None = None
         self.outage: Outage | None = None
         self.breaker = Breaker.fresh(limits, clock.now())
-        self.reached = asyncio.Event()      # set while it answers
-        self.healthy: Callable[[Health], None] = lambda health: None     # is told what it says of the machine's health
-        self.took: Callable[[float, bool], None] = lambda seconds, done: None     # is told how long operations take (latency.py)
+        self.reached = asyncio.Event()  # set while it answers
+        self.healthy: Callable[[Health], None] = lambda health: (
+            None
+        )  # is told what it says of the machine's health
+        self.took: Callable[[float, bool], None] = lambda seconds, done: (
+            None
+        )  # is told how long operations take (latency.py)
         self._lanes = lanes
         self._turns = asyncio.Lock()
         self._progress = ""
@@ -105,9 +118,9 @@ class ManagedBmc:
 
     @contextlib.asynccontextmanager
     async def turn(self, limit_s: float, *, force: bool = False) -> AsyncIterator[None]:
-        """The BMC to oneself. Waits at most `limit_s` for it, less if the breaker says that it is of no use; `force` overrides the
-        breaker, for a person who wants to know now. By what the body raises, the breaker learns whether the BMC answers.
-        Raises Unreachable."""
+        """The BMC to oneself. Waits at most `limit_s` for it, less if the breaker says that it is
+        of no use; `force` overrides the breaker, for a person who wants to know now. By what the
+        body raises, the breaker learns whether the BMC answers. Raises Unreachable."""
         until = self.clock.now() + limit_s
         try:
             if self._turns.locked():
@@ -116,7 +129,9 @@ class ManagedBmc:
             else:
                 await self._turns.acquire()
         except TimeoutError:
-            raise Unreachable(f"cannot use the BMC at {self.spec.where}: another operation on it takes too long") from None
+            raise Unreachable(
+                f"cannot use the BMC at {self.spec.where}: another operation on it takes too long"
+            ) from None
         try:
             if not force:
                 await self._admission(until)
@@ -139,7 +154,11 @@ class ManagedBmc:
 
     async def ask(self, operation: Callable[[], Awaitable[Result]]) -> Result:
         """Runs one driver operation in the lane that this BMC belongs in. Inside a `turn`."""
-        async with self._lanes.answering if self.outage is None and self.read_at is not None else self._lanes.doubtful:
+        async with (
+            self._lanes.answering
+            if self.outage is None and self.read_at is not None
+            else self._lanes.doubtful
+        ):
             began = self.clock.now()
             try:
                 found = await operation()
@@ -170,10 +189,14 @@ class ManagedBmc:
         """What a person wants to know of it; never the password."""
         now = self.clock.now()
         return {
-            "name": self.spec.name, "power": self.power.value if self.power else "UNKNOWN", "driver": self.spec.driver,
-            "address": self.spec.where, "reachable": None if self.read_at is None and not self.outage else self.outage is None,
+            "name": self.spec.name,
+            "power": self.power.value if self.power else "UNKNOWN",
+            "driver": self.spec.driver,
+            "address": self.spec.where,
+            "reachable": None if self.read_at is None and not self.outage else self.outage is None,
             "age_s": None if self.read_at is None else round(now - self.read_at, 1),
-            "error": self.outage.why if self.outage else "", "circuit": self.breaker.circuit.value,
+            "error": self.outage.why if self.outage else "",
+            "circuit": self.breaker.circuit.value,
         }
 
     async def _admission(self, until: float) -> None:
@@ -195,5 +218,8 @@ class ManagedBmc:
         self.breaker = self.breaker.answered(now)
         self.reached.set()
         if self.outage is not None:
-            self.note(events.RECOVERED, f"the BMC at {self.spec.where} answers again after {now - self.outage.since:.0f} s")
+            self.note(
+                events.RECOVERED,
+                f"the BMC at {self.spec.where} answers again after {now - self.outage.since:.0f} s",
+            )
             self.outage = None

@@ -1,7 +1,9 @@
-"""One BMC's rate limit and circuit breaker. Pure: the clock is an argument, in seconds of any steady clock.
+"""One BMC's rate limit and circuit breaker. Pure: the clock is an argument, in seconds of any
+steady clock.
 
-A BMC that does not answer is left alone for a while, then one operation may try; each further failure doubles the rest. A BMC that
-answers gets a token bucket, because many answer slowly and lock up under load.
+A BMC that does not answer is left alone for a while, then one operation may try; each further
+failure doubles the rest. A BMC that answers gets a token bucket, because many answer slowly and
+lock up under load.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ class Breaker:
 
     limits: Limits
     tokens: float
-    at: float                       # when `tokens` was right
+    at: float  # when `tokens` was right
     circuit: Circuit = Circuit.CLOSED
-    failures: int = 0               # in a row
-    retry_at: float = 0.0           # when OPEN: the next try
+    failures: int = 0  # in a row
+    retry_at: float = 0.0  # when OPEN: the next try
 
     @classmethod
     def fresh(cls, limits: Limits, now: float) -> Breaker:
@@ -38,9 +40,12 @@ class Breaker:
         return cls(limits, limits.burst, now)
 
     def wait_s(self, now: float) -> float:
-        """How long an operation has to wait; 0 if it may go now. While another one is trying, as long as the first rest."""
+        """How long an operation has to wait; 0 if it may go now. While another one is trying, as
+        long as the first rest."""
         if self.circuit is Circuit.OPEN:
-            return min(self.limits.rest_max_s, max(0.0, self.retry_at - now))  # the sum may have been rounded up
+            return min(
+                self.limits.rest_max_s, max(0.0, self.retry_at - now)
+            )  # the sum may have been rounded up
         if self.circuit is Circuit.TRYING:
             return self.limits.rest_s
         missing = 1.0 - self._filled(now)
@@ -53,19 +58,29 @@ class Breaker:
 
     def answered(self, now: float) -> Breaker:
         """The BMC answered, be it with a refusal."""
-        return replace(self, circuit=Circuit.CLOSED, failures=0, retry_at=0.0, tokens=self._filled(now), at=now)
+        return replace(
+            self, circuit=Circuit.CLOSED, failures=0, retry_at=0.0, tokens=self._filled(now), at=now
+        )
 
     def unanswered(self, now: float) -> Breaker:
         """The BMC did not answer, or refused the login."""
         failures = self.failures + 1
         if failures < self.limits.failures and self.circuit is Circuit.CLOSED:
             return replace(self, failures=failures)
-        rest = backoff(failures - self.limits.failures + 1, self.limits.rest_s, self.limits.rest_max_s)
+        rest = backoff(
+            failures - self.limits.failures + 1, self.limits.rest_s, self.limits.rest_max_s
+        )
         return replace(self, circuit=Circuit.OPEN, failures=failures, retry_at=now + rest)
 
     def abandoned(self, now: float) -> Breaker:
         """An operation was cancelled before it could tell anything; another one may try."""
-        return replace(self, circuit=Circuit.OPEN, retry_at=now) if self.circuit is Circuit.TRYING else self
+        return (
+            replace(self, circuit=Circuit.OPEN, retry_at=now)
+            if self.circuit is Circuit.TRYING
+            else self
+        )
 
     def _filled(self, now: float) -> float:
-        return min(self.limits.burst, self.tokens + max(0.0, now - self.at) * self.limits.rate_per_s)
+        return min(
+            self.limits.burst, self.tokens + max(0.0, now - self.at) * self.limits.rate_per_s
+        )

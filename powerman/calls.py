@@ -52,7 +52,8 @@ async def log(service: PowerService, request: NodeRequest) -> list[LogEntry]:
 
 @call("power.hardware", role=Role.OPERATOR, answer=list[Fact])
 async def hardware(service: PowerService, request: NodeRequest) -> list[Fact]:
-    """What the BMC knows of the machine's parts: makers, models, serial numbers, versions of firmware."""
+    """What the BMC knows of the machine's parts: makers, models, serial numbers, versions of
+    firmware."""
     async with service.asking(request.node) as bmc:
         return await bmc.ask(bmc.driver.hardware)
 
@@ -97,19 +98,22 @@ class LookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @call("power.look", role=Role.OPERATOR, request=LookRequest, answer=list[Looked])
 async def look(service: PowerService, request: LookRequest) -> list[Looked]:
-    """Look at all BMCs, without changing anything: whether they answer and take the login, their clocks, what the next boot is."""
+    """Look at all BMCs, without changing anything: whether they answer and take the login, their
+    clocks, what the next boot is."""
     return await service.look(request.limit_s)
 
 
 class ScanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which IPv4 addresses are asked; no more than can be at a bounded rate before the answer is waited for too long."""
+    """Which IPv4 addresses are asked; no more than can be at a bounded rate before the answer is
+    waited for too long."""
 
     addresses: Annotated[list[Annotated[str, Meta(max_length=15)]], Meta(max_length=PAGE)]
 
 
 @call("power.scan", role=Role.OPERATOR, request=ScanRequest, answer=list[Found])
 async def scan(service: PowerService, request: ScanRequest) -> list[Found]:
-    """Ask addresses whether a BMC is there, by IPMI and Redfish, without a login; whether it is one of a node's."""
+    """Ask addresses whether a BMC is there, by IPMI and Redfish, without a login; whether it is one
+    of a node's."""
     return await service.scan(request.addresses)
 
 
@@ -119,14 +123,17 @@ class PasswordRequest(NodeRequest, kw_only=True):
     password: Annotated[str, Meta(min_length=12, max_length=20)]
 
 
-@call("power.password", role=Role.ADMIN, request=PasswordRequest, answer=dict[str, Any], inside=True)
+@call(
+    "power.password", role=Role.ADMIN, request=PasswordRequest, answer=dict[str, Any], inside=True
+)
 async def password(service: PowerService, request: PasswordRequest) -> dict[str, Any]:
     """Give the user of a node's BMC another password, and see that it is taken."""
     return await service.set_password(request.node, request.password)
 
 
 class Login(msgspec.Struct, kw_only=True):
-    """With what a BMC takes us in. `address` is "" for one that the inventory gives by a name; `password` is a secret."""
+    """With what a BMC takes us in. `address` is "" for one that the inventory gives by a name;
+    `password` is a secret."""
 
     address: str
     username: str
@@ -141,9 +148,25 @@ async def login(service: PowerService, request: NodeRequest) -> Login:
     """The address, user and password that the inventory says of a node's BMC."""
     spec = service.spec(request.node)
     if spec.driver == COMMAND:
-        raise Unsupported(f"cannot set up the BMC of {spec.name}: the inventory says none, its power is switched by a program")
+        raise Unsupported(
+            f"cannot set up the BMC of {spec.name}: the inventory says none, its power is switched "
+            "by a program"
+        )
     return Login(address=ip_in(spec.address), username=spec.username, password=spec.password)
 
 
 CALLS: tuple[Call, ...] = (
-    status, refresh, sensors, log, hardware, cap, set_cap, look, scan, password, login, latency, *CONSOLE_CALLS)
+    status,
+    refresh,
+    sensors,
+    log,
+    hardware,
+    cap,
+    set_cap,
+    look,
+    scan,
+    password,
+    login,
+    latency,
+    *CONSOLE_CALLS,
+)

@@ -1,12 +1,13 @@
-"""The seam between powerman and management controllers: one protocol, whatever the BMC speaks. Facts and errors, no I/O.
+"""The seam between powerman and management controllers: one protocol, whatever the BMC speaks.
+Facts and errors, no I/O.
 
-    LayercakeError
-     +-- Unreachable               the BMC does not answer; what it would say is not known
-     +-- OperationFailed           the BMC answered that it failed
-          +-- LoginRefused         it does not take this user or password
-          +-- Unsupported          it has no such function
-          +-- NoSession            all of its sessions are in use
-          +-- Taken                somebody else has its console
+LayercakeError
+ +-- Unreachable               the BMC does not answer; what it would say is not known
+ +-- OperationFailed           the BMC answered that it failed
+      +-- LoginRefused         it does not take this user or password
+      +-- Unsupported          it has no such function
+      +-- NoSession            all of its sessions are in use
+      +-- Taken                somebody else has its console
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from powerman.looks.health import Health
 
 
 class PowerState(enum.Enum):
-    """What a BMC says about a machine's power. The values are those of the state variable `power`."""
+    """What a BMC says about a machine's power. The values are those of the state variable
+    `power`."""
 
     ON = "ON"
     OFF = "OFF"
@@ -49,7 +51,8 @@ class Taken(OperationFailed):
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """One reading. `value` is None when the sensor has none now; `health` is ok, warning, critical, failed or unknown."""
+    """One reading. `value` is None when the sensor has none now; `health` is ok, warning, critical,
+    failed or unknown."""
 
     name: str
     value: float | None
@@ -59,7 +62,8 @@ class Sensor:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line of a BMC's event log. `at` is the BMC's own idea of the time, as it writes it, or ""."""
+    """One line of a BMC's event log. `at` is the BMC's own idea of the time, as it writes it, or
+    ""."""
 
     at: str
     severity: str
@@ -68,7 +72,8 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """What tells whether an event log has changed: how many entries it has, and what the BMC says of its last change."""
+    """What tells whether an event log has changed: how many entries it has, and what the BMC says
+    of its last change."""
 
     count: int
     changed: str
@@ -76,9 +81,10 @@ class LogMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own clock, None if it has none that was
-    set. `device` is what the next boot is set to ("pxe", "disk"), "" for nothing; `mode` is bios or uefi, "" if it does not say;
-    `modes` are those that can be set, none if it does not say; `network`: whether it can be told to boot by what the
+    """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own
+    clock, None if it has none that was set. `device` is what the next boot is set to ("pxe",
+    "disk"), "" for nothing; `mode` is bios or uefi, "" if it does not say; `modes` are those that
+    can be set, none if it does not say; `network`: whether it can be told to boot by what the
     inventory says (`bmc.boot`)."""
 
     clock: float | None
@@ -89,12 +95,14 @@ class Look:
 
 
 class VirtualDrive(Protocol):
-    """A drive of a BMC's that holds a medium which the BMC fetches, and the machine sees as a CD or a USB stick. Methods raise as
-    those of PowerDriver. What is in it and is no boot medium of a head is never touched."""
+    """A drive of a BMC's that holds a medium which the BMC fetches, and the machine sees as a CD or
+    a USB stick. Methods raise as those of PowerDriver. What is in it and is no boot medium of a
+    head is never touched."""
 
     async def insert(self, url: str) -> str:
-        """Asks for the medium at a URL in the place of an older one; the name of the drive. Raises Unsupported without a drive that
-        a machine boots from, OperationFailed if all hold what is not ours."""
+        """Asks for the medium at a URL in the place of an older one; the name of the drive. Raises
+        Unsupported without a drive that a machine boots from, OperationFailed if all hold what is
+        not ours."""
 
     async def holds(self) -> bool:
         """Whether a boot medium of a head is in."""
@@ -136,12 +144,13 @@ class ConsoleSource(Protocol):
     """A way to a machine's console. There may be many: what is opened is a ConsoleStream."""
 
     async def open(self, listener: Listener, *, take: bool = False) -> ConsoleStream:
-        """Opens it. With `take` it is taken from whoever has it, which is never done otherwise. Raises Taken, Unsupported,
-        Unreachable, LoginRefused, OperationFailed."""
+        """Opens it. With `take` it is taken from whoever has it, which is never done otherwise.
+        Raises Taken, Unsupported, Unreachable, LoginRefused, OperationFailed."""
 
 
 class PowerCap(Protocol):
-    """How much a machine may draw. Methods raise as those of PowerDriver, and Unsupported where a BMC caps nothing."""
+    """How much a machine may draw. Methods raise as those of PowerDriver, and Unsupported where a
+    BMC caps nothing."""
 
     async def read(self) -> int | None:
         """The cap that holds, in watts; None if none does."""
@@ -151,17 +160,19 @@ class PowerCap(Protocol):
 
 
 class PowerDriver(Protocol):
-    """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the record's timeout allows, or what
-    the BMC has shown that it needs, and says no more than that the BMC took the command: whether it worked is for the caller to
-    read back."""
+    """One BMC. Every method raises Unreachable or OperationFailed, never hangs longer than the
+    record's timeout allows, or what the BMC has shown that it needs, and says no more than that the
+    BMC took the command: whether it worked is for the caller to read back."""
 
     @property
     def answer_s(self) -> float:
-        """How many seconds it takes for one answer, by what it has shown; 0.0 before it has answered."""
+        """How many seconds it takes for one answer, by what it has shown; 0.0 before it has
+        answered."""
 
     @property
     def progress(self) -> str:
-        """What the firmware of the machine was at when the state was last read, "" if the BMC does not say."""
+        """What the firmware of the machine was at when the state was last read, "" if the BMC does
+        not say."""
 
     @property
     def health(self) -> Health:
@@ -186,7 +197,8 @@ class PowerDriver(Protocol):
         """Asks for power on."""
 
     async def off(self, *, soft: bool = False) -> None:
-        """Asks for power off; `soft` asks the system inside to shut down and may never end in it."""
+        """Asks for power off; `soft` asks the system inside to shut down and may never end in
+        it."""
 
     async def cycle(self) -> None:
         """Asks for off and on again, done by the BMC."""
@@ -198,10 +210,12 @@ class PowerDriver(Protocol):
         """Makes the next boot, only that one, a network boot in the node's firmware mode."""
 
     async def boot_uri(self, uri: str) -> None:
-        """Makes the next boot, only that one, UEFI HTTP Boot of a URI. Raises Unsupported where it knows no such thing."""
+        """Makes the next boot, only that one, UEFI HTTP Boot of a URI. Raises Unsupported where it
+        knows no such thing."""
 
     async def boots_as_told(self) -> bool | None:
-        """Whether it says that the next boot is by what the inventory says (`bmc.boot`); None if it cannot be asked that."""
+        """Whether it says that the next boot is by what the inventory says (`bmc.boot`); None if it
+        cannot be asked that."""
 
     async def sensors(self) -> list[Sensor]:
         """Reads the sensors."""
@@ -213,14 +227,15 @@ class PowerDriver(Protocol):
         """Reads makers, models, serial numbers and versions of firmware."""
 
     async def log_mark(self) -> LogMark | None:
-        """Whether the event log has changed, by a cheap question; None where only reading it tells. Raises Unsupported without
-        one."""
+        """Whether the event log has changed, by a cheap question; None where only reading it tells.
+        Raises Unsupported without one."""
 
     async def look(self) -> Look:
         """Reads its clock and what the next boot is set to; changes nothing."""
 
     async def set_password(self, new: str) -> None:
-        """Gives the user that we log in as another password. Raises Unsupported where that cannot be done."""
+        """Gives the user that we log in as another password. Raises Unsupported where that cannot
+        be done."""
 
     async def close(self) -> None:
         """Drops connections. The driver is not used again."""
@@ -232,12 +247,17 @@ SLOW_HINT = "bmc.timeout_s in the inventory gives it more time"
 
 def unreachable(address: str, why: str) -> Unreachable:
     """The error for a BMC that does not answer."""
-    return Unreachable(f"cannot reach the BMC at {address}: {why}",
-                       hint=f"check its address, cable and power, and the management network; {SLOW_HINT}")
+    return Unreachable(
+        f"cannot reach the BMC at {address}: {why}",
+        hint=f"check its address, cable and power, and the management network; {SLOW_HINT}",
+    )
 
 
 def login_refused(address: str, user: str, why: str = "") -> LoginRefused:
     """The error for a BMC that does not take the user or password. Never holds the password."""
     detail = f" ({why})" if why else ""
-    return LoginRefused(f"cannot log in to the BMC at {address} as {user!r}: it refuses the user or the password{detail}",
-                        hint="check bmc.username and bmc.password in the inventory")
+    return LoginRefused(
+        f"cannot log in to the BMC at {address} as {user!r}: it refuses the user or the "
+        f"password{detail}",
+        hint="check bmc.username and bmc.password in the inventory",
+    )

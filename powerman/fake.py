@@ -1,4 +1,5 @@
-"""A BMC that is made up: for tests of powerman and of whatever uses it. It keeps the time of the clock that it is given."""
+"""A BMC that is made up: for tests of powerman and of whatever uses it. It keeps the time of the
+clock that it is given."""
 
 from __future__ import annotations
 
@@ -6,7 +7,17 @@ import asyncio
 from dataclasses import dataclass, field
 
 from powerman.bmc import Clock
-from powerman.driver import ConsoleSource, LogEntry, LogMark, Look, PowerCap, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import (
+    ConsoleSource,
+    LogEntry,
+    LogMark,
+    Look,
+    PowerCap,
+    PowerState,
+    Sensor,
+    Unsupported,
+    unreachable,
+)
 from powerman.looks.hardware import Fact
 from powerman.looks.health import Health
 
@@ -29,7 +40,8 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeDrive:
-    """A virtual drive: `url` is what is in it, "" for nothing; `late` is how often it says that nothing is in it yet."""
+    """A virtual drive: `url` is what is in it, "" for nothing; `late` is how often it says that
+    nothing is in it yet."""
 
     driver: FakeDriver
     url: str = ""
@@ -63,25 +75,28 @@ class FakeDrive:
 
 @dataclass(slots=True)
 class FakeDriver:
-    """A PowerDriver without a BMC: a machine that obeys after `delay_s`, and the ways in which real ones do not."""
+    """A PowerDriver without a BMC: a machine that obeys after `delay_s`, and the ways in which real
+    ones do not."""
 
     clock: Clock
     power: PowerState = PowerState.OFF
-    answers: bool = True            # False: nobody is there
-    obeys: bool = True              # False: says yes and does nothing
-    soft_works: bool = True         # whether the system inside reacts to the power button
+    answers: bool = True  # False: nobody is there
+    obeys: bool = True  # False: says yes and does nothing
+    soft_works: bool = True  # whether the system inside reacts to the power button
     boot_device_works: bool = True
     delay_s: float = 0.0
-    answer_s: float = 0.0           # how slow it has shown itself to be
-    forgets: int = 0                # how often it forgets the boot device
-    health: Health = field(default_factory=Health)     # what it says of the machine
-    progress: str = ""              # what the firmware is at
-    boot: bool = False              # whether the next boot is from the network
+    answer_s: float = 0.0  # how slow it has shown itself to be
+    forgets: int = 0  # how often it forgets the boot device
+    health: Health = field(default_factory=Health)  # what it says of the machine
+    progress: str = ""  # what the firmware is at
+    boot: bool = False  # whether the next boot is from the network
     drive: FakeDrive | None = None  # its virtual drive
-    log: list[LogEntry] = field(default_factory=lambda: [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")])
+    log: list[LogEntry] = field(
+        default_factory=lambda: [LogEntry("2026-01-01T00:00:00", "ok", "power supply: present")]
+    )
     marks: bool = True
     console: ConsoleSource | None = None
-    cap: PowerCap | None = None     # how much the machine may draw
+    cap: PowerCap | None = None  # how much the machine may draw
     calls: list[str] = field(default_factory=list)
     _pending: tuple[float, PowerState] | None = None
 
@@ -98,7 +113,9 @@ class FakeDriver:
 
     async def off(self, *, soft: bool = False) -> None:
         """Takes the command."""
-        self._command("soft" if soft else "off", PowerState.OFF, works=self.soft_works if soft else True)
+        self._command(
+            "soft" if soft else "off", PowerState.OFF, works=self.soft_works if soft else True
+        )
 
     async def cycle(self) -> None:
         """Takes the command."""

@@ -1,4 +1,5 @@
-"""A node's BMC in the inventory: its fields, what each may hold, and what they have to be together."""
+"""A node's BMC in the inventory: its fields, what each may hold, and what they have to be
+together."""
 
 from __future__ import annotations
 
@@ -17,15 +18,24 @@ from layercake.moduleapi.module import NodePart, Unique
 TIMEOUT_S, LONGEST_S = 8.0, 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
 SIM = "sim"
-"""The driver of BMCs that are made up by `layercake sim` (powerman.drivers.sim); no person needs to know of it."""
+"""The driver of BMCs that are made up by `layercake sim` (powerman.drivers.sim); no person needs to
+know of it."""
 COMMAND = "command"
 """The driver of machines that a program of the site's own switches (powerman.drivers.command)."""
 DRIVERS = (*DEFAULT_PORTS, COMMAND)
 PLACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%=,/+-]{0,199}")
 """What a program is told of a machine: no option, no blanks, and nothing that a shell minds."""
 CIPHER_SUITES = (3, 17)
-_OF_DRIVER = {"system": ("redfish", SIM), "verify_tls": ("redfish",), "cipher_suite": ("ipmi",), "program": (COMMAND,)}
-_NOT_OF_COMMAND = {"port": "the program knows it", "timeout_s": "power.programs in config.yaml says how long it may take"}
+_OF_DRIVER = {
+    "system": ("redfish", SIM),
+    "verify_tls": ("redfish",),
+    "cipher_suite": ("ipmi",),
+    "program": (COMMAND,),
+}
+_NOT_OF_COMMAND = {
+    "port": "the program knows it",
+    "timeout_s": "power.programs in config.yaml says how long it may take",
+}
 BOOTS = ("network", "media", "uri")
 CONSOLES = ("log", "attach", "off")
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
@@ -37,7 +47,9 @@ def driver(value: object) -> str:
     """What the BMC speaks."""
     word = text(value)
     if word not in DRIVERS and word != SIM:
-        raise Mistake(f"expected {' or '.join(DRIVERS)}, found {show(word)}", nearest(word, DRIVERS))
+        raise Mistake(
+            f"expected {' or '.join(DRIVERS)}, found {show(word)}", nearest(word, DRIVERS)
+        )
     return word
 
 
@@ -46,7 +58,10 @@ def cipher_suite(value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value not in CIPHER_SUITES:
-        raise Mistake("expected cipher suite 3 or 17", "17 (HMAC-SHA256) is the best that IPMI has; the others are not used")
+        raise Mistake(
+            "expected cipher suite 3 or 17",
+            "17 (HMAC-SHA256) is the best that IPMI has; the others are not used",
+        )
     return value
 
 
@@ -63,7 +78,10 @@ def password(value: object) -> SecretRef:
     hint = "write {file: /path/on/the/head}, in its directory of secrets, or {env: NAME}"
     if not isinstance(value, dict):
         if value is not None and not isinstance(value, list):
-            raise Mistake("a password may not stand in the inventory", hint + ", and change the password: it was in a file")
+            raise Mistake(
+                "a password may not stand in the inventory",
+                hint + ", and change the password: it was in a file",
+            )
         raise Mistake(f"expected a reference to a password, found {describe(value)}", hint)
     if len(value) != 1 or next(iter(value)) not in ("file", "env"):
         raise Mistake("a password is given by exactly one of file and env", hint)
@@ -87,7 +105,9 @@ def system(value: object) -> str | None:
         return None
     path = text(value)
     if not _SYSTEM.fullmatch(path) or ".." in path:
-        raise Mistake(f"{show(path)} is not the path of a Redfish system", "as /redfish/v1/Systems/1")
+        raise Mistake(
+            f"{show(path)} is not the path of a Redfish system", "as /redfish/v1/Systems/1"
+        )
     return path
 
 
@@ -112,7 +132,10 @@ def program(value: object) -> str:
     """The name of a program."""
     word = text(value)
     if not LABEL.fullmatch(word):
-        raise Mistake(f"{show(word)} is no name of a program", "a program's name in power.programs of config.yaml, not its path")
+        raise Mistake(
+            f"{show(word)} is no name of a program",
+            "a program's name in power.programs of config.yaml, not its path",
+        )
     return word
 
 
@@ -125,24 +148,31 @@ def program_path(value: object) -> str:
 
 
 def address(value: object) -> str:
-    """A BMC's address, before its driver is known: a host name, an IP, an http(s) URL without user, path and query, or what a
-    program is told."""
+    """A BMC's address, before its driver is known: a host name, an IP, an http(s) URL without user,
+    path and query, or what a program is told."""
     word = text(value)
     if "://" not in word:
         try:
             return host(word)
         except Mistake:
             if PLACE.fullmatch(word):
-                return word     # `complete` minds for which driver
+                return word  # `complete` minds for which driver
             raise
     url = _url(word)
     if url.scheme not in ("http", "https"):
-        raise Mistake(f"{show(url.scheme)} is not a way to a BMC", "write https://HOST, or HOST alone")
+        raise Mistake(
+            f"{show(url.scheme)} is not a way to a BMC", "write https://HOST, or HOST alone"
+        )
     if url.username is not None or url.password is not None:
         # Not shown: it holds a password.
-        raise Mistake("a user or password may not stand in the address", "use the keys username and password")
+        raise Mistake(
+            "a user or password may not stand in the address", "use the keys username and password"
+        )
     if url.path not in ("", "/") or url.query or url.fragment:
-        raise Mistake(f"{show(word)} has more than host and port", "the path of the system goes into the key system")
+        raise Mistake(
+            f"{show(word)} has more than host and port",
+            "the path of the system goes into the key system",
+        )
     name = host(url.hostname or "")
     name = f"[{name}]" if ":" in name else name
     return f"{url.scheme}://{name}" + (f":{url_port(word)}" if url_port(word) else "")
@@ -151,11 +181,16 @@ def address(value: object) -> str:
 def address_after(word: str, steps: int) -> str:
     """An address given by an IPv4 address, or by places behind a /, `steps` further on."""
     if "://" not in word and _OUTLET.search(word):
-        return address(_OUTLET.sub(lambda number: str(int(number[0]) + steps).zfill(len(number[0])), word))
+        return address(
+            _OUTLET.sub(lambda number: str(int(number[0]) + steps).zfill(len(number[0])), word)
+        )
     found = re.fullmatch(r"(https?://)?([0-9.]+)(:[0-9]+)?", word)
     if not found:
-        raise Mistake(f"cannot count up from {show(word)}", "only an IPv4 address or an outlet can be counted up: 10.1.0.1+, "
-                      "https://10.1.0.1+:8000 or pdu1/7+")
+        raise Mistake(
+            f"cannot count up from {show(word)}",
+            "only an IPv4 address or an outlet can be counted up: 10.1.0.1+, "
+            "https://10.1.0.1+:8000 or pdu1/7+",
+        )
     return address(f"{found[1] or ''}{ip_after(found[2], steps)}{found[3] or ''}")
 
 
@@ -181,49 +216,122 @@ class Bmc(NodePart, frozen=True, kw_only=True):
 
     KEY: ClassVar[str] = "bmc"
 
-    driver: Annotated[Literal["ipmi", "redfish", "command", "sim"], Check(driver, missing="ipmi, redfish or command"), Meta(
-        description="What it speaks; `command`: a program of the site's own switches the machine. `sim` is for the nodes of "
-                    "`layercake sim`.")]
+    driver: Annotated[
+        Literal["ipmi", "redfish", "command", "sim"],
+        Check(driver, missing="ipmi, redfish or command"),
+        Meta(
+            description="What it speaks; `command`: a program of the site's own switches the "
+            "machine. `sim` is for the nodes of "
+            "`layercake sim`."
+        ),
+    ]
     address: Annotated[
-        str, Check(address, address_after, own=True, missing="each node has a BMC address of its own; bmc: null for none"),
-        Meta(description="ipmi: a host name or IP address. redfish: the same, or a URL with the port, https://10.98.1.11:8000. "
-                         "command: what the program is told, as pdu1/7, or pdu1/7,pdu2/7 for a machine with two supplies.")]
-    program: Annotated[str, Check(program), Meta(
-        description="command: the program's name in `power.programs` of config.yaml.")] = ""
-    port: Annotated[int, Check(port, each=True), Meta(
-        description="UDP for ipmi (623 if not given), TCP for redfish (443, or the URL's).")] = 0
+        str,
+        Check(
+            address,
+            address_after,
+            own=True,
+            missing="each node has a BMC address of its own; bmc: null for none",
+        ),
+        Meta(
+            description="ipmi: a host name or IP address. redfish: the same, or a URL with the "
+            "port, https://10.98.1.11:8000. "
+            "command: what the program is told, as pdu1/7, or pdu1/7,pdu2/7 for a machine with two "
+            "supplies."
+        ),
+    ]
+    program: Annotated[
+        str,
+        Check(program),
+        Meta(description="command: the program's name in `power.programs` of config.yaml."),
+    ] = ""
+    port: Annotated[
+        int,
+        Check(port, each=True),
+        Meta(description="UDP for ipmi (623 if not given), TCP for redfish (443, or the URL's)."),
+    ] = 0
     username: Annotated[str, Check(username), Meta(description="The user to log in as.")] = ""
-    password: Annotated[SecretRef | None, Check(password), Meta(
-        description="A reference to the password: {file: PATH} in the head's directory of secrets, or {env: NAME}.")] = None
-    system: Annotated[str | None, Check(system, each=True), Meta(
-        description="redfish: the path of the system, when the service has several.")] = None
-    verify_tls: Annotated[bool | str, Check(verify_tls), Meta(
-        description="redfish: true (the system's authorities), false, or the path of a CA file on the head.")] = True
-    boot: Annotated[Literal["network", "media", "uri"], Check(one_of(*BOOTS)), Meta(
-        description="What the BMC is told to boot the node by. network; redfish: media, the boot medium, which the head puts into "
-                    "the BMC's virtual drive for one boot; or uri, UEFI HTTP Boot of what the head has for the node.")] = "network"
-    health: Annotated[Literal["report", "hold"], Check(one_of("report", "hold")), Meta(
-        description="What becomes of a node whose BMC says that the machine is not well (the variable bmc-health): that is "
-                    "reported, or rolls leave it out too.")] = "report"
-    console: Annotated[Literal["", "log", "attach", "off"], Check(one_of(*CONSOLES)), Meta(
-        description="Its serial console. log: open all the time, and kept in a file; attach: open while somebody looks at it; off: "
-                    "never. Without it, as `power.console.keep` in config.yaml says.")] = ""
-    cipher_suite: Annotated[int | None, Check(cipher_suite), Meta(
-        description="ipmi: the cipher suite, 17 or 3; if not given, 17 and then 3 is tried.")] = None
-    timeout_s: Annotated[float, Check(timeout_s), Meta(
-        description="Seconds for one operation. More gives every step of the node's power more time, in proportion.")] = TIMEOUT_S
+    password: Annotated[
+        SecretRef | None,
+        Check(password),
+        Meta(
+            description="A reference to the password: {file: PATH} in the head's directory of "
+            "secrets, or {env: NAME}."
+        ),
+    ] = None
+    system: Annotated[
+        str | None,
+        Check(system, each=True),
+        Meta(description="redfish: the path of the system, when the service has several."),
+    ] = None
+    verify_tls: Annotated[
+        bool | str,
+        Check(verify_tls),
+        Meta(
+            description="redfish: true (the system's authorities), false, or the path of a CA file "
+            "on the head."
+        ),
+    ] = True
+    boot: Annotated[
+        Literal["network", "media", "uri"],
+        Check(one_of(*BOOTS)),
+        Meta(
+            description="What the BMC is told to boot the node by. network; redfish: media, the "
+            "boot medium, which the head puts into "
+            "the BMC's virtual drive for one boot; or uri, UEFI HTTP Boot of what the head has for "
+            "the node."
+        ),
+    ] = "network"
+    health: Annotated[
+        Literal["report", "hold"],
+        Check(one_of("report", "hold")),
+        Meta(
+            description="What becomes of a node whose BMC says that the machine is not well (the "
+            "variable bmc-health): that is "
+            "reported, or rolls leave it out too."
+        ),
+    ] = "report"
+    console: Annotated[
+        Literal["", "log", "attach", "off"],
+        Check(one_of(*CONSOLES)),
+        Meta(
+            description="Its serial console. log: open all the time, and kept in a file; attach: "
+            "open while somebody looks at it; off: "
+            "never. Without it, as `power.console.keep` in config.yaml says."
+        ),
+    ] = ""
+    cipher_suite: Annotated[
+        int | None,
+        Check(cipher_suite),
+        Meta(description="ipmi: the cipher suite, 17 or 3; if not given, 17 and then 3 is tried."),
+    ] = None
+    timeout_s: Annotated[
+        float,
+        Check(timeout_s),
+        Meta(
+            description="Seconds for one operation. More gives every step of the node's power more "
+            "time, in proportion."
+        ),
+    ] = TIMEOUT_S
 
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:
-    """Brings the address into its driver's form, and finds the port. Raises Mistake when they do not fit each other, and for a key
-    that the driver has no use for."""
+    """Brings the address into its driver's form, and finds the port. Raises Mistake when they do
+    not fit each other, and for a key that the driver has no use for."""
     for key, kinds in _OF_DRIVER.items():
         if given.get(key) is not None and given["driver"] not in kinds:
-            raise Mistake(f"bmc.{key} is for driver {kinds[0]}, and the driver is {given['driver']}: it would have no effect",
-                          "remove it, or put it into a group of those nodes that it is for", key)
+            raise Mistake(
+                f"bmc.{key} is for driver {kinds[0]}, and the driver is {given['driver']}: it "
+                "would have no effect",
+                "remove it, or put it into a group of those nodes that it is for",
+                key,
+            )
     if given.get("boot", BOOTS[0]) != BOOTS[0] and given["driver"] != "redfish":
-        raise Mistake(f"bmc.boot: {given['boot']} is for driver redfish, and the driver is {given['driver']}",
-                      "IPMI knows neither: let it boot by network, or by a USB stick (layercake boot-media)", "boot")
+        raise Mistake(
+            f"bmc.boot: {given['boot']} is for driver redfish, and the driver is {given['driver']}",
+            "IPMI knows neither: let it boot by network, or by a USB stick (layercake boot-media)",
+            "boot",
+        )
     if given["driver"] == COMMAND:
         return _by_command(given)
     where, found = _endpoint(given["driver"], given["address"], given.get("port"))
@@ -232,12 +340,18 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
 
 def _by_command(given: dict[str, Any]) -> dict[str, Any]:
     if not given.get("program"):
-        raise Mistake("bmc.program is missing, and the driver is command", "the name of a program in power.programs of config.yaml",
-                      "driver")
+        raise Mistake(
+            "bmc.program is missing, and the driver is command",
+            "the name of a program in power.programs of config.yaml",
+            "driver",
+        )
     for key, why in _NOT_OF_COMMAND.items():
         if given.get(key) is not None:
-            raise Mistake(f"bmc.{key} is not for driver command: {why}",
-                          "remove it, or put it into a group of those nodes that it is for", key)
+            raise Mistake(
+                f"bmc.{key} is not for driver command: {why}",
+                "remove it, or put it into a group of those nodes that it is for",
+                key,
+            )
     return given
 
 
@@ -246,13 +360,18 @@ def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
         _host(where)
     if kind != "redfish":
         if "://" in where:
-            raise Mistake(f"{show(where)} is a URL, and the driver is {kind}", "write the host alone, or driver: redfish",
-                          "address")
+            raise Mistake(
+                f"{show(where)} is a URL, and the driver is {kind}",
+                "write the host alone, or driver: redfish",
+                "address",
+            )
         return where, given or DEFAULT_PORTS.get(kind, DEFAULT_PORTS["ipmi"])
     url = where if "://" in where else f"https://[{where}]" if ":" in where else f"https://{where}"
     in_url = url_port(url)
     if in_url is not None and given is not None and in_url != given:
-        raise Mistake(f"the URL says port {in_url}, the key port says {given}", "write it once", "address")
+        raise Mistake(
+            f"the URL says port {in_url}, the key port says {given}", "write it once", "address"
+        )
     final = in_url or given or (80 if url.startswith("http:") else DEFAULT_PORTS[kind])
     if in_url is None and final != (80 if url.startswith("http:") else 443):
         url = f"{url}:{final}"
@@ -270,12 +389,20 @@ def unique(bmc: Bmc) -> tuple[Unique, ...]:
     """No two nodes have one BMC, or one outlet."""
     if bmc.driver == COMMAND:
         outlets = dict.fromkeys(bmc.address.split(","))
-        return tuple(Unique("BMC address", (COMMAND, bmc.program, outlet), outlet, "address") for outlet in outlets)
-    return (Unique("BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address", ip_of(bmc)),)
+        return tuple(
+            Unique("BMC address", (COMMAND, bmc.program, outlet), outlet, "address")
+            for outlet in outlets
+        )
+    return (
+        Unique(
+            "BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address", ip_of(bmc)
+        ),
+    )
 
 
 def ip_of(bmc: Bmc) -> str:
-    """The IP address of a BMC, "" for one that is given by a host name, and where a program knows it."""
+    """The IP address of a BMC, "" for one that is given by a host name, and where a program knows
+    it."""
     return ip_in(bmc.address) if bmc.driver != COMMAND else ""
 
 
@@ -292,7 +419,11 @@ def secret_to(bmc: Bmc) -> str:
     """Where the password is sent, and whether anybody checks who is there."""
     if bmc.driver == COMMAND:
         return f"program {bmc.program} {bmc.address}"
-    trust = "" if bmc.driver != "redfish" or bmc.verify_tls is True else f", verify_tls: {str(bmc.verify_tls).lower()}"
+    trust = (
+        ""
+        if bmc.driver != "redfish" or bmc.verify_tls is True
+        else f", verify_tls: {str(bmc.verify_tls).lower()}"
+    )
     return f"{bmc.driver} {bmc.address} port {bmc.port}{trust}"
 
 
@@ -302,7 +433,9 @@ def warnings(bmc: Bmc) -> tuple[str, ...]:
         return ()
     if bmc.address.startswith("http://"):
         return ("the BMC's password goes over http:// where anybody can read it",)
-    return () if bmc.verify_tls else ("verify_tls: false sends the BMC's password to whoever answers",)
+    return (
+        () if bmc.verify_tls else ("verify_tls: false sends the BMC's password to whoever answers",)
+    )
 
 
 def key_of(address: str, port: int, system: str | None) -> str:

@@ -1,4 +1,5 @@
-"""IPMI BMCs. Power and boot device by our own RMCP+ sessions; sensors, the event log and BMCs older than IPMI 2.0 by pyghmi."""
+"""IPMI BMCs. Power and boot device by our own RMCP+ sessions; sensors, the event log and BMCs older
+than IPMI 2.0 by pyghmi."""
 
 from __future__ import annotations
 
@@ -10,7 +11,17 @@ from typing import Any
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman import rmcp
 from powerman.console.ipmi import SolSource
-from powerman.driver import LogEntry, LoginRefused, LogMark, Look, NoSession, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import (
+    LogEntry,
+    LoginRefused,
+    LogMark,
+    Look,
+    NoSession,
+    PowerState,
+    Sensor,
+    Unsupported,
+    unreachable,
+)
 from powerman.drivers.capping import DcmiCap
 from powerman.inventory import TIMEOUT_S
 from powerman.line import Line, Pace, connect, open_line
@@ -30,27 +41,35 @@ _STORAGE, _GET_SEL_INFO, _GET_SEL_TIME = 0x0A, 0x40, 0x48
 # Chassis Control (section 28.3)
 _OFF, _ON, _CYCLE, _RESET, _SOFT_OFF = b"\x00", b"\x01", b"\x02", b"\x03", b"\x05"
 
-_EXCHANGES = 8          # at most, in one operation: probe, login, two commands, goodbye
-_KEEP_S, _KEEP_SLOW_S = 0.1, 4.0    # how long a session is kept for the next operation: with a slow one a login takes long
-_SLOW_FACTOR = 4.0      # reading a sensor repository takes many round trips; some BMCs need half a minute
+_EXCHANGES = 8  # at most, in one operation: probe, login, two commands, goodbye
+_KEEP_S, _KEEP_SLOW_S = (
+    0.1,
+    4.0,
+)  # how long a session is kept for the next operation: with a slow one a login takes long
+_SLOW_FACTOR = (
+    4.0  # reading a sensor repository takes many round trips; some BMCs need half a minute
+)
 
 
 def parse_power(status: bytes) -> PowerState:
-    """The power state in an answer to Get Chassis Status (section 28.2). Raises OperationFailed if it is too short."""
+    """The power state in an answer to Get Chassis Status (section 28.2). Raises OperationFailed if
+    it is too short."""
     if not status:
         raise OperationFailed("cannot read the power state: the BMC's chassis status is empty")
     return PowerState.ON if status[0] & 1 else PowerState.OFF
 
 
 def boot_network_data(firmware: str) -> bytes:
-    """Set System Boot Options, boot flags: PXE, for the next boot only, in this firmware's mode (section 28.13, parameter 5)."""
+    """Set System Boot Options, boot flags: PXE, for the next boot only, in this firmware's mode
+    (section 28.13, parameter 5)."""
     valid_once, efi = 0x80, 0x20
     return bytes((0x05, valid_once | (efi if firmware == "uefi" else 0), 0x04, 0, 0, 0))
 
 
 def parse_boot(options: bytes) -> bool:
-    """Whether Get System Boot Options, boot flags, says that the next boot is by PXE (section 28.14, parameter 5). The bit that
-    says that they are valid is not looked at: not all set it. Raises OperationFailed if it is too short."""
+    """Whether Get System Boot Options, boot flags, says that the next boot is by PXE (section
+    28.14, parameter 5). The bit that says that they are valid is not looked at: not all set it.
+    Raises OperationFailed if it is too short."""
     if len(options) < 4:
         raise OperationFailed("cannot read the boot device: the BMC's boot flags are too short")
     return options[3] & 0x3C == 0x04
@@ -58,7 +77,9 @@ def parse_boot(options: bytes) -> bool:
 
 def parse_log_mark(info: bytes) -> LogMark | None:
     """The answer to Get SEL Info; None if it is too short to say anything."""
-    return LogMark(int.from_bytes(info[1:3], "little"), info[5:13].hex()) if len(info) >= 13 else None
+    return (
+        LogMark(int.from_bytes(info[1:3], "little"), info[5:13].hex()) if len(info) >= 13 else None
+    )
 
 
 class IpmiDriver:
@@ -67,11 +88,13 @@ class IpmiDriver:
     def __init__(self, spec: BmcSpec, pool: PyghmiPool) -> None:
         self._spec = spec
         self._pool = pool
-        self._suites = [rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))]
+        self._suites = [
+            rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))
+        ]
         self._pace = Pace(spec.timeout_s / 2 if spec.timeout_s > TIMEOUT_S else 0.0)
         self.health = Health()
-        self.progress = ""      # IPMI has no cheap way to ask
-        self._ipmi_2_0: bool | None = None      # not known until it was asked
+        self.progress = ""  # IPMI has no cheap way to ask
+        self._ipmi_2_0: bool | None = None  # not known until it was asked
         self._kept: Session | None = None
         self._ending: asyncio.TimerHandle | None = None
         self.console = SolSource(spec.where, self._own_session)
@@ -117,7 +140,9 @@ class IpmiDriver:
 
     async def boot_uri(self, uri: str) -> None:
         """IPMI knows no URIs."""
-        raise Unsupported(f"cannot set the URI to boot by at {self._spec.where}: IPMI knows no such thing")
+        raise Unsupported(
+            f"cannot set the URI to boot by at {self._spec.where}: IPMI knows no such thing"
+        )
 
     @property
     def drive(self) -> None:
@@ -126,15 +151,23 @@ class IpmiDriver:
     async def boots_as_told(self) -> bool | None:
         """Reads the boot flags; None of a BMC that only pyghmi speaks with."""
         async with self._session() as session:
-            return parse_boot(await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")) if session else None
+            return (
+                parse_boot(await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00"))
+                if session
+                else None
+            )
 
     async def sensors(self) -> list[Sensor]:
         """Reads all sensors, by pyghmi, and what the machine draws, where the BMC measures that."""
         await self._alive()
         found = [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
         async with self._session() as session:
-            with contextlib.suppress(OperationFailed):      # most have no DCMI
-                if session and (draw := dcmi_draw(await session.command(DCMI, READ_POWER, ASK_POWER))) is not None:
+            with contextlib.suppress(OperationFailed):  # most have no DCMI
+                if (
+                    session
+                    and (draw := dcmi_draw(await session.command(DCMI, READ_POWER, ASK_POWER)))
+                    is not None
+                ):
                     found.append(draw)
         return found
 
@@ -144,21 +177,35 @@ class IpmiDriver:
         return [LogEntry(**entry) for entry in await self._pyghmi("event_log", _SLOW_FACTOR)]
 
     async def hardware(self) -> list[Fact]:
-        """Reads the FRU inventory, by pyghmi, and the version of the BMC's firmware. Many keep no inventory: that is said."""
+        """Reads the FRU inventory, by pyghmi, and the version of the BMC's firmware. Many keep no
+        inventory: that is said."""
         await self._alive()
         try:
-            found = [fact for part, named in await self._pyghmi("hardware", _SLOW_FACTOR) for fact in facts(part, named)]
+            found = [
+                fact
+                for part, named in await self._pyghmi("hardware", _SLOW_FACTOR)
+                for fact in facts(part, named)
+            ]
         except LoginRefused:
             raise
         except OperationFailed as error:
             found = facts("FRU inventory", [("cannot be read", error.message)])
         async with self._session() as session:
-            return [*(ipmi_firmware(await session.command(_APP, _GET_DEVICE, user=True)) if session else []), *found][:MOST]
+            return [
+                *(
+                    ipmi_firmware(await session.command(_APP, _GET_DEVICE, user=True))
+                    if session
+                    else []
+                ),
+                *found,
+            ][:MOST]
 
     async def log_mark(self) -> LogMark | None:
         """Asks how many entries there are, and when the last was added (section 31.2)."""
         async with self._session() as session:
-            return parse_log_mark(await session.command(_STORAGE, _GET_SEL_INFO)) if session else None
+            return (
+                parse_log_mark(await session.command(_STORAGE, _GET_SEL_INFO)) if session else None
+            )
 
     async def look(self) -> Look:
         """Reads the clock of the event log and the boot flags; a BMC need have neither."""
@@ -202,8 +249,11 @@ class IpmiDriver:
 
     @property
     def _limit_s(self) -> float:
-        """The time for one operation: what the inventory says, and more for a BMC that has shown that it is slow."""
-        return max(self._spec.timeout_s, _EXCHANGES * self._pace.answer_s if self._pace.slow else 0.0)
+        """The time for one operation: what the inventory says, and more for a BMC that has shown
+        that it is slow."""
+        return max(
+            self._spec.timeout_s, _EXCHANGES * self._pace.answer_s if self._pace.slow else 0.0
+        )
 
     @contextlib.asynccontextmanager
     async def _within(self) -> AsyncIterator[None]:
@@ -218,7 +268,11 @@ class IpmiDriver:
     async def _session(self) -> AsyncIterator[Session | None]:
         """A session; None if the BMC is too old for RMCP+ and pyghmi has to do it."""
         session = self._taken()
-        line = session.line if session is not None else await open_line(self._spec.address, self._spec.port, self._pace)
+        line = (
+            session.line
+            if session is not None
+            else await open_line(self._spec.address, self._spec.port, self._pace)
+        )
         try:
             if session is None and self._ipmi_2_0 is None:
                 self._ipmi_2_0 = (await probe(line, self._pace)).ipmi_2_0
@@ -233,10 +287,13 @@ class IpmiDriver:
             raise
         if session is None:
             line.done()
-        else:   # the goodbye is nothing that anybody waits for, and of many BMCs that are asked at once it is in nobody's way later
+        # the goodbye is nothing that anybody waits for, and of many BMCs that are asked at once it
+        # is in nobody's way later
+        else:
             self._kept = session
             self._ending = asyncio.get_running_loop().call_later(
-                _KEEP_SLOW_S if self._pace.slow else _KEEP_S, self._end_kept)
+                _KEEP_SLOW_S if self._pace.slow else _KEEP_S, self._end_kept
+            )
 
     async def _own_session(self) -> Session:
         """A session for a console, which nothing else uses."""
@@ -245,7 +302,10 @@ class IpmiDriver:
             if self._ipmi_2_0 is None:
                 self._ipmi_2_0 = (await probe(line, self._pace)).ipmi_2_0
             if not self._ipmi_2_0:
-                raise Unsupported(f"cannot open the console at {self._spec.where}: it is older than IPMI 2.0, which has it first")
+                raise Unsupported(
+                    f"cannot open the console at {self._spec.where}: it is older than IPMI 2.0, "
+                    "which has it first"
+                )
             async with self._within():
                 return await self._login(line)
         except BaseException:
@@ -281,16 +341,19 @@ class IpmiDriver:
     async def _login(self, line: Line) -> Session:
         """Logs in by the first cipher suite that the BMC does, and keeps to that one from then on.
 
-        Some BMCs drop a proposal that they do not know instead of refusing it, so silence means the next suite too.
+        Some BMCs drop a proposal that they do not know instead of refusing it, so silence means the
+        next suite too.
         """
         spec = self._spec
         for suite in self._suites:
             try:
-                session = await begin(line, spec.where, self._pace, spec.username, spec.password, suite)
+                session = await begin(
+                    line, spec.where, self._pace, spec.username, spec.password, suite
+                )
             except (SuiteRefused, Unreachable) as error:
                 if suite is self._suites[-1]:
                     if isinstance(error, Unreachable):
-                        self._ipmi_2_0 = None       # the cheap question first next time
+                        self._ipmi_2_0 = None  # the cheap question first next time
                     raise
             else:
                 self._suites = [suite]

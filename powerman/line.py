@@ -1,8 +1,9 @@
 """A connected UDP socket to one BMC, and what the BMC has shown of how fast it answers.
 
-A BMC is held for dead when it is silent for a little more than two seconds, and many that are well take ten for each answer. So a
-socket on which an answer is missing stays open aside for a while: an answer that comes late is no use any more, but from then on
-it is known how slow this one is, and it is waited for.
+A BMC is held for dead when it is silent for a little more than two seconds, and many that are well
+take ten for each answer. So a socket on which an answer is missing stays open aside for a while: an
+answer that comes late is no use any more, but from then on it is known how slow this one is, and it
+is waited for.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any, TypeVar, cast
 from powerman import rmcp
 from powerman.driver import unreachable
 
-_AT_ONCE = 64                   # datagrams read at a stretch: a flood is cut; what we wait for is sent again
-_FIRST_WAITS_S = (0.3, 0.5, 0.7, 0.8)   # a BMC that loses three packets in a row still gets through
-_OPEN_WAITS_S = (0.5, 0.75, 1.1)        # some drop what they do not know: then something else is tried
-_WAITS_S = (1.0, 1.5, 2.25, 3.4)        # one that has answered, and computes: some take seconds for a key
-_SLOW_S = 0.25                  # one that takes longer is sent nothing again before its answer can be there
+_AT_ONCE = 64  # datagrams read at a stretch: a flood is cut; what we wait for is sent again
+_FIRST_WAITS_S = (0.3, 0.5, 0.7, 0.8)  # a BMC that loses three packets in a row still gets through
+_OPEN_WAITS_S = (0.5, 0.75, 1.1)  # some drop what they do not know: then something else is tried
+_WAITS_S = (1.0, 1.5, 2.25, 3.4)  # one that has answered, and computes: some take seconds for a key
+_SLOW_S = 0.25  # one that takes longer is sent nothing again before its answer can be there
 _SLOW_TRIES = 2
 _DECAY = 0.8
 _LISTENING = 4
@@ -32,7 +33,8 @@ Parsed = TypeVar("Parsed")
 
 
 class Pace:
-    """How long one BMC takes for an answer. `slowest` is in seconds: the longest that was seen, less with each shorter one."""
+    """How long one BMC takes for an answer. `slowest` is in seconds: the longest that was seen,
+    less with each shorter one."""
 
     def __init__(self, least_s: float = 0.0) -> None:
         self.slowest = 0.0
@@ -65,7 +67,8 @@ class Pace:
         return (*_FIRST_WAITS_S, *(_FIRST_WAITS_S[-1],) * more)
 
     def asking(self) -> tuple[float, ...]:
-        """The waits after each sending of what it has to work for: not again while it may be at it, or it begins anew."""
+        """The waits after each sending of what it has to work for: not again while it may be at it,
+        or it begins anew."""
         if self.slow:
             return self._patient()
         return _WAITS_S
@@ -89,8 +92,8 @@ class Pace:
 
 
 class Line:
-    """A connected socket: sends a request until its answer comes. One request at a time. `where` is the BMC, for people. `unasked`
-    is shown each packet first, and says whether it was for it."""
+    """A connected socket: sends a request until its answer comes. One request at a time. `where` is
+    the BMC, for people. `unasked` is shown each packet first, and says whether it was for it."""
 
     def __init__(self, where: str, sock: socket.socket, pace: Pace) -> None:
         self._where, self._sock, self._pace = where, sock, pace
@@ -102,12 +105,19 @@ class Line:
         self._sent, self._began, self._tag = 0, 0.0, 0
         self._timer: asyncio.TimerHandle | None = None
         self.unasked: Callable[[bytes], bool] | None = None
-        self._due = 0.0     # when the next sending is due; one timer serves many requests, for most are answered long before
+        # when the next sending is due; one timer serves many requests, for most are answered long
+        # before
+        self._due = 0.0
         self._loop.add_reader(sock.fileno(), self._readable)
 
-    async def ask(self, packet: Callable[[], bytes], parse: Callable[[bytes], Parsed], waits: tuple[float, ...]) -> Parsed:
-        """Sends `packet()` again and again, with these waits, until `parse` accepts an answer; what it calls Malformed is not for
-        us. Raises Unreachable; WrongPassword comes through."""
+    async def ask(
+        self,
+        packet: Callable[[], bytes],
+        parse: Callable[[bytes], Parsed],
+        waits: tuple[float, ...],
+    ) -> Parsed:
+        """Sends `packet()` again and again, with these waits, until `parse` accepts an answer; what
+        it calls Malformed is not for us. Raises Unreachable; WrongPassword comes through."""
         self._parse, self._packet, self._waits = parse, packet, iter(waits)
         self._answer, self._sent, self._began = self._loop.create_future(), 0, self._loop.time()
         self._send_again()
@@ -138,7 +148,7 @@ class Line:
         try:
             self._sock.send(self._packet())
         except BlockingIOError:
-            pass                    # as good as lost
+            pass  # as good as lost
         except OSError as error:
             self._fail(error.strerror or str(error))
 
@@ -163,11 +173,11 @@ class Line:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._parse = None      # a closed port has no late answers
+                self._parse = None  # a closed port has no late answers
                 self._fail(error.strerror or str(error))
                 return
             if self.unasked is not None and self.unasked(data):
-                return      # the next of these comes when this one is acknowledged
+                return  # the next of these comes when this one is acknowledged
             self._take(data)
 
     def _take(self, data: bytes) -> None:
@@ -195,7 +205,8 @@ class Line:
             self._answer.set_exception(unreachable(self._where, why))
 
     def done(self) -> None:
-        """The line is not needed any more: it is closed, or listens on for an answer that is missing."""
+        """The line is not needed any more: it is closed, or listens on for an answer that is
+        missing."""
         if self._parse is None or not self.open or not self._pace.listen(self):
             self.close()
         else:
@@ -218,12 +229,15 @@ class Line:
 
 
 async def open_line(address: str, port: int, pace: Pace) -> Line:
-    """A line to a BMC; sends nothing yet. Raises Unreachable if the address has no route or the name is not known."""
+    """A line to a BMC; sends nothing yet. Raises Unreachable if the address has no route or the
+    name is not known."""
     where = f"{address}:{port}"
     try:
         family, host = _literal(address)
         if family is None:
-            found = await asyncio.get_running_loop().getaddrinfo(address, port, type=socket.SOCK_DGRAM)
+            found = await asyncio.get_running_loop().getaddrinfo(
+                address, port, type=socket.SOCK_DGRAM
+            )
             family, host = found[0][0], str(found[0][4][0])
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:

@@ -1,8 +1,10 @@
-"""The boot medium that BMCs put into their virtual drives: who may fetch it, from where, and for how long.
+"""The boot medium that BMCs put into their virtual drives: who may fetch it, from where, and for
+how long.
 
-It is the image of `layercake boot-media`: the same for all nodes, with nothing of one node and no secret in it. All the same it is
-there for nobody but the BMC that was told its ticket, and only until the node has booted: the socket is open while a ticket is out.
-BMCs are on a network of their own, so each is given the address of ours that it is reached from.
+It is the image of `layercake boot-media`: the same for all nodes, with nothing of one node and no
+secret in it. All the same it is there for nobody but the BMC that was told its ticket, and only
+until the node has booted: the socket is open while a ticket is out. BMCs are on a network of their
+own, so each is given the address of ours that it is reached from.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class _Loan:
 
 
 def is_ours(image: object) -> bool:
-    """Whether what a virtual drive holds is a medium of a head. `image` is the Image or ImageName of a Redfish VirtualMedia."""
+    """Whether what a virtual drive holds is a medium of a head. `image` is the Image or ImageName
+    of a Redfish VirtualMedia."""
     try:
         return isinstance(image, str) and urlsplit(image.strip()).path.rpartition("/")[2] == NAME
     except ValueError:
@@ -59,11 +62,14 @@ class Lender:
         self._turn = asyncio.Lock()
 
     async def lend(self, node: str, bmc: str, told: Callable[[str], None]) -> str:
-        """The URL under which a node's BMC (its own URL is `bmc`) may fetch the medium until `give_back`; `told` gets a line at the
-        first fetch. Raises InputError without a medium, Unreachable without a way to the BMC, OperationFailed."""
+        """The URL under which a node's BMC (its own URL is `bmc`) may fetch the medium until
+        `give_back`; `told` gets a line at the first fetch. Raises InputError without a medium,
+        Unreachable without a way to the BMC, OperationFailed."""
         if not self._file.is_file():
-            raise InputError(f"cannot insert the boot medium: {self._file} is not there",
-                             hint=f"`layercake boot-media {self._file}` makes it")
+            raise InputError(
+                f"cannot insert the boot medium: {self._file} is not there",
+                hint=f"`layercake boot-media {self._file}` makes it",
+            )
         address = await _facing(bmc)
         async with self._turn:
             server = self._servers.get(address) or await self._open(address)
@@ -100,8 +106,10 @@ class Lender:
             await server.open(*door.bound([address], self._port))
         except OSError as error:
             await server.close()
-            raise OperationFailed(f"cannot lend the boot medium on {address} port {self._port}: {error.strerror}",
-                                  hint="the setting power.media_port chooses another port") from None
+            raise OperationFailed(
+                f"cannot lend the boot medium on {address} port {self._port}: {error.strerror}",
+                hint="the setting power.media_port chooses another port",
+            ) from None
         self._servers[address] = server
         return server
 
@@ -113,17 +121,22 @@ class Lender:
         if loan.told is not None and request.method == "GET":
             told, loan.told = loan.told, None
             told(f"{request.remote} fetches the boot medium")
-        return web.FileResponse(self._file, chunk_size=1 << 20, headers={
-            "Content-Type": "application/octet-stream", "Cache-Control": "no-store"})
+        return web.FileResponse(
+            self._file,
+            chunk_size=1 << 20,
+            headers={"Content-Type": "application/octet-stream", "Cache-Control": "no-store"},
+        )
 
 
 async def _facing(bmc: str) -> str:
     """The address of this machine that a BMC is reached from. Raises Unreachable."""
     url = urlsplit(bmc)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(url.hostname, url.port or 443, type=socket.SOCK_DGRAM)
+        found = await asyncio.get_running_loop().getaddrinfo(
+            url.hostname, url.port or 443, type=socket.SOCK_DGRAM
+        )
         family, _, _, _, where = found[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:     # UDP: nothing is sent
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:  # UDP: nothing is sent
             probe.connect(where)
             return str(probe.getsockname()[0])
     except OSError as error:

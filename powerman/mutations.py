@@ -1,7 +1,8 @@
-"""What powerman does to a node's state: the declarations, each above the handler that carries it out.
+"""What powerman does to a node's state: the declarations, each above the handler that carries it
+out.
 
-A BMC that says yes has only taken the command. Every handler reads the power back until it is what was asked for, or says that it
-is not.
+A BMC that says yes has only taken the command. Every handler reads the power back until it is what
+was asked for, or says that it is not.
 """
 
 from __future__ import annotations
@@ -22,14 +23,22 @@ from powerman.driver import PowerDriver, PowerState, Unsupported
 from powerman.looks.health import VALUES
 
 if TYPE_CHECKING:
-    from powerman.medium import Lender  # brings a web server, 0.2 s, to all who only look at what powerman declares
+    from powerman.medium import (
+        Lender,
+    )  # brings a web server, 0.2 s, to all who only look at what powerman declares
     from powerman.service import PowerService
 
 Answer = TypeVar("Answer")
 
-POWER = Variable("power", (UNKNOWN, "OFF", "ON", "HANG"), "electrical power, as the BMC says; HANG is on and of no use")
+POWER = Variable(
+    "power",
+    (UNKNOWN, "OFF", "ON", "HANG"),
+    "electrical power, as the BMC says; HANG is on and of no use",
+)
 
-HEALTH = Variable("bmc-health", VALUES, "the machine's health, as its BMC says; kept while that is silent")
+HEALTH = Variable(
+    "bmc-health", VALUES, "the machine's health, as its BMC says; kept while that is silent"
+)
 
 VARIABLES = (POWER, HEALTH)
 
@@ -37,17 +46,19 @@ PERSON_S = 10 * 365 * 86400.0
 """How long a person is waited for: as good as for ever, and a number that can be sent."""
 ROOM = 6.0
 """A step with a BMC that is slow may take so many times longer than with another one."""
-_SLOWNESS = 2.0         # per second that the BMC takes for an answer: ROOM times longer with one of 2.5 s, and of 10 s
-_PROMPT_S = 1.0         # a BMC that takes longer for an answer is asked nothing that can be left out
+# per second that the BMC takes for an answer: ROOM times longer with one of 2.5 s, and of 10 s
+_SLOWNESS = 2.0
+_PROMPT_S = 1.0  # a BMC that takes longer for an answer is asked nothing that can be left out
 _FIRST_LOOK_S, _LOOK_GROWTH, _LAST_LOOK_S = 0.1, 1.6, 1.0
 _FIRST_REST_S, _LAST_REST_S = 0.5, 4.0
-_SOFT_SHARE = 0.6       # of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
+# of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
+_SOFT_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a mutation, inside a turn at the BMC. It began at `since`, by the BMC's clock, and takes `usual_s` at most
-    with a BMC that answers at once, and `most_s` with any."""
+    """One attempt at a mutation, inside a turn at the BMC. It began at `since`, by the BMC's clock,
+    and takes `usual_s` at most with a BMC that answers at once, and `most_s` with any."""
 
     bmc: ManagedBmc
     since: float
@@ -70,11 +81,17 @@ def slowness(driver: PowerDriver) -> float:
 async def power_discover(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Ask the BMC whether the node is on."""
     async with service.attempt(request) as attempt:
-        read = attempt.bmc.read     # one that was never heard is held for dead at once
+        read = attempt.bmc.read  # one that was never heard is held for dead at once
         return _found(await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read()))
 
 
-@mutation("power-on", changes={"power": ("OFF", "ON")}, timeout=50.0, on_timeout=("power", "HANG"), guarded=True)
+@mutation(
+    "power-on",
+    changes={"power": ("OFF", "ON")},
+    timeout=50.0,
+    on_timeout=("power", "HANG"),
+    guarded=True,
+)
 async def power_on(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Power the node on, to boot from the network, by the boot medium or by a URI."""
     async with service.attempt(request) as attempt:
@@ -98,8 +115,8 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
 async def _next_boot(attempt: Attempt) -> bool:
     """Has the next boot be from the network; whether the BMC says that it will be.
 
-    Many machines boot from the network anyway, so one whose BMC cannot see to it is switched on all the same; if it does not, the
-    boot's own time limit tells. A person is told once.
+    Many machines boot from the network anyway, so one whose BMC cannot see to it is switched on all
+    the same; if it does not, the boot's own time limit tells. A person is told once.
     """
     bmc = attempt.bmc
     why = f"the BMC at {bmc.spec.where} takes the boot device and forgets it"
@@ -111,29 +128,46 @@ async def _next_boot(attempt: Attempt) -> bool:
                 return kept is True
     except OperationFailed as error:
         why = error.message
-    bmc.tell_once(events.BOOT_DEVICE, f"the next boots may not be from the network: {why} (hint: put the network first in the boot "
-                                      "order of its firmware)")
+    bmc.tell_once(
+        events.BOOT_DEVICE,
+        f"the next boots may not be from the network: {why} (hint: put the network first in the "
+        "boot "
+        "order of its firmware)",
+    )
     return False
 
 
 async def _insert(attempt: Attempt, lender: Lender) -> None:
-    """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine that boots by it boots by
-    nothing else that we know of, so it stays off where that cannot be done: what raises says why."""
+    """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine
+    that boots by it boots by nothing else that we know of, so it stays off where that cannot be
+    done: what raises says why."""
     bmc, drive = attempt.bmc, attempt.bmc.driver.drive
     if bmc.spec.no_medium:
-        raise Unsupported(f"cannot insert the boot medium at {bmc.spec.where}: {bmc.spec.no_medium}",
-                          hint="bmc.boot: uri, or network, in the inventory")
+        raise Unsupported(
+            f"cannot insert the boot medium at {bmc.spec.where}: {bmc.spec.no_medium}",
+            hint="bmc.boot: uri, or network, in the inventory",
+        )
     if drive is None:
-        raise Unsupported(f"cannot insert the boot medium at {bmc.spec.where}: what it speaks has no virtual drives")
-    url = await lender.lend(bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text))
+        raise Unsupported(
+            f"cannot insert the boot medium at {bmc.spec.where}: what it speaks has no virtual "
+            "drives"
+        )
+    url = await lender.lend(
+        bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text)
+    )
     try:
         name = await _patient(attempt, lambda: bmc.ask(lambda: drive.insert(url)))
         pause = _FIRST_LOOK_S
-        while not await _patient(attempt, lambda: bmc.ask(drive.holds)):   # some fetch all of it first
+        while not await _patient(
+            attempt, lambda: bmc.ask(drive.holds)
+        ):  # some fetch all of it first
             if bmc.clock.now() + pause > attempt.until:
                 raise OperationFailed(
-                    f"cannot insert the boot medium at {bmc.spec.where}: it took the command, and the drive is still empty",
-                    hint=f"can the BMC reach {url.split('/media/')[0]}? The firewall of this machine, or of the network, may tell")
+                    f"cannot insert the boot medium at {bmc.spec.where}: it took the command, and "
+                    "the drive is still empty",
+                    hint=f"can the BMC reach {url.split('/media/')[0]}? The firewall of this "
+                    "machine, or of the network, may tell",
+                )
             await bmc.clock.sleep(pause)
             pause = min(_LAST_LOOK_S, pause * _LOOK_GROWTH)
         await _patient(attempt, lambda: bmc.ask(drive.boot))
@@ -146,11 +180,15 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
         await lender.give_back(bmc.spec.node)
         raise
     await _look_back(attempt)
-    bmc.note(events.MEDIUM, f"the boot medium is in drive {name} of the BMC at {bmc.spec.where}, for the next boot")
+    bmc.note(
+        events.MEDIUM,
+        f"the boot medium is in drive {name} of the BMC at {bmc.spec.where}, for the next boot",
+    )
 
 
 async def _set_uri(attempt: Attempt) -> None:
-    """Has the next boot be UEFI HTTP Boot of what the head has for the node. As with a medium, it stays off where it cannot."""
+    """Has the next boot be UEFI HTTP Boot of what the head has for the node. As with a medium, it
+    stays off where it cannot."""
     bmc = attempt.bmc
     if not bmc.spec.boot_uri:
         raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: nothing says which")
@@ -159,11 +197,16 @@ async def _set_uri(attempt: Attempt) -> None:
 
 
 async def _look_back(attempt: Attempt) -> None:
-    """Some BMCs show what was set only when the machine has started, so one that shows something else is told of, and tried."""
+    """Some BMCs show what was set only when the machine has started, so one that shows something
+    else is told of, and tried."""
     bmc = attempt.bmc
     if await _kept(attempt) is False:
-        bmc.tell_once(events.BOOT_DEVICE, f"the next boot may not be by {bmc.spec.boot}: the BMC at {bmc.spec.where} takes it and "
-                                          "says something else (hint: look at the boot order of its firmware)")
+        bmc.tell_once(
+            events.BOOT_DEVICE,
+            f"the next boot may not be by {bmc.spec.boot}: the BMC at {bmc.spec.where} takes it "
+            "and "
+            "says something else (hint: look at the boot order of its firmware)",
+        )
 
 
 async def _kept(attempt: Attempt) -> bool | None:
@@ -175,17 +218,25 @@ async def _kept(attempt: Attempt) -> bool | None:
 
 
 async def _remind(attempt: Attempt) -> None:
-    """Some BMCs forget the boot device as they switch on: such a one is told again, long before the firmware asks for it."""
+    """Some BMCs forget the boot device as they switch on: such a one is told again, long before the
+    firmware asks for it."""
     bmc = attempt.bmc
     with contextlib.suppress(OperationFailed, Unreachable):
         if await bmc.ask(bmc.driver.boots_as_told) is False:
             await bmc.ask(bmc.driver.boot_network)
 
 
-@mutation("power-off", changes={"power": ("ON", "OFF")}, excludes={"run": "SYNC", "busy": "BUSY"}, timeout=30.0,
-          on_timeout=("power", "HANG"), guarded=True)
+@mutation(
+    "power-off",
+    changes={"power": ("ON", "OFF")},
+    excludes={"run": "SYNC", "busy": "BUSY"},
+    timeout=30.0,
+    on_timeout=("power", "HANG"),
+    guarded=True,
+)
 async def power_off(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
-    """Power the node off; with parameter soft, let its system shut down first; with gentle, by that alone."""
+    """Power the node off; with parameter soft, let its system shut down first; with gentle, by that
+    alone."""
     async with service.attempt(request) as attempt:
         if attempt.params.get("gentle"):
             return await _gently_off(attempt)
@@ -204,7 +255,8 @@ async def power_reset(service: PowerService, request: MutationRequest) -> Mappin
 
 
 async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
-    """A BMC that says OFF is told all the same: it may be wrong, and a machine that is off does not mind."""
+    """A BMC that says OFF is told all the same: it may be wrong, and a machine that is off does not
+    mind."""
     bmc = attempt.bmc
     if await _patient(attempt, bmc.read) is PowerState.ON:
         await _patient(attempt, lambda: bmc.ask(bmc.driver.off))
@@ -215,20 +267,26 @@ async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
 
 
 async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
-    """Asks the system inside to shut down, and waits for as long as an attempt may take. Raises OperationFailed for one that does
-    not, and Unsupported where the BMC cannot ask: its power is never cut."""
+    """Asks the system inside to shut down, and waits for as long as an attempt may take. Raises
+    OperationFailed for one that does not, and Unsupported where the BMC cannot ask: its power is
+    never cut."""
     bmc = attempt.bmc
     if await _patient(attempt, bmc.read) is PowerState.ON:
         await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.off(soft=True)))
     try:
         return await _becomes(attempt, PowerState.OFF, "shut down", attempt.since + attempt.most_s)
     except OperationFailed:
-        raise OperationFailed(f"cannot shut down {bmc.spec.name}: the BMC at {bmc.spec.where} has asked its system to, which does "
-                              "not", hint="does something in it listen to the power button?") from None
+        raise OperationFailed(
+            f"cannot shut down {bmc.spec.name}: the BMC at {bmc.spec.where} has asked its system "
+            "to, which does "
+            "not",
+            hint="does something in it listen to the power button?",
+        ) from None
 
 
 async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:
-    """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap, and start anew."""
+    """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap,
+    and start anew."""
     bmc, failures = attempt.bmc, 0
     while True:
         try:
@@ -248,7 +306,9 @@ async def _soft_off(attempt: Attempt) -> bool:
     now = bmc.clock.now()
     try:
         await bmc.ask(lambda: bmc.driver.off(soft=True))
-        await _becomes(attempt, PowerState.OFF, "shut down", now + (attempt.until - now) * _SOFT_SHARE)
+        await _becomes(
+            attempt, PowerState.OFF, "shut down", now + (attempt.until - now) * _SOFT_SHARE
+        )
     except Unsupported:
         return False
     except OperationFailed as error:
@@ -257,11 +317,14 @@ async def _soft_off(attempt: Attempt) -> bool:
     return True
 
 
-async def _becomes(attempt: Attempt, wanted: PowerState, action: str, until: float | None = None) -> Mapping[str, str]:
-    """Reads back until the state is `wanted`, at most `until` then. BMCs go quiet for a moment after a power action, so silence is
-    waited out.
+async def _becomes(
+    attempt: Attempt, wanted: PowerState, action: str, until: float | None = None
+) -> Mapping[str, str]:
+    """Reads back until the state is `wanted`, at most `until` then. BMCs go quiet for a moment
+    after a power action, so silence is waited out.
 
-    Raises OperationFailed if the BMC goes on saying otherwise, Unreachable if it says nothing any more.
+    Raises OperationFailed if the BMC goes on saying otherwise, Unreachable if it says nothing any
+    more.
     """
     bmc, pause = attempt.bmc, _FIRST_LOOK_S
     while True:
@@ -278,8 +341,11 @@ async def _becomes(attempt: Attempt, wanted: PowerState, action: str, until: flo
     if silence is not None:
         raise silence
     says = bmc.power.value if bmc.power else UNKNOWN
-    raise OperationFailed(f"cannot {action} {bmc.spec.name}: the BMC at {bmc.spec.where} took the command, and still says {says}",
-                          hint="look at the machine, its power supply and its BMC's event log")
+    raise OperationFailed(
+        f"cannot {action} {bmc.spec.name}: the BMC at {bmc.spec.where} took the command, and still "
+        f"says {says}",
+        hint="look at the machine, its power supply and its BMC's event log",
+    )
 
 
 def _found(state: PowerState) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from powerman.driver import Unsupported, login_refused, unreachable
 from powerman.settings import BmcSpec
 
 _ROOT = str(Path(__file__).resolve().parent.parent)
-_ANSWER_LIMIT = 4 << 20         # bytes: a long event log
+_ANSWER_LIMIT = 4 << 20  # bytes: a long event log
 
 
 class PyghmiPool:
@@ -25,29 +25,49 @@ class PyghmiPool:
         self._places = asyncio.Semaphore(size)
 
     async def ask(self, spec: BmcSpec, operation: str, limit_s: float, given: str = "") -> Any:
-        """The result of one operation of `pyghmi_worker` with what it is given, which is killed after `limit_s` seconds.
+        """The result of one operation of `pyghmi_worker` with what it is given, which is killed
+        after `limit_s` seconds.
 
         Raises Unreachable (when killed, too), LoginRefused, Unsupported, OperationFailed.
         """
-        request = {"address": spec.address, "port": spec.port, "username": spec.username, "password": spec.password,
-                   "firmware": spec.firmware, "operation": operation, "given": given}
+        request = {
+            "address": spec.address,
+            "port": spec.port,
+            "username": spec.username,
+            "password": spec.password,
+            "firmware": spec.firmware,
+            "operation": operation,
+            "given": given,
+        }
         places = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
         environment = {**without_secrets(os.environ), "PYTHONPATH": places}
         async with self._places:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "powerman.pyghmi_worker", limit=_ANSWER_LIMIT, env=environment,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+                sys.executable,
+                "-m",
+                "powerman.pyghmi_worker",
+                limit=_ANSWER_LIMIT,
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
             try:
                 async with asyncio.timeout(limit_s):
                     out, _ = await process.communicate(json.dumps(request).encode() + b"\n")
             except TimeoutError:
-                raise unreachable(spec.where, f"pyghmi did not end {operation} in {limit_s:.0f} s") from None
+                raise unreachable(
+                    spec.where, f"pyghmi did not end {operation} in {limit_s:.0f} s"
+                ) from None
             finally:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
         if not out:
-            raise OperationFailed(f"cannot do {operation} at {spec.where}: pyghmi ended with status {process.returncode}")
+            raise OperationFailed(
+                f"cannot do {operation} at {spec.where}: pyghmi ended with status "
+                f"{process.returncode}"
+            )
         answer = json.loads(out)
         if answer["ok"]:
             return answer["result"]

@@ -1,11 +1,14 @@
-"""pyghmi in a process of its own, for one request. It reads one JSON line from standard input and writes one to standard output.
+"""pyghmi in a process of its own, for one request. It reads one JSON line from standard input and
+writes one to standard output.
 
-pyghmi waits in places of its own and shares one I/O thread and its tables of sessions among all threads of a process; a lost
-packet at the wrong moment hangs it for good. A process that does one thing and is killed when it is late has none of these
-troubles, and the password reaches it by a pipe, never by the command line.
+pyghmi waits in places of its own and shares one I/O thread and its tables of sessions among all
+threads of a process; a lost packet at the wrong moment hangs it for good. A process that does one
+thing and is killed when it is late has none of these troubles, and the password reaches it by a
+pipe, never by the command line.
 
-    {"address", "port", "username", "password", "operation", "firmware", "given"} -> {"ok": true, "result": ...}
-                                                    or {"ok": false, "kind": "unreachable"|"login"|"unsupported"|"failed", "error"}
+    {"address", "port", "username", "password", "operation", "firmware", "given"}
+      -> {"ok": true, "result": ...}
+       | {"ok": false, "kind": "unreachable"|"login"|"unsupported"|"failed", "error"}
 """
 
 from __future__ import annotations
@@ -23,7 +26,12 @@ from layercake.base.process import leave_no_core
 from powerman.looks.look import ipmi_clock
 
 Request = dict[str, Any]
-_HEALTH = {Health.Ok: "ok", Health.Warning: "warning", Health.Critical: "critical", Health.Failed: "failed"}
+_HEALTH = {
+    Health.Ok: "ok",
+    Health.Warning: "warning",
+    Health.Critical: "critical",
+    Health.Failed: "failed",
+}
 
 
 def _sensors(bmc: Any, _: Request) -> list[dict[str, Any]]:
@@ -32,7 +40,14 @@ def _sensors(bmc: Any, _: Request) -> list[dict[str, Any]]:
         gone = getattr(reading, "unavailable", 0)
         value = reading.value if isinstance(reading.value, int | float) and not gone else None
         health = "unknown" if gone else _HEALTH.get(reading.health, "unknown")
-        found.append({"name": str(reading.name), "value": value, "unit": str(reading.units or "").strip(), "health": health})
+        found.append(
+            {
+                "name": str(reading.name),
+                "value": value,
+                "unit": str(reading.units or "").strip(),
+                "health": health,
+            }
+        )
     return found
 
 
@@ -40,31 +55,53 @@ def _event_log(bmc: Any, _: Request) -> list[dict[str, str]]:
     def text(entry: dict[str, Any]) -> str:
         return ": ".join(str(entry[key]) for key in ("component", "event") if entry.get(key))
 
-    return [{"at": str(entry.get("timestamp") or ""), "text": text(entry),
-             "severity": _HEALTH.get(entry.get("severity"), "unknown")} for entry in bmc.get_event_log()]
+    return [
+        {
+            "at": str(entry.get("timestamp") or ""),
+            "text": text(entry),
+            "severity": _HEALTH.get(entry.get("severity"), "unknown"),
+        }
+        for entry in bmc.get_event_log()
+    ]
 
 
 def _hardware(bmc: Any, _: Request) -> list[tuple[str, list[tuple[str, str]]]]:
-    return [(str(part), [(str(what), str(value)) for what, value in facts.items() if isinstance(value, str | int)])
-            for part, facts in bmc.get_inventory() if isinstance(facts, dict)]
+    return [
+        (
+            str(part),
+            [
+                (str(what), str(value))
+                for what, value in facts.items()
+                if isinstance(value, str | int)
+            ],
+        )
+        for part, facts in bmc.get_inventory()
+        if isinstance(facts, dict)
+    ]
 
 
 def _look(bmc: Any, _: Request) -> dict[str, Any]:
     """As `driver.Look`."""
     try:
-        clock = ipmi_clock(bytes(bmc.xraw_command(netfn=0x0A, command=0x48)["data"]))  # Get SEL Time
+        clock = ipmi_clock(
+            bytes(bmc.xraw_command(netfn=0x0A, command=0x48)["data"])
+        )  # Get SEL Time
     except exceptions.IpmiException:
         clock = None
     boot = bmc.get_bootdev()
     device = str(boot.get("bootdev") or "")
     known = {"network": "pxe", "hd": "disk", "safe": "disk", "optical": "cd", "default": ""}
-    return {"clock": clock, "device": known.get(device, device),
-            "mode": ("uefi" if boot.get("uefimode") else "bios") if known.get(device, device) else ""}
+    return {
+        "clock": clock,
+        "device": known.get(device, device),
+        "mode": ("uefi" if boot.get("uefimode") else "bios") if known.get(device, device) else "",
+    }
 
 
 def _power(state: str) -> Callable[[Any, Request], None]:
     def ask(bmc: Any, _: Request) -> None:
-        bmc.set_power(state, wait=False)    # the caller reads the state back
+        bmc.set_power(state, wait=False)  # the caller reads the state back
+
     return ask
 
 
@@ -73,7 +110,8 @@ def _boot_network(bmc: Any, request: Request) -> None:
 
 
 def _password(bmc: Any, request: Request) -> None:
-    """Set User Password (section 22.30) of the user that has logged in, who is looked for by the name."""
+    """Set User Password (section 22.30) of the user that has logged in, who is looked for by the
+    name."""
     for user in range(1, bmc.get_channel_max_user_count() + 1):
         if bmc.get_user_name(uid=user, return_none_on_error=True) == request["username"]:
             bmc.set_user_password(uid=user, mode="set_password", password=request["given"])
@@ -83,9 +121,16 @@ def _password(bmc: Any, request: Request) -> None:
 
 OPERATIONS: dict[str, Callable[[Any, Request], Any]] = {
     "state": lambda bmc, _: bmc.get_power()["powerstate"],
-    "on": _power("on"), "off": _power("off"), "soft": _power("shutdown"), "reset": _power("reset"),
-    "boot_network": _boot_network, "sensors": _sensors, "event_log": _event_log, "hardware": _hardware,
-    "look": _look, "password": _password,
+    "on": _power("on"),
+    "off": _power("off"),
+    "soft": _power("shutdown"),
+    "reset": _power("reset"),
+    "boot_network": _boot_network,
+    "sensors": _sensors,
+    "event_log": _event_log,
+    "hardware": _hardware,
+    "look": _look,
+    "password": _password,
 }
 
 
@@ -102,14 +147,28 @@ def kind_of(error: Exception) -> str:
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Carries out one request; never raises what pyghmi raises."""
     try:
-        bmc = command.Command(bmc=request["address"], port=request["port"], userid=request["username"],
-                              password=request["password"], keepalive=False)
+        bmc = command.Command(
+            bmc=request["address"],
+            port=request["port"],
+            userid=request["username"],
+            password=request["password"],
+            keepalive=False,
+        )
         try:
             result = OPERATIONS[request["operation"]](bmc, request)
         finally:
             bmc.ipmi_session.logout()
-    except (exceptions.PyghmiException, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        # pyghmi lets parsing mistakes of its own through when a BMC answers oddly: these are failures of that BMC's answer.
+    except (
+        exceptions.PyghmiException,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+    ) as error:
+        # pyghmi lets parsing mistakes of its own through when a BMC answers oddly: these are
+        # failures of that BMC's answer.
         return {"ok": False, "kind": kind_of(error), "error": f"{type(error).__name__}: {error}"}
     return {"ok": True, "result": result}
 

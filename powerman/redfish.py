@@ -1,4 +1,5 @@
-"""Redfish BMCs: aiohttp for what is done often (state and reset), sushy in a bounded thread pool for the rest."""
+"""Redfish BMCs: aiohttp for what is done often (state and reset), sushy in a bounded thread pool
+for the rest."""
 
 from __future__ import annotations
 
@@ -19,14 +20,30 @@ import aiohttp
 from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.console.redfish import RedfishSource
-from powerman.driver import LogEntry, Look, PowerState, Sensor, Unsupported, VirtualDrive, login_refused, unreachable
+from powerman.driver import (
+    LogEntry,
+    Look,
+    PowerState,
+    Sensor,
+    Unsupported,
+    VirtualDrive,
+    login_refused,
+    unreachable,
+)
 from powerman.drivers.capping import RedfishCap
 from powerman.inventory import TIMEOUT_S
 from powerman.line import LISTEN_S
 from powerman.looks.hardware import Fact, redfish_facts
 from powerman.looks.health import Health, redfish_health
 from powerman.looks.look import link_of, redfish_boot, redfish_clock
-from powerman.redfish_facts import Targets, boots_by, choose_reset, message_of, parse_power, progress
+from powerman.redfish_facts import (
+    Targets,
+    boots_by,
+    choose_reset,
+    message_of,
+    parse_power,
+    progress,
+)
 from powerman.redfish_sushy import PATIENCE, SushyClient
 from powerman.settings import BmcSpec
 
@@ -35,20 +52,33 @@ Result = TypeVar("Result")
 _BIGGEST = 4 << 20
 _DECAY = 0.8
 _ACCOUNTS = "/redfish/v1/AccountService/Accounts"
-_ROOT = "/redfish/v1/"          # needs no login (DSP0266, section 13.3.2)
-_LAST = {"Connection": "close"}  # of a request that sushy's follow: some BMCs have one connection at a time, and theirs is another
-_CONNECT_S = 2.3                # one that is there takes a connection at once, however long it thinks about the answer then
-_SUSHY_REQUESTS = 6             # a discovery is this many requests at most; each may take timeout_s
-_KEEPS_CLOSING = sys.version_info < (3, 12, 8)  # this asyncio waits for a BMC that does not end its TLS connection: aiohttp must
+_ROOT = "/redfish/v1/"  # needs no login (DSP0266, section 13.3.2)
+_LAST = {
+    "Connection": "close"
+    # of a request that sushy's follow: some BMCs have one connection at a time, and theirs is
+    # another
+}
+# one that is there takes a connection at once, however long it thinks about the answer then
+_CONNECT_S = 2.3
+_SUSHY_REQUESTS = 6  # a discovery is this many requests at most; each may take timeout_s
+_KEEPS_CLOSING = sys.version_info < (
+    3,
+    12,
+    8,
+)  # this asyncio waits for a BMC that does not end its TLS connection: aiohttp must
 
 
 @functools.cache
 def tls_context(verify: bool | str) -> ssl.SSLContext:
-    """The TLS context for all BMCs that are verified the same way: loading the CA bundle anew for each costs more than the request.
+    """The TLS context for all BMCs that are verified the same way: loading the CA bundle anew for
+    each costs more than the request.
 
-    `verify` is True (the system's CAs), the path of a CA file, or False. Raises OSError if the file cannot be used.
+    `verify` is True (the system's CAs), the path of a CA file, or False. Raises OSError if the file
+    cannot be used.
     """
-    if isinstance(verify, str) and not Path(verify).is_file():  # a FIFO would be waited for, and all BMCs with it
+    if (
+        isinstance(verify, str) and not Path(verify).is_file()
+    ):  # a FIFO would be waited for, and all BMCs with it
         raise OSError(errno.ENOENT, "it is no file", verify)
     if verify is not False:
         return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
@@ -59,10 +89,13 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
 
 
 class Web:
-    """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that sushy blocks."""
+    """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that
+    sushy blocks."""
 
     def __init__(self, threads: int = 4) -> None:
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=2, enable_cleanup_closed=_KEEPS_CLOSING)
+        connector = aiohttp.TCPConnector(
+            limit=0, limit_per_host=2, enable_cleanup_closed=_KEEPS_CLOSING
+        )
         self.session = aiohttp.ClientSession(connector=connector, trust_env=False)
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
 
@@ -116,7 +149,8 @@ class RedfishDriver:
         await self._reset("reset")
 
     async def boot_network(self) -> None:
-        """Makes the next boot a network boot, by sushy, which knows what this vendor wants to hear."""
+        """Makes the next boot a network boot, by sushy, which knows what this vendor wants to
+        hear."""
         await self._by_sushy(SushyClient.boot_network)
 
     async def boot_uri(self, uri: str) -> None:
@@ -150,8 +184,8 @@ class RedfishDriver:
         """Redfish has no such question."""
 
     async def look(self) -> Look:
-        """Reads the boot override of the system and the clock of its manager. Not by sushy, whose threads would take minutes for a
-        thousand BMCs that are asked at once."""
+        """Reads the boot override of the system and the clock of its manager. Not by sushy, whose
+        threads would take minutes for a thousand BMCs that are asked at once."""
         path = self._targets.system if self._targets else self._spec.system or ""
         if not path:
             path = link_of(await self._request("GET", f"{_ROOT}Systems"), "Members")
@@ -164,16 +198,26 @@ class RedfishDriver:
         return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def set_password(self, new: str) -> None:
-        """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has no accounts."""
-        accounts = await self._request("GET", _ACCOUNTS, missing="it has no accounts that could be changed")
+        """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has
+        no accounts."""
+        accounts = await self._request(
+            "GET", _ACCOUNTS, missing="it has no accounts that could be changed"
+        )
         for member in accounts.get("Members") or ():
             path = link_of({"one": [member]}, "one")
             account = await self._request("GET", path) if path else {}
             if account.get("UserName") == self._spec.username:
                 tag = account.get("@odata.etag")
-                await self._request("PATCH", path, {"Password": new}, headers={"If-Match": tag} if isinstance(tag, str) else {})
+                await self._request(
+                    "PATCH",
+                    path,
+                    {"Password": new},
+                    headers={"If-Match": tag} if isinstance(tag, str) else {},
+                )
                 return
-        raise Unsupported(f"cannot set the password at {self._spec.where}: it names no account of our user")
+        raise Unsupported(
+            f"cannot set the password at {self._spec.where}: it names no account of our user"
+        )
 
     async def close(self) -> None:
         """Drops sushy's connection; ours belong to the shared client."""
@@ -184,13 +228,22 @@ class RedfishDriver:
 
     async def _manager(self, system: Mapping[str, Any]) -> str:
         """The path of a system's manager, "" if it has none."""
-        return link_of(system.get("Links"), "ManagedBy") or link_of(await self._request("GET", f"{_ROOT}Managers"), "Members")
+        return link_of(system.get("Links"), "ManagedBy") or link_of(
+            await self._request("GET", f"{_ROOT}Managers"), "Members"
+        )
 
     async def _socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
-        secure = tls_context(self._spec.verify_tls) if self._spec.address.startswith("https:") else True
+        secure = (
+            tls_context(self._spec.verify_tls) if self._spec.address.startswith("https:") else True
+        )
         async with asyncio.timeout(self._answer_limit):
-            return await self._web.session.ws_connect(self._spec.address + path, ssl=secure, headers=self._login, heartbeat=20.0,
-                                                      max_msg_size=1 << 20)
+            return await self._web.session.ws_connect(
+                self._spec.address + path,
+                ssl=secure,
+                headers=self._login,
+                heartbeat=20.0,
+                max_msg_size=1 << 20,
+            )
 
     async def _discovered(self) -> Targets:
         if self._targets is None:
@@ -199,16 +252,21 @@ class RedfishDriver:
 
     async def _reset(self, action: str) -> None:
         targets = await self._discovered()
-        await self._request("POST", targets.reset, {"ResetType": choose_reset(action, targets, self._spec.where)})
+        await self._request(
+            "POST", targets.reset, {"ResetType": choose_reset(action, targets, self._spec.where)}
+        )
 
     async def _by_sushy(self, work: Callable[[SushyClient], Result]) -> Result:
-        """Runs blocking work in a thread, after a cheap question that a dead BMC does not get past."""
+        """Runs blocking work in a thread, after a cheap question that a dead BMC does not get
+        past."""
         await self._exchange("GET", _ROOT, None, _LAST)
         client = self._sushy
         done = False
         try:
             async with asyncio.timeout(self._answer_limit * _SUSHY_REQUESTS):
-                result = await asyncio.get_running_loop().run_in_executor(self._web.threads, work, client)
+                result = await asyncio.get_running_loop().run_in_executor(
+                    self._web.threads, work, client
+                )
             done = True
         except TimeoutError:
             raise unreachable(self._spec.where, "it answers too slowly") from None
@@ -216,7 +274,7 @@ class RedfishDriver:
             done = True
             raise
         finally:
-            if not done:    # the thread may still be at it, and two may not use one client
+            if not done:  # the thread may still be at it, and two may not use one client
                 self._sushy = SushyClient(self._spec)
         return result
 
@@ -225,10 +283,17 @@ class RedfishDriver:
         """Seconds that one answer may take."""
         return max(self._spec.timeout_s * PATIENCE, 3 * self._slowest)
 
-    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing: str = "",
-                       headers: Mapping[str, str] = {}) -> Mapping[str, Any]:
-        """One request with our login. Raises Unreachable, LoginRefused, OperationFailed with what the service says, and Unsupported
-        with `missing` for a path that is not there."""
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        missing: str = "",
+        headers: Mapping[str, str] = {},
+    ) -> Mapping[str, Any]:
+        """One request with our login. Raises Unreachable, LoginRefused, OperationFailed with what
+        the service says, and Unsupported with `missing` for a path that is not there."""
         status, answer = await self._exchange(method, path, body, {**self._login, **headers})
         where = self._spec.where
         if status in (401, 403):
@@ -236,36 +301,53 @@ class RedfishDriver:
         if status == 404 and missing:
             raise Unsupported(f"cannot use the BMC at {where}: {missing}")
         if status == 404:
-            self._targets = None        # the system has another path now, after a firmware update say: look again next time
+            # the system has another path now, after a firmware update say: look again next time
+            self._targets = None
         if status >= 300:
-            raise OperationFailed(f"cannot {method} {path} at {where}: HTTP {status} {message_of(answer)}".rstrip())
+            raise OperationFailed(
+                f"cannot {method} {path} at {where}: HTTP {status} {message_of(answer)}".rstrip()
+            )
         return answer
 
     async def _exchange(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, Any]]:
-        """(HTTP status, JSON body). Never follows a redirect: it could lead our password elsewhere. Raises Unreachable,
-        OperationFailed if the certificate is not to be trusted."""
+        """(HTTP status, JSON body). Never follows a redirect: it could lead our password elsewhere.
+        Raises Unreachable, OperationFailed if the certificate is not to be trusted."""
         spec = self._spec
         try:
             secure = tls_context(spec.verify_tls) if spec.address.startswith("https:") else True
             began = time.monotonic()
-            async with asyncio.timeout(self._answer_limit), self._web.session.request(
-                    method, spec.address + path, json=body, ssl=secure, allow_redirects=False,
+            async with (
+                asyncio.timeout(self._answer_limit),
+                self._web.session.request(
+                    method,
+                    spec.address + path,
+                    json=body,
+                    ssl=secure,
+                    allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
-                    headers={"OData-Version": "4.0", "Accept": "application/json", **headers}) as response:
+                    headers={"OData-Version": "4.0", "Accept": "application/json", **headers},
+                ) as response,
+            ):
                 answer = await read_json(response)
                 if headers is _LAST:
                     response.close()
                 self._slowest = max(min(time.monotonic() - began, LISTEN_S), self._slowest * _DECAY)
                 return response.status, answer
         except aiohttp.ClientConnectorCertificateError as error:
-            raise OperationFailed(f"cannot trust the BMC at {spec.where}: {error.certificate_error}",
-                                  hint="set bmc.verify_tls to the path of the CA that signed its certificate") from None
+            raise OperationFailed(
+                f"cannot trust the BMC at {spec.where}: {error.certificate_error}",
+                hint="set bmc.verify_tls to the path of the CA that signed its certificate",
+            ) from None
         except TimeoutError as error:
-            if isinstance(error, aiohttp.ConnectionTimeoutError):   # dead, or it takes long for TLS: it gets more the next time
+            if isinstance(
+                error, aiohttp.ConnectionTimeoutError
+            ):  # dead, or it takes long for TLS: it gets more the next time
                 self._connect_s = max(self._connect_s, min(2 * self._connect_s, spec.timeout_s))
-            raise unreachable(spec.where, f"no answer in {time.monotonic() - began:.0f} s") from None
+            raise unreachable(
+                spec.where, f"no answer in {time.monotonic() - began:.0f} s"
+            ) from None
         except aiohttp.ClientConnectorError as error:
             raise unreachable(spec.where, error.os_error.strerror or str(error.os_error)) from None
         except (aiohttp.ClientError, OSError) as error:
@@ -296,14 +378,18 @@ class _Drive:
 
 
 async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> Mapping[str, Any]:
-    """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no use. Raises OperationFailed for
-    one that is larger than `most` bytes, unpacked: than any service's."""
+    """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no
+    use. Raises OperationFailed for one that is larger than `most` bytes, unpacked: than any
+    service's."""
     data = bytearray()
     async for piece in response.content.iter_any():
         data += piece
         if len(data) > most:
             response.close()
-            raise OperationFailed(f"cannot read what the BMC at {response.url.host} says: it has more than {most:,} bytes")
+            raise OperationFailed(
+                f"cannot read what the BMC at {response.url.host} says: it has more than {most:,} "
+                "bytes"
+            )
     try:
         body = parse_json(bytes(data))
     except ValueError:

@@ -15,8 +15,11 @@ from powerman.driver import PowerState, Unsupported
 
 # Powering* is a machine on its way: what it will be is read back later.
 _POWER = {
-    "on": PowerState.ON, "paused": PowerState.ON, "poweringoff": PowerState.ON,
-    "off": PowerState.OFF, "poweringon": PowerState.OFF,
+    "on": PowerState.ON,
+    "paused": PowerState.ON,
+    "poweringoff": PowerState.ON,
+    "off": PowerState.OFF,
+    "poweringon": PowerState.OFF,
 }
 
 # Which reset types do the work, best first.
@@ -39,7 +42,8 @@ class Targets:
 
 
 def choose_reset(action: str, targets: Targets, where: str) -> str:
-    """The reset type for an action. A service that does not say which it knows is given the best. Raises Unsupported."""
+    """The reset type for an action. A service that does not say which it knows is given the best.
+    Raises Unsupported."""
     choices = RESET_CHOICES[action]
     for choice in choices:
         if choice in targets.reset_types or not targets.reset_types:
@@ -48,12 +52,15 @@ def choose_reset(action: str, targets: Targets, where: str) -> str:
 
 
 def parse_power(system: Mapping[str, Any], where: str) -> PowerState:
-    """The power state in a ComputerSystem. Raises OperationFailed if it is missing or a word of nobody's."""
+    """The power state in a ComputerSystem. Raises OperationFailed if it is missing or a word of
+    nobody's."""
     word = system.get("PowerState")
     try:
         return _POWER[str(word).lower()]
     except KeyError:
-        raise OperationFailed(f"cannot read the power state at {where}: the system says PowerState {word!r}") from None
+        raise OperationFailed(
+            f"cannot read the power state at {where}: the system says PowerState {word!r}"
+        ) from None
 
 
 _PROGRESS = re.compile(r"[A-Za-z0-9]{1,60}")
@@ -61,24 +68,32 @@ _AT_REST = ("None", "OEM", "OSBootStarted", "OSRunning")
 
 
 def progress(system: Mapping[str, Any]) -> str:
-    """What a ComputerSystem's firmware is at (BootProgress.LastState), "" if it does not say or is at nothing."""
+    """What a ComputerSystem's firmware is at (BootProgress.LastState), "" if it does not say or is
+    at nothing."""
     said = system.get("BootProgress")
     word = str(said.get("LastState") or "") if isinstance(said, Mapping) else ""
     return word if _PROGRESS.fullmatch(word) and word not in _AT_REST else ""
 
 
 TARGETS: Mapping[str, frozenset[str]] = {
-    "network": frozenset({"Pxe", "UefiHttp"}), "media": frozenset({"Cd", "UsbCd", "Usb"}), "uri": frozenset({"UefiHttp"})}
+    "network": frozenset({"Pxe", "UefiHttp"}),
+    "media": frozenset({"Cd", "UsbCd", "Usb"}),
+    "uri": frozenset({"UefiHttp"}),
+}
 """BootSourceOverrideTarget by what a node boots by (inventory.BOOTS)."""
 
 
 def boots_by(system: Mapping[str, Any], by: str) -> bool | None:
-    """Whether a ComputerSystem says that its next boot is by that; None if it has no override of the boot source."""
+    """Whether a ComputerSystem says that its next boot is by that; None if it has no override of
+    the boot source."""
     boot = system.get("Boot")
     target = boot.get("BootSourceOverrideTarget") if isinstance(boot, Mapping) else None
     if not isinstance(boot, Mapping) or target is None:
         return None
-    return str(target) in TARGETS[by] and str(boot.get("BootSourceOverrideEnabled") or "") != "Disabled"
+    return (
+        str(target) in TARGETS[by]
+        and str(boot.get("BootSourceOverrideEnabled") or "") != "Disabled"
+    )
 
 
 def message_of(body: Mapping[str, Any]) -> str:
@@ -87,5 +102,9 @@ def message_of(body: Mapping[str, Any]) -> str:
     if not isinstance(error, Mapping):
         return ""
     info = error.get("@Message.ExtendedInfo")
-    texts = [str(i["Message"]) for i in info if isinstance(i, Mapping) and i.get("Message")] if isinstance(info, list) else []
+    texts = (
+        [str(i["Message"]) for i in info if isinstance(i, Mapping) and i.get("Message")]
+        if isinstance(info, list)
+        else []
+    )
     return ("; ".join(texts) or str(error.get("message") or ""))[:300]

@@ -1,7 +1,8 @@
 """IPMI over LAN as bytes: RMCP, the session-less probe, and RMCP+ sessions. Pure.
 
-Sources: IPMI 2.0 rev 1.1, sections 13 (session formats, RAKP), 22 (session commands) and 28 (chassis commands). pyghmi does all
-of this too, but it is not asyncio and a dead BMC holds one of its threads for seconds; power control of many nodes cannot wait.
+Sources: IPMI 2.0 rev 1.1, sections 13 (session formats, RAKP), 22 (session commands) and 28
+(chassis commands). pyghmi does all of this too, but it is not asyncio and a dead BMC holds one of
+its threads for seconds; power control of many nodes cannot wait.
 """
 
 from __future__ import annotations
@@ -12,12 +13,21 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-_RMCP = b"\x06\x00\xff\x07"         # version 1.0, no acknowledge, class IPMI
-_ADMIN_BY_NAME = 0x14               # administrator, user looked up by name only
+_RMCP = b"\x06\x00\xff\x07"  # version 1.0, no acknowledge, class IPMI
+_ADMIN_BY_NAME = 0x14  # administrator, user looked up by name only
 _CONSOLE, _BMC = 0x81, 0x20
 
-IPMI_MESSAGE, SOL, OPEN_REQUEST, OPEN_RESPONSE, RAKP1, RAKP2, RAKP3, RAKP4 = 0x00, 0x01, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15
-_SEALED = 0xC0                      # of a payload's kind: it is encrypted and authenticated
+IPMI_MESSAGE, SOL, OPEN_REQUEST, OPEN_RESPONSE, RAKP1, RAKP2, RAKP3, RAKP4 = (
+    0x00,
+    0x01,
+    0x10,
+    0x11,
+    0x12,
+    0x13,
+    0x14,
+    0x15,
+)
+_SEALED = 0xC0  # of a payload's kind: it is encrypted and authenticated
 
 # RAKP status codes (table 13-15) that mean that the BMC does not know the user or his rights.
 LOGIN_STATUS = frozenset({0x09, 0x0A, 0x0C, 0x0D, 0x0F})
@@ -27,14 +37,32 @@ SUITE_STATUS = frozenset({0x04, 0x05, 0x06, 0x07, 0x10, 0x11})
 FULL_STATUS = frozenset({0x01, 0x0B})
 
 STATUS_TEXT = {
-    0x01: "no session is free", 0x02: "invalid session", 0x04: "unknown authentication", 0x05: "unknown integrity algorithm",
-    0x08: "inactive session", 0x09: "invalid role", 0x0A: "role not allowed for the user", 0x0B: "no session is free for the role",
-    0x0C: "invalid name length", 0x0D: "unknown user", 0x0F: "wrong check value", 0x10: "unknown encryption", 0x11: "unknown suite",
+    0x01: "no session is free",
+    0x02: "invalid session",
+    0x04: "unknown authentication",
+    0x05: "unknown integrity algorithm",
+    0x08: "inactive session",
+    0x09: "invalid role",
+    0x0A: "role not allowed for the user",
+    0x0B: "no session is free for the role",
+    0x0C: "invalid name length",
+    0x0D: "unknown user",
+    0x0F: "wrong check value",
+    0x10: "unknown encryption",
+    0x11: "unknown suite",
 }
 COMPLETION_TEXT = {
-    0xC0: "busy", 0xC1: "unknown command", 0xC3: "timeout inside the BMC", 0xC4: "out of space", 0xC7: "wrong request length",
-    0xC9: "parameter out of range", 0xCB: "no such sensor or record", 0xCC: "invalid data field", 0xD4: "insufficient privilege",
-    0xD5: "not possible in the present state", 0xD6: "disabled",
+    0xC0: "busy",
+    0xC1: "unknown command",
+    0xC3: "timeout inside the BMC",
+    0xC4: "out of space",
+    0xC7: "wrong request length",
+    0xC9: "parameter out of range",
+    0xCB: "no such sensor or record",
+    0xCC: "invalid data field",
+    0xD4: "insufficient privilege",
+    0xD5: "not possible in the present state",
+    0xD6: "disabled",
 }
 
 
@@ -62,7 +90,8 @@ SUITES = {17: Suite(17, 3, 4, "sha256", 16), 3: Suite(3, 1, 1, "sha1", 12)}
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a BMC says of itself before any login (section 22.13). `vendor` is its maker's IANA enterprise number, 0 for none."""
+    """What a BMC says of itself before any login (section 22.13). `vendor` is its maker's IANA
+    enterprise number, 0 for none."""
 
     ipmi_2_0: bool
     vendor: int = 0
@@ -94,12 +123,15 @@ class Handshake:
 
     def open_request(self, tag: int) -> bytes:
         """RMCP+ Open Session Request, for the highest privilege that the user has."""
-        proposal = b"".join(bytes((kind, 0, 0, 8, algorithm, 0, 0, 0))
-                            for kind, algorithm in ((0, self.suite.auth), (1, self.suite.integrity), (2, 1)))
+        proposal = b"".join(
+            bytes((kind, 0, 0, 8, algorithm, 0, 0, 0))
+            for kind, algorithm in ((0, self.suite.auth), (1, self.suite.integrity), (2, 1))
+        )
         return plain(OPEN_REQUEST, bytes((tag, 0, 0, 0)) + self.console_id + proposal)
 
     def take_open_response(self, body: bytes) -> None:
-        """Keeps the BMC's session id. Raises Malformed if it is not the session or suite that we asked for."""
+        """Keeps the BMC's session id. Raises Malformed if it is not the session or suite that we
+        asked for."""
         if len(body) < 36 or body[4:8] != self.console_id:
             raise Malformed("open session response")
         if body[16] & 0x3F != self.suite.auth or body[24] & 0x3F != self.suite.integrity:
@@ -109,15 +141,25 @@ class Handshake:
     def rakp1(self, tag: int) -> bytes:
         """RAKP message 1: who we are, and our random number."""
         head = bytes((tag, 0, 0, 0)) + self.bmc_id + self.console_random
-        return plain(RAKP1, head + bytes((_ADMIN_BY_NAME, 0, 0, len(self.username))) + self.username)
+        return plain(
+            RAKP1, head + bytes((_ADMIN_BY_NAME, 0, 0, len(self.username))) + self.username
+        )
 
     def take_rakp2(self, body: bytes) -> None:
         """Checks that the BMC knows the password too. Raises WrongPassword, Malformed."""
         if len(body) < 40 or body[4:8] != self.console_id:
             raise Malformed("RAKP message 2")
         self.bmc_random, self.guid = body[8:24], body[24:40]
-        proof = self._mac(self._key, self.console_id + self.bmc_id + self.console_random + self.bmc_random + self.guid + self._role)
-        if not hmac.compare_digest(proof, body[40:40 + len(proof)]):
+        proof = self._mac(
+            self._key,
+            self.console_id
+            + self.bmc_id
+            + self.console_random
+            + self.bmc_random
+            + self.guid
+            + self._role,
+        )
+        if not hmac.compare_digest(proof, body[40 : 40 + len(proof)]):
             raise WrongPassword("RAKP message 2")
 
     def rakp3(self, tag: int) -> bytes:
@@ -128,8 +170,13 @@ class Handshake:
     def keys(self) -> SessionKeys:
         """The session's keys (section 13.31, 13.32), once RAKP message 2 was taken."""
         session_key = self._session_key
-        return SessionKeys(self.suite, self.console_id, self.bmc_id,
-                           self._mac(session_key, b"\x01" * 20), self._mac(session_key, b"\x02" * 20)[:16])
+        return SessionKeys(
+            self.suite,
+            self.console_id,
+            self.bmc_id,
+            self._mac(session_key, b"\x01" * 20),
+            self._mac(session_key, b"\x02" * 20)[:16],
+        )
 
     @property
     def _session_key(self) -> bytes:
@@ -138,19 +185,26 @@ class Handshake:
     def take_rakp4(self, body: bytes) -> SessionKeys:
         """Checks the BMC's last word. Raises Malformed."""
         session_key = self._session_key
-        check = self._mac(session_key, self.console_random + self.bmc_id + self.guid)[:self.suite.code_len]
-        if len(body) < 8 or body[4:8] != self.console_id or not hmac.compare_digest(check, body[8:8 + self.suite.code_len]):
+        check = self._mac(session_key, self.console_random + self.bmc_id + self.guid)[
+            : self.suite.code_len
+        ]
+        if (
+            len(body) < 8
+            or body[4:8] != self.console_id
+            or not hmac.compare_digest(check, body[8 : 8 + self.suite.code_len])
+        ):
             raise Malformed("RAKP message 4")
         return self.keys()
 
 
 class _Engine:
-    """AES-CBC-128 and HMAC by the keys of one session. To make them anew for each packet takes three times as long as all the
-    rest, and consoles have thousands. So both are made once, and CBC (NIST SP 800-38A, section 6.2) stands here, over single
-    blocks."""
+    """AES-CBC-128 and HMAC by the keys of one session. To make them anew for each packet takes
+    three times as long as all the rest, and consoles have thousands. So both are made once, and CBC
+    (NIST SP 800-38A, section 6.2) stands here, over single blocks."""
 
     def __init__(self, encryption: bytes, integrity: bytes, digest: str) -> None:
-        blocks = Cipher(algorithms.AES(encryption), modes.ECB())  # noqa: S305 (each block is chained to the one before it, below)
+        # Each block is chained to the one before it, below.
+        blocks = Cipher(algorithms.AES(encryption), modes.ECB())  # noqa: S305
         self._encrypt, self._decrypt = blocks.encryptor(), blocks.decryptor()
         self._mac = hmac.new(integrity, digestmod=digest)
 
@@ -158,7 +212,7 @@ class _Engine:
         """Encrypts whole blocks."""
         found = [iv]
         for at in range(0, len(clear), 16):
-            found.append(self._encrypt.update(_xor(clear[at:at + 16], found[-1])))
+            found.append(self._encrypt.update(_xor(clear[at : at + 16], found[-1])))
         return b"".join(found[1:])
 
     def decrypt(self, iv: bytes, data: bytes) -> bytes:
@@ -188,33 +242,46 @@ class SessionKeys:
     _engine: _Engine = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_engine", _Engine(self.encryption, self.integrity, self.suite.digest))
+        object.__setattr__(
+            self, "_engine", _Engine(self.encryption, self.integrity, self.suite.digest)
+        )
 
     def seal(self, sequence: int, iv: bytes, message: bytes, kind: int = IPMI_MESSAGE) -> bytes:
-        """An encrypted, authenticated packet that carries an IPMI message, or a payload of another kind."""
+        """An encrypted, authenticated packet that carries an IPMI message, or a payload of another
+        kind."""
         padding = -(len(message) + 1) % 16
         clear = message + bytes(range(1, padding + 1)) + bytes((padding,))
         payload = iv + self._engine.encrypt(iv, clear)
-        packet = bytes((6, _SEALED | kind)) + self.bmc_id + struct.pack("<IH", sequence, len(payload)) + payload
+        packet = (
+            bytes((6, _SEALED | kind))
+            + self.bmc_id
+            + struct.pack("<IH", sequence, len(payload))
+            + payload
+        )
         fill = -(len(packet) + 2) % 4
         packet += b"\xff" * fill + bytes((fill, 7))
-        return _RMCP + packet + self._engine.mac(packet)[:self.suite.code_len]
+        return _RMCP + packet + self._engine.mac(packet)[: self.suite.code_len]
 
     def unseal(self, data: bytes, kind: int = IPMI_MESSAGE) -> bytes:
-        """The IPMI message, or payload of another kind, of a packet of this session. Raises Malformed for anything else."""
+        """The IPMI message, or payload of another kind, of a packet of this session. Raises
+        Malformed for anything else."""
         length = self.suite.code_len
-        if len(data) < 16 + 32 + length or data[:6] != _RMCP + bytes((6, _SEALED | kind)) or data[6:10] != self.console_id:
+        if (
+            len(data) < 16 + 32 + length
+            or data[:6] != _RMCP + bytes((6, _SEALED | kind))
+            or data[6:10] != self.console_id
+        ):
             raise Malformed("not a packet of this session")
         if not hmac.compare_digest(self._engine.mac(data[4:-length])[:length], data[-length:]):
             raise Malformed("wrong authentication code")
         size = struct.unpack_from("<H", data, 14)[0]
-        payload = data[16:16 + size]
+        payload = data[16 : 16 + size]
         if len(payload) != size or size < 32 or size % 16:
             raise Malformed("wrong payload length")
         clear = self._engine.decrypt(payload[:16], payload[16:])
         if clear[-1] > 15:
             raise Malformed("wrong padding")
-        return clear[:-1 - clear[-1]]
+        return clear[: -1 - clear[-1]]
 
 
 def plain(kind: int, body: bytes) -> bytes:
@@ -223,13 +290,15 @@ def plain(kind: int, body: bytes) -> bytes:
 
 
 def parse_plain(data: bytes, kind: int, tag: int) -> tuple[int, bytes]:
-    """(status, body) of a session-less RMCP+ answer of this kind and tag. Raises Malformed for anything else.
+    """(status, body) of a session-less RMCP+ answer of this kind and tag. Raises Malformed for
+    anything else.
 
-    A refusal may be two bytes long (ipmi_sim) or carry all fields, so only the tag and the status are looked at here.
+    A refusal may be two bytes long (ipmi_sim) or carry all fields, so only the tag and the status
+    are looked at here.
     """
     if len(data) < 18 or data[:6] != _RMCP + bytes((6, kind)):
         raise Malformed("not the expected kind of answer")
-    body = data[16:16 + struct.unpack_from("<H", data, 14)[0]]
+    body = data[16 : 16 + struct.unpack_from("<H", data, 14)[0]]
     if len(body) < 2 or body[0] != tag:
         raise Malformed("not the answer to this request")
     return body[1], body
@@ -257,8 +326,11 @@ def parse_message(data: bytes, function: int, sequence: int, command: int) -> tu
 
 
 def probe() -> bytes:
-    """Get Channel Authentication Capabilities, 23 bytes, no session: the cheapest question that every BMC answers."""
-    return _alone(message(0x06, 0, 0x38, b"\x8e\x04"))    # this channel, with IPMI 2.0 data; administrator
+    """Get Channel Authentication Capabilities, 23 bytes, no session: the cheapest question that
+    every BMC answers."""
+    return _alone(
+        message(0x06, 0, 0x38, b"\x8e\x04")
+    )  # this channel, with IPMI 2.0 data; administrator
 
 
 def _alone(body: bytes) -> bytes:
@@ -269,7 +341,7 @@ def _alone(body: bytes) -> bytes:
 def _parse_alone(data: bytes, command: int) -> tuple[int, bytes]:
     if len(data) < 14 or data[:5] != _RMCP + b"\x00":
         raise Malformed("not a session-less answer")
-    return parse_message(data[14:14 + data[13]], 0x06, 0, command)
+    return parse_message(data[14 : 14 + data[13]], 0x06, 0, command)
 
 
 def ask_guid() -> bytes:
@@ -278,7 +350,8 @@ def ask_guid() -> bytes:
 
 
 def parse_guid(data: bytes) -> bytes:
-    """The sixteen bytes of the answer to `ask_guid`, b"" from a BMC that does not tell them. Raises Malformed."""
+    """The sixteen bytes of the answer to `ask_guid`, b"" from a BMC that does not tell them. Raises
+    Malformed."""
     code, body = _parse_alone(data, 0x37)
     return body[:16] if not code and len(body) >= 16 else b""
 

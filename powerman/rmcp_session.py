@@ -1,7 +1,8 @@
 """RMCP+ sessions: login, commands, and the end of it.
 
-Sessions are short: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a millisecond of CPU. One is kept for
-a moment, for what comes next, and for seconds with a BMC that takes seconds for each answer (ipmi.py).
+Sessions are short: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a
+millisecond of CPU. One is kept for a moment, for what comes next, and for seconds with a BMC that
+takes seconds for each answer (ipmi.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from powerman.driver import NoSession, Unsupported, login_refused
 from powerman.line import Line, Pace
 
 _BYE_S = 0.3
-_PRIVILEGE = 0xD4               # completion code: the session may not do this
+_PRIVILEGE = 0xD4  # completion code: the session may not do this
 
 Parsed = TypeVar("Parsed")
 
@@ -27,15 +28,19 @@ class SuiteRefused(Unsupported):
 
 
 async def probe(line: Line, pace: Pace) -> rmcp.Capabilities:
-    """Asks a BMC what it can do, without a login. Raises Unreachable, at once if its port is closed."""
+    """Asks a BMC what it can do, without a login. Raises Unreachable, at once if its port is
+    closed."""
     return await line.ask(rmcp.probe, rmcp.parse_probe, pace.probing())
 
 
 class Session:
-    """An open session: raw IPMI commands. It begins with the rights of a user; `raised` says that it has an administrator's.
-    `prelude` is what goes before each packet until the first answer comes."""
+    """An open session: raw IPMI commands. It begins with the rights of a user; `raised` says that
+    it has an administrator's. `prelude` is what goes before each packet until the first answer
+    comes."""
 
-    def __init__(self, where: str, line: Line, pace: Pace, keys: rmcp.SessionKeys, prelude: bytes = b"") -> None:
+    def __init__(
+        self, where: str, line: Line, pace: Pace, keys: rmcp.SessionKeys, prelude: bytes = b""
+    ) -> None:
         self._where = where
         self._pace = pace
         self._keys = keys
@@ -45,9 +50,12 @@ class Session:
         self.line = line
         self.raised = False
 
-    async def command(self, function: int, command: int, data: bytes = b"", *, user: bool = False) -> bytes:
-        """Sends one command and returns its data. `user`: a user's rights are enough for it, unless the BMC thinks otherwise.
-        Raises Unreachable, Unsupported, OperationFailed with the completion code."""
+    async def command(
+        self, function: int, command: int, data: bytes = b"", *, user: bool = False
+    ) -> bytes:
+        """Sends one command and returns its data. `user`: a user's rights are enough for it, unless
+        the BMC thinks otherwise. Raises Unreachable, Unsupported, OperationFailed with the
+        completion code."""
         if not user:
             await self._raise()
         code, answer = await self._exchange(function, command, data)
@@ -57,7 +65,8 @@ class Session:
         return self._good(function, command, code, answer)
 
     async def tried(self, function: int, command: int, data: bytes = b"") -> tuple[int, bytes]:
-        """(completion code, data) of a command whose refusals mean something, as an administrator. Raises Unreachable."""
+        """(completion code, data) of a command whose refusals mean something, as an administrator.
+        Raises Unreachable."""
         await self._raise()
         return await self._exchange(function, command, data)
 
@@ -92,7 +101,10 @@ class Session:
     async def _exchange(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
         packet, request = self._message(function, command, data)
         answer = await self.line.ask(
-            packet, lambda raw: rmcp.parse_message(self._keys.unseal(raw), function, request, command), self._pace.asking())
+            packet,
+            lambda raw: rmcp.parse_message(self._keys.unseal(raw), function, request, command),
+            self._pace.asking(),
+        )
         self._prelude = b""
         return answer
 
@@ -103,7 +115,7 @@ class Session:
         def packet() -> bytes:
             if self._prelude:
                 self.line.send(self._prelude)
-            self._sequence += 1     # each packet, a repeated one too, needs a number of its own
+            self._sequence += 1  # each packet, a repeated one too, needs a number of its own
             return self._keys.seal(self._sequence, secrets.token_bytes(16), body)
 
         return packet, request
@@ -112,8 +124,10 @@ class Session:
         if code:
             why = rmcp.COMPLETION_TEXT.get(code, "no explanation")
             kind = Unsupported if code in (0xC1, 0xC9, 0xCC) else OperationFailed
-            raise kind(f"cannot do IPMI command 0x{function:02x} 0x{command:02x} at {self._where}: "
-                       f"the BMC answers 0x{code:02x}, {why}")
+            raise kind(
+                f"cannot do IPMI command 0x{function:02x} 0x{command:02x} at {self._where}: "
+                f"the BMC answers 0x{code:02x}, {why}"
+            )
         return answer
 
     def leave(self) -> None:
@@ -126,15 +140,27 @@ class Session:
         packet, request = self._message(0x06, 0x3C, self._keys.bmc_id)
         with contextlib.suppress(Unreachable, rmcp.WrongPassword):
             await self.line.ask(
-                packet, lambda raw: rmcp.parse_message(self._keys.unseal(raw), 0x06, request, 0x3C), (_BYE_S,))
+                packet,
+                lambda raw: rmcp.parse_message(self._keys.unseal(raw), 0x06, request, 0x3C),
+                (_BYE_S,),
+            )
 
 
-async def begin(line: Line, where: str, pace: Pace, username: str, password: str, suite: rmcp.Suite) -> Session:
+async def begin(
+    line: Line, where: str, pace: Pace, username: str, password: str, suite: rmcp.Suite
+) -> Session:
     """A session over a line. Raises Unreachable, LoginRefused, SuiteRefused, OperationFailed."""
-    shake = rmcp.Handshake(suite, username.encode(), password.encode(), secrets.token_bytes(4), secrets.token_bytes(16))
+    shake = rmcp.Handshake(
+        suite, username.encode(), password.encode(), secrets.token_bytes(4), secrets.token_bytes(16)
+    )
 
-    async def step(kind: int, request: Callable[[int], bytes], take: Callable[[bytes], Parsed], waits: tuple[float, ...]) -> Parsed:
-        tag = line.tag()    # a late answer to an earlier login is not taken for one of this
+    async def step(
+        kind: int,
+        request: Callable[[int], bytes],
+        take: Callable[[bytes], Parsed],
+        waits: tuple[float, ...],
+    ) -> Parsed:
+        tag = line.tag()  # a late answer to an earlier login is not taken for one of this
 
         def parse(raw: bytes) -> Parsed | int:
             status, body = rmcp.parse_plain(raw, kind, tag)
@@ -148,12 +174,14 @@ async def begin(line: Line, where: str, pace: Pace, username: str, password: str
     try:
         await step(rmcp.OPEN_RESPONSE, shake.open_request, shake.take_open_response, pace.opening())
         await step(rmcp.RAKP2, shake.rakp1, shake.take_rakp2, pace.asking())
-        if pace.slow:   # some end a session of which no command came in 30 s: the last step of the login goes with the first one
+        # some end a session of which no command came in 30 s: the last step of the login goes with
+        # the first one
+        if pace.slow:
             return Session(where, line, pace, shake.keys(), shake.rakp3(line.tag()))
         session = Session(where, line, pace, shake.keys())
         try:
             await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4, pace.asking())
-        except BaseException:   # the BMC may have begun it, and some have only one
+        except BaseException:  # the BMC may have begun it, and some have only one
             session.leave()
             raise
         return session

@@ -1,4 +1,5 @@
-"""The powerman service: BMCs by node, mutations and calls from the head, and the poller that notices what changed by itself."""
+"""The powerman service: BMCs by node, mutations and calls from the head, and the poller that
+notices what changed by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    OperationFailed,
+    Refused,
+    Unreachable,
+)
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
@@ -37,18 +44,20 @@ from powerman.settings import BmcSpec, PowerSettings, limit_s, of_site
 
 log = logging.getLogger("powerman")
 
-_MARGIN = 0.9           # of an attempt's time is used, so that why it failed reaches the engine before the engine gives up
-_LAST_MARGIN = 0.97     # ... when a BMC answers so slowly that even giving up took too long
-_POLL_SHARE = 4.0       # between two readings are at least so many times the time that one took
-_SLOW_S = 1.0           # a BMC that takes so long for an answer is not polled while a step waits
+# of an attempt's time is used, so that why it failed reaches the engine before the engine gives up
+_MARGIN = 0.9
+_LAST_MARGIN = 0.97  # ... when a BMC answers so slowly that even giving up took too long
+_POLL_SHARE = 4.0  # between two readings are at least so many times the time that one took
+_SLOW_S = 1.0  # a BMC that takes so long for an answer is not polled while a step waits
 _ASKED_AFTER_S = 1.0
-_CALL_LIMIT_S = 45.0    # how long a person waits at most, behind other operations on the same BMC
+_CALL_LIMIT_S = 45.0  # how long a person waits at most, behind other operations on the same BMC
 
 
 @dataclass(slots=True)
 class _Node:
-    """A node: its BMC, or why it has none. With neither, a person switches it. `moved` is set when `believed` changes.
-    `ejecting` is the last work on taking its boot medium out, None before there was any."""
+    """A node: its BMC, or why it has none. With neither, a person switches it. `moved` is set when
+    `believed` changes. `ejecting` is the last work on taking its boot medium out, None before there
+    was any."""
 
     name: str
     bmc: ManagedBmc | None
@@ -68,8 +77,12 @@ class PowerService(Service):
 
     module = MODULE
 
-    def __init__(self, drivers: Callable[[BmcSpec, Shared], PowerDriver] = make_driver, clock: Clock | None = None,
-                 polls: bool = True) -> None:
+    def __init__(
+        self,
+        drivers: Callable[[BmcSpec, Shared], PowerDriver] = make_driver,
+        clock: Clock | None = None,
+        polls: bool = True,
+    ) -> None:
         self._make_driver = drivers
         self._polls = polls
         self._clock = clock or SteadyClock()
@@ -83,10 +96,14 @@ class PowerService(Service):
         self._settings = settings
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
-        self._shared = Shared(Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs))
+        self._shared = Shared(
+            Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs)
+        )
         self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)
-        self.logs = EventLogs(Path(site.data_dir), settings.events_s, link, self._clock, self._spawn)
+        self.logs = EventLogs(
+            Path(site.data_dir), settings.events_s, link, self._clock, self._spawn
+        )
         self.health = HealthTeller(link, HEALTH.name)
         if self._polls:
             self._spawn(self.logs.run(), "looking at event logs")
@@ -104,13 +121,16 @@ class PowerService(Service):
         await self._shared.close()
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
-        """Takes a new or changed record; a BMC whose facts are the same keeps what is known of it."""
+        """Takes a new or changed record; a BMC whose facts are the same keeps what is known of
+        it."""
         old = self._nodes.get(node)
         name = str(record.get("name") or node)
         if record.get("bmc") is None:
             if old is None or old.bmc is not None or old.problem is not None:
                 await self.node_removed(node)
-                self._nodes[node] = _Node(name, None, None, 0.0, believed=old.believed if old else "UNKNOWN")
+                self._nodes[node] = _Node(
+                    name, None, None, 0.0, believed=old.believed if old else "UNKNOWN"
+                )
                 self.consoles.set(node, name, None)
             return
         try:
@@ -132,7 +152,9 @@ class PowerService(Service):
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
         bmc.healthy, bmc.took = self.health.seen(node), self.latencies.of(spec.driver)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
-        self._nodes[node] = _Node(name, bmc, None, first, believed=old.believed if old else "UNKNOWN")
+        self._nodes[node] = _Node(
+            name, bmc, None, first, believed=old.believed if old else "UNKNOWN"
+        )
         self.consoles.set(node, name, bmc)
         self.logs.set(node, bmc, phase(node))
 
@@ -148,29 +170,45 @@ class PowerService(Service):
             await old.bmc.driver.close()
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
-        """Keeps what the engine holds for the node's power, so that only news is told. A node that has booted, or is off again,
-        needs its boot medium no more."""
+        """Keeps what the engine holds for the node's power, so that only news is told. A node that
+        has booted, or is off again, needs its boot medium no more."""
         known = self._nodes.get(node)
         if known is None:
             return
         self.health.believes(node, values.get(HEALTH.name, "UNKNOWN"))
         before, known.believed = known.believed, values.get("power", "UNKNOWN")
         known.moved.set()
-        over = values.get("boot") == "INIT" or (known.believed == "OFF" and before in ("ON", "HANG"))
-        if known.bmc is not None and known.bmc.spec.boot == "media" and over and (known.ejecting is None or known.ejecting.done()):
+        over = values.get("boot") == "INIT" or (
+            known.believed == "OFF" and before in ("ON", "HANG")
+        )
+        if (
+            known.bmc is not None
+            and known.bmc.spec.boot == "media"
+            and over
+            and (known.ejecting is None or known.ejecting.done())
+        ):
             ticket = self.lender.ticket(node)
-            if ticket or known.ejecting is None:    # a process of ours before this one may have put one in
-                known.ejecting = self._spawn(self._eject(known.bmc, ticket), f"ejecting the boot medium of {known.name}")
+            if (
+                ticket or known.ejecting is None
+            ):  # a process of ours before this one may have put one in
+                known.ejecting = self._spawn(
+                    self._eject(known.bmc, ticket), f"ejecting the boot medium of {known.name}"
+                )
 
     async def _eject(self, bmc: ManagedBmc, ticket: str) -> None:
-        """Takes the boot medium out, unless one of another ticket was put in meanwhile. What cannot be taken out is told of."""
+        """Takes the boot medium out, unless one of another ticket was put in meanwhile. What cannot
+        be taken out is told of."""
         drive = bmc.driver.drive
         try:
             async with bmc.turn(_CALL_LIMIT_S):
                 if self.lender.ticket(bmc.spec.node) != ticket:
                     return
                 if drive is not None and await bmc.ask(drive.eject):
-                    bmc.note(events.MEDIUM, f"the boot medium is out of the virtual drive of the BMC at {bmc.spec.where}")
+                    bmc.note(
+                        events.MEDIUM,
+                        "the boot medium is out of the virtual drive of the BMC at "
+                        f"{bmc.spec.where}",
+                    )
         except LayercakeError as error:
             if ticket:
                 bmc.note(events.MEDIUM_STAYS, str(error))
@@ -189,58 +227,87 @@ class PowerService(Service):
     # For the handlers in powerman.mutations and powerman.calls.
 
     async def by_hand(self, request: MutationRequest) -> Mapping[str, str]:
-        """A step of a node without a BMC: a person is asked, and the head sees what becomes of it. Nobody can say whether such a
-        node is on: it is held for off, unless its agent has been heard (parameter up), for that may come back."""
+        """A step of a node without a BMC: a person is asked, and the head sees what becomes of it.
+        Nobody can say whether such a node is on: it is held for off, unless its agent has been
+        heard (parameter up), for that may come back."""
         node = self._nodes.get(request.node)
         if node is None:
             raise InputError(f"cannot manage the power of {request.node!r}: no such node")
         if request.mutation == power_discover.name:
             return {"power": "HANG" if request.params.get("up") else "OFF"}
-        wanted = next(after for m in MUTATIONS if m.name == request.mutation for _, after in m.changes.values())
-        with contextlib.suppress(TimeoutError):  # one that somebody has just switched: the news of that is on its way
+        wanted = next(
+            after
+            for m in MUTATIONS
+            if m.name == request.mutation
+            for _, after in m.changes.values()
+        )
+        with contextlib.suppress(
+            TimeoutError
+        ):  # one that somebody has just switched: the news of that is on its way
             async with asyncio.timeout(_ASKED_AFTER_S):
                 return await self._until(request.node, node, wanted)
-        self._link.event(request.node, events.BY_HAND, f"{node.name} needs a person: {ASKED[request.mutation]}")
+        self._link.event(
+            request.node, events.BY_HAND, f"{node.name} needs a person: {ASKED[request.mutation]}"
+        )
         return await self._until(request.node, node, wanted)
 
     async def _until(self, key: str, node: _Node, wanted: str) -> Mapping[str, str]:
-        """Returns when the head has seen that the node's power is so. Raises OperationFailed if its entry changes before."""
+        """Returns when the head has seen that the node's power is so. Raises OperationFailed if its
+        entry changes before."""
         while node.believed != wanted:
             node.moved.clear()
             await node.moved.wait()
             if self._nodes.get(key) is not node:
-                raise OperationFailed(f"cannot wait for a person to switch {node.name}: its entry in the inventory has changed")
+                raise OperationFailed(
+                    f"cannot wait for a person to switch {node.name}: its entry in the inventory "
+                    "has changed"
+                )
         return {}
 
     @contextlib.asynccontextmanager
     async def attempt(self, request: MutationRequest) -> AsyncIterator[Attempt]:
-        """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and Unreachable."""
+        """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and
+        Unreachable."""
         bmc = self._bmc(request.node)
         self.logs.give_way(request.node)
         polling = self._nodes[request.node].polling
-        if polling is not None and bmc.driver.answer_s >= _SLOW_S:  # reading such a one may take a minute
+        if (
+            polling is not None and bmc.driver.answer_s >= _SLOW_S
+        ):  # reading such a one may take a minute
             polling.cancel()
         usual = limit_s(request.mutation, self._settings, bmc.spec) * _MARGIN
         until = self._clock.now() + request.timeout * _MARGIN
-        async with (bmc.turn(min(usual * slowness(bmc.driver), request.timeout * _MARGIN)),
-                    _at_most(bmc, request.timeout * _LAST_MARGIN)):
+        async with (
+            bmc.turn(min(usual * slowness(bmc.driver), request.timeout * _MARGIN)),
+            _at_most(bmc, request.timeout * _LAST_MARGIN),
+        ):
             since = self._clock.now()
             yield Attempt(bmc, since, usual, until - since, request.params)
 
     @contextlib.asynccontextmanager
     async def asking(self, node: str) -> AsyncIterator[ManagedBmc]:
-        """The node's BMC to oneself, for a person who wants to know now. Raises InputError and Unreachable."""
+        """The node's BMC to oneself, for a person who wants to know now. Raises InputError and
+        Unreachable."""
         bmc = self._bmc(node)
         async with bmc.turn(_CALL_LIMIT_S, force=True):
             yield bmc
 
     async def status(self, node: str, *, tell: bool = False) -> dict[str, Any]:
-        """Reads the power unless somebody is at the BMC or it is left alone; then it says what was read last, or raises why it
-        cannot be reached. With `tell` it reads in any case, and tells the engine."""
+        """Reads the power unless somebody is at the BMC or it is left alone; then it says what was
+        read last, or raises why it cannot be reached. With `tell` it reads in any case, and tells
+        the engine."""
         known = self._nodes.get(node)
         if known is not None and known.bmc is None and known.problem is None and not tell:
-            return {"name": known.name, "power": known.believed, "driver": "none", "address": "", "reachable": None, "age_s": None,
-                    "error": "", "circuit": ""}
+            return {
+                "name": known.name,
+                "power": known.believed,
+                "driver": "none",
+                "address": "",
+                "reachable": None,
+                "age_s": None,
+                "error": "",
+                "circuit": "",
+            }
         bmc = self._bmc(node)
         if not tell and not bmc.idle:
             if bmc.outage is not None:
@@ -252,8 +319,9 @@ class PowerService(Service):
         return bmc.status()
 
     async def set_password(self, node: str, new: str) -> dict[str, Any]:
-        """Gives the user of a node's BMC another password, and logs in with it; "left" says why that is not possible. One that it
-        has already, of an attempt that was cut off, is found out by the login. Raises LayercakeError."""
+        """Gives the user of a node's BMC another password, and logs in with it; "left" says why
+        that is not possible. One that it has already, of an attempt that was cut off, is found out
+        by the login. Raises LayercakeError."""
         async with self.asking(node) as bmc:
             probe = self._make_driver(replace(bmc.spec, password=new), self._shared)
             try:
@@ -270,25 +338,45 @@ class PowerService(Service):
 
     async def look(self, limit_s: float) -> list[Looked]:
         """Looks at all BMCs within so many seconds, and names the nodes that have none."""
-        without = [Looked(node=key, name=node.name, where="", result="no-bmc" if node.problem else "by-hand",
-                          why=node.problem.message if node.problem else "")
-                   for key, node in self._nodes.items() if node.bmc is None]
-        return without + await look_at_all([node.bmc for node in self._nodes.values() if node.bmc is not None], limit_s)
+        without = [
+            Looked(
+                node=key,
+                name=node.name,
+                where="",
+                result="no-bmc" if node.problem else "by-hand",
+                why=node.problem.message if node.problem else "",
+            )
+            for key, node in self._nodes.items()
+            if node.bmc is None
+        ]
+        return without + await look_at_all(
+            [node.bmc for node in self._nodes.values() if node.bmc is not None], limit_s
+        )
 
     async def scan(self, addresses: Sequence[str]) -> list[Found]:
-        """Asks addresses whether a BMC is there. Raises Refused while others are asked, InputError for what is no address."""
+        """Asks addresses whether a BMC is there. Raises Refused while others are asked, InputError
+        for what is no address."""
         if self._scanning:
-            raise Refused("cannot scan: addresses are being scanned already", hint="wait a few seconds")
+            raise Refused(
+                "cannot scan: addresses are being scanned already", hint="wait a few seconds"
+            )
         self._scanning = True
         try:
-            known = {host_of(node.bmc.spec): node.name for node in self._nodes.values()
-                     if node.bmc is not None and node.bmc.spec.driver in DEFAULT_PORTS}
-            return [replace(one, node=known.get(one.address, "")) for one in await scan(addresses, self._shared.web.session)]
+            known = {
+                host_of(node.bmc.spec): node.name
+                for node in self._nodes.values()
+                if node.bmc is not None and node.bmc.spec.driver in DEFAULT_PORTS
+            }
+            return [
+                replace(one, node=known.get(one.address, ""))
+                for one in await scan(addresses, self._shared.web.session)
+            ]
         finally:
             self._scanning = False
 
     def spec(self, node: str) -> BmcSpec:
-        """How a node's BMC is reached; it holds the password. Raises LayercakeError for a node without one."""
+        """How a node's BMC is reached; it holds the password. Raises LayercakeError for a node
+        without one."""
         return self._bmc(node).spec
 
     def _bmc(self, node: str) -> ManagedBmc:
@@ -302,7 +390,8 @@ class PowerService(Service):
     def _tell(self, bmc: ManagedBmc, why: str, *, always: bool = False) -> None:
         """Tells the engine what the BMC says, if that is news to it or `always`.
 
-        HANG is the engine's own finding about a node that is on, so a BMC that says ON does not contradict it.
+        HANG is the engine's own finding about a node that is on, so a BMC that says ON does not
+        contradict it.
         """
         node = self._nodes.get(bmc.spec.node)
         if bmc.power is None or node is None or node.bmc is not bmc:
@@ -311,7 +400,7 @@ class PowerService(Service):
         if before == "HANG" and bmc.power is PowerState.ON:
             return
         if before == "ON" and bmc.power is PowerState.OFF is bmc.power_before and not always:
-            return      # it has said so all the time, and others have seen since that the node is on
+            return  # it has said so all the time, and others have seen since that the node is on
         if now != before:
             self._link.event(bmc.spec.node, events.STATE, f"power is {now} (was {before}), {why}")
         elif not always:
@@ -320,7 +409,8 @@ class PowerService(Service):
         self._link.discover(bmc.spec.node, {"power": now}, f"the BMC says so, {why}")
 
     def poll_due(self) -> list[asyncio.Task[None]]:
-        """Starts reading the BMCs whose turn it is, and that nobody is at; returns what was started."""
+        """Starts reading the BMCs whose turn it is, and that nobody is at; returns what was
+        started."""
         now = self._clock.now()
         started = []
         for name, node in self._nodes.items():
@@ -338,15 +428,21 @@ class PowerService(Service):
 
     async def _poll(self, bmc: ManagedBmc) -> None:
         began = self._clock.now()
-        lost = bmc.outage is not None       # a node that could not be discovered may wait for exactly this
+        lost = (
+            bmc.outage is not None
+        )  # a node that could not be discovered may wait for exactly this
         try:
             async with bmc.turn(self._settings.poll_s):
                 await bmc.read()
-        except LayercakeError as error:     # told once per outage by the BMC's notes
+        except LayercakeError as error:  # told once per outage by the BMC's notes
             log.debug("polling %s: %s", bmc.spec.node, error.message)
             return
-        if (node := self._nodes.get(bmc.spec.node)) is not None:    # a slow one is not kept busy by that alone
-            node.next_poll = max(node.next_poll, self._clock.now() + _POLL_SHARE * (self._clock.now() - began))
+        if (
+            node := self._nodes.get(bmc.spec.node)
+        ) is not None:  # a slow one is not kept busy by that alone
+            node.next_poll = max(
+                node.next_poll, self._clock.now() + _POLL_SHARE * (self._clock.now() - began)
+            )
         self._tell(bmc, "read by the poller", always=lost)
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
@@ -370,10 +466,14 @@ async def _at_most(bmc: ManagedBmc, limit_s: float) -> AsyncIterator[None]:
         async with asyncio.timeout(limit_s):
             yield
     except TimeoutError:
-        raise Unreachable(f"cannot use the BMC at {bmc.spec.where}: it answers too slowly, not done in {limit_s:.0f} s",
-                          hint=SLOW_HINT) from None
+        raise Unreachable(
+            f"cannot use the BMC at {bmc.spec.where}: it answers too slowly, not done in "
+            f"{limit_s:.0f} s",
+            hint=SLOW_HINT,
+        ) from None
 
 
 def phase(node: str) -> float:
-    """Where in the polling period a node's turn is, 0 to 1, the same for ever: spreads the reads without any dice."""
+    """Where in the polling period a node's turn is, 0 to 1, the same for ever: spreads the reads
+    without any dice."""
     return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) / 2**32

@@ -15,71 +15,180 @@ from layercake.base.text import nearest, show
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import LABEL, NEWER, Check, Mistake
 from powerman import inventory
-from powerman.inventory import BOOTS, COMMAND, CONSOLES, DEFAULT_PORTS, DRIVERS, SIM, TIMEOUT_S, Bmc, key_of
+from powerman.inventory import (
+    BOOTS,
+    COMMAND,
+    CONSOLES,
+    DEFAULT_PORTS,
+    DRIVERS,
+    SIM,
+    TIMEOUT_S,
+    Bmc,
+    key_of,
+)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one BMC may be asked, so that a weak one is not overloaded and a dead one is left alone."""
+    """What one BMC may be asked, so that a weak one is not overloaded and a dead one is left
+    alone."""
 
-    rate_per_s: Annotated[float, Meta(ge=0.01, description="Operations per second in the long run.")] = 4.0
-    burst: Annotated[float, Meta(ge=0.01, description="Operations at once after a quiet time.")] = 8.0
-    failures: Annotated[int, Meta(ge=1, description="Unanswered operations in a row until it is left alone.")] = 2
-    rest_s: Annotated[float, Meta(
-        ge=0.01, description="Seconds it is left alone at first; twice as long with each further failure.")] = 4.0
-    rest_max_s: Annotated[float, Meta(ge=0.01, description="Seconds it is left alone at most.")] = 60.0
+    rate_per_s: Annotated[
+        float, Meta(ge=0.01, description="Operations per second in the long run.")
+    ] = 4.0
+    burst: Annotated[float, Meta(ge=0.01, description="Operations at once after a quiet time.")] = (
+        8.0
+    )
+    failures: Annotated[
+        int, Meta(ge=1, description="Unanswered operations in a row until it is left alone.")
+    ] = 2
+    rest_s: Annotated[
+        float,
+        Meta(
+            ge=0.01,
+            description="Seconds it is left alone at first; twice as long with each further "
+            "failure.",
+        ),
+    ] = 4.0
+    rest_max_s: Annotated[float, Meta(ge=0.01, description="Seconds it is left alone at most.")] = (
+        60.0
+    )
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The machines' serial consoles."""
 
-    keep: Annotated[Literal["log", "attach", "off"], Meta(
-        description="log: each is open all the time and kept in a file; attach: open while somebody looks at it; off: never. "
-        "`bmc.console` in the inventory says it for single nodes.")] = "log"
-    file_mib: Annotated[int, Meta(ge=1, le=1024, description="MiB that one node's log may have, with the file before it.")] = 4
-    total_mib: Annotated[int, Meta(
-        ge=16, le=1 << 20, description="MiB that all logs may have; each gets its part of them, if that is less.")] = 2048
+    keep: Annotated[
+        Literal["log", "attach", "off"],
+        Meta(
+            description="log: each is open all the time and kept in a file; attach: open while "
+            "somebody looks at it; off: never. "
+            "`bmc.console` in the inventory says it for single nodes."
+        ),
+    ] = "log"
+    file_mib: Annotated[
+        int,
+        Meta(
+            ge=1, le=1024, description="MiB that one node's log may have, with the file before it."
+        ),
+    ] = 4
+    total_mib: Annotated[
+        int,
+        Meta(
+            ge=16,
+            le=1 << 20,
+            description="MiB that all logs may have; each gets its part of them, if that is less.",
+        ),
+    ] = 2048
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A program of the site's own that switches machines."""
 
-    path: Annotated[str, Check(inventory.program_path), Meta(
-        description="Where it is on this machine, from the root. Nobody but root may be able to change it.")]
-    timeout_s: Annotated[float, Meta(
-        ge=1, le=inventory.LONGEST_S, description="Seconds that one run may take; then it is killed. More gives every step of the "
-        "nodes' power more time, in proportion.")] = TIMEOUT_S
-    at_once: Annotated[int, Meta(ge=1, le=256, description="How many of it run at the same time, for all nodes.")] = 8
+    path: Annotated[
+        str,
+        Check(inventory.program_path),
+        Meta(
+            description="Where it is on this machine, from the root. Nobody but root may be able "
+            "to change it."
+        ),
+    ]
+    timeout_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=inventory.LONGEST_S,
+            description="Seconds that one run may take; then it is killed. More gives every step "
+            "of the "
+            "nodes' power more time, in proportion.",
+        ),
+    ] = TIMEOUT_S
+    at_once: Annotated[
+        int, Meta(ge=1, le=256, description="How many of it run at the same time, for all nodes.")
+    ] = 8
 
 
 class PowerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Power by BMCs."""
 
-    poll_s: Annotated[float, Meta(ge=0.05, description="Every BMC is read each so many seconds.")] = 30.0
-    events_s: Annotated[float, Meta(
-        ge=0, le=86400, extra=NEWER, description="Every BMC's event log is looked at each so many seconds, and what is new becomes "
-        "an event; 0 is never.")] = 600.0
-    workers: Annotated[int, Meta(ge=1, description="Operations on answering BMCs at the same time.")] = 16
-    read_s: Annotated[float, Meta(gt=0, le=600, extra=NEWER, description="Seconds for finding out whether a node is on. A BMC that "
-                                  "has shown that it is slow is given up to six times as long for this, and for the next two."
-                                  )] = 15.0
-    on_s: Annotated[float, Meta(
-        gt=0, le=600, extra=NEWER, description="Seconds for switching a node on, until its BMC says so.")] = 50.0
-    off_s: Annotated[float, Meta(
-        gt=0, le=600, extra=NEWER, description="Seconds for switching a node off, until its BMC says so.")] = 30.0
-    media_port: Annotated[int, Meta(
-        ge=0, le=65535, extra=NEWER, description="TCP port that BMCs fetch the boot medium from; 0 for any. It is open only while "
-        "one is lent, on the address that the BMC is reached from.")] = 8445
+    poll_s: Annotated[
+        float, Meta(ge=0.05, description="Every BMC is read each so many seconds.")
+    ] = 30.0
+    events_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            extra=NEWER,
+            description="Every BMC's event log is looked at each so many seconds, and what is new "
+            "becomes "
+            "an event; 0 is never.",
+        ),
+    ] = 600.0
+    workers: Annotated[
+        int, Meta(ge=1, description="Operations on answering BMCs at the same time.")
+    ] = 16
+    read_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            extra=NEWER,
+            description="Seconds for finding out whether a node is on. A BMC that "
+            "has shown that it is slow is given up to six times as long for this, and for the next "
+            "two.",
+        ),
+    ] = 15.0
+    on_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            extra=NEWER,
+            description="Seconds for switching a node on, until its BMC says so.",
+        ),
+    ] = 50.0
+    off_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            extra=NEWER,
+            description="Seconds for switching a node off, until its BMC says so.",
+        ),
+    ] = 30.0
+    media_port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            extra=NEWER,
+            description="TCP port that BMCs fetch the boot medium from; 0 for any. It is open only "
+            "while "
+            "one is lent, on the address that the BMC is reached from.",
+        ),
+    ] = 8445
     limits: Annotated[Limits, Meta(description="What one BMC may be asked.")] = Limits()
-    console: Annotated[ConsoleSettings, Meta(extra=NEWER, description="The machines' serial consoles.")] = ConsoleSettings()
-    programs: Annotated[dict[str, Program], Meta(extra=NEWER, description="Programs that switch machines, by the names that "
-                                                 "`bmc.program` in the inventory says.")] = {}
+    console: Annotated[
+        ConsoleSettings, Meta(extra=NEWER, description="The machines' serial consoles.")
+    ] = ConsoleSettings()
+    programs: Annotated[
+        dict[str, Program],
+        Meta(
+            extra=NEWER,
+            description="Programs that switch machines, by the names that "
+            "`bmc.program` in the inventory says.",
+        ),
+    ] = {}
 
 
 def check(settings: PowerSettings) -> None:
     """Raises Mistake for what the inventory could not name."""
     for name in settings.programs:
         if not LABEL.fullmatch(name):
-            raise Mistake(f"power.programs: {show(name)} is no name for a program", "lower case letters, digits and -, as apc-pdu")
+            raise Mistake(
+                f"power.programs: {show(name)} is no name for a program",
+                "lower case letters, digits and -, as apc-pdu",
+            )
 
 
 def patience_s(settings: PowerSettings, bmc: Bmc | BmcSpec) -> float:
@@ -89,24 +198,39 @@ def patience_s(settings: PowerSettings, bmc: Bmc | BmcSpec) -> float:
 
 
 def of_site(spec: BmcSpec, settings: PowerSettings) -> BmcSpec:
-    """A BMC with what config.yaml says of its program. Raises InputError for a program that is not there."""
+    """A BMC with what config.yaml says of its program. Raises InputError for a program that is not
+    there."""
     if spec.program and spec.program not in settings.programs:
-        raise InputError(f"cannot manage the power of {spec.name}: config.yaml has no program {spec.program!r} in power.programs",
-                         hint=nearest(spec.program, settings.programs) or "name it there, and restart the head")
+        raise InputError(
+            f"cannot manage the power of {spec.name}: config.yaml has no program {spec.program!r} "
+            "in power.programs",
+            hint=nearest(spec.program, settings.programs) or "name it there, and restart the head",
+        )
     return replace(spec, timeout_s=patience_s(settings, spec))
 
 
 def limit_s(mutation: str, settings: PowerSettings, bmc: Bmc | BmcSpec) -> float:
-    """Seconds for a step of a node's power with a BMC that answers at once, and the usual time for an operation. One that
-    fetches a medium first is given twice as long to switch on."""
-    usual = settings.on_s if mutation == "power-on" else settings.read_s if mutation == "power-discover" else settings.off_s
+    """Seconds for a step of a node's power with a BMC that answers at once, and the usual time for
+    an operation. One that fetches a medium first is given twice as long to switch on."""
+    usual = (
+        settings.on_s
+        if mutation == "power-on"
+        else settings.read_s
+        if mutation == "power-discover"
+        else settings.off_s
+    )
     fetches = mutation == "power-on" and bmc.boot == "media"
     return usual * max(1.0, patience_s(settings, bmc) / TIMEOUT_S) * (2.0 if fetches else 1.0)
 
 
 def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> float:
     value = raw.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < low:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or value < low
+    ):
         raise InputError(f"cannot use {name}={value!r}: expected a number of at least {low}")
     return float(value)
 
@@ -115,23 +239,25 @@ def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> fl
 class BmcSpec:
     """How to reach one BMC. The password is never part of its printed form."""
 
-    node: str                       # the head's id of the node
-    name: str                       # its name, for people
+    node: str  # the head's id of the node
+    name: str  # its name, for people
     driver: str
-    address: str                    # IPMI: a host or address; Redfish: the root of the service, "https://10.0.0.1:8000"
+    address: (
+        str  # IPMI: a host or address; Redfish: the root of the service, "https://10.0.0.1:8000"
+    )
     port: int
     username: str
     password: str = field(repr=False)
-    firmware: str = "bios"          # "bios" or "uefi": the mode of a network boot
-    system: str | None = None       # Redfish: the path of the system, when the service has several
-    verify_tls: bool | str = True   # or the path of a CA file
+    firmware: str = "bios"  # "bios" or "uefi": the mode of a network boot
+    system: str | None = None  # Redfish: the path of the system, when the service has several
+    verify_tls: bool | str = True  # or the path of a CA file
     cipher_suite: int | None = None  # IPMI: 3 or 17; None tries 17, then 3
-    timeout_s: float = TIMEOUT_S    # for one operation on the BMC
-    boot: str = BOOTS[0]            # by what the next boot is (inventory.BOOTS)
-    console: str = ""               # when it is open (ConsoleSettings.keep), "" as the settings say
-    boot_uri: str = ""              # what UEFI HTTP Boot fetches
-    program: str = ""               # command: its name in PowerSettings.programs
-    no_medium: str = ""             # why the boot medium does not boot this node
+    timeout_s: float = TIMEOUT_S  # for one operation on the BMC
+    boot: str = BOOTS[0]  # by what the next boot is (inventory.BOOTS)
+    console: str = ""  # when it is open (ConsoleSettings.keep), "" as the settings say
+    boot_uri: str = ""  # what UEFI HTTP Boot fetches
+    program: str = ""  # command: its name in PowerSettings.programs
+    no_medium: str = ""  # why the boot medium does not boot this node
 
     @property
     def where(self) -> str:
@@ -147,13 +273,22 @@ class BmcSpec:
         """Checks a node's record. Raises InputError, which never quotes the password."""
         bmc, name = record.get("bmc"), str(record.get("name") or node)
         if not isinstance(bmc, Mapping):
-            raise InputError(f"cannot manage the power of {name}: it has no bmc", hint="give it a bmc in the inventory")
+            raise InputError(
+                f"cannot manage the power of {name}: it has no bmc",
+                hint="give it a bmc in the inventory",
+            )
         driver = bmc.get("driver")
         if driver not in DRIVERS and driver != SIM:
-            raise InputError(f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected {' or '.join(DRIVERS)}")
+            raise InputError(
+                f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected "
+                f"{' or '.join(DRIVERS)}"
+            )
         address, password = bmc.get("address"), bmc.get("password")
         if not isinstance(address, str) or not address:
-            raise InputError(f"cannot manage the power of {name}: bmc.address is {address!r}, expected a host or URL")
+            raise InputError(
+                f"cannot manage the power of {name}: bmc.address is {address!r}, expected a host "
+                "or URL"
+            )
         program = bmc.get("program") or ""
         if driver == COMMAND:
             _switched(name, program, address, password)
@@ -161,41 +296,82 @@ class BmcSpec:
             password = ""
         if not isinstance(password, str):
             raise InputError(f"cannot manage the power of {name}: bmc.password is missing")
-        port = int(_number({"bmc.port": bmc.get("port") or DEFAULT_PORTS.get(driver, 1)}, "bmc.port", 0, low=1))
+        port = int(
+            _number(
+                {"bmc.port": bmc.get("port") or DEFAULT_PORTS.get(driver, 1)}, "bmc.port", 0, low=1
+            )
+        )
         suite = bmc.get("cipher_suite")
         if suite not in (None, 3, 17):
-            raise InputError(f"cannot manage the power of {name}: bmc.cipher_suite is {suite!r}, expected 3 or 17")
+            raise InputError(
+                f"cannot manage the power of {name}: bmc.cipher_suite is {suite!r}, expected 3 or "
+                "17"
+            )
         if driver == "ipmi" and len(password.encode()) > 20:
-            raise InputError(f"cannot manage the power of {name}: its bmc.password is longer than the 20 bytes that IPMI allows")
+            raise InputError(
+                f"cannot manage the power of {name}: its bmc.password is longer than the 20 bytes "
+                "that IPMI allows"
+            )
         verify, boot = bmc.get("verify_tls"), bmc.get("boot") or BOOTS[0]
         if boot not in BOOTS or (boot != BOOTS[0] and driver != "redfish"):
-            raise InputError(f"cannot manage the power of {name}: bmc.boot is {boot!r}, which {driver} does not do")
+            raise InputError(
+                f"cannot manage the power of {name}: bmc.boot is {boot!r}, which {driver} does not "
+                "do"
+            )
         if boot == "uri" and record.get("firmware") != "uefi":
-            raise InputError(f"cannot manage the power of {name}: bmc.boot is uri, and its firmware is not uefi",
-                             hint="a BIOS has no HTTP Boot: let it boot by network or by media")
+            raise InputError(
+                f"cannot manage the power of {name}: bmc.boot is uri, and its firmware is not uefi",
+                hint="a BIOS has no HTTP Boot: let it boot by network or by media",
+            )
         console = bmc.get("console") or ""
         if console and console not in CONSOLES:
-            raise InputError(f"cannot manage the power of {name}: bmc.console is {console!r}, expected {' or '.join(CONSOLES)}")
+            raise InputError(
+                f"cannot manage the power of {name}: bmc.console is {console!r}, expected "
+                f"{' or '.join(CONSOLES)}"
+            )
         return cls(
-            node=node, name=name, driver=driver, port=port,
+            node=node,
+            name=name,
+            driver=driver,
+            port=port,
             address=_url(address, port, bmc.get("port")) if driver == "redfish" else address,
-            username=str(bmc.get("username") or ""), password=password,
+            username=str(bmc.get("username") or ""),
+            password=password,
             firmware="uefi" if record.get("firmware") == "uefi" else "bios",
-            system=bmc.get("system") or None, verify_tls=True if verify is None else verify, cipher_suite=suite,
-            timeout_s=_number({"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S}, "bmc.timeout_s", TIMEOUT_S, low=0.1),
-            boot=boot, program=program, console=console,
-            boot_uri=str(record.get("boot_uri") or ""), no_medium=str(record.get("no_medium") or ""),
+            system=bmc.get("system") or None,
+            verify_tls=True if verify is None else verify,
+            cipher_suite=suite,
+            timeout_s=_number(
+                {"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S},
+                "bmc.timeout_s",
+                TIMEOUT_S,
+                low=0.1,
+            ),
+            boot=boot,
+            program=program,
+            console=console,
+            boot_uri=str(record.get("boot_uri") or ""),
+            no_medium=str(record.get("no_medium") or ""),
         )
 
 
 def _switched(name: str, program: object, address: str, password: object) -> None:
-    """What a program is told, as it reaches it. Raises InputError for what could be taken for something else."""
+    """What a program is told, as it reaches it. Raises InputError for what could be taken for
+    something else."""
     if not isinstance(program, str) or not LABEL.fullmatch(program):
-        raise InputError(f"cannot manage the power of {name}: bmc.program is {program!r}, expected a name of power.programs")
+        raise InputError(
+            f"cannot manage the power of {name}: bmc.program is {program!r}, expected a name of "
+            "power.programs"
+        )
     if not inventory.PLACE.fullmatch(address):
-        raise InputError(f"cannot manage the power of {name}: bmc.address is {show(address)}, which no program is told")
+        raise InputError(
+            f"cannot manage the power of {name}: bmc.address is {show(address)}, which no program "
+            "is told"
+        )
     if isinstance(password, str) and re.search(r"[\n\r\0]", password):
-        raise InputError(f"cannot manage the power of {name}: its bmc.password has more than one line")
+        raise InputError(
+            f"cannot manage the power of {name}: its bmc.password has more than one line"
+        )
 
 
 def _url(address: str, port: int, given: object) -> str:

@@ -34,7 +34,8 @@ async def stats(service: PxeService, request: NoRequest) -> dict[str, int]:
 
 @call("boot.relays", role=Role.VIEWER, request=NoRequest, answer=dict[str, Heard])
 async def relays(service: PxeService, request: NoRequest) -> dict[str, Heard]:
-    """The DHCP relays that were heard last, by the networks of the inventory that they speak for."""
+    """The DHCP relays that were heard last, by the networks of the inventory that they speak
+    for."""
     return service.relays()
 
 
@@ -103,7 +104,8 @@ class VisitRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @call("boot.visit", role=Role.OPERATOR, request=VisitRequest, answer=Fetchable)
 async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
-    """Let the head itself fetch boot files for a short time, as `layercake check` does, and say which there are."""
+    """Let the head itself fetch boot files for a short time, as `layercake check` does, and say
+    which there are."""
     return service.visit(request.seconds)
 
 

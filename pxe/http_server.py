@@ -1,7 +1,8 @@
-"""HTTP for boot files: scripts, kernel, initramfs, and for UEFI HTTP Boot the boot program, or the image of a volume.
+"""HTTP for boot files: scripts, kernel, initramfs, and for UEFI HTTP Boot the boot program, or the
+image of a volume.
 
-Plain asyncio and FileResponse, that is sendfile: no file passes through Python, but those of an image, which is put together. A
-node is known by its reserved address.
+Plain asyncio and FileResponse, that is sendfile: no file passes through Python, but those of an
+image, which is put together. A node is known by its reserved address.
 """
 
 from __future__ import annotations
@@ -34,21 +35,28 @@ from pxe.state import BootState
 from pxe.windows import Step, Window
 
 LIMITS = Limits(known=8, most=4096)
-"""A node's firmware opens a connection at a time; its boot files may go out to a whole rack at once."""
+"""A node's firmware opens a connection at a time; its boot files may go out to a whole rack at
+once."""
 _AT_ONCE = 1 << 20
 _BOOT = "/boot/"
 
 
 class HttpServer:
-    """The web server on the boot network. `programs` are name -> path of boot programs, `signed` those of images (image.programs),
-    `wall` gives seconds since the epoch."""
+    """The web server on the boot network. `programs` are name -> path of boot programs, `signed`
+    those of images (image.programs), `wall` gives seconds since the epoch."""
 
-    def __init__(self, state: BootState, programs: Mapping[str, Path], signed: Mapping[str, Path] | None = None,
-                 wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        state: BootState,
+        programs: Mapping[str, Path],
+        signed: Mapping[str, Path] | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._state, self._signed, self._wall = state, signed or {}, wall
         boot_dir = state.settings.boot_dir
         self._files = {
-            KERNEL: (boot_dir / KERNEL, Step.KERNEL), INITRD: (boot_dir / INITRD, Step.INITRD),
+            KERNEL: (boot_dir / KERNEL, Step.KERNEL),
+            INITRD: (boot_dir / INITRD, Step.INITRD),
             HARDWARE: (boot_dir / HARDWARE, Step.HARDWARE),
             UEFI_PROGRAM: (programs[UEFI_PROGRAM], Step.NBP),
         }
@@ -65,13 +73,18 @@ class HttpServer:
         app.router.add_get(f"/boot/{{mac}}{image.SUFFIX}", self._boot_image)
         app.router.add_get("/boot/{mac}", self._boot_script)
         addresses = [own.address for own in settings.heads]
-        server = self._server = WebServer(app, LIMITS.beside(addresses), quick=self._quick, handler_cancellation=True)
+        server = self._server = WebServer(
+            app, LIMITS.beside(addresses), quick=self._quick, handler_cancellation=True
+        )
         try:
             await server.open(*door.bound(addresses, settings.http_port))
         except OSError as error:
             await self.close()
-            raise OperationFailed(f"cannot listen for HTTP on {error.filename} port {settings.http_port}: {error.strerror}",
-                                  hint="the address must be this machine's, and the port free") from error
+            raise OperationFailed(
+                f"cannot listen for HTTP on {error.filename} port {settings.http_port}: "
+                f"{error.strerror}",
+                hint="the address must be this machine's, and the port free",
+            ) from error
 
     async def close(self) -> None:
         """Stops to listen and ends what is running."""
@@ -81,7 +94,8 @@ class HttpServer:
 
     @web.middleware
     async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """403 for who may not, 500 with one line of reason for a record that no script can be made of; never a traceback."""
+        """403 for who may not, 500 with one line of reason for a record that no script can be made
+        of; never a traceback."""
         if isinstance(request.match_info.http_exception, web.HTTPNotFound):
             self._state.asks_other(request.remote or "", request.path, "HTTP")
         try:
@@ -132,7 +146,9 @@ class HttpServer:
         """The boot script, which is handed out by that. Raises InputError, and Refused."""
         settings = self._state.settings
         base = settings.http_base if node.subnet is None else node.subnet.place.http_base
-        body = ipxe.render(order(node, mac, window.token, settings, self._wall()), base).encode("ascii")
+        body = ipxe.render(order(node, mac, window.token, settings, self._wall()), base).encode(
+            "ascii"
+        )
         self._state.hand_out(node, window, mac, "script")
         return body
 
@@ -146,11 +162,14 @@ class HttpServer:
         response = web.Response(body=body, content_type="text/plain", headers=headers)
         await response.prepare(request)
         await response.write_eof()
-        self._state.ended(node, Step.SCRIPT, "boot script", len(body), self._state.clock() - started)
+        self._state.ended(
+            node, Step.SCRIPT, "boot script", len(body), self._state.clock() - started
+        )
         return response
 
     def _quick(self, asked: Asked) -> Quick | None:
-        """The boot script for a node that may have it, out of hand; who may not is told by `_boot_script`."""
+        """The boot script for a node that may have it, out of hand; who may not is told by
+        `_boot_script`."""
         state, address, path = self._state, asked.address, asked.path if asked.body is None else ""
         node = state.nodes.by_ip(address) if path.startswith(_BOOT) else None
         window = state.windows.armed(node.id, state.clock()) if node is not None else None
@@ -167,7 +186,12 @@ class HttpServer:
             state.look_for_two(address, mac)
             return Quick(node.id, HTTPStatus.FORBIDDEN, f"{refusal.message}\n".encode())
         state.look_for_two(address, mac)
-        return Quick(node.id, HTTPStatus.OK, body, partial(state.ended, node, Step.SCRIPT, "boot script", len(body), 0.0))
+        return Quick(
+            node.id,
+            HTTPStatus.OK,
+            body,
+            partial(state.ended, node, Step.SCRIPT, "boot script", len(body), 0.0),
+        )
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.path.rpartition("/")[2]
@@ -182,9 +206,13 @@ class HttpServer:
         node, window = self._booting(request)
         if step is not Step.NBP:
             self._state.windows.fetched(window)
-        if name == KERNEL and (why := cards.trouble(path.parent, cards.pci_id(request.query.get("card", "")))):
+        if name == KERNEL and (
+            why := cards.trouble(path.parent, cards.pci_id(request.query.get("card", "")))
+        ):
             window.doubt = why
-            self._state.recorder.note(Note(node.id, events.NO_DRIVER, why, None, {"file": name}, name, 10.0))
+            self._state.recorder.note(
+                Note(node.id, events.NO_DRIVER, why, None, {"file": name}, name, 10.0)
+            )
         if not path.is_file():
             self._missing(node, str(path))
         return _BootFile(self._state, node, step, path)
@@ -192,15 +220,20 @@ class HttpServer:
     def _missing(self, node: Node, path: str) -> NoReturn:
         name = Path(path).name
         text = f"{path} is not there: the node cannot boot"
-        self._state.recorder.note(Note(node.id, events.FILE_MISSING, text, None, {"file": name}, name, 10.0))
+        self._state.recorder.note(
+            Note(node.id, events.FILE_MISSING, text, None, {"file": name}, name, 10.0)
+        )
         raise web.HTTPNotFound(text="no such boot file\n")
 
 
 class _BootFile(web.FileResponse):
-    """A file whose transfer is recorded. FileResponse sends all of it within `prepare`, which the web server calls."""
+    """A file whose transfer is recorded. FileResponse sends all of it within `prepare`, which the
+    web server calls."""
 
     def __init__(self, state: BootState, node: Node, step: Step, path: Path) -> None:
-        super().__init__(path, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"})
+        super().__init__(
+            path, chunk_size=1 << 20, headers={"Content-Type": "application/octet-stream"}
+        )
         self._boot = (state, node, step, path.name)
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -214,7 +247,9 @@ class _BootFile(web.FileResponse):
             writer = await super().prepare(request)
         except (ConnectionError, asyncio.CancelledError):
             text = f"the transfer of {name} broke off after {state.clock() - started:.2f} s"
-            state.recorder.note(Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": name}, name, 1.0))
+            state.recorder.note(
+                Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": name}, name, 1.0)
+            )
             raise
         if self.status in (200, 206):
             state.ended(node, step, name, self.content_length or 0, state.clock() - started)
@@ -222,10 +257,19 @@ class _BootFile(web.FileResponse):
 
 
 class _BootImage(web.StreamResponse):
-    """A volume, put together as it is sent (pxe.paths.fat). Each of its files is a step of the boot when it has been sent."""
+    """A volume, put together as it is sent (pxe.paths.fat). Each of its files is a step of the boot
+    when it has been sent."""
 
-    def __init__(self, state: BootState, node: Node, pieces: tuple[Piece, ...], files: Mapping[str, bytes | Path]) -> None:
-        super().__init__(headers={"Content-Type": "application/vnd.efi-img", "Cache-Control": "no-store"})
+    def __init__(
+        self,
+        state: BootState,
+        node: Node,
+        pieces: tuple[Piece, ...],
+        files: Mapping[str, bytes | Path],
+    ) -> None:
+        super().__init__(
+            headers={"Content-Type": "application/vnd.efi-img", "Cache-Control": "no-store"}
+        )
         self.content_length = sum(piece.size for piece in pieces)
         self._boot = (state, node, pieces, files)
 
@@ -241,10 +285,18 @@ class _BootImage(web.StreamResponse):
                 await self._send(piece, files.get(piece.name, piece.made), node)
             except (OSError, asyncio.CancelledError):
                 text = f"the transfer of the boot image broke off in {name or 'its directory'}"
-                state.recorder.note(Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": name}, name, 1.0))
+                state.recorder.note(
+                    Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": name}, name, 1.0)
+                )
                 raise
             if piece.name:
-                state.ended(node, step, "boot script" if step is Step.SCRIPT else name, piece.size, state.clock() - started)
+                state.ended(
+                    node,
+                    step,
+                    "boot script" if step is Step.SCRIPT else name,
+                    piece.size,
+                    state.clock() - started,
+                )
         await self.write_eof()
 
     async def _send(self, piece: Piece, content: bytes | Path, node: Node) -> None:
@@ -252,7 +304,7 @@ class _BootImage(web.StreamResponse):
             await self.write(content)
             return
         left = piece.size
-        with content.open("rb") as file:    # each read waits for the disk in a thread
+        with content.open("rb") as file:  # each read waits for the disk in a thread
             while left:
                 data = await asyncio.to_thread(file.read, min(left, _AT_ONCE))
                 if not data:

@@ -1,6 +1,7 @@
 """What a node's inventory says of its boot: the keys, and what each may hold.
 
-Kernel arguments end up in boot scripts and on a command line, so they are refused unless they are harmless there.
+Kernel arguments end up in boot scripts and on a command line, so they are refused unless they are
+harmless there.
 """
 
 from __future__ import annotations
@@ -15,26 +16,39 @@ from layercake.moduleapi.fields import LABEL, Check, Mistake, text
 from layercake.moduleapi.module import NAME, NodePart, Unique
 from pxe.dns.settings import HEAD
 
-MAX_KERNEL_ARGS = 1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
+MAX_KERNEL_ARGS = (
+    1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
+)
 MAX_ALIASES, MAX_ALIAS = 16, 190
 _CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
 
 
 def kernel_args(value: object) -> str:
-    """Kernel arguments: one line that means the same in an iPXE script, in a GRUB script and to the kernel."""
+    """Kernel arguments: one line that means the same in an iPXE script, in a GRUB script and to the
+    kernel."""
     line = "" if value is None else text(value)
     if len(line) > MAX_KERNEL_ARGS:
         raise Mistake(f"{len(line)} characters of kernel arguments, at most {MAX_KERNEL_ARGS} fit")
     for character in line:
         if not " " <= character <= "~":
-            raise Mistake(f"the character {show(character)} may not stand in kernel arguments", "one line of plain ASCII")
+            raise Mistake(
+                f"the character {show(character)} may not stand in kernel arguments",
+                "one line of plain ASCII",
+            )
         if character in "{}$`\\\"'#;":
-            raise Mistake(f"the character {character} may not stand in kernel arguments", "boot scripts would give it a meaning")
+            raise Mistake(
+                f"the character {character} may not stand in kernel arguments",
+                "boot scripts would give it a meaning",
+            )
     for word in line.split():
         if word in ("&&", "||", "&", "|"):
-            raise Mistake(f"{word} may not stand in kernel arguments", "boot scripts would give it a meaning")
+            raise Mistake(
+                f"{word} may not stand in kernel arguments", "boot scripts would give it a meaning"
+            )
         if word.startswith(("layercake.", "initrd=")):
-            raise Mistake(f"the argument {show(word.split('=')[0])} is set by Layercake itself", "remove it")
+            raise Mistake(
+                f"the argument {show(word.split('=')[0])} is set by Layercake itself", "remove it"
+            )
     return " ".join(line.split())
 
 
@@ -42,7 +56,10 @@ def console(value: object) -> str:
     """The kernel's console device."""
     word = text(value)
     if not _CONSOLE.fullmatch(word):
-        raise Mistake(f"{show(word)} is not a console", "write a device and perhaps its speed: ttyS0 or ttyS0,115200n8")
+        raise Mistake(
+            f"{show(word)} is not a console",
+            "write a device and perhaps its speed: ttyS0 or ttyS0,115200n8",
+        )
     return word
 
 
@@ -67,10 +84,19 @@ def aliases(value: object) -> tuple[str, ...]:
 
 def _alias(value: object) -> str:
     word = text(value)
-    if not all(LABEL.fullmatch(label) for label in word.split(".")) or len(word) > MAX_ALIAS or not re.search("[a-z]", word):
-        raise Mistake(f"{show(word)} is not a name", "lower-case letters, digits and inner hyphens, with dots between labels")
+    if (
+        not all(LABEL.fullmatch(label) for label in word.split("."))
+        or len(word) > MAX_ALIAS
+        or not re.search("[a-z]", word)
+    ):
+        raise Mistake(
+            f"{show(word)} is not a name",
+            "lower-case letters, digits and inner hyphens, with dots between labels",
+        )
     if word in (HEAD, "localhost"):
-        raise Mistake(f"{show(word)} cannot be an alias", f"{HEAD} is the head, localhost each machine itself")
+        raise Mistake(
+            f"{show(word)} cannot be an alias", f"{HEAD} is the head, localhost each machine itself"
+        )
     return word
 
 
@@ -82,15 +108,38 @@ def unique(boot: Boot) -> tuple[Unique, ...]:
 class Boot(NodePart, frozen=True, kw_only=True, omit_defaults=True):
     """How a node boots."""
 
-    console: Annotated[str, Check(console), Meta(description="The kernel's console, and perhaps its speed.")] = "ttyS0"
-    kernel_args: Annotated[str, Check(kernel_args), Meta(description="More arguments for minOS's kernel.")] = ""
-    aliases: Annotated[tuple[str, ...], Check(aliases, own=True), Meta(
-        description="More names of the node, in the head's DNS (boot.dns): one, or a list.")] = ()
-    secure_boot: Annotated[bool, Meta(
-        description="Whether its UEFI runs signed programs only: it boots by shim and GRUB then, and a Debian kernel.")] = False
-    card_ipxe: Annotated[bool, Meta(
-        description="Whether the iPXE is used that its network card has. If not, that loads the head's first: for cards whose own "
-                    "is old or faulty.")] = True
-    boot_timeout: Annotated[float | None, Check(boot_timeout), Meta(
-        description="Seconds from power-on to the agent's join, before the boot counts as failed; the setting boot.join_s if not "
-                    "given. A node whose usual time is known is given less.")] = None
+    console: Annotated[
+        str, Check(console), Meta(description="The kernel's console, and perhaps its speed.")
+    ] = "ttyS0"
+    kernel_args: Annotated[
+        str, Check(kernel_args), Meta(description="More arguments for minOS's kernel.")
+    ] = ""
+    aliases: Annotated[
+        tuple[str, ...],
+        Check(aliases, own=True),
+        Meta(description="More names of the node, in the head's DNS (boot.dns): one, or a list."),
+    ] = ()
+    secure_boot: Annotated[
+        bool,
+        Meta(
+            description="Whether its UEFI runs signed programs only: it boots by shim and GRUB "
+            "then, and a Debian kernel."
+        ),
+    ] = False
+    card_ipxe: Annotated[
+        bool,
+        Meta(
+            description="Whether the iPXE is used that its network card has. If not, that loads "
+            "the head's first: for cards whose own "
+            "is old or faulty."
+        ),
+    ] = True
+    boot_timeout: Annotated[
+        float | None,
+        Check(boot_timeout),
+        Meta(
+            description="Seconds from power-on to the agent's join, before the boot counts as "
+            "failed; the setting boot.join_s if not "
+            "given. A node whose usual time is known is given less."
+        ),
+    ] = None

@@ -18,25 +18,45 @@ from pxe.paths.ipxe import UEFI_PROGRAM
 from pxe.settings import BootSettings, http_base
 
 LEAST_STEP_S = 60.0
-"""What each step of a boot is given at least, also where the whole of it has less by the inventory."""
+"""What each step of a boot is given at least, also where the whole of it has less by the
+inventory."""
 
 
 def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
     """What the boot service is told of a node (pxe.nodes.from_record)."""
     return {
-        "name": node.name, "macs": list(node.macs), "ip": node.ip, "arch": node.arch, "firmware": node.firmware,
-        "kernel_args": boot.kernel_args, "console": boot.console, "boot_set": node.boot_set,
-        "secure_boot": boot.secure_boot, "card_ipxe": boot.card_ipxe, "network": node.network, "aliases": list(boot.aliases),
-        "bmc": node.offers.get("bmc-ip", ""), "option82": node.offers.get("option82", ""),
+        "name": node.name,
+        "macs": list(node.macs),
+        "ip": node.ip,
+        "arch": node.arch,
+        "firmware": node.firmware,
+        "kernel_args": boot.kernel_args,
+        "console": boot.console,
+        "boot_set": node.boot_set,
+        "secure_boot": boot.secure_boot,
+        "card_ipxe": boot.card_ipxe,
+        "network": node.network,
+        "aliases": list(boot.aliases),
+        "bmc": node.offers.get("bmc-ip", ""),
+        "option82": node.offers.get("option82", ""),
     }
 
 
-def offers(node: NodeFacts, boot: Boot | None, settings: BootSettings | None, site: Site) -> dict[str, str]:
-    """By which URI its firmware can be told to boot by HTTP (pxe.http_server), and why the boot medium does not do, if so."""
+def offers(
+    node: NodeFacts, boot: Boot | None, settings: BootSettings | None, site: Site
+) -> dict[str, str]:
+    """By which URI its firmware can be told to boot by HTTP (pxe.http_server), and why the boot
+    medium does not do, if so."""
     signed, foreign = boot is not None and boot.secure_boot, node.arch == AARCH64
-    base = http_base(facing(site.heads, node.network).address, (settings or BootSettings()).http_port)
+    base = http_base(
+        facing(site.heads, node.network).address, (settings or BootSettings()).http_port
+    )
     if signed or foreign:
-        why = "the node has Secure Boot, and no iPXE is signed" if not foreign else "the medium is for x86_64, the node is not"
+        why = (
+            "the node has Secure Boot, and no iPXE is signed"
+            if not foreign
+            else "the medium is for x86_64, the node is not"
+        )
         if not node.macs:
             return {"no-medium": f"{why}, and no machine was seen yet that is this node"}
         return {"boot-uri": f"{base}/{node.macs[0].replace(':', '-')}{SUFFIX}", "no-medium": why}
@@ -49,7 +69,9 @@ def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -
         return mutation
     site, own = settings or BootSettings(), boot.boot_timeout if boot is not None else None
     stall = site.step_s if own is None else max(LEAST_STEP_S, own)
-    return dataclasses.replace(mutation, timeout=own or site.join_s, stall=stall, retries=site.attempts)
+    return dataclasses.replace(
+        mutation, timeout=own or site.join_s, stall=stall, retries=site.attempts
+    )
 
 
 def tuned_by(boot: Boot) -> float | None:
@@ -58,9 +80,21 @@ def tuned_by(boot: Boot) -> float | None:
 
 
 MODULE = Module(
-    name="pxe", doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
-    section="boot", settings=BootSettings, part=Part(Boot, unique=unique), variables=VARIABLES, mutations=MUTATIONS, record=record,
-    offers=offers, watches=("boot", "power", "run"), alive={"boot": "INIT"}, tune=tune, tuned_by=tuned_by,
-    calls=CALLS, events=EVENTS,
-    service="pxe.service:PxeService", networks=True,
+    name="pxe",
+    doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
+    section="boot",
+    settings=BootSettings,
+    part=Part(Boot, unique=unique),
+    variables=VARIABLES,
+    mutations=MUTATIONS,
+    record=record,
+    offers=offers,
+    watches=("boot", "power", "run"),
+    alive={"boot": "INIT"},
+    tune=tune,
+    tuned_by=tuned_by,
+    calls=CALLS,
+    events=EVENTS,
+    service="pxe.service:PxeService",
+    networks=True,
 )

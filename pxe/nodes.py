@@ -1,4 +1,5 @@
-"""The nodes that may get an address: by id, by MAC, by IP. One node's change costs one node, whatever the size of the rack."""
+"""The nodes that may get an address: by id, by MAC, by IP. One node's change costs one node,
+whatever the size of the rack."""
 
 from __future__ import annotations
 
@@ -33,14 +34,16 @@ class Firmware(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four bytes of `ip`, or the
-    sixteen of a node that has no IPv4.
+    """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four
+    bytes of `ip`, or the sixteen of a node that has no IPv4.
 
-    `kernel_args` and `console` are not checked here but where they meet a script (pxe.paths.order), so that a bad one costs
-    the node its boot and not its address. `boot_set` is what it boots. `secure_boot`: its firmware runs signed programs only.
-    `card_ipxe`: the iPXE that its card has is used. `subnet` is the network that it belongs to, None for that of the head.
-    `aliases` are other names of it, `bmc` the IP address of its BMC, "" if it has none. `answers` are those that DHCP keeps for it
-    (pxe.dhcp.answers). `stranger`: it is in no inventory, and is being discovered (pxe.guests.strangers).
+    `kernel_args` and `console` are not checked here but where they meet a script (pxe.paths.order),
+    so that a bad one costs the node its boot and not its address. `boot_set` is what it boots.
+    `secure_boot`: its firmware runs signed programs only. `card_ipxe`: the iPXE that its card has
+    is used. `subnet` is the network that it belongs to, None for that of the head. `aliases` are
+    other names of it, `bmc` the IP address of its BMC, "" if it has none. `answers` are those that
+    DHCP keeps for it (pxe.dhcp.answers). `stranger`: it is in no inventory, and is being discovered
+    (pxe.guests.strangers).
     """
 
     id: str
@@ -63,7 +66,8 @@ class Node:
 
 
 def boot_set(name: str) -> str:
-    """The name of a boot set, which is a directory below boot/; "" is boot/ itself. Raises InputError."""
+    """The name of a boot set, which is a directory below boot/; "" is boot/ itself. Raises
+    InputError."""
     if name and not _BOOT_SET.fullmatch(name):
         raise InputError(f"cannot use boot set {name[:64]!r}: that is no name of one")
     return name
@@ -78,13 +82,17 @@ def mac_bytes(text: str) -> bytes:
     """Six bytes from 52:54:00:00:00:01 or 52-54-00-00-00-01, in either case. Raises InputError."""
     plain = text.lower().replace("-", ":")
     if not _MAC.fullmatch(plain):
-        raise InputError(f"cannot use MAC address {text!r}: six pairs of hex digits are expected, such as 52:54:00:00:00:01")
+        raise InputError(
+            f"cannot use MAC address {text!r}: six pairs of hex digits are expected, such as "
+            "52:54:00:00:00:01"
+        )
     return bytes.fromhex(plain.replace(":", ""))
 
 
 def from_record(node: str, record: Mapping[str, Any], settings: Settings | None = None) -> Node:
-    """Checks one record from the head. Raises InputError, also for a node with an address that is neither in a network of its own
-    nor in that of the head with these settings. A head on loopback has none."""
+    """Checks one record from the head. Raises InputError, also for a node with an address that is
+    neither in a network of its own nor in that of the head with these settings. A head on loopback
+    has none."""
     name = record.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"cannot serve node {node}: {name!r} is not a host name")
@@ -93,30 +101,62 @@ def from_record(node: str, record: Mapping[str, Any], settings: Settings | None 
         raise InputError(f"cannot serve node {name}: its record has no MAC addresses")
     macs = tuple(mac_bytes(str(mac)) for mac in raw_macs)
     if any(mac[0] & 1 for mac in macs):
-        raise InputError(f"cannot serve node {name}: one of its MAC addresses is a multicast address, no interface has that")
+        raise InputError(
+            f"cannot serve node {name}: one of its MAC addresses is a multicast address, no "
+            "interface has that"
+        )
     try:
         ip = ipaddress.ip_address(str(record.get("ip")))
     except ValueError:
-        raise InputError(f"cannot serve node {name}: {record.get('ip')!r} is not an IP address") from None
-    subnet = of(record["network"], settings) if settings is not None and record.get("network") else None
-    network = subnet.network if subnet is not None else settings.network if settings is not None else None
-    if network is not None and (subnet is not None or not network.is_loopback) and (why := refusal(ip, network)):
-        raise InputError(f"cannot serve node {name}: {why}",
-                         hint="declare the node's network under `networks` in the inventory, or correct its address")
+        raise InputError(
+            f"cannot serve node {name}: {record.get('ip')!r} is not an IP address"
+        ) from None
+    subnet = (
+        of(record["network"], settings) if settings is not None and record.get("network") else None
+    )
+    network = (
+        subnet.network if subnet is not None else settings.network if settings is not None else None
+    )
+    if (
+        network is not None
+        and (subnet is not None or not network.is_loopback)
+        and (why := refusal(ip, network))
+    ):
+        raise InputError(
+            f"cannot serve node {name}: {why}",
+            hint="declare the node's network under `networks` in the inventory, or correct its "
+            "address",
+        )
     try:
         firmware = Firmware(record.get("firmware", "bios"))
     except ValueError:
-        raise InputError(f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi") from None
-    return Node(node, name, macs, str(ip), packed(str(ip)), str(record.get("arch") or "x86_64"), firmware,
-                str(record.get("kernel_args") or ""), str(record.get("console") or ""),
-                boot_set(str(record.get("boot_set") or "")), record.get("secure_boot") is True, subnet, *_names(name, record),
-                record.get("card_ipxe") is not False)
+        raise InputError(
+            f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi"
+        ) from None
+    return Node(
+        node,
+        name,
+        macs,
+        str(ip),
+        packed(str(ip)),
+        str(record.get("arch") or "x86_64"),
+        firmware,
+        str(record.get("kernel_args") or ""),
+        str(record.get("console") or ""),
+        boot_set(str(record.get("boot_set") or "")),
+        record.get("secure_boot") is True,
+        subnet,
+        *_names(name, record),
+        record.get("card_ipxe") is not False,
+    )
 
 
 def _names(name: str, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """The aliases of a node and the address of its BMC. Raises InputError."""
     aliases, bmc = record.get("aliases") or (), record.get("bmc") or ""
-    if not isinstance(aliases, list | tuple) or not all(isinstance(alias, str) and _NAME.fullmatch(alias) for alias in aliases):
+    if not isinstance(aliases, list | tuple) or not all(
+        isinstance(alias, str) and _NAME.fullmatch(alias) for alias in aliases
+    ):
         raise InputError(f"cannot serve node {name}: its aliases are not names")
     try:
         return tuple(aliases), str(ipaddress.ip_address(bmc)) if bmc else ""
@@ -125,9 +165,10 @@ def _names(name: str, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 
 
 class Nodes:
-    """The table. The inventory forbids two nodes with one MAC or IP; when records of a swap arrive one after the other, the
-    newest owner of a MAC or IP has it, and the old owner's later change does not take it away. `networks` is another number
-    whenever the networks that nodes are in are others."""
+    """The table. The inventory forbids two nodes with one MAC or IP; when records of a swap arrive
+    one after the other, the newest owner of a MAC or IP has it, and the old owner's later change
+    does not take it away. `networks` is another number whenever the networks that nodes are in are
+    others."""
 
     def __init__(self) -> None:
         self.networks = 0
@@ -185,8 +226,8 @@ class Nodes:
         return self._by_mac.get(mac)
 
     def by_ip(self, ip: str) -> Node | None:
-        """The node that this address is reserved for. Of IPv6, the link-local ones that are made of a MAC address, and those that
-        are made of an IPv4 address (pxe.six.packet)."""
+        """The node that this address is reserved for. Of IPv6, the link-local ones that are made of
+        a MAC address, and those that are made of an IPv4 address (pxe.six.packet)."""
         if (found := self._by_ip.get(ip)) is not None or ":" not in ip:
             return found
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
@@ -194,16 +235,23 @@ class Nodes:
         return self._by_mac.get(mac) if mac is not None else self._by_ip.get(ip_of(address) or "")
 
     def subnet_of(self, link: bytes) -> Subnet | None:
-        """The network of a link, by the address of a relay there; of the networks that nodes are in, but that of the head."""
+        """The network of a link, by the address of a relay there; of the networks that nodes are
+        in, but that of the head."""
         return next((subnet for subnet in self._subnets if subnet.has(link)), None)
 
-    def near(self, own: Sequence[AnyNetwork]) -> Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool]:
-        """Whether an address is in the head's networks or in another that nodes are in, as it is when it is asked."""
-        return lambda address: any(address in network for network in own) or any(
-            address in subnet.network for subnet in self._subnets)
+    def near(
+        self, own: Sequence[AnyNetwork]
+    ) -> Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool]:
+        """Whether an address is in the head's networks or in another that nodes are in, as it is
+        when it is asked."""
+        return lambda address: (
+            any(address in network for network in own)
+            or any(address in subnet.network for subnet in self._subnets)
+        )
 
     def set_run(self, node: str, run: str) -> None:
-        """Keeps the discovered value of the variable `run`: it tells a node in firmware from one that should be running."""
+        """Keeps the discovered value of the variable `run`: it tells a node in firmware from one
+        that should be running."""
         self._run[node] = run
 
     def run(self, node: str) -> str:

@@ -1,7 +1,8 @@
 """What gets written into a node's history, and how often at most.
 
-Packets come from strangers and from firmware that retries without end, so a decision hands out notes, and the recorder
-decides which of them become events. Its tables are bounded: a flood of made-up MAC addresses costs a fixed amount of memory.
+Packets come from strangers and from firmware that retries without end, so a decision hands out
+notes, and the recorder decides which of them become events. Its tables are bounded: a flood of
+made-up MAC addresses costs a fixed amount of memory.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _STRANGERS = 50
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing to tell. `severity` None is the kind's own; `every` is the least number of seconds between two of the same (node,
-    kind, about)."""
+    """One thing to tell. `severity` None is the kind's own; `every` is the least number of seconds
+    between two of the same (node, kind, about)."""
 
     node: str
     kind: EventKind
@@ -39,7 +40,8 @@ class Note:
 
 
 class RateLimit:
-    """Remembers when a key was last let through, for at most `size` keys; the longest-unused key is dropped first."""
+    """Remembers when a key was last let through, for at most `size` keys; the longest-unused key is
+    dropped first."""
 
     def __init__(self, size: int = 4096) -> None:
         self._size = size
@@ -72,9 +74,11 @@ class Recorder:
         self.counters: Counter[str] = Counter()
 
     def note(self, note: Note) -> None:
-        """Makes an event (and a step, if it is one) of a note, unless the same came too short a time ago.
+        """Makes an event (and a step, if it is one) of a note, unless the same came too short a
+        time ago.
 
-        Notes about no node in particular are counted beyond the first few, so that strangers cannot push out what is told of nodes.
+        Notes about no node in particular are counted beyond the first few, so that strangers cannot
+        push out what is told of nodes.
         """
         now = self._clock()
         if note.step is Step.OFFER:
@@ -82,9 +86,14 @@ class Recorder:
         if note.kind is events.WRONG_ARCHITECTURE:
             self._windows.spoil(note.node, note.text, now, _OTHER_MACHINE)
         if note.kind in (events.ADDRESS_TAKEN, events.OTHER_ADDRESS):
-            self._windows.doubts(note.node, note.text if note.kind is events.OTHER_ADDRESS else "", now)
-        new = (self._limit.allow((note.node, note.kind, note.about), note.every, now) if note.node
-               else self._strangers.take(note.kind, note.about, note.text, now))
+            self._windows.doubts(
+                note.node, note.text if note.kind is events.OTHER_ADDRESS else "", now
+            )
+        new = (
+            self._limit.allow((note.node, note.kind, note.about), note.every, now)
+            if note.node
+            else self._strangers.take(note.kind, note.about, note.text, now)
+        )
         if note.every and not new:
             self.counters["notes.limited"] += 1
             return
@@ -95,11 +104,21 @@ class Recorder:
     def asked(self, node: str, mac: str) -> None:
         """A card was offered something to boot, or asks for it without an offer of ours."""
         if self._windows.asked(node, mac):
-            text = f"{mac} has its boot script and asks for a boot program once more: it has begun anew, and gets its script again"
+            text = (
+                f"{mac} has its boot script and asks for a boot program once more: it has "
+                "begun anew, and gets its script again"
+            )
             self.note(Note(node, events.BEGUN_ANEW, text, None, {"mac": mac}, every=_ANEW_EVERY_S))
 
-    def answered(self, notes: Iterable[Note], send: Callable[[], object] | None, protocol: str, interface: str) -> None:
-        """Sends an answer, if there is one, and notes what was decided; an offer that could not be sent was none."""
+    def answered(
+        self,
+        notes: Iterable[Note],
+        send: Callable[[], object] | None,
+        protocol: str,
+        interface: str,
+    ) -> None:
+        """Sends an answer, if there is one, and notes what was decided; an offer that could not be
+        sent was none."""
         sent = True
         if send is not None:
             try:
@@ -120,14 +139,22 @@ class Recorder:
 
     def passes_over(self, kind: EventKind, about: Hashable, text: str) -> bool:
         """Whether one more of strangers is only counted; it is, then."""
-        return self._strangers.only_counts(kind) and not self._strangers.take(kind, about, text, self._clock())
+        return self._strangers.only_counts(kind) and not self._strangers.take(
+            kind, about, text, self._clock()
+        )
 
     def count(self) -> None:
         """Tells what was counted of strangers, when it is time."""
         for kind, times, different, seconds, last in self._strangers.due(self._clock()):
             if isinstance(kind, EventKind):
-                self._link.event("", kind, f"{times} more in {seconds:.0f} s, from {different} addresses; the last: {last}",
-                                 severity=None, data={"count": times, "addresses": different, "seconds": round(seconds)})
+                self._link.event(
+                    "",
+                    kind,
+                    f"{times} more in {seconds:.0f} s, from {different} addresses; the last: "
+                    f"{last}",
+                    severity=None,
+                    data={"count": times, "addresses": different, "seconds": round(seconds)},
+                )
 
     def began(self, node: str, step: Step, data: Mapping[str, Any]) -> None:
         """A transfer has begun: a step to be seen while it lasts, not yet an event."""

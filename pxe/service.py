@@ -1,4 +1,5 @@
-"""The boot service as the head sees it: opens the sockets, keeps the node table, arms and disarms boots."""
+"""The boot service as the head sees it: opens the sockets, keeps the node table, arms and disarms
+boots."""
 
 from __future__ import annotations
 
@@ -83,13 +84,21 @@ class PxeService(Service):
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
         self._http = HttpServer(state, programs, in_image)
-        self._guests = Hosting(conf, Path(site.data_dir), recorder, self._clock, self._nodes, self._windows)
+        self._guests = Hosting(
+            conf, Path(site.data_dir), recorder, self._clock, self._nodes, self._windows
+        )
         try:
             self._guests.start()
             await self._http.open()
             for own in conf.heads:
                 if own.network.version == 4:
-                    tftp = TftpServer((own.address, conf.tftp_port), files, Shelf(state), recorder.counters, self._clock)
+                    tftp = TftpServer(
+                        (own.address, conf.tftp_port),
+                        files,
+                        Shelf(state),
+                        recorder.counters,
+                        self._clock,
+                    )
                     state.went_on.append(tftp.goes_on)
                     self._open(tftp)
             for interface in conf.six:
@@ -112,12 +121,30 @@ class PxeService(Service):
             self.guests.strangers.lapse()
 
     def _look_for_disk_boot(self, packet: DhcpPacket, recorder: Recorder) -> None:
-        """Tells of a node that shall boot from the network while a running system asks for its address: that came from a disk."""
+        """Tells of a node that shall boot from the network while a running system asks for its
+        address: that came from a disk."""
         node = self._nodes.by_mac(packet.mac)
-        if node is not None and self._windows.untouched(node.id, self._clock()) and client_of(packet) is Client.SYSTEM:
-            text = (f"{mac_text(packet.mac)} asks for an address as a running system does: the machine has booted from its disk "
-                    "(hint: its BMC does not keep the boot device, or its firmware has another boot order)")
-            recorder.note(Note(node.id, events.FROM_DISK, text, None, {"mac": mac_text(packet.mac)}, every=_DISK_EVERY_S))
+        if (
+            node is not None
+            and self._windows.untouched(node.id, self._clock())
+            and client_of(packet) is Client.SYSTEM
+        ):
+            text = (
+                f"{mac_text(packet.mac)} asks for an address as a running system does: the machine "
+                "has booted from its disk "
+                "(hint: its BMC does not keep the boot device, or its firmware has another boot "
+                "order)"
+            )
+            recorder.note(
+                Note(
+                    node.id,
+                    events.FROM_DISK,
+                    text,
+                    None,
+                    {"mac": mac_text(packet.mac)},
+                    every=_DISK_EVERY_S,
+                )
+            )
 
     def _open_dhcp(self, conf: Settings, recorder: Recorder) -> None:
         """DHCP, as far as the head has a part in it, on each of its interfaces."""
@@ -125,42 +152,80 @@ class PxeService(Service):
             self._windows.first = "request for a file"
             return
         others = Others(conf, self._nodes, recorder)
-        for interface in dict.fromkeys(own.interface for own in conf.heads if own.network.version == 4):
+        for interface in dict.fromkeys(
+            own.interface for own in conf.heads if own.network.version == 4
+        ):
             self._open_dhcp_on(interface, conf, others, recorder)
 
-    def _open_dhcp_on(self, interface: str, conf: Settings, others: Others, recorder: Recorder) -> None:
+    def _open_dhcp_on(
+        self, interface: str, conf: Settings, others: Others, recorder: Recorder
+    ) -> None:
         common, proxy = Common(conf, interface, signed=self._signed), conf.dhcp == "proxy"
 
         def watch(packet: DhcpPacket) -> tuple[Note, ...]:
             self._look_for_disk_boot(packet, recorder)
-            return others.chosen(packet) + self.places.watch(packet) + (beside.taken(packet, self._nodes) if proxy else ())
+            return (
+                others.chosen(packet)
+                + self.places.watch(packet)
+                + (beside.taken(packet, self._nodes) if proxy else ())
+            )
 
         def decide_again(packet: DhcpPacket) -> Decision:
             return beside.answer_again(packet, self._nodes, self._windows, common, self._clock())
 
-        def with_guests(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float) -> Decision:
+        def with_guests(
+            packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float
+        ) -> Decision:
             found = decide(packet, nodes, windows, net, now)
-            return self.guests.answer(packet, found, net) if found.outcome is Outcome.UNKNOWN_MAC else found
+            return (
+                self.guests.answer(packet, found, net)
+                if found.outcome is Outcome.UNKNOWN_MAC
+                else found
+            )
 
-        answers = Answers(self._nodes, self._windows, self._relays, common, self._clock, watch,
-                          beside.answer if proxy else with_guests,
-                          lambda mac: self.guests.admits(mac) or self.places.admits())
+        answers = Answers(
+            self._nodes,
+            self._windows,
+            self._relays,
+            common,
+            self._clock,
+            watch,
+            beside.answer if proxy else with_guests,
+            lambda mac: self.guests.admits(mac) or self.places.admits(),
+        )
         for own in conf.heads if proxy else ():
             if own.interface == interface and own.network.version == 4:
                 self._open(BootPort(conf.at(own), decide_again, recorder, answers.known))
         self._open(DhcpServer(conf, interface, answers, recorder, self._clock))
         self._open(Ear(conf, interface, others.heard, recorder))
 
-    def _open_six(self, interface: str, conf: Settings, files: dict[str, bytes], recorder: Recorder) -> None:
-        """What boots by IPv6 on an interface. A site may have servers for that already: the rest goes on."""
-        own = [head for head in conf.heads if head.interface == interface and head.network.version == 6]
+    def _open_six(
+        self, interface: str, conf: Settings, files: dict[str, bytes], recorder: Recorder
+    ) -> None:
+        """What boots by IPv6 on an interface. A site may have servers for that already: the rest
+        goes on."""
+        own = [
+            head for head in conf.heads if head.interface == interface and head.network.version == 6
+        ]
         servers = [head.address for head in own] if conf.names.serve else []
         prefix = conf.ra_prefix if interface == conf.interface else None
-        self._open(Advertiser(interface, build_advertisement(prefix, [head.network for head in own], servers), recorder))
+        self._open(
+            Advertiser(
+                interface,
+                build_advertisement(prefix, [head.network for head in own], servers),
+                recorder,
+            )
+        )
         try:
             shelf = Shelf(self._running())
-            self._open(TftpServer(("::", conf.tftp_port), files, shelf, recorder.counters, self._clock, interface))
-            self._open(Dhcp6Server(conf, interface, self._nodes, self._windows, recorder, self._clock))
+            self._open(
+                TftpServer(
+                    ("::", conf.tftp_port), files, shelf, recorder.counters, self._clock, interface
+                )
+            )
+            self._open(
+                Dhcp6Server(conf, interface, self._nodes, self._windows, recorder, self._clock)
+            )
         except OperationFailed as error:
             recorder.note(Note("", events.NO_IPV6, f"no machine can boot by IPv6: {error}"))
 
@@ -171,7 +236,9 @@ class PxeService(Service):
         self._names = Names(conf, int(time.time()), self.guests.near)
         try:
             for own in conf.heads:
-                self._open(DnsServer(conf.at(own), self._names, self._forwarder, recorder, self._clock))
+                self._open(
+                    DnsServer(conf.at(own), self._names, self._forwarder, recorder, self._clock)
+                )
         except OperationFailed as error:
             recorder.note(Note("", events.NO_DNS, f"nodes can ask for no names: {error}"))
 
@@ -207,7 +274,8 @@ class PxeService(Service):
             self._http = None
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
-        """Takes the record over. One that cannot be used takes the node out of the table, and its history says why."""
+        """Takes the record over. One that cannot be used takes the node out of the table, and its
+        history says why."""
         try:
             found = from_record(node, record, self._running().settings)
             self._nodes.put(found)
@@ -257,7 +325,10 @@ class PxeService(Service):
 
     def stats(self) -> dict[str, int]:
         """The counters."""
-        return {"nodes": len(self._nodes), **dict(sorted(self._running().recorder.counters.items()))}
+        return {
+            "nodes": len(self._nodes),
+            **dict(sorted(self._running().recorder.counters.items())),
+        }
 
     def relays(self) -> dict[str, Heard]:
         """The relays that were heard last, by network."""
@@ -271,14 +342,16 @@ class PxeService(Service):
         return self._guests
 
     def names(self, name: str, records: bool, start: int) -> NamesShown:
-        """How DNS is served; the zone, or what a name in it leads to, if `records` are wanted. Raises InputError."""
+        """How DNS is served; the zone, or what a name in it leads to, if `records` are wanted.
+        Raises InputError."""
         if self._names is None or self._forwarder is None:
             return NamesShown()
         forward = self._forwarder.servers
         return self._names.view(name, forward, start) if records else self._names.frame(forward)
 
     def visit(self, seconds: float) -> Fetchable:
-        """Lets the head itself fetch for so long; what there is to fetch for the nodes that it has."""
+        """Lets the head itself fetch for so long; what there is to fetch for the nodes that it
+        has."""
         state = self._running()
         conf, files, missing = state.settings, dict[str, str](), dict[str, tuple[str, str]]()
         of_set: dict[str, list[str]] = {}
@@ -290,18 +363,32 @@ class PxeService(Service):
                 if path.is_file():
                     files[f"{chosen}/{name}".lstrip("/")] = str(path)
                 else:
-                    missing |= dict.fromkeys(names, (f"{path} is not there", "layercake boot build; layercake boot default"))
+                    missing |= dict.fromkeys(
+                        names,
+                        (f"{path} is not there", "layercake boot build; layercake boot default"),
+                    )
         if not self._signed:
-            missing |= {node.name: (NO_SHIM, INSTALL_SHIM) for node in self._nodes.all()
-                        if node.secure_boot and not arm64.takes(node)}
+            missing |= {
+                node.name: (NO_SHIM, INSTALL_SHIM)
+                for node in self._nodes.all()
+                if node.secure_boot and not arm64.takes(node)
+            }
         for node in filter(arm64.takes, self._nodes.all()):
             if not arm64.in_image(conf.boot_dir / node.boot_set):
-                missing[node.name] = (f"boot set {node.boot_set or 'for it'} has no boot programs for arm64",
-                                      "layercake profile build NAME --arch aarch64")
+                missing[node.name] = (
+                    f"boot set {node.boot_set or 'for it'} has no boot programs for arm64",
+                    "layercake profile build NAME --arch aarch64",
+                )
         state.visit.until = self._clock() + seconds
         programs = {name: str(path) for name, path in _programs(conf.ipxe_dir).items()}
-        return Fetchable(address=conf.address, tftp_port=conf.tftp_port, base=conf.http_base, programs=programs, files=files,
-                         missing=missing)
+        return Fetchable(
+            address=conf.address,
+            tftp_port=conf.tftp_port,
+            base=conf.http_base,
+            programs=programs,
+            files=files,
+            missing=missing,
+        )
 
     def _running(self) -> BootState:
         if self._state is None:
@@ -311,26 +398,42 @@ class PxeService(Service):
     # For the handlers in pxe.mutations.
 
     def arm(self, request: MutationRequest, *, confirmed: bool) -> Window:
-        """Opens the window, after a look whether the boot can work at all: a bad record or a missing file fails here, not in
-        the firmware of the node. Raises InputError or OperationFailed."""
+        """Opens the window, after a look whether the boot can work at all: a bad record or a
+        missing file fails here, not in the firmware of the node. Raises InputError or
+        OperationFailed."""
         state = self._running()
         node = self._nodes.by_id(request.node)
         if node is None:
-            raise OperationFailed(f"cannot boot node {request.node}: the boot service has no usable record of it",
-                                  hint="its history says what is wrong with the record")
+            raise OperationFailed(
+                f"cannot boot node {request.node}: the boot service has no usable record of it",
+                hint="its history says what is wrong with the record",
+            )
         if node.arch not in ARCHITECTURES:
-            raise OperationFailed(f"cannot boot {node.name}: no boot path for {node.arch}",
-                                  hint=f"there are some for {', '.join(ARCHITECTURES)}; correct its arch in the inventory")
+            raise OperationFailed(
+                f"cannot boot {node.name}: no boot path for {node.arch}",
+                hint=f"there are some for {', '.join(ARCHITECTURES)}; correct its arch in the "
+                "inventory",
+            )
         for name in (KERNEL, INITRD, *(arm64.FILES if arm64.takes(node) else ())):
             path = state.settings.boot_dir / node.boot_set / name
             if not path.is_file():
-                raise OperationFailed(f"cannot boot {node.name}: {path} is not there", hint=(
-                    "`layercake boot build` makes a boot set; `layercake boot default` chooses it" if node.boot_set else
-                    "no boot set is for it, or its set is not what was signed: `layercake boot list` says what there is and "
-                    "what is wrong with it; `layercake boot build` makes one, and `layercake profile build NAME` one for nodes of "
-                    "that profile"))
+                raise OperationFailed(
+                    f"cannot boot {node.name}: {path} is not there",
+                    hint=(
+                        "`layercake boot build` makes a boot set; `layercake boot default` chooses "
+                        "it"
+                        if node.boot_set
+                        else "no boot set is for it, or its set is not what was signed: `layercake "
+                        "boot list` says what there is and "
+                        "what is wrong with it; `layercake boot build` makes one, and `layercake "
+                        "profile build NAME` one for nodes of "
+                        "that profile"
+                    ),
+                )
         params = request.params
-        window = self._windows.arm(node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed)
+        window = self._windows.arm(
+            node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed
+        )
         try:
             order(node, next(iter(node.macs), bytes(6)), window.token, state.settings, 0.0)
         except InputError:
@@ -347,11 +450,15 @@ class PxeService(Service):
         return self._clock()
 
     def patience(self, request: MutationRequest, started: float) -> float:
-        """For how many seconds more to wait for the node. A little less than the engine does, so that people read why the boot
-        stalled and not only that it took too long."""
+        """For how many seconds more to wait for the node. A little less than the engine does, so
+        that people read why the boot stalled and not only that it took too long."""
         early = min(_EARLY_S, request.timeout / 10)
         step_s, most_s = (float(request.params.get(name) or 0.0) for name in ("step_s", "most_s"))
-        return self._windows.deadline(request.node, started, request.timeout, step_s, most_s) - early - self._clock()
+        return (
+            self._windows.deadline(request.node, started, request.timeout, step_s, most_s)
+            - early
+            - self._clock()
+        )
 
     def name(self, node: str) -> str:
         """A node's name."""
@@ -364,9 +471,16 @@ class PxeService(Service):
 
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""
-        why, node = self._windows.why_stalled(request.node, request.timeout, self._clock()), self._nodes.by_id(request.node)
+        why, node = (
+            self._windows.why_stalled(request.node, request.timeout, self._clock()),
+            self._nodes.by_id(request.node),
+        )
         subnet, heads = node.subnet if node is not None else None, self._running().settings.heads
-        if subnet is not None and self._windows.silent(request.node) and all(own.network != subnet.network for own in heads):
+        if (
+            subnet is not None
+            and self._windows.silent(request.node)
+            and all(own.network != subnet.network for own in heads)
+        ):
             why += f"; {self._relays.last_of(subnet.name)}"
         self._running().recorder.note(Note(request.node, events.STALLED, why))
         return why
@@ -377,5 +491,7 @@ def _programs(ipxe_dir: Path) -> dict[str, Path]:
     programs = {name: ipxe_dir / name for name in (BIOS_PROGRAM, UEFI_PROGRAM)}
     for path in programs.values():
         if not path.is_file():
-            raise OperationFailed(f"cannot serve boot programs: {path} is not there", hint="install the package ipxe")
+            raise OperationFailed(
+                f"cannot serve boot programs: {path} is not there", hint="install the package ipxe"
+            )
     return programs

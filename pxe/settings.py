@@ -1,4 +1,5 @@
-"""The settings of the boot service: its section of config.yaml, and that together with the head's own addresses."""
+"""The settings of the boot service: its section of config.yaml, and that together with the head's
+own addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from pxe.dns.settings import DnsSettings
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}")
 _MOST_SERVERS = 16
 DhcpMode = Literal["serve", "proxy", "off"]
-"""What the head does by DHCP: gives addresses and what to boot; what to boot alone, beside a server of the site; nothing."""
+"""What the head does by DHCP: gives addresses and what to boot; what to boot alone, beside a server
+of the site; nothing."""
 
 
 def ra_prefix(value: object) -> str | None:
@@ -55,35 +57,89 @@ def dhcp_servers(value: object) -> tuple[str, ...]:
 class BootSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Network boot."""
 
-    http_port: Annotated[int, Meta(ge=1, le=65535, description="TCP port of the web server for boot files.")] = 8080
+    http_port: Annotated[
+        int, Meta(ge=1, le=65535, description="TCP port of the web server for boot files.")
+    ] = 8080
     tftp_port: Annotated[int, Meta(ge=1, le=65535, description="UDP port of TFTP.")] = 69
-    dhcp_port: Annotated[int, Meta(ge=1, le=65534, description="UDP port of DHCP; clients have the next one.")] = 67
-    dhcp: Annotated[DhcpMode, Meta(
-        extra=NEWER, description="`serve`: the head gives nodes their addresses and what to boot. `proxy`: a DHCP server of the "
-        "site gives addresses, the head what to boot (proxyDHCP). `off`: the site has both, the head the files.")] = "serve"
-    dhcp_servers: Annotated[tuple[str, ...], Check(dhcp_servers), Meta(
-        extra=NEWER, description="The site's own DHCP servers. Others that answer nodes are told of; in `proxy`, where none is "
-        "named, none is.")] = ()
-    ntp_port: Annotated[int, Meta(
-        ge=0, le=65535, extra=NEWER, description="UDP port of SNTP, by which nodes of networks without `ntp` keep their clocks, or "
-        "0: they do not.")] = 123
-    lease_s: Annotated[int, Meta(ge=60, le=0x7FFFFFFF, description="Seconds that an address is leased for.")] = 3600
-    attempts: Annotated[int, Meta(ge=1, le=100, description="Boots that are tried before a node is quarantined.")] = 3
-    join_s: Annotated[float, Meta(
-        ge=10, le=28800, extra=NEWER, description="Seconds from power-on until a node's agent joins, before the boot counts as "
-        "failed, where the inventory has no boot_timeout.")] = 1200.0
-    step_s: Annotated[float, Meta(
-        ge=10, le=28800, extra=NEWER, description="Seconds for each further step of a boot, once the firmware was seen.")] = 300.0
-    ipxe_dir: Annotated[str, Meta(min_length=1, description="Where undionly.kpxe and snponly.efi are.")] = "/usr/lib/ipxe"
-    ra_prefix: Annotated[str | None, Check(ra_prefix), Meta(
-        description="An IPv6 /64 to send router advertisements for, and to boot UEFI by IPv6 (PXEv6) in, or null: iPXE waits 14 s "
-        "where nobody sends any.")] = None
+    dhcp_port: Annotated[
+        int, Meta(ge=1, le=65534, description="UDP port of DHCP; clients have the next one.")
+    ] = 67
+    dhcp: Annotated[
+        DhcpMode,
+        Meta(
+            extra=NEWER,
+            description="`serve`: the head gives nodes their addresses and what to boot. `proxy`: "
+            "a DHCP server of the "
+            "site gives addresses, the head what to boot (proxyDHCP). `off`: the site has both, "
+            "the head the files.",
+        ),
+    ] = "serve"
+    dhcp_servers: Annotated[
+        tuple[str, ...],
+        Check(dhcp_servers),
+        Meta(
+            extra=NEWER,
+            description="The site's own DHCP servers. Others that answer nodes are told of; in "
+            "`proxy`, where none is "
+            "named, none is.",
+        ),
+    ] = ()
+    ntp_port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            extra=NEWER,
+            description="UDP port of SNTP, by which nodes of networks without `ntp` keep their "
+            "clocks, or "
+            "0: they do not.",
+        ),
+    ] = 123
+    lease_s: Annotated[
+        int, Meta(ge=60, le=0x7FFFFFFF, description="Seconds that an address is leased for.")
+    ] = 3600
+    attempts: Annotated[
+        int, Meta(ge=1, le=100, description="Boots that are tried before a node is quarantined.")
+    ] = 3
+    join_s: Annotated[
+        float,
+        Meta(
+            ge=10,
+            le=28800,
+            extra=NEWER,
+            description="Seconds from power-on until a node's agent joins, before the boot counts "
+            "as "
+            "failed, where the inventory has no boot_timeout.",
+        ),
+    ] = 1200.0
+    step_s: Annotated[
+        float,
+        Meta(
+            ge=10,
+            le=28800,
+            extra=NEWER,
+            description="Seconds for each further step of a boot, once the firmware was seen.",
+        ),
+    ] = 300.0
+    ipxe_dir: Annotated[
+        str, Meta(min_length=1, description="Where undionly.kpxe and snponly.efi are.")
+    ] = "/usr/lib/ipxe"
+    ra_prefix: Annotated[
+        str | None,
+        Check(ra_prefix),
+        Meta(
+            description="An IPv6 /64 to send router advertisements for, and to boot UEFI by IPv6 "
+            "(PXEv6) in, or null: iPXE waits 14 s "
+            "where nobody sends any."
+        ),
+    ] = None
     dns: Annotated[DnsSettings, Meta(extra=NEWER, description="DNS of the head.")] = DnsSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where nodes reach the head: by which of its interfaces and addresses, where boot files, the API and state sync are."""
+    """Where nodes reach the head: by which of its interfaces and addresses, where boot files, the
+    API and state sync are."""
 
     interface: str
     address: str
@@ -95,7 +151,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Addresses are IPv4 text; ports are UDP or TCP; `lease_s` is in seconds. `ra_prefix` None: no router advertisements."""
+    """Addresses are IPv4 text; ports are UDP or TCP; `lease_s` is in seconds. `ra_prefix` None: no
+    router advertisements."""
 
     interface: str
     address: str
@@ -119,31 +176,61 @@ class Settings:
 
     @classmethod
     def of(cls, site: Site, boot: BootSettings) -> Settings:
-        """The head's addresses and the section, together. Raises InputError naming the first that cannot be used."""
+        """The head's addresses and the section, together. Raises InputError naming the first that
+        cannot be used."""
         if not _INTERFACE.fullmatch(site.interface):
-            raise InputError(f"cannot use setting interface: {site.interface!r} is not an interface name")
+            raise InputError(
+                f"cannot use setting interface: {site.interface!r} is not an interface name"
+            )
         if not 8 <= site.prefix <= 30:
-            raise InputError(f"cannot use setting prefix: {site.prefix} is not a whole number from 8 to 30")
+            raise InputError(
+                f"cannot use setting prefix: {site.prefix} is not a whole number from 8 to 30"
+            )
         return cls(
-            interface=site.interface, address=_ipv4("address", site.address), prefix=site.prefix,
+            interface=site.interface,
+            address=_ipv4("address", site.address),
+            prefix=site.prefix,
             gateway=None if site.gateway is None else _ipv4("gateway", site.gateway),
-            dns=tuple(_ipv4("dns", server) for server in site.dns), http_port=boot.http_port, tftp_port=boot.tftp_port,
-            dhcp_port=boot.dhcp_port, lease_s=boot.lease_s, boot_dir=Path(site.data_dir) / "boot", ipxe_dir=Path(boot.ipxe_dir),
-            head_url=site.head_url, sync_address=site.sync_address, ra_prefix=boot.ra_prefix, names=boot.dns,
-            ntp_port=boot.ntp_port, dhcp=boot.dhcp, dhcp_servers=frozenset(map(packed, boot.dhcp_servers)),
+            dns=tuple(_ipv4("dns", server) for server in site.dns),
+            http_port=boot.http_port,
+            tftp_port=boot.tftp_port,
+            dhcp_port=boot.dhcp_port,
+            lease_s=boot.lease_s,
+            boot_dir=Path(site.data_dir) / "boot",
+            ipxe_dir=Path(boot.ipxe_dir),
+            head_url=site.head_url,
+            sync_address=site.sync_address,
+            ra_prefix=boot.ra_prefix,
+            names=boot.dns,
+            ntp_port=boot.ntp_port,
+            dhcp=boot.dhcp,
+            dhcp_servers=frozenset(map(packed, boot.dhcp_servers)),
             more=tuple(_usable(more) for more in site.more),
         )
 
     @property
     def heads(self) -> list[HeadAddress]:
         """All the networks that the head is in, the first one first."""
-        return [HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix), *self.more]
+        return [
+            HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix),
+            *self.more,
+        ]
 
     def at(self, own: HeadAddress) -> Settings:
         """These settings with another one of the head's addresses, and what is reached by it."""
-        return self if own.address == self.address else dataclasses.replace(
-            self, interface=own.interface, address=own.address, prefix=own.prefix, gateway=None,
-            head_url=_moved(self.head_url, own.address), sync_address=_moved(self.sync_address, own.address))
+        return (
+            self
+            if own.address == self.address
+            else dataclasses.replace(
+                self,
+                interface=own.interface,
+                address=own.address,
+                prefix=own.prefix,
+                gateway=None,
+                head_url=_moved(self.head_url, own.address),
+                sync_address=_moved(self.sync_address, own.address),
+            )
+        )
 
     def facing(self, network: Mapping[str, Any] | None) -> Settings:
         """These settings as the nodes of a network have them (moduleapi.network.facing)."""
@@ -153,12 +240,23 @@ class Settings:
     def six(self) -> list[str]:
         """The interfaces on which machines boot by IPv6."""
         first = [self.interface] if self.ra_prefix is not None else []
-        return list(dict.fromkeys([*first, *(own.interface for own in self.heads if own.network.version == 6)]))
+        return list(
+            dict.fromkeys(
+                [*first, *(own.interface for own in self.heads if own.network.version == 6)]
+            )
+        )
 
     @property
     def place(self) -> Place:
         """Where nodes reach the head that have these settings."""
-        return Place(self.interface, self.address, packed(self.address), self.http_base, self.head_url, self.sync_address)
+        return Place(
+            self.interface,
+            self.address,
+            packed(self.address),
+            self.http_base,
+            self.head_url,
+            self.sync_address,
+        )
 
     @property
     def network(self) -> AnyNetwork:
@@ -167,7 +265,8 @@ class Settings:
 
     @property
     def told_ntp(self) -> tuple[str, ...]:
-        """The time servers that nodes are told whose network has none of its own: the head, if it serves where everybody asks."""
+        """The time servers that nodes are told whose network has none of its own: the head, if it
+        serves where everybody asks."""
         return (self.address,) if self.ntp_port == PORT else ()
 
     @property
@@ -193,7 +292,9 @@ class Settings:
 
 def _usable(more: HeadAddress) -> HeadAddress:
     if not _INTERFACE.fullmatch(more.interface):
-        raise InputError(f"cannot use setting more_networks: {more.interface!r} is not an interface name")
+        raise InputError(
+            f"cannot use setting more_networks: {more.interface!r} is not an interface name"
+        )
     return more
 
 

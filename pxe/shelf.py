@@ -1,5 +1,5 @@
-"""What TFTP gives to whom: boot programs to every node that boots, and to the path that fetches all by TFTP (pxe.paths.grub) its
-own configuration and the files of its own boot set.
+"""What TFTP gives to whom: boot programs to every node that boots, and to the path that fetches all
+by TFTP (pxe.paths.grub) its own configuration and the files of its own boot set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Shelf:
         return ""
 
     def own(self, ip: str, name: str) -> Content | None:
-        """What only the client at this address may fetch, None if there is no such file. Raises Refused."""
+        """What only the client at this address may fetch, None if there is no such file. Raises
+        Refused."""
         if self._state.visits(ip):
             return None
         kind, _, rest = name.partition("/")
@@ -48,7 +49,9 @@ class Shelf:
             return self._configuration(ip, rest.removesuffix(".cfg"))
         node, window = self._state.booting(ip)
         if arm64.takes(node) and name in arm64.BY_TFTP:
-            return self._read(node, self._state.settings.boot_dir / node.boot_set / arm64.BY_TFTP[name])
+            return self._read(
+                node, self._state.settings.boot_dir / node.boot_set / arm64.BY_TFTP[name]
+            )
         chosen, _, file = rest.rpartition("/")
         if kind != "boot" or chosen != node.boot_set or file not in _STEPS:
             return None
@@ -63,7 +66,17 @@ class Shelf:
             why = f"cannot be read: {error.strerror}"
         except ValueError:
             why = "is empty"
-        self._state.recorder.note(Note(node.id, events.FILE_MISSING, f"{path} {why}", None, {"file": path.name}, path.name, 10.0))
+        self._state.recorder.note(
+            Note(
+                node.id,
+                events.FILE_MISSING,
+                f"{path} {why}",
+                None,
+                {"file": path.name},
+                path.name,
+                10.0,
+            )
+        )
         return None
 
     def _configuration(self, ip: str, text: str) -> bytes | None:
@@ -93,13 +106,30 @@ class Shelf:
         if (node := self._state.nodes.by_ip(ip)) is not None:
             self._state.windows.moves(node.id, self._state.clock())
             text = f"{Path(name).name}: {sent / 1e6:.1f} of {size / 1e6:.1f} MB"
-            self._state.recorder.note(Note(node.id, events.UNDER_WAY, text, None, {"file": Path(name).name, "bytes": sent}))
+            self._state.recorder.note(
+                Note(
+                    node.id, events.UNDER_WAY, text, None, {"file": Path(name).name, "bytes": sent}
+                )
+            )
 
     def broke(self, ip: str, name: str, sent: int, size: int, why: str) -> None:
         """The client takes no more, in the middle of it."""
         if (node := self._state.nodes.by_ip(ip)) is not None:
-            text = f"the transfer of {Path(name).name} broke off: {sent / 1e6:.1f} of {size / 1e6:.1f} MB were sent ({why})"
-            self._state.recorder.note(Note(node.id, events.TRANSFER_BROKEN, text, None, {"file": Path(name).name}, name, 1.0))
+            text = (
+                f"the transfer of {Path(name).name} broke off: {sent / 1e6:.1f} of "
+                f"{size / 1e6:.1f} MB were sent ({why})"
+            )
+            self._state.recorder.note(
+                Note(
+                    node.id,
+                    events.TRANSFER_BROKEN,
+                    text,
+                    None,
+                    {"file": Path(name).name},
+                    name,
+                    1.0,
+                )
+            )
 
     def other(self, ip: str, name: str) -> None:
         """The client asks for a file that it was not offered."""
@@ -109,7 +139,9 @@ class Shelf:
     def ended(self, ip: str, name: str, size: int, seconds: float) -> None:
         """The client has all of it."""
         if (node := self._state.nodes.by_ip(ip)) is not None and (step := _step(name)) is not None:
-            self._state.ended(node, step, "boot script" if step is Step.SCRIPT else Path(name).name, size, seconds)
+            self._state.ended(
+                node, step, "boot script" if step is Step.SCRIPT else Path(name).name, size, seconds
+            )
 
 
 def _step(name: str) -> Step | None:
@@ -122,6 +154,7 @@ def _step(name: str) -> Step | None:
 
 @lru_cache(maxsize=16)
 def _mapped(path: Path, inode: int, touched: int) -> mmap.mmap:
-    """A boot file, shared by all transfers of it. A boot set never changes. Raises OSError, and ValueError for an empty one."""
+    """A boot file, shared by all transfers of it. A boot set never changes. Raises OSError, and
+    ValueError for an empty one."""
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

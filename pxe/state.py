@@ -1,4 +1,5 @@
-"""What the sockets of the boot service share: the node table, the windows, the recorder, and who may fetch what."""
+"""What the sockets of the boot service share: the node table, the windows, the recorder, and who
+may fetch what."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ _NAMES_KEPT, _NAME_SHOWN = 8, 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetchable:
-    """What there is to fetch: by TFTP at `address` and `tftp_port` the `programs`, by HTTP below `base` the `files`, {name: where
-    it is on the head}. `missing`: {node: (why it could not boot, what to do)}."""
+    """What there is to fetch: by TFTP at `address` and `tftp_port` the `programs`, by HTTP below
+    `base` the `files`, {name: where it is on the head}. `missing`: {node: (why it could not boot,
+    what to do)}."""
 
     address: str
     tftp_port: int
@@ -33,9 +35,10 @@ class Fetchable:
 
 @dataclass(slots=True)
 class Visit:
-    """A short time in which the head itself may fetch boot programs, kernels and minOS, to see that it can be done; never a boot
-    script, which has a token. The kernel takes no packet from the wire that comes from an address of its own machine, so nobody
-    else can use it. `until` is on the service's clock."""
+    """A short time in which the head itself may fetch boot programs, kernels and minOS, to see that
+    it can be done; never a boot script, which has a token. The kernel takes no packet from the wire
+    that comes from an address of its own machine, so nobody else can use it. `until` is on the
+    service's clock."""
 
     until: float = 0.0
 
@@ -51,17 +54,21 @@ class BootState:
     clock: Callable[[], float]
     visit: Visit = field(default_factory=Visit)
     went_on: list[Callable[[str], None]] = field(default_factory=list)
-    """Who wants to know that a node has its boot programs, by its address: it asks for its script."""
+    """Who wants to know that a node has its boot programs, by its address: it asks for its
+    script."""
 
     def visits(self, ip: str) -> bool:
         """Whether it is the head itself that asks, during a visit."""
-        return ip in {own.address for own in self.settings.heads} and self.clock() < self.visit.until
+        return (
+            ip in {own.address for own in self.settings.heads} and self.clock() < self.visit.until
+        )
 
     def booting(self, ip: str) -> tuple[Node, Window]:
-        """The node whose reserved address this is, and its open window. Raises Refused for everyone else.
+        """The node whose reserved address this is, and its open window. Raises Refused for everyone
+        else.
 
-        The address is trusted as far as the link is: what a thief of it gains is a one-use token, and two that use one are found
-        out.
+        The address is trusted as far as the link is: what a thief of it gains is a one-use token,
+        and two that use one are found out.
         """
         node = self.nodes.by_ip(ip)
         if node is None:
@@ -71,17 +78,22 @@ class BootState:
         if window is None:
             self.recorder.counters["fetch.not-armed"] += 1
             text = "the node asks for boot files, but no boot is wanted now; refused"
-            self.recorder.note(Note(node.id, events.IGNORED, text, None, {"ip": ip}, "fetch", _REFUSED_EVERY_S))
+            self.recorder.note(
+                Note(node.id, events.IGNORED, text, None, {"ip": ip}, "fetch", _REFUSED_EVERY_S)
+            )
             raise Refused("cannot serve this node: no boot of it is wanted now")
         return node, window
 
     def hand_out(self, node: Node, window: Window, mac: bytes, what: str) -> None:
-        """What has the token of this boot goes out to a card, once (Windows.hand_out). Where the head has no part in DHCP, asking
-        for it is all that is seen of a machine's beginning. Raises Refused."""
+        """What has the token of this boot goes out to a card, once (Windows.hand_out). Where the
+        head has no part in DHCP, asking for it is all that is seen of a machine's beginning. Raises
+        Refused."""
         if self.settings.dhcp == "off":
             self.recorder.asked(node.id, mac_text(mac))
         if why := self.windows.hand_out(window, mac_text(mac)):
-            self.recorder.note(Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0))
+            self.recorder.note(
+                Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0)
+            )
             raise Refused(f"cannot serve this {what}: {why}")
         for told in self.went_on:
             told(node.ip)
@@ -91,18 +103,24 @@ class BootState:
         node = self.nodes.by_ip(ip)
         if node is not None and self.windows.disputed(node.id, mac_text(mac), self.clock()):
             text = f"{mac_text(mac)} asks at {ip} for the boot script that a node has joined with"
-            self.recorder.note(Note(node.id, events.SCRIPT_DISPUTED, text, None, {"ip": ip}, every=1.0))
+            self.recorder.note(
+                Note(node.id, events.SCRIPT_DISPUTED, text, None, {"ip": ip}, every=1.0)
+            )
 
     def asks_other(self, ip: str, name: str, protocol: str) -> None:
-        """Tells of firmware that asks for a file that is not there, once for all that it asks for in a while."""
+        """Tells of firmware that asks for a file that is not there, once for all that it asks for
+        in a while."""
         node = self.nodes.by_ip(ip)
         window = self.windows.armed(node.id, self.clock()) if node is not None else None
         if node is None or window is None:
             return
         self.recorder.counters["fetch.other-file"] += 1
         window.others = (*dict.fromkeys((*window.others, name[:_NAME_SHOWN])),)[:_NAMES_KEPT]
-        text = (f"its firmware asks by {protocol} for {', '.join(map(show, window.others))}, which it was not offered (hint: "
-                "another DHCP server, or a setting of the firmware, names the file)")
+        text = (
+            f"its firmware asks by {protocol} for {', '.join(map(show, window.others))}, which it "
+            "was not offered (hint: "
+            "another DHCP server, or a setting of the firmware, names the file)"
+        )
         data = {"file": name[:_NAME_SHOWN], "files": list(window.others), "ip": ip}
         self.recorder.note(Note(node.id, events.OTHER_FILE, text, None, data, every=_OTHER_EVERY_S))
 
@@ -113,4 +131,12 @@ class BootState:
     def ended(self, node: Node, step: Step, name: str, size: int, seconds: float) -> None:
         """A transfer to the node has ended, all of it."""
         data = {"file": name, "bytes": size, "seconds": round(seconds, 3)}
-        self.recorder.note(Note(node.id, step.kind, f"sent {name}, {size} bytes in {seconds:.2f} s", data=data, step=step))
+        self.recorder.note(
+            Note(
+                node.id,
+                step.kind,
+                f"sent {name}, {size} bytes in {seconds:.2f} s",
+                data=data,
+                step=step,
+            )
+        )

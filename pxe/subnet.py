@@ -1,4 +1,5 @@
-"""What nodes are told of the network that they are in: by DHCP options, and by words of minOS's kernel command line."""
+"""What nodes are told of the network that they are in: by DHCP options, and by words of minOS's
+kernel command line."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from pxe.settings import Place, Settings, packed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subnet:
-    """One network. `place` is where its nodes reach the head. `name` is "" for the head's own where the inventory says nothing of
-    it. None and () stand for what its nodes are not told. `first` and `last` are the ends of its addresses, `relays` those beyond
-    the subnet that its relays have. `options` and `times` are those of DHCP answers."""
+    """One network. `place` is where its nodes reach the head. `name` is "" for the head's own where
+    the inventory says nothing of it. None and () stand for what its nodes are not told. `first` and
+    `last` are the ends of its addresses, `relays` those beyond the subnet that its relays have.
+    `options` and `times` are those of DHCP answers."""
 
     place: Place
     name: str
@@ -41,7 +43,9 @@ class Subnet:
 
     def has(self, link: bytes) -> bool:
         """Whether a relay that speaks for this address speaks for this network."""
-        return (len(link) == len(self.first) and self.first <= link <= self.last) or link in self.relays
+        return (
+            len(link) == len(self.first) and self.first <= link <= self.last
+        ) or link in self.relays
 
     def words(self, ip: str) -> list[str]:
         """The words of a kernel command line, for a node with this address."""
@@ -52,7 +56,11 @@ class Subnet:
             *([f"layercake.ntp={','.join(self.ntp)}"] if self.ntp else []),
             *([f"layercake.domain={self.domain}"] if self.domain else []),
             *([f"layercake.mtu={self.mtu}"] if self.mtu else []),
-            *([f"layercake.routes={','.join(f'{to}@{router}' for to, router in self.routes)}"] if self.routes else []),
+            *(
+                [f"layercake.routes={','.join(f'{to}@{router}' for to, router in self.routes)}"]
+                if self.routes
+                else []
+            ),
         ]
 
 
@@ -68,7 +76,13 @@ class _Usual:
 
     @classmethod
     def of(cls, settings: Settings) -> _Usual:
-        return cls(settings.place, settings.told_dns, settings.told_ntp, settings.told_domain, settings.lease_s)
+        return cls(
+            settings.place,
+            settings.told_dns,
+            settings.told_ntp,
+            settings.told_domain,
+            settings.lease_s,
+        )
 
 
 @lru_cache(maxsize=8)
@@ -93,21 +107,48 @@ def _shared(text: str, usual: _Usual) -> Subnet:
 
 
 def _made(name: str, found: Network, usual: _Usual) -> Subnet:
-    network, servers, lease = ipaddress.ip_network(found.subnet), found.dns or usual.dns, found.lease_s or usual.lease_s
+    network, servers, lease = (
+        ipaddress.ip_network(found.subnet),
+        found.dns or usual.dns,
+        found.lease_s or usual.lease_s,
+    )
     domain, clocks = found.domain or usual.domain, found.ntp or usual.ntp
     options = _options(network, found, servers, clocks, domain) if network.version == 4 else {}
-    return Subnet(usual.place, name, network, found.gateway, servers, clocks, domain, found.mtu, tuple(found.routes.items()), lease,
-                  network.network_address.packed, network.broadcast_address.packed,
-                  frozenset(map(packed, found.relays)), options, times(lease))
+    return Subnet(
+        usual.place,
+        name,
+        network,
+        found.gateway,
+        servers,
+        clocks,
+        domain,
+        found.mtu,
+        tuple(found.routes.items()),
+        lease,
+        network.network_address.packed,
+        network.broadcast_address.packed,
+        frozenset(map(packed, found.relays)),
+        options,
+        times(lease),
+    )
 
 
 def times(lease: int) -> dict[int, bytes]:
-    """The DHCP options of an address that is leased for so many seconds (RFC 2131 section 4.4.5)."""
-    return {code: seconds.to_bytes(4, "big") for code, seconds in (
-        (dhcp.LEASE_TIME, lease), (dhcp.RENEWAL_TIME, lease // 2), (dhcp.REBINDING_TIME, lease * 7 // 8))}
+    """The DHCP options of an address that is leased for so many seconds (RFC 2131 section
+    4.4.5)."""
+    return {
+        code: seconds.to_bytes(4, "big")
+        for code, seconds in (
+            (dhcp.LEASE_TIME, lease),
+            (dhcp.RENEWAL_TIME, lease // 2),
+            (dhcp.REBINDING_TIME, lease * 7 // 8),
+        )
+    }
 
 
-def _options(network: AnyNetwork, found: Network, servers: Sequence[str], clocks: Sequence[str], domain: str) -> dict[int, bytes]:
+def _options(
+    network: AnyNetwork, found: Network, servers: Sequence[str], clocks: Sequence[str], domain: str
+) -> dict[int, bytes]:
     """The DHCP options of a network's nodes; what has an IPv6 address is not for DHCP of IPv4."""
     servers, clocks = ([word for word in words if ":" not in word] for words in (servers, clocks))
     options = {dhcp.SUBNET_MASK: network.netmask.packed}
@@ -122,16 +163,24 @@ def _options(network: AnyNetwork, found: Network, servers: Sequence[str], clocks
     if clocks:
         options[dhcp.NTP] = b"".join(map(packed, clocks))
     routes = tuple(found.routes.items())
-    if routes:  # RFC 3442: who takes this option takes no other router, so the default route is in it as well
-        options[dhcp.ROUTES] = b"".join(route(to, by) for to, by in (*routes, *([("0.0.0.0/0", found.gateway)] if found.gateway
-                                                                              else [])))
+    # RFC 3442: who takes this option takes no other router, so the default route is in it as well
+    if routes:
+        options[dhcp.ROUTES] = b"".join(
+            route(to, by)
+            for to, by in (*routes, *([("0.0.0.0/0", found.gateway)] if found.gateway else []))
+        )
     return options
 
 
 def route(target: str, router: str) -> bytes:
-    """One route of option 121: the length of the prefix, as many bytes of the subnet as it has, the router."""
+    """One route of option 121: the length of the prefix, as many bytes of the subnet as it has, the
+    router."""
     network = ipaddress.IPv4Network(target)
-    return bytes((network.prefixlen,)) + network.network_address.packed[:(network.prefixlen + 7) // 8] + packed(router)
+    return (
+        bytes((network.prefixlen,))
+        + network.network_address.packed[: (network.prefixlen + 7) // 8]
+        + packed(router)
+    )
 
 
 def refusal(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, network: AnyNetwork) -> str:

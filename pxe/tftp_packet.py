@@ -1,4 +1,5 @@
-"""TFTP packets. RFC 1350 (packets), 2347 (options), 2348 (blksize), 2349 (tsize, timeout), 7440 (windowsize)."""
+"""TFTP packets. RFC 1350 (packets), 2347 (options), 2348 (blksize), 2349 (tsize, timeout), 7440
+(windowsize)."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ _TWO = struct.Struct("!HH")
 _MAX_REQUEST = 512  # RFC 2347 section "Packet formats"
 _MAX_NAME = 128
 PLAIN_BLOCK = 512
-# Larger blocks than this would be cut into IP fragments on an Ethernet link: 1500 - 20 (IP) - 8 (UDP) - 4 (TFTP).
+# Larger blocks than this would be cut into IP fragments on an Ethernet link: 1500 - 20 (IP) - 8
+# (UDP) - 4 (TFTP).
 MAX_BLOCK = 1468
 MAX_WINDOW = 16
 MAX_TIMEOUT = 8
-"""Seconds. RFC 2349 allows 255; firmware asks for a few, and who asks for more would hold a place here for half an hour."""
+"""Seconds. RFC 2349 allows 255; firmware asks for a few, and who asks for more would hold a place
+here for half an hour."""
 
 
 class Op(enum.IntEnum):
@@ -54,7 +57,8 @@ class TftpError(WireError):
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A read request whose parts are well-formed. `options` has lower-case names; values are as sent."""
+    """A read request whose parts are well-formed. `options` has lower-case names; values are as
+    sent."""
 
     name: str
     options: Mapping[str, str]
@@ -62,7 +66,8 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What both sides agreed on. `timeout` is in seconds; `acknowledged` are the options to confirm, in the order asked."""
+    """What both sides agreed on. `timeout` is in seconds; `acknowledged` are the options to
+    confirm, in the order asked."""
 
     block: int
     window: int
@@ -89,15 +94,18 @@ def parse_request(data: bytes) -> ReadRequest:
         raise TftpError("the file name is empty or too long", Code.NOT_FOUND)
     if mode.lower() != "octet":
         raise TftpError("only mode octet is served", Code.UNDEFINED)
-    return ReadRequest(name, {key.lower(): value for key, value in zip(rest[::2], rest[1::2], strict=True)})
+    return ReadRequest(
+        name, {key.lower(): value for key, value in zip(rest[::2], rest[1::2], strict=True)}
+    )
 
 
 def negotiate(options: Mapping[str, str], size: int) -> Terms:
-    """The terms for a file of `size` bytes. An option that is unknown or out of range is left out, as RFC 2347 has it."""
+    """The terms for a file of `size` bytes. An option that is unknown or out of range is left out,
+    as RFC 2347 has it."""
     block, window, timeout = PLAIN_BLOCK, 1, 1.0
     acknowledged: list[tuple[str, str]] = []
     for key, value in options.items():
-        number = whole_number(value, 10 ** 10)
+        number = whole_number(value, 10**10)
         if number is None:
             continue
         if key == "blksize" and 8 <= number <= 65464:
@@ -130,7 +138,8 @@ def build_error(code: Code, text: str) -> bytes:
 
 
 def parse_answer(data: bytes | bytearray, size: int) -> tuple[int, int]:
-    """(op, block or error code) of what a client sends during a transfer, the first `size` bytes. Raises TftpError."""
+    """(op, block or error code) of what a client sends during a transfer, the first `size` bytes.
+    Raises TftpError."""
     if size < 4:
         raise TftpError("too short")
     op, number = _TWO.unpack_from(data)

@@ -1,7 +1,9 @@
-"""The TFTP sockets: one that listens, one for each transfer (RFC 1350 section 4). One timer for all transfers.
+"""The TFTP sockets: one that listens, one for each transfer (RFC 1350 section 4). One timer for all
+transfers.
 
-Each block of a boot program is a packet out and one in, by the thousand from each of a rack's machines. So the sockets of all
-transfers are looked at by one epoll, and the blocks of a window (RFC 7440) go to the kernel in one piece, which cuts them apart.
+Each block of a boot program is a packet out and one in, by the thousand from each of a rack's
+machines. So the sockets of all transfers are looked at by one epoll, and the blocks of a window
+(RFC 7440) go to the kernel in one piece, which cuts them apart.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from typing import Protocol
 from layercake.base.datagrams import DatagramServer
 from layercake.base.places import Places
 from layercake.kraken.errors import OperationFailed, Refused
-from pxe.tftp_packet import Code, Terms, TftpError, build_error, negotiate, parse_answer, parse_request
+from pxe.tftp_packet import (
+    Code,
+    Terms,
+    TftpError,
+    build_error,
+    negotiate,
+    parse_answer,
+    parse_request,
+)
 from pxe.tftp_transfer import Phase, Transfer
 
 _AT_ONCE = 256  # answers that are read at a stretch
@@ -71,27 +81,42 @@ class _Live:
 
 
 class TftpServer:
-    """Serves the names of an explicit table, and what the gate has for who asks: no path is ever made of a packet's words."""
+    """Serves the names of an explicit table, and what the gate has for who asks: no path is ever
+    made of a packet's words."""
 
-    def __init__(self, address: tuple[str, int], files: Mapping[str, bytes], gate: Gate, counters: Counter[str],
-                 clock: Callable[[], float], interface: str = "") -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        files: Mapping[str, bytes],
+        gate: Gate,
+        counters: Counter[str],
+        clock: Callable[[], float],
+        interface: str = "",
+    ) -> None:
         """At an IPv4 address, or at all IPv6 addresses ("::") of an `interface`."""
         self._address = address
         self._options: list[tuple[int, int, int | bytes]] = []
         if interface:
-            self._options = [(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
-                             (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)]
+            self._options = [
+                (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
+                (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1),
+            ]
         self._files = files
         self._gate = gate
         self._counters = counters
         self._clock = clock
-        self._server = DatagramServer(self._request)  # an error while reading is an ICMP answer about a packet of ours: let it be
+        self._server = DatagramServer(
+            self._request
+        )  # an error while reading is an ICMP answer about a packet of ours: let it be
         self._live: dict[tuple[str, int], _Live] = {}
         self._by_socket: dict[int, _Live] = {}
         self._epoll: select.epoll | None = None
         self._heard = bytearray(1024)
-        # Who has acknowledged something is there, and stays; a request alone may come from anybody in the name of another.
-        self._places: Places[_Live] = Places(_MAX_FROM_ONE, _MAX_TRANSFERS, lambda live: not live.transfer.fresh)
+        # Who has acknowledged something is there, and stays; a request alone may come from anybody
+        # in the name of another.
+        self._places: Places[_Live] = Places(
+            _MAX_FROM_ONE, _MAX_TRANSFERS, lambda live: not live.transfer.fresh
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -99,8 +124,11 @@ class TftpServer:
         try:
             self._server.open(self._address, *self._options)
         except OSError as error:
-            raise OperationFailed(f"cannot listen for TFTP on {self._address[0]} port {self._address[1]}: {error.strerror}",
-                                  hint="it needs root, and no other TFTP server on this address") from error
+            raise OperationFailed(
+                f"cannot listen for TFTP on {self._address[0]} port {self._address[1]}: "
+                f"{error.strerror}",
+                hint="it needs root, and no other TFTP server on this address",
+            ) from error
         self._epoll = select.epoll()
         asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._ready, self._epoll)
 
@@ -118,8 +146,9 @@ class TftpServer:
             self._epoll = None
 
     def goes_on(self, ip: str, name: str = "") -> None:
-        """The client at an address asks for what comes after, in the file of this name if any. So it has what was sent to it, also
-        if the last acknowledgement was lost (RFC 1350, section 6): firmware closes its network card as soon as it has said that."""
+        """The client at an address asks for what comes after, in the file of this name if any. So
+        it has what was sent to it, also if the last acknowledgement was lost (RFC 1350, section 6):
+        firmware closes its network card as soon as it has said that."""
         for live in self._places.held(ip):
             if live.transfer.out and live.name != name:
                 self._whole(live)
@@ -127,7 +156,9 @@ class TftpServer:
     def _whole(self, live: _Live) -> None:
         if not live.whole:
             live.whole = True
-            self._gate.ended(live.peer[0], live.name, live.size, self._clock() - live.transfer.started)
+            self._gate.ended(
+                live.peer[0], live.name, live.size, self._clock() - live.transfer.started
+            )
 
     def _refuse(self, peer: tuple[str, int], code: Code, text: str) -> None:
         if self._server.socket is not None:
@@ -140,7 +171,9 @@ class TftpServer:
         self._counters["tftp.requests"] += 1
         live = self._live.get(peer)
         if live is not None:
-            if live.request == data and live.transfer.fresh:  # our first packet was lost, or theirs came twice
+            if (
+                live.request == data and live.transfer.fresh
+            ):  # our first packet was lost, or theirs came twice
                 self._send(live, live.transfer.begin(self._clock()))
                 return
             if live.transfer.out and live.request != data:
@@ -152,7 +185,8 @@ class TftpServer:
             self._counters["tftp.malformed"] += 1
             self._refuse(peer, error.code, error.message)
             return
-        # Some firmware asks for "/snponly.efi". The rest of the name must be in the table as it is: no path is resolved.
+        # Some firmware asks for "/snponly.efi". The rest of the name must be in the table as it is:
+        # no path is resolved.
         name = request.name.removeprefix("/")
         content: bytes | mmap.mmap | None = self._files.get(name)
         why = self._gate.may_fetch(peer[0])
@@ -170,7 +204,14 @@ class TftpServer:
         self.goes_on(peer[0], name)
         self._start(data, peer, name, content, negotiate(request.options, len(content)))
 
-    def _start(self, data: bytes, peer: tuple[str, int], name: str, content: bytes | mmap.mmap, terms: Terms) -> None:
+    def _start(
+        self,
+        data: bytes,
+        peer: tuple[str, int],
+        name: str,
+        content: bytes | mmap.mmap,
+        terms: Terms,
+    ) -> None:
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
@@ -183,7 +224,9 @@ class TftpServer:
             self._counters["tftp.send-failed"] += 1
             return
         now, cut = self._clock(), terms.window > 1 and _cuts(sock, terms.block + 4)
-        live = self._live[peer] = _Live(peer, data, name, len(content), sock, Transfer(content, terms, now), now, cut)
+        live = self._live[peer] = _Live(
+            peer, data, name, len(content), sock, Transfer(content, terms, now), now, cut
+        )
         ends = self._places.take(peer[0], live)
         if ends is not None:
             self._counters["tftp.too-many"] += 1
@@ -217,9 +260,11 @@ class TftpServer:
                 self._send(live, packets)
 
     def _gone(self, live: _Live) -> None:
-        """The client's machine answers, and has no such port any more: it has started anew, or its firmware has given up.
+        """The client's machine answers, and has no such port any more: it has started anew, or its
+        firmware has given up.
 
-        Or it has all, and took what we sent once more for a stranger's: then its last answer is here already, behind that error.
+        Or it has all, and took what we sent once more for a stranger's: then its last answer is
+        here already, behind that error.
         """
         try:
             op, number = parse_answer(self._heard, live.sock.recv_into(self._heard))
@@ -285,7 +330,9 @@ class TftpServer:
         self._by_socket.pop(live.sock.fileno(), None)  # it may have had no place at all
         live.sock.close()  # which takes it out of the epoll
         phase = live.transfer.phase
-        self._counters["tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"] += 1
+        self._counters[
+            "tftp.broken" if phase is Phase.RUNNING else f"tftp.{phase.name.lower()}"
+        ] += 1
         if phase is Phase.DONE or (phase is Phase.GONE and live.transfer.out):
             self._whole(live)
         elif phase in (Phase.SILENT, Phase.GONE) and not (live.transfer.fresh or live.whole):

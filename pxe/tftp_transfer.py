@@ -1,4 +1,5 @@
-"""One TFTP transfer as a state machine: what to send next. Pure; the socket and the clock belong to tftp_server."""
+"""One TFTP transfer as a state machine: what to send next. Pure; the socket and the clock belong to
+tftp_server."""
 
 from __future__ import annotations
 
@@ -9,19 +10,23 @@ import struct
 from pxe.tftp_packet import Op, Terms, build_data, build_oack
 
 _DATA, _ACK, _ERROR = int(Op.DATA), int(Op.ACK), int(Op.ERROR)
-_HEAD = struct.Struct("!HH").pack  # of a block, as build_data has it: each packet of a rack that boots comes this way
+_HEAD = struct.Struct(
+    "!HH"
+).pack  # of a block, as build_data has it: each packet of a rack that boots comes this way
 
 SILENT_S = 60.0
 """Seconds without an answer after which a client that had begun is given up."""
 FRESH_S = 10.0
-"""The same of one that has answered nothing yet: its request may have come from somebody else, and its own retry begins anew."""
+"""The same of one that has answered nothing yet: its request may have come from somebody else, and
+its own retry begins anew."""
 _BACKOFF_S = 4.0
-"""What was not answered is sent again after the agreed time, then twice that, and so on, up to this."""
+"""What was not answered is sent again after the agreed time, then twice that, and so on, up to
+this."""
 LIFE_S = 120.0
 """Seconds that any transfer may take, however small the file is."""
 SLOWEST = 1_000.0
-"""Bytes a second: a transfer may also take as long as its file does at this pace. A busy machine that acknowledges each 512 bytes
-was seen at 9,000."""
+"""Bytes a second: a transfer may also take as long as its file does at this pace. A busy machine
+that acknowledges each 512 bytes was seen at 9,000."""
 
 
 class Phase(enum.Enum):
@@ -38,7 +43,8 @@ _RUNNING = Phase.RUNNING
 
 
 class Transfer:
-    """Sends `data` in windows of blocks (RFC 7440). `acked` counts whole blocks, so it does not wrap as their numbers do."""
+    """Sends `data` in windows of blocks (RFC 7440). `acked` counts whole blocks, so it does not
+    wrap as their numbers do."""
 
     def __init__(self, data: bytes | mmap.mmap, terms: Terms, now: float) -> None:
         self._data = data
@@ -65,16 +71,21 @@ class Transfer:
 
     @property
     def out(self) -> bool:
-        """Whether the client has acknowledged some of it, and all the rest was sent at least once."""
+        """Whether the client has acknowledged some of it, and all the rest was sent at least
+        once."""
         return self._acked > 0 and self._acked + self._most >= self._blocks
 
     def due(self, now: float) -> bool:
-        """Whether the client has been silent for so long that something must be sent again, or has taken too long in all."""
+        """Whether the client has been silent for so long that something must be sent again, or has
+        taken too long in all."""
         return now - self._sent_at >= self._wait or self._over(now)
 
     def _over(self, now: float) -> bool:
         silent = FRESH_S if self.fresh else SILENT_S
-        return now - self._heard_at >= max(silent, 2 * self._terms.timeout) or now - self.started >= self._life
+        return (
+            now - self._heard_at >= max(silent, 2 * self._terms.timeout)
+            or now - self.started >= self._life
+        )
 
     def begin(self, now: float) -> list[bytes]:
         """The first packets, also when the client asks a second time."""
@@ -85,13 +96,14 @@ class Transfer:
         size, data, first = self._size, self._data, self._acked
         if self._most == 1:
             at = first * size
-            return [_HEAD(_DATA, (first + 1) & 0xFFFF) + data[at:at + size]]
+            return [_HEAD(_DATA, (first + 1) & 0xFFFF) + data[at : at + size]]
         last = min(first + self._most, self._blocks)
-        return [build_data(n + 1, data[n * size:(n + 1) * size]) for n in range(first, last)]
+        return [build_data(n + 1, data[n * size : (n + 1) * size]) for n in range(first, last)]
 
     def answer(self, op: int, number: int, now: float) -> list[bytes]:
-        """The client sent ACK or ERROR. An ACK outside the window is old and answered by nothing: answering duplicates
-        would double every packet from there on (the Sorcerer's Apprentice bug, RFC 1123 section 4.2.3.1)."""
+        """The client sent ACK or ERROR. An ACK outside the window is old and answered by nothing:
+        answering duplicates would double every packet from there on (the Sorcerer's Apprentice bug,
+        RFC 1123 section 4.2.3.1)."""
         if op == _ERROR:
             self.phase = Phase.ABORTED
             return []
@@ -103,7 +115,11 @@ class Transfer:
             self._acked = 0
         else:
             ahead = (number - self._acked) & 0xFFFF
-            if ahead > self._most or (ahead == 0 and self._most == 1) or self._acked + ahead > self._blocks:
+            if (
+                ahead > self._most
+                or (ahead == 0 and self._most == 1)
+                or self._acked + ahead > self._blocks
+            ):
                 return []
             self._acked += ahead
         self._wait = self._timeout

@@ -1,8 +1,9 @@
 """Boot windows: which nodes may boot now, with which one-use token, and how far each has come.
 
-A window opens with boot-arm (or boot-wait, after a restart of this service) and closes at its end, when the node has joined,
-or when the head says that the node is not in boot=WAIT any more. The steps of a boot outlive its window, until the next one:
-a person asks "why did it stall" after the fact.
+A window opens with boot-arm (or boot-wait, after a restart of this service) and closes at its end,
+when the node has joined, or when the head says that the node is not in boot=WAIT any more. The
+steps of a boot outlive its window, until the next one: a person asks "why did it stall" after the
+fact.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class Step(enum.Enum):
 _LABELS = {
     Step.DISCOVER: ("DHCPDISCOVER seen", "no answer could be sent"),
     Step.OFFER: ("DHCP offer sent", "no boot program or script was asked for"),
-    Step.ADDRESS: ("address taken from the site's DHCP server", "no boot program or script was asked for"),
+    Step.ADDRESS: (
+        "address taken from the site's DHCP server",
+        "no boot program or script was asked for",
+    ),
     Step.NBP: ("boot program sent", "iPXE never asked for its script"),
     Step.SCRIPT: ("boot script sent", "the kernel was never fetched"),
     Step.KERNEL: ("kernel sent", "the initramfs was never fetched"),
@@ -73,7 +77,8 @@ _NO_ADDRESS = "no DHCPREQUEST: the site's DHCP server has offered it no address"
 
 @dataclass(frozen=True, slots=True)
 class StepSeen:
-    """One step. `done` is False where a transfer has begun and its end is not seen yet. `at` is on the service's clock."""
+    """One step. `done` is False where a transfer has begun and its end is not seen yet. `at` is on
+    the service's clock."""
 
     step: Step
     at: float
@@ -93,12 +98,14 @@ class StepSeen:
 
 @dataclass(slots=True)
 class Window:
-    """One boot of one node. `confirmed`: the head is known to know that this window is open. `asked` are the MAC addresses that
-    were offered something by DHCP in it, `given` is the one that has the script, "" for none. `anew`: that one was offered
-    something once more since, so its machine has begun anew, and gets the script again; `again` is how often it did. `others` are
-    files that were asked for and not offered. `moved` is when a transfer was last seen to get on, 0 if none was. `doubt` is why
-    this boot will not do, as far as is known beforehand. `over` is set when the node has joined, or when the window is `spoiled`:
-    why, and `hint` says what becomes of it."""
+    """One boot of one node. `confirmed`: the head is known to know that this window is open.
+    `asked` are the MAC addresses that were offered something by DHCP in it, `given` is the one that
+    has the script, "" for none. `anew`: that one was offered something once more since, so its
+    machine has begun anew, and gets the script again; `again` is how often it did. `others` are
+    files that were asked for and not offered. `moved` is when a transfer was last seen to get on, 0
+    if none was. `doubt` is why this boot will not do, as far as is known beforehand. `over` is set
+    when the node has joined, or when the window is `spoiled`: why, and `hint` says what becomes of
+    it."""
 
     node: str
     token: str = field(repr=False)
@@ -121,19 +128,29 @@ class Window:
 
 
 class Windows:
-    """The windows of all nodes; pure but for the passage of `now` (seconds on a monotonic clock). `first` is what is seen first of
-    a boot."""
+    """The windows of all nodes; pure but for the passage of `now` (seconds on a monotonic clock).
+    `first` is what is seen first of a boot."""
 
     def __init__(self) -> None:
         self._windows: dict[str, Window] = {}
         self.first = "DHCPDISCOVER"
 
-    def arm(self, node: str, token: Any, window_s: Any, now: float, *, confirmed: bool = False) -> Window:
-        """Opens a window, or goes on with the open one of the same token. Raises InputError; the token is in no error text."""
+    def arm(
+        self, node: str, token: Any, window_s: Any, now: float, *, confirmed: bool = False
+    ) -> Window:
+        """Opens a window, or goes on with the open one of the same token. Raises InputError; the
+        token is in no error text."""
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise InputError(f"cannot arm node {node}: its token is missing or malformed")
-        if isinstance(window_s, bool) or not isinstance(window_s, int | float) or not 0 < window_s <= MAX_WINDOW_S:
-            raise InputError(f"cannot arm node {node}: window_s must be above 0 and at most {MAX_WINDOW_S:.0f} seconds")
+        if (
+            isinstance(window_s, bool)
+            or not isinstance(window_s, int | float)
+            or not 0 < window_s <= MAX_WINDOW_S
+        ):
+            raise InputError(
+                f"cannot arm node {node}: window_s must be above 0 and at most {MAX_WINDOW_S:.0f} "
+                "seconds"
+            )
         window = self._windows.get(node)
         if window is None or window.token != token or self.armed(node, now) is None:
             window = self._windows[node] = Window(node, token, now, now)
@@ -142,7 +159,8 @@ class Windows:
         return window
 
     def disarm(self, node: str, token: str | None = None) -> bool:
-        """Closes the node's window; with `token`, only if it is that token's. Says whether a window was closed."""
+        """Closes the node's window; with `token`, only if it is that token's. Says whether a window
+        was closed."""
         window = self._windows.get(node)
         if window is None or not window.open or (token is not None and token != window.token):
             return False
@@ -160,9 +178,14 @@ class Windows:
         return window
 
     def carries(self, node: str) -> bool:
-        """Whether the machine has fetched a boot program since it began, and so may be taken to run it."""
+        """Whether the machine has fetched a boot program since it began, and so may be taken to run
+        it."""
         window = self._windows.get(node)
-        seen = [s.step for s in window.steps if s.done and s.step in (Step.NBP, Step.SCRIPT)] if window is not None else []
+        seen = (
+            [s.step for s in window.steps if s.done and s.step in (Step.NBP, Step.SCRIPT)]
+            if window is not None
+            else []
+        )
         return bool(seen) and seen[-1] is Step.NBP
 
     def untouched(self, node: str, now: float) -> bool:
@@ -182,8 +205,9 @@ class Windows:
     def state(self, node: str, values: Mapping[str, str]) -> bool:
         """The head said what is discovered of a node. Says whether that closed its window.
 
-        A state of boot=UNKNOWN may still be on its way from before the head heard that boot-arm is done; it would close the
-        window that has just opened. So until the head has once said WAIT, only joined or not powered closes.
+        A state of boot=UNKNOWN may still be on its way from before the head heard that boot-arm is
+        done; it would close the window that has just opened. So until the head has once said WAIT,
+        only joined or not powered closes.
         """
         window = self._windows.get(node)
         if window is None or not window.open:
@@ -199,8 +223,9 @@ class Windows:
         return False
 
     def asked(self, node: str, mac: str) -> bool:
-        """A MAC address was offered something to boot. Says whether its machine is seen to begin anew by that: it has the script of
-        this boot already, and firmware that has it does not ask again."""
+        """A MAC address was offered something to boot. Says whether its machine is seen to begin
+        anew by that: it has the script of this boot already, and firmware that has it does not ask
+        again."""
         window = self._windows.get(node)
         if window is None:
             return False
@@ -211,13 +236,15 @@ class Windows:
         return True
 
     def fetched(self, window: Window) -> None:
-        """Somebody fetches what the script names. Who has begun anew has none yet, so that was another, or no beginning."""
+        """Somebody fetches what the script names. Who has begun anew has none yet, so that was
+        another, or no beginning."""
         window.anew = False
 
     def hand_out(self, window: Window, mac: str) -> str:
-        """Why the script of a window is not handed out to a MAC address, "" if it is: once, and again to the same one when it has
-        begun anew, a few times. It has the same token then, so of two machines that have it the second to join is found out.
-        Whoever else asks twice shares an address with another: the window ends, for the token may be in other hands."""
+        """Why the script of a window is not handed out to a MAC address, "" if it is: once, and
+        again to the same one when it has begun anew, a few times. It has the same token then, so of
+        two machines that have it the second to join is found out. Whoever else asks twice shares an
+        address with another: the window ends, for the token may be in other hands."""
         if mac not in window.asked:
             return f"{mac} has not asked for an address in this boot"
         if not window.given:
@@ -227,8 +254,12 @@ class Windows:
             window.anew, window.again = False, window.again + 1
             return ""
         window.open = False
-        window.spoiled = ("the boot script was asked for too often: the machine starts anew again and again" if window.anew else
-                          "the boot script was asked for twice, and the machine did not begin anew: another has its address")
+        window.spoiled = (
+            "the boot script was asked for too often: the machine starts anew again and again"
+            if window.anew
+            else "the boot script was asked for twice, and the machine did not begin anew: another "
+            "has its address"
+        )
         window.over.set()
         return window.spoiled
 
@@ -244,8 +275,8 @@ class Windows:
             window.doubt = why
 
     def unanswered(self, node: str, now: float) -> float:
-        """For how many seconds a node has asked by DHCP, and nothing has come of it; 0 if it has not asked, went on, or it is known
-        why not."""
+        """For how many seconds a node has asked by DHCP, and nothing has come of it; 0 if it has
+        not asked, went on, or it is known why not."""
         window, since = self._windows.get(node), now
         for seen in reversed(window.steps if window is not None and not window.doubt else ()):
             if seen.step not in (Step.DISCOVER, Step.OFFER):
@@ -254,11 +285,20 @@ class Windows:
         return now - since
 
     def disputed(self, node: str, mac: str, now: float) -> bool:
-        """Whether who asks for a script by this MAC address had been on the way to it, while another has joined with it."""
+        """Whether who asks for a script by this MAC address had been on the way to it, while
+        another has joined with it."""
         window = self._windows.get(node)
-        return window is not None and window.joined and bool(window.given) and mac in window.asked and now < window.until
+        return (
+            window is not None
+            and window.joined
+            and bool(window.given)
+            and mac in window.asked
+            and now < window.until
+        )
 
-    def record(self, node: str, step: Step, now: float, data: Mapping[str, Any], *, done: bool = True) -> None:
+    def record(
+        self, node: str, step: Step, now: float, data: Mapping[str, Any], *, done: bool = True
+    ) -> None:
         """Adds a step to the node's present boot; outside any boot it is dropped."""
         if (window := self._windows.get(node)) is not None:
             window.steps.append(StepSeen(step, now, done, dict(data)))
@@ -268,9 +308,12 @@ class Windows:
         if (window := self._windows.get(node)) is not None:
             window.moved = now
 
-    def deadline(self, node: str, started: float, timeout: float, step_s: float = 0.0, most_s: float = 0.0) -> float:
-        """Until when a wait that began at `started` goes on: `timeout` until the firmware is seen, then `step_s` from the last
-        step, and `most_s` at most, as the engine's own deadline does. Where these are not given, each step prolongs it."""
+    def deadline(
+        self, node: str, started: float, timeout: float, step_s: float = 0.0, most_s: float = 0.0
+    ) -> float:
+        """Until when a wait that began at `started` goes on: `timeout` until the firmware is seen,
+        then `step_s` from the last step, and `most_s` at most, as the engine's own deadline does.
+        Where these are not given, each step prolongs it."""
         window = self._windows.get(node)
         done = [seen.at for seen in window.steps if seen.done] if window is not None else []
         if window is not None and done:
@@ -279,16 +322,22 @@ class Windows:
             return started + timeout
         if step_s:
             return min(started + most_s, done[-1] + step_s)
-        return min(started + _PROLONGED_AT_MOST * timeout, max(started + timeout, done[-1] + _STEP_PROLONGS_S))
+        return min(
+            started + _PROLONGED_AT_MOST * timeout,
+            max(started + timeout, done[-1] + _STEP_PROLONGS_S),
+        )
 
     def why_stalled(self, node: str, waited: float, now: float) -> str:
-        """The last step that was seen and what is missing since, as in "kernel sent 95 s ago, ..."."""
+        """The last step that was seen and what is missing since, as in "kernel sent 95 s ago,
+        ..."."""
         window = self._windows.get(node)
         if window is None or not window.steps:
             return f"no {self.first} seen in {waited:.0f} s"
         last = window.steps[-1]
         age = f"{max(0.0, now - last.at):.0f} s ago"
-        doubt, missing = (f" ({window.doubt})", last.step.missing) if window.doubt else ("", last.missing)
+        doubt, missing = (
+            (f" ({window.doubt})", last.step.missing) if window.doubt else ("", last.missing)
+        )
         if not last.done:
             return f"{last.text} {age}, its transfer never ended{doubt}"
         return f"{last.step.label} {age}, {missing}{doubt}"
@@ -299,7 +348,8 @@ class Windows:
         return window.steps[-1].text if window is not None and window.steps else "power-on"
 
     def report(self, node: str, now: float) -> dict[str, Any]:
-        """The node's present boot, JSON-ready: whether it is armed, for how long, and its steps with their ages in seconds."""
+        """The node's present boot, JSON-ready: whether it is armed, for how long, and its steps
+        with their ages in seconds."""
         window = self._windows.get(node)
         armed = self.armed(node, now)
         return {
@@ -307,8 +357,15 @@ class Windows:
             "left_s": round(armed.until - now, 3) if armed else 0.0,
             "opened_s_ago": round(now - window.opened, 3) if window else None,
             "steps": [
-                {"kind": s.step.kind.name if s.done else s.step.kind.name.replace("-sent", "-started"), "text": s.text,
-                 "done": s.done, "age_s": round(now - s.at, 3), "data": dict(s.data)}
+                {
+                    "kind": s.step.kind.name
+                    if s.done
+                    else s.step.kind.name.replace("-sent", "-started"),
+                    "text": s.text,
+                    "done": s.done,
+                    "age_s": round(now - s.at, 3),
+                    "data": dict(s.data),
+                }
                 for s in (window.steps if window else ())
             ],
         }

@@ -5,7 +5,7 @@ They go to the monitor, those with {"osd": N} to that OSD.
 
 A process of its own, because the cluster is in a network namespace that the caller is not in. The
 first command may take as long as the cluster needs to come up. A command that fails ends it with
-status 1 and the monitor's own words. """
+status 1 and the monitor's own words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def main(conf: str, keyring: str) -> int:
     try:
         for command, text in commands:
             osd = command.pop("osd", None)
-            send = cluster.mon_command if osd is None else functools.partial(cluster.osd_command, osd)
+            send = (
+                cluster.mon_command if osd is None else functools.partial(cluster.osd_command, osd)
+            )
             status, out, error = send(json.dumps(command), text.encode(), timeout=20)
             if status:
                 print(f"{command['prefix']}: {error} ({status})", file=sys.stderr)

@@ -2,10 +2,11 @@
 nothing but its own directory.
 
     with Ceph(directory) as ceph: ...                   on a loopback address of its own
-    with CephRun(rack, directory) as ceph: ...          inside a rack's network, where the machines reach it at 10.99.0.1
+    with CephRun(rack, directory) as ceph: ...          inside a rack's network, where the machines
+    reach it at 10.99.0.1
 
 The OSD keeps its data in memory and writes it down when it is stopped in an orderly way, so it can
-be stopped and started again. The daemons are children of this process and die with it. """
+be stopped and started again. The daemons are children of this process and die with it."""
 
 from __future__ import annotations
 
@@ -89,9 +90,19 @@ class Ceph:
     """One cluster. `address` is where it listens, `enter` a command prefix that enters its network
     namespace."""
 
-    def __init__(self, directory: Path, address: str = "", enter: Sequence[str] = (), *, memory_mb: int = 4096) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        address: str = "",
+        enter: Sequence[str] = (),
+        *,
+        memory_mb: int = 4096,
+    ) -> None:
         self.directory = directory.resolve()
-        self.address = address or f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}.{secrets.randbelow(200) + 20}"
+        self.address = (
+            address
+            or f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}.{secrets.randbelow(200) + 20}"
+        )
         self.enter = list(enter)
         self.conf = self.directory / "ceph.conf"
         self._memory = memory_mb << 20
@@ -101,7 +112,12 @@ class Ceph:
         self.up()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.down()
 
     def keyring(self, client: str) -> Path:
@@ -117,7 +133,9 @@ class Ceph:
         for name in ("run", "log", "mon.a", "osd.0"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         fsid = str(uuid.uuid4())
-        self.conf.write_text(CONF.format(fsid=fsid, address=self.address, home=self.directory, memory=self._memory))
+        self.conf.write_text(
+            CONF.format(fsid=fsid, address=self.address, home=self.directory, memory=self._memory)
+        )
         try:
             self._make_monitor(fsid)
             self.start_mon()
@@ -129,28 +147,85 @@ class Ceph:
             raise
 
     def _make_monitor(self, fsid: str) -> None:
-        ring, admin, chart = self.directory / "mon.keyring", self.keyring("admin"), self.directory / "monmap"
+        ring, admin, chart = (
+            self.directory / "mon.keyring",
+            self.keyring("admin"),
+            self.directory / "monmap",
+        )
         everything = [word for what in ("mon", "osd", "mgr") for word in ("--cap", what, "allow *")]
-        self._tool("ceph-authtool", "--create-keyring", ring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
-        self._tool("ceph-authtool", "--create-keyring", admin, "--gen-key", "-n", "client.admin", *everything)
+        self._tool(
+            "ceph-authtool",
+            "--create-keyring",
+            ring,
+            "--gen-key",
+            "-n",
+            "mon.",
+            "--cap",
+            "mon",
+            "allow *",
+        )
+        self._tool(
+            "ceph-authtool",
+            "--create-keyring",
+            admin,
+            "--gen-key",
+            "-n",
+            "client.admin",
+            *everything,
+        )
         self._tool("ceph-authtool", ring, "--import-keyring", admin)
-        self._tool("monmaptool", "--create", "--addv", "a", f"[v2:{self.address}:3300,v1:{self.address}:6789]", "--fsid", fsid,
-                   "--set-min-mon-release", "pacific", chart)
-        self._tool("ceph-mon", "-c", self.conf, "--mkfs", "-i", "a", "--monmap", chart, "--keyring", ring)
+        self._tool(
+            "monmaptool",
+            "--create",
+            "--addv",
+            "a",
+            f"[v2:{self.address}:3300,v1:{self.address}:6789]",
+            "--fsid",
+            fsid,
+            "--set-min-mon-release",
+            "pacific",
+            chart,
+        )
+        self._tool(
+            "ceph-mon", "-c", self.conf, "--mkfs", "-i", "a", "--monmap", chart, "--keyring", ring
+        )
 
     def _make_osd(self) -> None:
         ring, osd = self.directory / "osd.0.keyring", str(uuid.uuid4())
-        self._tool("ceph-authtool", "--create-keyring", ring, "--gen-key", "-n", "osd.0", "--cap", "mon", "allow profile osd",
-                   "--cap", "osd", "allow *", "--cap", "mgr", "allow profile osd")
+        self._tool(
+            "ceph-authtool",
+            "--create-keyring",
+            ring,
+            "--gen-key",
+            "-n",
+            "osd.0",
+            "--cap",
+            "mon",
+            "allow profile osd",
+            "--cap",
+            "osd",
+            "allow *",
+            "--cap",
+            "mgr",
+            "allow profile osd",
+        )
         key = self._tool("ceph-authtool", "-p", "-n", "osd.0", ring).strip()
         self.admin(({"prefix": "osd new", "uuid": osd, "id": 0}, json.dumps({"cephx_secret": key})))
-        self._tool(*self.enter, "ceph-osd", "-c", self.conf, "-i", "0", "--mkfs", "--osd-uuid", osd)  # it asks the monitor
+        self._tool(
+            *self.enter, "ceph-osd", "-c", self.conf, "-i", "0", "--mkfs", "--osd-uuid", osd
+        )  # it asks the monitor
 
     def _make_pool(self) -> None:
-        self.admin(({"prefix": "osd pool create", "pool": POOL, "pg_num": 8}, ""),
-                   ({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}, ""))
+        self.admin(
+            ({"prefix": "osd pool create", "pool": POOL, "pg_num": 8}, ""),
+            ({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}, ""),
+        )
         for client, (mon, osd) in CAPS.items():
-            command = {"prefix": "auth get-or-create", "entity": f"client.{client}", "caps": ["mon", mon, "osd", osd]}
+            command = {
+                "prefix": "auth get-or-create",
+                "entity": f"client.{client}",
+                "caps": ["mon", mon, "osd", osd],
+            }
             (text,) = self.admin((command, ""))
             self._secret(self.keyring(client), text)
             self._secret(self.key_file(client), text.partition("key = ")[2].split()[0] + "\n")
@@ -184,28 +259,54 @@ class Ceph:
         while True:
             (text,) = self.admin(({"prefix": "osd stat", "format": "json"}, ""))
             facts = json.loads(text)
-            if (facts.get("num_up_osds") or facts.get("osdmap", {}).get("num_up_osds", 0)) == int(up):
+            if (facts.get("num_up_osds") or facts.get("osdmap", {}).get("num_up_osds", 0)) == int(
+                up
+            ):
                 return
             if time.monotonic() > end:
-                raise CephError(f"the OSD is not {'up' if up else 'down'} after {limit_s:.0f} s; see {self.directory}/log")
+                raise CephError(
+                    f"the OSD is not {'up' if up else 'down'} after {limit_s:.0f} s; see "
+                    f"{self.directory}/log"
+                )
             time.sleep(0.05)
 
     def _wait_osd_follows(self, limit_s: float = 120.0) -> None:
         """Until the OSD has a map that the monitor made now: what changes the map waits for that,
         longer than a client does."""
-        self.admin(({"prefix": "osd set", "key": "noscrub"}, ""), ({"prefix": "osd unset", "key": "noscrub"}, ""))
+        self.admin(
+            ({"prefix": "osd set", "key": "noscrub"}, ""),
+            ({"prefix": "osd unset", "key": "noscrub"}, ""),
+        )
         (text,) = self.admin(({"prefix": "osd stat", "format": "json"}, ""))
         newest, end = json.loads(text)["epoch"], time.monotonic() + patience(limit_s)
-        while json.loads(self.admin(({"osd": 0, "prefix": "status"}, ""))[0])["newest_map"] < newest:
+        while (
+            json.loads(self.admin(({"osd": 0, "prefix": "status"}, ""))[0])["newest_map"] < newest
+        ):
             if time.monotonic() > end:
-                raise CephError(f"the OSD does not follow the monitor after {limit_s:.0f} s; see {self.directory}/log")
+                raise CephError(
+                    f"the OSD does not follow the monitor after {limit_s:.0f} s; see "
+                    f"{self.directory}/log"
+                )
             time.sleep(0.05)
 
     def admin(self, *commands: tuple[dict[str, Any], str]) -> list[str]:
         """Runs commands of the monitor, or of {"osd": N}, with their input texts; returns what they
         print. Raises CephError."""
-        argv = [*self.enter, sys.executable, str(HERE / "cephadmin.py"), str(self.conf), str(self.keyring("admin"))]
-        done = subprocess.run(argv, input=json.dumps(commands), capture_output=True, text=True, timeout=60, check=False)
+        argv = [
+            *self.enter,
+            sys.executable,
+            str(HERE / "cephadmin.py"),
+            str(self.conf),
+            str(self.keyring("admin")),
+        ]
+        done = subprocess.run(
+            argv,
+            input=json.dumps(commands),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         if done.returncode:
             raise CephError(f"cannot command the cluster: {done.stderr.strip()[-500:]}")
         return list(json.loads(done.stdout))
@@ -220,7 +321,10 @@ class Ceph:
         end = time.monotonic() + patience(60)
         while time.monotonic() < end:
             (text,) = self.admin(({"prefix": "osd dump", "format": "json"}, ""))
-            if any("full" in p["flags_names"].split(",") for p in json.loads(text)["pools"]) == full:
+            if (
+                any("full" in p["flags_names"].split(",") for p in json.loads(text)["pools"])
+                == full
+            ):
                 return
             time.sleep(0.2)
         raise CephError("the pool's full flag did not follow")
@@ -231,7 +335,9 @@ class Ceph:
             self._end(name)
 
     def _tool(self, *argv: str | Path) -> str:
-        done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [str(a) for a in argv], capture_output=True, text=True, timeout=60, check=False
+        )
         if done.returncode:
             raise CephError(f"cannot run {argv[0]}: {done.stderr.strip()[-500:]}")
         return done.stdout
@@ -239,8 +345,22 @@ class Ceph:
     def _daemon(self, program: str, number: str) -> None:
         with (self.directory / "log" / f"{program}.out").open("ab") as out:
             self._daemons[program] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *self.enter, program, "-c", str(self.conf), "-i", number, "-f"],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+                [
+                    "setpriv",
+                    "--pdeathsig",
+                    "KILL",
+                    *self.enter,
+                    program,
+                    "-c",
+                    str(self.conf),
+                    "-i",
+                    number,
+                    "-f",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
 
     def _end(self, program: str, grace_s: float = 20.0) -> None:
         process = self._daemons.pop(program, None)
@@ -259,4 +379,6 @@ class CephRun(Ceph):
 
     def __init__(self, rack: Rack, directory: Path | None = None, *, memory_mb: int = 4096) -> None:
         enter = ["ip", "netns", "exec", rack.namespace]
-        super().__init__(directory or rack.directory / "ceph", HEAD_ADDRESS, enter, memory_mb=memory_mb)
+        super().__init__(
+            directory or rack.directory / "ceph", HEAD_ADDRESS, enter, memory_mb=memory_mb
+        )

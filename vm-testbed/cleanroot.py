@@ -3,7 +3,7 @@ before Layercake is on it.
 
 The base is made once by mmdebstrap and kept: a minimal system, and beside it, as packages in apt's
 cache, all that Layercake's package and minOS's builder fetch. So what is installed in it needs no
-network. """
+network."""
 
 from __future__ import annotations
 
@@ -75,13 +75,36 @@ def base(cache: Path, suite: str, more: Sequence[str] = ()) -> Path:
     if made.exists() and listed.exists() and listed.read_text() == content:
         return made
     partial = made.with_name(f"partial-{made.name}")
-    fetch = f'chroot "$1" sh -c "apt-get clean; apt-get -q -y --no-install-recommends --download-only install {" ".join(wanted)}"'
-    kernel = (f'mkdir -p "$1{KERNELS}" && chroot "$1" sh -c \'cd {KERNELS} && apt-get -q -o APT::Sandbox::User=root download '
-              f'$(apt-cache depends {package} | sed -n "s/.*Depends: \\(linux-image-[0-9][^ ]*\\)/\\1/p" | tail -n 1)\'')
-    run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", "--skip=cleanup/apt",
-         f"--customize-hook={fetch}", f"--customize-hook={kernel}", suite, str(partial)],
-        f"make a clean Debian {suite}", "mmdebstrap",
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"})
+    fetch = (
+        'chroot "$1" sh -c "apt-get clean; apt-get -q -y --no-install-recommends '
+        f'--download-only install {" ".join(wanted)}"'
+    )
+    kernel = (
+        f'mkdir -p "$1{KERNELS}" && chroot "$1" sh -c \'cd {KERNELS} && apt-get -q -o '
+        "APT::Sandbox::User=root download "
+        f'$(apt-cache depends {package} | sed -n "s/.*Depends: \\(linux-image-[0-9][^ ]*\\)/\\1/p" '
+        "| tail -n 1)'"
+    )
+    run(
+        [
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            f"--include={','.join(PACKAGES)}",
+            "--skip=cleanup/apt",
+            f"--customize-hook={fetch}",
+            f"--customize-hook={kernel}",
+            suite,
+            str(partial),
+        ],
+        f"make a clean Debian {suite}",
+        "mmdebstrap",
+        env={
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "SOURCE_DATE_EPOCH": "0",
+            "LC_ALL": "C.UTF-8",
+        },
+    )
     partial.replace(made)
     listed.write_text(content)
     return made
@@ -103,7 +126,11 @@ class CleanRoot:
 
     def __enter__(self) -> Self:
         self.root.mkdir(parents=True)
-        run(["tar", "-xpf", str(self._tar), "-C", str(self.root), "--numeric-owner"], "unpack a clean Debian", "tar")
+        run(
+            ["tar", "-xpf", str(self._tar), "-C", str(self.root), "--numeric-owner"],
+            "unpack a clean Debian",
+            "tar",
+        )
         # What a test unpacks need not survive a power cut.
         (self.root / "etc/dpkg/dpkg.cfg.d/fast").write_text("force-unsafe-io\n")
         try:
@@ -116,13 +143,21 @@ class CleanRoot:
         return self
 
     def _make_network(self) -> None:
-        for words in (("netns", "add", self._name), ("-n", self._name, "link", "set", "lo", "up"),
-                      ("-n", self._name, "link", "add", INTERFACE, "type", "bridge"),
-                      ("-n", self._name, "addr", "add", f"{ADDRESS}/24", "dev", INTERFACE),
-                      ("-n", self._name, "link", "set", INTERFACE, "up")):
+        for words in (
+            ("netns", "add", self._name),
+            ("-n", self._name, "link", "set", "lo", "up"),
+            ("-n", self._name, "link", "add", INTERFACE, "type", "bridge"),
+            ("-n", self._name, "addr", "add", f"{ADDRESS}/24", "dev", INTERFACE),
+            ("-n", self._name, "link", "set", INTERFACE, "up"),
+        ):
             subprocess.run(["ip", *words], check=True)
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.off()
         if self._network == self._name:
             subprocess.run(["ip", "netns", "del", self._name], check=False)
@@ -134,24 +169,69 @@ class CleanRoot:
         """Starts systemd; returns when it has started what it starts. Raises OperationFailed."""
         self._groups.mkdir(exist_ok=True)
         group = self._groups / self._name
-        alone = ["unshare", "--pid", "--fork", "--kill-child", "--cgroup", "--uts", "--ipc", "--mount", "--propagation", "private"]
-        outer = ('mount -t cgroup2 cgroup2 "$1" && mkdir -p "$2" && echo $$ > "$2/cgroup.procs" && shift 2 && exec "$@"')
+        alone = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--cgroup",
+            "--uts",
+            "--ipc",
+            "--mount",
+            "--propagation",
+            "private",
+        ]
+        outer = (
+            'mount -t cgroup2 cgroup2 "$1" && mkdir -p "$2" && echo $$ > "$2/cgroup.procs" && '
+            'shift 2 && exec "$@"'
+        )
         with (self.directory / "boot.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--",  # a test that is killed leaves no machine behind
-                 "nsenter", f"--net=/run/netns/{self._network}", "unshare", "--mount", "--propagation", "private",
-                 "sh", "-c", outer, "-", str(self._groups), str(group), *alone, "sh", "-c", _START, str(self.root)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                [
+                    "setpriv",
+                    "--pdeathsig",
+                    "KILL",
+                    "--",  # a test that is killed leaves no machine behind
+                    "nsenter",
+                    f"--net=/run/netns/{self._network}",
+                    "unshare",
+                    "--mount",
+                    "--propagation",
+                    "private",
+                    "sh",
+                    "-c",
+                    outer,
+                    "-",
+                    str(self._groups),
+                    str(group),
+                    *alone,
+                    "sh",
+                    "-c",
+                    _START,
+                    str(self.root),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         end = time.monotonic() + patience(START_S)
         while time.monotonic() < end:
             self._init = self._init or self._pid()
-            state = self.run("systemctl", "is-system-running", check=False).stdout.strip() if self._init else ""
+            state = (
+                self.run("systemctl", "is-system-running", check=False).stdout.strip()
+                if self._init
+                else ""
+            )
             if state in ("running", "degraded"):
                 return
             if self._process.poll() is not None:
                 break
             time.sleep(0.1)
-        raise OperationFailed(f"cannot start systemd: {(self.directory / 'boot.log').read_text(errors='replace')[-1000:]}")
+        raise OperationFailed(
+            "cannot start systemd: "
+            f"{(self.directory / 'boot.log').read_text(errors='replace')[-1000:]}"
+        )
 
     def _pid(self) -> int:
         """systemd's pid as it is seen from here; 0 if it is not there yet."""
@@ -161,7 +241,10 @@ class CleanRoot:
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{pid}/comm").read_text() == "systemd\n":
                     return pid
-                waiting += [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+                waiting += [
+                    int(word)
+                    for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                ]
         return 0
 
     def off(self) -> None:
@@ -173,20 +256,40 @@ class CleanRoot:
             process.wait()
             # Its processes are ending, and then its control groups can be removed.
             alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
-            subprocess.run([*alone, _GONE, "-", str(self._groups), self._name], stderr=subprocess.DEVNULL, check=True,
-                           timeout=START_S)
+            subprocess.run(
+                [*alone, _GONE, "-", str(self._groups), self._name],
+                stderr=subprocess.DEVNULL,
+                check=True,
+                timeout=START_S,
+            )
 
     # -- what is done in it
 
-    def run(self, *command: str, check: bool = True, timeout: float = 300.0, text: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, check: bool = True, timeout: float = 300.0, text: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         """Runs a program as root of that machine, with `text` as its input. Raises OperationFailed
         if it must not fail and does."""
-        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8",
-                       "DEBIAN_FRONTEND": "noninteractive", "COLUMNS": "120"}
-        done = subprocess.run(["nsenter", "-a", "-t", str(self._init), "--", *command], env=environment, input=text,
-                              capture_output=True, text=True, timeout=timeout, check=False)
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+            "LC_ALL": "C.UTF-8",
+            "DEBIAN_FRONTEND": "noninteractive",
+            "COLUMNS": "120",
+        }
+        done = subprocess.run(
+            ["nsenter", "-a", "-t", str(self._init), "--", *command],
+            env=environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
         if check and done.returncode != 0:
-            raise OperationFailed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+            raise OperationFailed(
+                f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+            )
         return done
 
     def put(self, file: Path, directory: str = "root") -> str:

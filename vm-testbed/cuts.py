@@ -4,7 +4,7 @@
 One machine boots by a path; its cable is pulled in a phase of that, put back after so many seconds,
 and it is told whether, after how long and by how many starts it joined all the same. For 0 seconds
 the machine is reset in that phase, and the cable stays (before the offer: nothing is done). Without
-options all paths and phases are tried. Prints a table, and writes it. """
+options all paths and phases are tried. Prints a table, and writes it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ from patience import patience
 from vrack.rack import Rack, RackError
 from vrack.spec import BmcKind, Firmware, NicRom, VmSpec
 
-SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "power": {"poll_s": 4.0},
-            "boot": {"attempts": 3, "join_s": 180.0, "step_s": 90.0}}
+SETTINGS = {
+    "sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0},
+    "power": {"poll_s": 4.0},
+    "boot": {"attempts": 3, "join_s": 180.0, "step_s": 90.0},
+}
 LIMIT_S = 700.0
 NODE = "n0"
-_NO_PXE4, _NO_PXE6 = (("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n") for version in (4, 6))
+_NO_PXE4, _NO_PXE6 = (
+    ("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n") for version in (4, 6)
+)
 _HTTP_BOOT = (*_NO_PXE4, *_NO_PXE6)
 _OWN = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE)
 PATHS: dict[str, tuple[str, VmSpec]] = {
@@ -38,10 +43,16 @@ PATHS: dict[str, tuple[str, VmSpec]] = {
     "pxe": ("BIOS, PXE by TFTP", VmSpec(Firmware.BIOS, BmcKind.IPMI, card_ipxe=False)),
     "uefi": ("UEFI, own PXE by TFTP", _OWN),
     "six": ("UEFI, PXE by IPv6", replace(_OWN, more=_NO_PXE4)),
-    "media": ("UEFI, virtual media", replace(_OWN, nic="virtio-net-pci,romfile=", nic_rom=NicRom.IPXE, boot="media")),
+    "media": (
+        "UEFI, virtual media",
+        replace(_OWN, nic="virtio-net-pci,romfile=", nic_rom=NicRom.IPXE, boot="media"),
+    ),
     "http": ("UEFI, HTTP Boot", replace(_OWN, more=_HTTP_BOOT)),
     "secure": ("UEFI, Secure Boot, all by TFTP", replace(_OWN, secure_boot=True, memory_mib=768)),
-    "uri": ("UEFI, Secure Boot, HTTP Boot of a URI", replace(_OWN, secure_boot=True, memory_mib=768, boot="uri")),
+    "uri": (
+        "UEFI, Secure Boot, HTTP Boot of a URI",
+        replace(_OWN, secure_boot=True, memory_mib=768, boot="uri"),
+    ),
 }
 """{name: (what it is, the machine)}."""
 
@@ -57,21 +68,38 @@ class Phase:
     console: str = ""
 
 
-PHASES: dict[str, Phase] = {phase.name: phase for phase in (
-    Phase("offer"),
-    Phase("nbp", "boot.nbp-started"),
-    Phase("script", "boot.offer-sent", "iPXE"),
-    Phase("kernel", "boot.kernel-started"),
-    Phase("initrd", "boot.initrd-started"),
-    Phase("start", "boot.initrd-sent"),
-    Phase("join", console="init: network"),
-)}
+PHASES: dict[str, Phase] = {
+    phase.name: phase
+    for phase in (
+        Phase("offer"),
+        Phase("nbp", "boot.nbp-started"),
+        Phase("script", "boot.offer-sent", "iPXE"),
+        Phase("kernel", "boot.kernel-started"),
+        Phase("initrd", "boot.initrd-started"),
+        Phase("start", "boot.initrd-sent"),
+        Phase("join", console="init: network"),
+    )
+}
 """offer: before the first; start: all is sent, the kernel starts; join: its network is up, and the
 agent begins."""
-NOT_THERE = {("bios", "nbp"), ("media", "nbp"), ("secure", "script"), ("uri", "script"), ("uri", "kernel"), ("uri", "initrd")}
+NOT_THERE = {
+    ("bios", "nbp"),
+    ("media", "nbp"),
+    ("secure", "script"),
+    ("uri", "script"),
+    ("uri", "kernel"),
+    ("uri", "initrd"),
+}
 """An iPXE that is there already gets its script at once; the image of HTTP Boot has all in it; GRUB
 asks for its script without DHCP, in the same breath as for itself."""
-_TELLING = ("boot.transfer-broken", "boot.begun-anew", "boot.script-refused", "boot.stalled", "quarantine.set", "join.disputed")
+_TELLING = (
+    "boot.transfer-broken",
+    "boot.begun-anew",
+    "boot.script-refused",
+    "boot.stalled",
+    "quarantine.set",
+    "join.disputed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +121,20 @@ class Result:
         joined = "never" if self.joined_s is None else f"{self.joined_s:.0f}"
         after = "-" if self.after_s is None else f"{self.after_s:.0f}"
         told = ", ".join(f"`{kind}`" for kind in self.told) or "-"
-        cut = f"{self.cut_s:.0f}" if self.cut_s else "a reset" if self.phase != "offer" else "nothing"
-        return f"| {PATHS[self.path][0]} | {self.phase} | {cut} | {joined} | {after} | {self.starts} | {told} |"
+        cut = (
+            f"{self.cut_s:.0f}" if self.cut_s else "a reset" if self.phase != "offer" else "nothing"
+        )
+        return (
+            f"| {PATHS[self.path][0]} | {self.phase} | {cut} | {joined} | {after} | "
+            f"{self.starts} | {told} |"
+        )
 
 
-HEADER = ("| Path | Cut in | for (s) | Joined after power-on (s) | after the cable was back (s) | Starts | Told |\n"
-          "|---|---|---|---|---|---|---|")
+HEADER = (
+    "| Path | Cut in | for (s) | Joined after power-on (s) | after the cable was back (s) | Starts "
+    "| Told |\n"
+    "|---|---|---|---|---|---|---|"
+)
 
 
 class Cutter:
@@ -119,8 +155,10 @@ class Cutter:
         if phase.console:
             return phase.console in self._rack.console(self._index)[console:]
         started = phase.step.replace("-started", "-sent")
-        return any(step["kind"] in (phase.step, started) and step["data"].get("client", "") == phase.client
-                   for step in self._steps(since))
+        return any(
+            step["kind"] in (phase.step, started) and step["data"].get("client", "") == phase.client
+            for step in self._steps(since)
+        )
 
     def _since(self, kind: str, start: float) -> list[dict[str, Any]]:
         return [event for event in self._head.history(self._node, kind) if event["at"] >= start]
@@ -131,7 +169,9 @@ class Cutter:
         end = time.monotonic() + patience(limit_s)
         while not seen():
             if time.monotonic() > end:
-                raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self._head.describe()}")
+                raise HeadRunError(
+                    f"waited {limit_s:.0f} s in vain: {what}\n{self._head.describe()}"
+                )
             time.sleep(0.01)
 
     def run(self, path: str, phase: Phase, seconds: float) -> Result:
@@ -145,7 +185,9 @@ class Cutter:
             self._watch("it is switched on", lambda: self._rack.vm_alive(self._index), 60)
             on = time.time()
             if phase.step or phase.console:
-                self._watch(f"it comes to {phase.name}", lambda: self._reached(phase, start, console), 240)
+                self._watch(
+                    f"it comes to {phase.name}", lambda: self._reached(phase, start, console), 240
+                )
                 if seconds:
                     self._rack.unplug(self._index)
                 else:
@@ -165,8 +207,15 @@ class Cutter:
         joined = self._since("node.joined", start)
         at = joined[-1]["at"] if joined else None
         told = tuple(kind for kind in _TELLING if self._since(kind, start))
-        return Result(path, phase.name, seconds, None if at is None else at - on, None if at is None else at - back,
-                      self._rack.machine(self._index)["starts"] - starts, told)
+        return Result(
+            path,
+            phase.name,
+            seconds,
+            None if at is None else at - on,
+            None if at is None else at - back,
+            self._rack.machine(self._index)["starts"] - starts,
+            told,
+        )
 
     def off(self) -> None:
         """The machine is off, and whatever went wrong is forgotten."""
@@ -175,7 +224,9 @@ class Cutter:
         self._head.wait("it is off", lambda: not self._rack.vm_alive(self._index), 120)
 
 
-def of_path(path: str, phases: Sequence[str], cuts: Sequence[float], say: Callable[[Result], None]) -> None:
+def of_path(
+    path: str, phases: Sequence[str], cuts: Sequence[float], say: Callable[[Result], None]
+) -> None:
     """All cuts of one path, on a rack of one machine."""
     with tempfile.TemporaryDirectory(prefix="layercake-cuts-") as directory:
         rack = Rack(Path(directory) / "rack", [PATHS[path][1]])
@@ -204,10 +255,27 @@ def main(argv: Sequence[str]) -> int:
     """The command line; returns the exit status: 1 if a machine was started again and again and
     never joined."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--path", action="append", choices=list(PATHS), help="by which path; more than once (default: all)")
-    parser.add_argument("--phase", action="append", choices=list(PHASES), help="in which phase; more than once (default: all)")
-    parser.add_argument("--seconds", action="append", type=float, help="for how long, 0: a reset; more than once (default: 20)")
-    parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parents[1] / "build/cuts.md")
+    parser.add_argument(
+        "--path",
+        action="append",
+        choices=list(PATHS),
+        help="by which path; more than once (default: all)",
+    )
+    parser.add_argument(
+        "--phase",
+        action="append",
+        choices=list(PHASES),
+        help="in which phase; more than once (default: all)",
+    )
+    parser.add_argument(
+        "--seconds",
+        action="append",
+        type=float,
+        help="for how long, 0: a reset; more than once (default: 20)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path(__file__).resolve().parents[1] / "build/cuts.md"
+    )
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     results: list[Result] = []

@@ -31,7 +31,8 @@ def main() -> int:
         "--rack",
         choices=("qemu", "libvirt"),
         default="qemu",
-        help="what the machines are: QEMU processes with ipmi_sim, or libvirt domains with virtualbmc",
+        help="what the machines are: QEMU processes with ipmi_sim, or libvirt domains with "
+        "virtualbmc",
     )
     parser.add_argument(
         "--discovery", action="store_true", help="with two machines more, which no inventory knows"

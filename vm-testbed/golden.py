@@ -3,7 +3,7 @@ without --path all of them.
 
 A virtual machine boots by a path (cuts.PATHS) until it has joined. What its firmware asked, and
 what it was answered, are taken out of the recording (goldenfile.py). tests/boot/test_golden.py asks
-the same again. """
+the same again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,12 @@ def packages(machine: VmSpec) -> dict[str, str]:
     in_card = machine.nic_rom is NicRom.IPXE
     names += ["ipxe-qemu"] if in_card else []
     names += ["ipxe"] if not machine.secure_boot and not (in_card and machine.card_ipxe) else []
-    said = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return dict(sorted(line.split(" ") for line in said.stdout.splitlines()))
 
 
@@ -75,20 +80,33 @@ def keep(path: str, directory: Path) -> None:
         found = distilled(rdpcap(str(file)), MAC)
     if any(b"layercake.token" in payload(frame) for frame, _ in found):
         raise HeadRunError("cannot keep this boot: there is a token in what the machine said")
-    node: dict[str, Any] = {"firmware": machine.firmware.value, "secure_boot": machine.secure_boot,
-                            "card_ipxe": machine.card_ipxe, "boot_set": boot_set}
+    node: dict[str, Any] = {
+        "firmware": machine.firmware.value,
+        "secure_boot": machine.secure_boot,
+        "card_ipxe": machine.card_ipxe,
+        "boot_set": boot_set,
+    }
     steps = [{"asks": described(frame), "answer": answer} for frame, answer in found]
     directory.mkdir(parents=True, exist_ok=True)
     wrpcap(str(directory / f"{path}.pcap"), [frame for frame, _ in found])
-    (directory / f"{path}.json").write_text(json.dumps(
-        {"what": what, "packages": packages(machine), "node": node, "steps": steps}, indent=1) + "\n")
+    (directory / f"{path}.json").write_text(
+        json.dumps(
+            {"what": what, "packages": packages(machine), "node": node, "steps": steps}, indent=1
+        )
+        + "\n"
+    )
     print(f"{path}: {len(steps)} packets", flush=True)
 
 
 def main(argv: Sequence[str]) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--path", action="append", choices=CAPTURED, help="by which path; more than once (default: all)")
+    parser.add_argument(
+        "--path",
+        action="append",
+        choices=CAPTURED,
+        help="by which path; more than once (default: all)",
+    )
     parser.add_argument("--output", type=Path, default=KEPT)
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -2,7 +2,7 @@
 by. Read by scapy, not by us.
 
 NAME.pcap has the frames that a machine sent: DHCP, DHCPv6, read requests of TFTP, heads of HTTP
-requests. NAME.json says of what firmware they are, and what each was answered. """
+requests. NAME.json says of what firmware they are, and what each was answered."""
 
 from __future__ import annotations
 
@@ -17,9 +17,28 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
 HTTP_PORT = 8080
-_SIXES = {1: "Solicit", 2: "Advertise", 3: "Request", 4: "Confirm", 5: "Renew", 6: "Rebind", 7: "Reply", 8: "Release", 9: "Decline",
-          11: "Information-request"}
-_FOURS = {1: "DISCOVER", 2: "OFFER", 3: "REQUEST", 4: "DECLINE", 5: "ACK", 6: "NAK", 7: "RELEASE", 8: "INFORM"}
+_SIXES = {
+    1: "Solicit",
+    2: "Advertise",
+    3: "Request",
+    4: "Confirm",
+    5: "Renew",
+    6: "Rebind",
+    7: "Reply",
+    8: "Release",
+    9: "Decline",
+    11: "Information-request",
+}
+_FOURS = {
+    1: "DISCOVER",
+    2: "OFFER",
+    3: "REQUEST",
+    4: "DECLINE",
+    5: "ACK",
+    6: "NAK",
+    7: "RELEASE",
+    8: "INFORM",
+}
 _ADDRESSES, _WORDS, _KEPT = {1, 54}, {60, 66, 67}, {43, 61, 97, 175}
 """Options of DHCP answers that firmware goes on by: mask and server; class, TFTP server and boot
 file; what is read by machines."""
@@ -73,7 +92,9 @@ def described(frame: Packet) -> str:
     protocol, data = (asks(frame) or ("",))[0], payload(frame)
     if protocol == "dhcp":
         said = dict(_options(frame))
-        words = [said[code].decode("ascii", "backslashreplace") for code in (60, 77) if code in said]
+        words = [
+            said[code].decode("ascii", "backslashreplace") for code in (60, 77) if code in said
+        ]
         return f"DHCP{_FOURS[said[53][0]]} {' '.join(words)}".strip()
     if protocol == "dhcpv6":
         return f"DHCPv6 {_SIXES[data[0]]}"
@@ -88,7 +109,7 @@ def _options(frame: Packet) -> Iterable[tuple[int, bytes]]:
     data, at = bytes(frame[DHCP])[:], 0
     while at < len(data) and data[at] != 255:
         if data[at]:
-            yield data[at], data[at + 2:at + 2 + data[at + 1]]
+            yield data[at], data[at + 2 : at + 2 + data[at + 1]]
             at += 1 + data[at + 1]
         at += 1
 
@@ -102,8 +123,14 @@ def essence(protocol: str, frame: Packet) -> dict[str, Any]:
 def _dhcp(frame: Packet) -> dict[str, Any]:
     bootp = frame[BOOTP]
     found: dict[str, Any] = {
-        "kind": "", "to": frame[Ether].dst, "at": frame[IP].dst, "yiaddr": bootp.yiaddr, "siaddr": bootp.siaddr,
-        "file": bytes(bootp.file).rstrip(b"\0").decode("ascii"), "options": {}}
+        "kind": "",
+        "to": frame[Ether].dst,
+        "at": frame[IP].dst,
+        "yiaddr": bootp.yiaddr,
+        "siaddr": bootp.siaddr,
+        "file": bytes(bootp.file).rstrip(b"\0").decode("ascii"),
+        "options": {},
+    }
     for code, value in _options(frame):
         if code == 53:
             found["kind"] = _FOURS[value[0]]
@@ -119,8 +146,11 @@ def _dhcp(frame: Packet) -> dict[str, Any]:
 def _dhcpv6(frame: Packet) -> dict[str, Any]:
     data = payload(frame)
     message = {2: dhcp6.DHCP6_Advertise, 7: dhcp6.DHCP6_Reply}[data[0]](data)
-    found: dict[str, Any] = {"kind": _SIXES[data[0]], "server": bytes(message[dhcp6.DHCP6OptServerId].duid).hex(),
-                             "client": bytes(message[dhcp6.DHCP6OptClientId].duid).hex()}
+    found: dict[str, Any] = {
+        "kind": _SIXES[data[0]],
+        "server": bytes(message[dhcp6.DHCP6OptServerId].duid).hex(),
+        "client": bytes(message[dhcp6.DHCP6OptClientId].duid).hex(),
+    }
     if dhcp6.DHCP6OptIA_NA in message:
         given = message[dhcp6.DHCP6OptIA_NA]
         found |= {"iaid": given.iaid, "addresses": [each.addr for each in given.ianaopts]}
@@ -150,13 +180,19 @@ def tftp(data: bytes) -> dict[str, Any]:
 def _http(frame: Packet) -> dict[str, Any]:
     first, _, rest = payload(frame).partition(b"\r\n\r\n")[0].decode("ascii").partition("\r\n")
     lines = (line.partition(":") for line in rest.split("\r\n"))
-    return http(int(first.split()[1]), {name.strip().lower(): value.strip() for name, _, value in lines})
+    return http(
+        int(first.split()[1]), {name.strip().lower(): value.strip() for name, _, value in lines}
+    )
 
 
 def http(status: int, headers: Mapping[str, str]) -> dict[str, Any]:
     """The head of an answer; `headers` by their names in lower case."""
-    return {"kind": status, "type": headers.get("content-type", "").partition(";")[0],
-            "length": "content-length" in headers, "ranges": headers.get("accept-ranges", "")}
+    return {
+        "kind": status,
+        "type": headers.get("content-type", "").partition(";")[0],
+        "length": "content-length" in headers,
+        "ranges": headers.get("accept-ranges", ""),
+    }
 
 
 def distilled(frames: Iterable[Packet], mac: str) -> list[tuple[Packet, dict[str, Any]]]:
@@ -168,7 +204,9 @@ def distilled(frames: Iterable[Packet], mac: str) -> list[tuple[Packet, dict[str
         if Ether not in frame:
             continue
         if frame[Ether].src == mac and (key := asks(frame)) is not None:
-            again = key[0] == "http" and key in last and found[last[key]][0][TCP].seq == frame[TCP].seq
+            again = (
+                key[0] == "http" and key in last and found[last[key]][0][TCP].seq == frame[TCP].seq
+            )
             if not again:
                 last[key] = len(found)
                 found.append((frame, {}))

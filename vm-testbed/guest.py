@@ -3,7 +3,7 @@ kernel and initramfs.
 
 For tests and benchmarks of what the kernel does on a node (krbd, dm-verity), which the machine
 underneath may not have: no BMC, no firmware, no head; six seconds to the first line of Python. A
-Ceph cluster can live in the same namespace. """
+Ceph cluster can live in the same namespace."""
 
 from __future__ import annotations
 
@@ -38,22 +38,63 @@ class Guest:
         netns.create(self.namespace, [VmSpec()])
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
         netns.destroy(self.namespace)
 
-    def start(self, kernel: Path, initramfs: Path, words: Mapping[str, str], *, memory_mb: int = 1024, more: str = "") -> None:
+    def start(
+        self,
+        kernel: Path,
+        initramfs: Path,
+        words: Mapping[str, str],
+        *,
+        memory_mb: int = 1024,
+        more: str = "",
+    ) -> None:
         """Starts the machine; `words` go on its kernel command line as layercake.KEY=VALUE."""
         append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
         append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
         self.console_file.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *self.enter, "qemu-system-x86_64", "-M", "q35,graphics=off",
-             "-accel", "tcg,thread=multi", "-cpu", "max", "-m", str(memory_mb), "-display", "none", "-nodefaults",
-             "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}",
-             "-netdev", f"tap,id=n0,ifname={netns.tap(0)},script=no,downscript=no",
-             "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=",
-             "-kernel", str(kernel), "-initrd", str(initramfs), "-append", f"{append} {more}"], stdin=subprocess.DEVNULL)
+            [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                *self.enter,
+                "qemu-system-x86_64",
+                "-M",
+                "q35,graphics=off",
+                "-accel",
+                "tcg,thread=multi",
+                "-cpu",
+                "max",
+                "-m",
+                str(memory_mb),
+                "-display",
+                "none",
+                "-nodefaults",
+                "-no-user-config",
+                "-no-reboot",
+                "-serial",
+                f"file:{self.console_file}",
+                "-netdev",
+                f"tap,id=n0,ifname={netns.tap(0)},script=no,downscript=no",
+                "-device",
+                f"virtio-net-pci,netdev=n0,mac={MAC},romfile=",
+                "-kernel",
+                str(kernel),
+                "-initrd",
+                str(initramfs),
+                "-append",
+                f"{append} {more}",
+            ],
+            stdin=subprocess.DEVNULL,
+        )
 
     @property
     def console_file(self) -> Path:

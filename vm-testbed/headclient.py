@@ -42,7 +42,9 @@ class HeadClient:
         self.socket, self.log_file, self.without = socket, log_file, without
         self.process: subprocess.Popen[Any] | None = None
 
-    def serve(self, start: Callable[[IO[bytes]], subprocess.Popen[Any]], limit_s: float = 120.0) -> None:
+    def serve(
+        self, start: Callable[[IO[bytes]], subprocess.Popen[Any]], limit_s: float = 120.0
+    ) -> None:
         """Starts its process, whose output goes to the given file; returns when it serves. Raises
         HeadRunError."""
         with self.log_file.open("ab") as log:
@@ -83,7 +85,9 @@ class HeadClient:
             answer = connection.getresponse()
             text = answer.read().decode()
         except TimeoutError:
-            raise TimeoutError(f"{method} {path}: no answer in {timeout:.0f} s\n{self._state()}") from None
+            raise TimeoutError(
+                f"{method} {path}: no answer in {timeout:.0f} s\n{self._state()}"
+            ) from None
         finally:
             connection.close()
         if answer.status >= 400:
@@ -96,12 +100,16 @@ class HeadClient:
         if self.process is not None:
             for name in ("status", "wchan", "stack", "schedstat"):
                 with contextlib.suppress(OSError):  # it has ended
-                    told.append(Path(f"/proc/{self.process.pid}/{name}").read_text(errors="replace"))
+                    told.append(
+                        Path(f"/proc/{self.process.pid}/{name}").read_text(errors="replace")
+                    )
         return "\n".join([*told, "--- log", self.log()[-6000:]])
 
     def history(self, node: str, kind: str = "") -> list[dict[str, Any]]:
         """A node's events, oldest first."""
-        return [e for e in self.api("GET", f"/v1/nodes/{node}")["history"] if e["kind"].startswith(kind)]
+        return [
+            e for e in self.api("GET", f"/v1/nodes/{node}")["history"] if e["kind"].startswith(kind)
+        ]
 
     def never(self, what: str, condition: Callable[[], Any], seconds: float) -> None:
         """Looks for so many seconds. Raises HeadRunError if a condition is true meanwhile."""

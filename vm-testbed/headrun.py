@@ -1,7 +1,7 @@
 """Runs a Layercake head over a virtual rack, the way an administrator would: by its command line
 and its Unix socket.
 
-The demo, the VM tests and the benchmarks share it. """
+The demo, the VM tests and the benchmarks share it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class HeadRun(HeadClient):
     that serves: another version, perhaps; `profile` is the boot profile of its boot set, which has
     the programs for disks with `disktools`."""
 
-    def __init__(self, rack: Rack, data: Path, profile: str = "virtual", *, disktools: bool = True) -> None:
+    def __init__(
+        self, rack: Rack, data: Path, profile: str = "virtual", *, disktools: bool = True
+    ) -> None:
         super().__init__(Path("/run") / f"{rack.namespace}-api.sock", data / "head.log")
         self.rack = rack
         self.data = data
@@ -44,7 +46,12 @@ class HeadRun(HeadClient):
     @property
     def environment(self) -> dict[str, str]:
         """What the command line needs to find this head."""
-        return {**os.environ, "LAYERCAKE_SOCKET": str(self.socket), "PYTHONPATH": str(self.code), "COLUMNS": "160"}
+        return {
+            **os.environ,
+            "LAYERCAKE_SOCKET": str(self.socket),
+            "PYTHONPATH": str(self.code),
+            "COLUMNS": "160",
+        }
 
     def init(self, settings: Mapping[str, Any] | None = None) -> None:
         """Makes the data directory and minOS; `settings` are those that an administrator would
@@ -54,8 +61,15 @@ class HeadRun(HeadClient):
         if self.disktools:
             disktools.pack(platform.machine(), CACHE, lambda text: None)
         first = {"socket": str(self.socket), "boot.ra_prefix": "fd99::/64"}
-        init(self.data, ["ip", "netns", "exec", self.rack.namespace], {**first, **dotted(settings or {})}, interface=INTERFACE,
-             cache=CACHE, profile=self.profile, disktools=self.disktools)
+        init(
+            self.data,
+            ["ip", "netns", "exec", self.rack.namespace],
+            {**first, **dotted(settings or {})},
+            interface=INTERFACE,
+            cache=CACHE,
+            profile=self.profile,
+            disktools=self.disktools,
+        )
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Edits the settings (nested), which the head reads when it starts."""
@@ -67,9 +81,15 @@ class HeadRun(HeadClient):
             config[section] = {**config[section], **value} if isinstance(value, Mapping) else value
         if self.rack.secrets is not None:
             config["secrets"] = str(self.rack.secrets.password_file.parent)
-        if self.code != ROOT:  # an older version does not know these; they are there again for the newer one
+        if (
+            self.code != ROOT
+        ):  # an older version does not know these; they are there again for the newer one
             self._whole = config
-            config = {key: value for key, value in config.items() if key not in ("secrets", "more_networks", "files")}
+            config = {
+                key: value
+                for key, value in config.items()
+                if key not in ("secrets", "more_networks", "files")
+            }
             config["boot"] = {key: value for key, value in config["boot"].items() if key != "dns"}
         path.write_text(yaml.safe_dump(config))
 
@@ -77,7 +97,12 @@ class HeadRun(HeadClient):
         """Starts the head; returns when its API answers and its services run."""
         self.configure({})
         argv = [sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)]
-        self.serve(lambda log: self.rack.exec(argv, env=self.environment, cwd=self.code, stdout=log, stderr=log), limit_s)
+        self.serve(
+            lambda log: self.rack.exec(
+                argv, env=self.environment, cwd=self.code, stdout=log, stderr=log
+            ),
+            limit_s,
+        )
 
     def stop(self) -> None:
         """Stops the head in an orderly way."""
@@ -97,21 +122,40 @@ class HeadRun(HeadClient):
         sets.sign(new, sets.name_of(new), Signer(self.data / "images" / "signing.key").sign)
         return sets.take(boot, new).name
 
-    def cli(self, *arguments: str, check: bool = True, timeout: float = 900.0) -> subprocess.CompletedProcess[str]:
+    def cli(
+        self, *arguments: str, check: bool = True, timeout: float = 900.0
+    ) -> subprocess.CompletedProcess[str]:
         """Runs the command line as a person would."""
         argv = [sys.executable, "-m", "layercake.cli.main", *arguments]
         done = subprocess.run(
-            argv, cwd=self.code, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+            argv,
+            cwd=self.code,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
         if check and done.returncode != 0:
-            raise HeadRunError(f"layercake {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+            raise HeadRunError(
+                f"layercake {' '.join(arguments)}: exit "
+                f"{done.returncode}\n{done.stdout}{done.stderr}"
+            )
         return done
 
     def follow(self, arguments: Sequence[str], line: Callable[[str], None]) -> int:
         """Runs the command line as a person would; `line` gets each line as it is printed. Returns
         the exit status."""
         argv = [sys.executable, "-m", "layercake.cli.main", *arguments]
-        with subprocess.Popen(argv, cwd=self.code, env={**self.environment, "PYTHONUNBUFFERED": "1"}, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        with subprocess.Popen(
+            argv,
+            cwd=self.code,
+            env={**self.environment, "PYTHONUNBUFFERED": "1"},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
             assert process.stdout is not None  # noqa: S101 (for the type checker)
             try:
                 for text in process.stdout:
@@ -127,14 +171,22 @@ class HeadRun(HeadClient):
 
     def apply(self, yaml_text: str, *, allow_remove: bool = False) -> Any:
         """Applies an inventory."""
-        return self.api("POST", "/v1/inventory/apply", {"yaml": yaml_text, "file": "rack.yaml", "allow_remove": allow_remove})
+        return self.api(
+            "POST",
+            "/v1/inventory/apply",
+            {"yaml": yaml_text, "file": "rack.yaml", "allow_remove": allow_remove},
+        )
 
     def wait_converged(self, limit_s: float, names: set[str] | None = None) -> float:
         """Waits until the named nodes, or all, are converged."""
 
         def done() -> bool:
             nodes = self.nodes()
-            return all(n["status"] == "converged" for name, n in nodes.items() if names is None or name in names)
+            return all(
+                n["status"] == "converged"
+                for name, n in nodes.items()
+                if names is None or name in names
+            )
 
         return self.wait("nodes converge", done, limit_s)
 
@@ -147,8 +199,11 @@ class HeadRun(HeadClient):
             texts += [f"{e['at']:.1f} {e['node'] or '-'} {e['kind']} {e['text']}" for e in events]
         except (OSError, HeadRunError, http.client.HTTPException) as error:
             texts = [f"(the head does not answer: {error})"]
-        consoles = [f"--- console {n.name}\n{self.rack.console(i)[-1500:]}" for i, n in enumerate(self.rack.nodes)
-                    if (self.rack.node_directory(i) / "console.log").exists()]
+        consoles = [
+            f"--- console {n.name}\n{self.rack.console(i)[-1500:]}"
+            for i, n in enumerate(self.rack.nodes)
+            if (self.rack.node_directory(i) / "console.log").exists()
+        ]
         return "\n".join([*texts, "--- log", self.log()[-3000:], *consoles])
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ the token that a boot would carry to DATA/tokens/NAME when it finds DATA/tokens/
 
     python vm-testbed/hosthead.py DATA [CODE]
 
-CODE is where the Layercake is that is run: another version, unpacked. """
+CODE is where the Layercake is that is run: another version, unpacked."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 network namespace of its own.
 
 Each has a veth to the head's namespace, no power and no firmware: the caller gives it the token
-that a boot would. """
+that a boot would."""
 
 from __future__ import annotations
 
@@ -59,8 +59,23 @@ class HeadNamespace:
         """Makes it."""
         _ip("netns", "add", self.name)
         _ip("-n", self.name, "link", "set", "lo", "up")
-        # An address of its own: a bridge without one takes that of a port, and another one when a port comes or goes.
-        _ip("-n", self.name, "link", "add", "br0", "address", BRIDGE, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+        # An address of its own: a bridge without one takes that of a port, and another one when a
+        # port comes or goes.
+        _ip(
+            "-n",
+            self.name,
+            "link",
+            "add",
+            "br0",
+            "address",
+            BRIDGE,
+            "type",
+            "bridge",
+            "stp_state",
+            "0",
+            "forward_delay",
+            "0",
+        )
         _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "br0")
         _ip("-n", self.name, "link", "set", "br0", "up")
 
@@ -89,7 +104,20 @@ class HostNode:
         peer, inner = self._peer, "eth0"
         _ip("netns", "add", self.namespace)
         _ip("-n", self.namespace, "link", "set", "lo", "up")
-        _ip("-n", self._head.name, "link", "add", peer, "type", "veth", "peer", "name", inner, "netns", self.namespace)
+        _ip(
+            "-n",
+            self._head.name,
+            "link",
+            "add",
+            peer,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            inner,
+            "netns",
+            self.namespace,
+        )
         _ip("-n", self._head.name, "link", "set", peer, "master", "br0", "up")
         _ip("-n", self.namespace, "addr", "add", f"{self.ip}/24", "dev", inner)
         _ip("-n", self.namespace, "link", "set", inner, "up")
@@ -97,12 +125,37 @@ class HostNode:
         token_file.touch(mode=0o600)
         token_file.write_text(token)
         more = f"--boot {self.boot}" if self.boot else ""
-        command = _START.format(root=self.code, more=more, run=self.directory / "run", python=PYTHON, head=head_url, ca=ca,
-                                node=node, sync=sync, name=self.name, mac=self.mac, token=token_file, cgroup=self.namespace)
+        command = _START.format(
+            root=self.code,
+            more=more,
+            run=self.directory / "run",
+            python=PYTHON,
+            head=head_url,
+            ca=ca,
+            node=node,
+            sync=sync,
+            name=self.name,
+            mac=self.mac,
+            token=token_file,
+            cgroup=self.namespace,
+        )
         with (self.directory / "agent.log").open("ab") as log:
-            inside = ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "-m", "-u", "--propagation", "private"]
-            self._process = subprocess.Popen([*inside, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                             start_new_session=True)
+            inside = [
+                "nsenter",
+                f"--net=/run/netns/{self.namespace}",
+                "unshare",
+                "-m",
+                "-u",
+                "--propagation",
+                "private",
+            ]
+            self._process = subprocess.Popen(
+                [*inside, "sh", "-c", command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     @property
     def _peer(self) -> str:
@@ -112,7 +165,11 @@ class HostNode:
         """Takes the namespaces' link and the node's namespace away. The link goes first: with the
         namespace it would go later, when the kernel gets round to it, and its name would be in the
         way of the next start."""
-        subprocess.run(["ip", "-n", self._head.name, "link", "del", self._peer], capture_output=True, check=False)
+        subprocess.run(
+            ["ip", "-n", self._head.name, "link", "del", self._peer],
+            capture_output=True,
+            check=False,
+        )
         subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
 
     @property
@@ -141,7 +198,9 @@ class HostNode:
         if self._process is None:
             return 0
         status = Path(f"/proc/{self.agent}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        return next(
+            int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
+        )
 
     def inside(self, path: Path) -> Path:
         """A path of the node's own mounts, as it is reached from here. Raises OSError if the node
@@ -160,7 +219,9 @@ class HostNode:
 
     def processes(self) -> list[int]:
         """All that runs on it: supervisor, agent and containers."""
-        found = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            ["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True
+        )
         return [int(pid) for pid in found.stdout.split()]
 
     def kill(self) -> None:

@@ -32,18 +32,32 @@ class HostSite(HeadClient):
     there are images.
 
     `modules` are the site's own, `python` is the interpreter that the head runs in. `code` is where
-    the head's Layercake is, `environment` what its process is given beside the usual. """
+    the head's Layercake is, `environment` what its process is given beside the usual."""
 
-    def __init__(self, directory: Path, count: int, images: dict[str, Path], *, sync: SyncSettings | None = None,
-                 store: ImageSettings | None = None, groups: Sequence[str] = (), modules: Mapping[str, SiteModule] | None = None,
-                 python: str = sys.executable, logs: Mapping[str, Any] | None = None) -> None:
-        super().__init__(directory / "head/api.sock", directory / "head.log", without=(modules or {}).keys())
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        images: dict[str, Path],
+        *,
+        sync: SyncSettings | None = None,
+        store: ImageSettings | None = None,
+        groups: Sequence[str] = (),
+        modules: Mapping[str, SiteModule] | None = None,
+        python: str = sys.executable,
+        logs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            directory / "head/api.sock", directory / "head.log", without=(modules or {}).keys()
+        )
         self.directory = directory
         self.data = directory / "head"
         self.namespace = HeadNamespace()
         self.images = images
         self.groups = groups
-        self.nodes = [HostNode(self.namespace, f"h{i}", 10 + i, directory / f"h{i}") for i in range(count)]
+        self.nodes = [
+            HostNode(self.namespace, f"h{i}", 10 + i, directory / f"h{i}") for i in range(count)
+        ]
         self._sync = sync or SyncSettings(hello_s=1.0, dead_s=4.0, probe_s=1.0)
         self._store = store or ImageSettings()
         self._modules = dict(modules or {})
@@ -57,19 +71,37 @@ class HostSite(HeadClient):
     def up(self) -> None:
         """From nothing to all nodes running the first image."""
         self.begin()
-        self.wait("all nodes run", lambda: all(n["status"] == "converged" for n in self.states().values()), 120)
+        self.wait(
+            "all nodes run",
+            lambda: all(n["status"] == "converged" for n in self.states().values()),
+            120,
+        )
 
     def begin(self) -> None:
         """Starts the head and the nodes' agents."""
         self.namespace.up()
-        settings = {"socket": str(self.socket), "sync": self._sync, "images": self._store, "modules": self._modules,
-                    **({"logs": self._logs} if self._logs else {})}
+        settings = {
+            "socket": str(self.socket),
+            "sync": self._sync,
+            "images": self._store,
+            "modules": self._modules,
+            **({"logs": self._logs} if self._logs else {}),
+        }
         init(self.data, self.namespace.inside, msgspec.to_builtins(settings), python=self._python)
         (self.data / "boot").mkdir()
         self.start_head()
         for name, path in self.images.items():
-            self.api("POST", "/v1/images", {"path": str(path), "name": name, "systemd": False, "command": ["/init"],
-                                            "stop_timeout_s": 2.0})
+            self.api(
+                "POST",
+                "/v1/images",
+                {
+                    "path": str(path),
+                    "name": name,
+                    "systemd": False,
+                    "command": ["/init"],
+                    "stop_timeout_s": 2.0,
+                },
+            )
         self.apply(next(iter(self.images), ""))
         for node in self.nodes:
             self.start_node(node)
@@ -78,7 +110,8 @@ class HostSite(HeadClient):
         """The inventory. Node i is in groups[i] if there is one."""
         groups = {i: f"[{name}]" for i, name in enumerate(self.groups)}
         lines = [
-            f"  {n.name}: {{mac: '{n.mac}', ip: {n.ip}, images: [{image}], groups: {groups.get(i, '[]')}}}"
+            f"  {n.name}: {{mac: '{n.mac}', ip: {n.ip}, images: [{image}], groups: "
+            f"{groups.get(i, '[]')}}}"
             for i, n in enumerate(self.nodes)
         ]
         known = ", ".join(f"{name}: {{}}" for name in dict.fromkeys(self.groups))
@@ -86,14 +119,32 @@ class HostSite(HeadClient):
 
     def apply(self, image: str) -> None:
         """Wants an image of all nodes by the inventory."""
-        self.api("POST", "/v1/inventory/apply", {"yaml": self.inventory(image), "file": "site.yaml", "allow_remove": False})
+        self.api(
+            "POST",
+            "/v1/inventory/apply",
+            {"yaml": self.inventory(image), "file": "site.yaml", "allow_remove": False},
+        )
 
     def start_head(self) -> None:
         """Starts the head's process; returns when it answers."""
-        argv = [*self.namespace.inside, self._python, str(ROOT / "vm-testbed/hosthead.py"), str(self.data), str(self.code)]
+        argv = [
+            *self.namespace.inside,
+            self._python,
+            str(ROOT / "vm-testbed/hosthead.py"),
+            str(self.data),
+            str(self.code),
+        ]
         environment = {**os.environ, "PYTHONPATH": str(self.code), **self.environment}
-        self.serve(lambda log: subprocess.Popen(
-            argv, cwd=self.code, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        self.serve(
+            lambda log: subprocess.Popen(
+                argv,
+                cwd=self.code,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        )
 
     def start_node(self, node: HostNode) -> None:
         """Boots a node: starts its agent with a token that was not used before."""
@@ -101,7 +152,13 @@ class HostSite(HeadClient):
         self.wait("a token", path.exists, 120)
         address = self.namespace.address
         known = self.states()[node.name]["id"]
-        node.start(known, path.read_text(), f"https://{address}:8443", self.data / "pki/ca.pem", f"{address}:{self.sync_port}")
+        node.start(
+            known,
+            path.read_text(),
+            f"https://{address}:8443",
+            self.data / "pki/ca.pem",
+            f"{address}:{self.sync_port}",
+        )
 
     @property
     def sync_port(self) -> int:
@@ -120,7 +177,9 @@ class HostSite(HeadClient):
 
     def _kept(self) -> int:
         """The newest event in the database."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.data / 'layercake.db'}?mode=ro", uri=True)) as db:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.data / 'layercake.db'}?mode=ro", uri=True)
+        ) as db:
             query = "SELECT max(id) FROM (SELECT id FROM events UNION ALL SELECT id FROM alarms)"
             return int(db.execute(query).fetchone()[0] or 0)
 
@@ -143,11 +202,18 @@ class HostSite(HeadClient):
 
     def running(self) -> dict[str, str]:
         """The image that each node runs, "" if none."""
-        return {name: (n["images"]["running"] or [{"name": ""}])[0]["name"] for name, n in self.states().items()}
+        return {
+            name: (n["images"]["running"] or [{"name": ""}])[0]["name"]
+            for name, n in self.states().items()
+        }
 
     def roll(self, text: str, image: str, **options: Any) -> int:
         """Begins a roll; its number."""
-        return int(self.api("POST", "/v1/rolls", {"range": text, "image": image, "by": "a test", **options})["roll"]["id"])
+        return int(
+            self.api(
+                "POST", "/v1/rolls", {"range": text, "image": image, "by": "a test", **options}
+            )["roll"]["id"]
+        )
 
     def show(self, number: int) -> dict[str, Any]:
         """A roll with its nodes."""
@@ -162,11 +228,18 @@ class HostSite(HeadClient):
     def describe(self) -> str:
         """The nodes, the rolls and the newest events: what one wants to read when a test fails."""
         try:
-            nodes = [f"{n['name']} {n['status']} {n['status_text']} {n['state']} {n['images']}" for n in self.states().values()]
+            nodes = [
+                f"{n['name']} {n['status']} {n['status_text']} {n['state']} {n['images']}"
+                for n in self.states().values()
+            ]
             rolls = [json.dumps(r) for r in self.api("GET", "/v1/rolls?limit=3")["rolls"]]
             found = self.api("GET", "/v1/events?limit=60")["events"]
             events = [f"{e['at']:.2f} {e['node'] or '-'} {e['kind']} {e['text']}" for e in found]
         except OSError as error:
             nodes, rolls, events = [f"(the head does not answer: {error})"], [], []
-        logs = [f"--- {n.name}\n{n.log()[-600:]}" for n in self.nodes if (n.directory / "agent.log").exists()]
+        logs = [
+            f"--- {n.name}\n{n.log()[-600:]}"
+            for n in self.nodes
+            if (n.directory / "agent.log").exists()
+        ]
         return "\n".join([*nodes, *rolls, *events, "--- head", self.log()[-2000:], *logs])

@@ -110,7 +110,8 @@ def with_older(tar: Path, package: Path, scratch: Path) -> Path:
         ["dpkg-deb", "-f", str(deb)], check=True, capture_output=True, text=True
     ).stdout
     (place / "Packages").write_text(
-        f"{fields}Filename: ./{NAME}.deb\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
+        f"{fields}Filename: ./{NAME}.deb\nSize: {len(data)}\nSHA256: "
+        f"{hashlib.sha256(data).hexdigest()}\n"
     )
     listed = scratch / "tree/etc/apt/sources.list.d/layercake.list"
     listed.parent.mkdir(parents=True)
@@ -215,7 +216,8 @@ def autopkgtest(package: Path, scratch: Path) -> None:
     )
     shutil.rmtree(LOGS / "autopkgtest", ignore_errors=True)
     mounted = (
-        'mount --bind "$1" "$1" && mount -t proc proc "$1/proc" && mount -t sysfs -o ro sysfs "$1/sys" '
+        'mount --bind "$1" "$1" && mount -t proc proc "$1/proc" && mount -t sysfs -o ro sysfs '
+        '"$1/sys" '
         '&& mount --rbind /dev "$1/dev" && shift && exec "$@"'
     )
     watched(

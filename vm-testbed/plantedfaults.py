@@ -3,7 +3,7 @@ vm-testbed/plantedfaults.py`.
 
 Each machine has one fault, but three, which lose their network together when all others have
 theirs. Prints what is said of each, and ends with 1 if a cause is not named. `--only PATTERN`
-plants those alone whose names match. """
+plants those alone whose names match."""
 
 from __future__ import annotations
 
@@ -35,8 +35,12 @@ from vrack.spec import USERNAME, VmSpec
 from imageapi.build.squash import squash
 
 LIMIT_S = 900.0
-SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
-            "boot": {"attempts": 3, "step_s": 120.0, "join_s": 300.0}, "guard": {"outage_nodes": 2}}
+SETTINGS = {
+    "sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0},
+    "power": {"poll_s": 4.0},
+    "boot": {"attempts": 3, "step_s": 120.0, "join_s": 300.0},
+    "guard": {"outage_nodes": 2},
+}
 LARGE_BYTES, HEAD_BYTES = 600 << 20, 4 << 30
 ROGUE = "10.99.0.250"
 GROUP = "pod"
@@ -75,7 +79,9 @@ class Planted:
 
     def __init__(self, directory: Path, faults: Sequence[Fault]) -> None:
         self.directory, self.faults = directory, faults
-        self.rack = Rack(directory / "rack", [*(one.spec for one in faults), *(VmSpec() for _ in range(OUTAGE))])
+        self.rack = Rack(
+            directory / "rack", [*(one.spec for one in faults), *(VmSpec() for _ in range(OUTAGE))]
+        )
         self.head = HeadRun(self.rack, directory / "head")
         self.index = {one.name: number for number, one in enumerate(faults)}
         self.pod = [f"n{number}" for number in range(len(faults), len(faults) + OUTAGE)]
@@ -87,7 +93,10 @@ class Planted:
         """The rack, the head, and its images."""
         self.rack.up()
         (self.directory / "head").mkdir(exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={HEAD_BYTES}", "tmpfs", self.directory / "head"], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={HEAD_BYTES}", "tmpfs", self.directory / "head"],
+            check=True,
+        )
         self.head.init(SETTINGS)
         self.head.start()
         large = self.directory / "large.squashfs"
@@ -96,8 +105,17 @@ class Planted:
         (tree / "init").symlink_to("payload")
         (tree / "payload").write_bytes(os.urandom(LARGE_BYTES))
         squash(tree, large)
-        for name, path in (("plain", plain_image("plain-1")), ("crash", crashing_image("crash")), ("large", large)):
-            self.head.api("POST", "/v1/images", {"path": str(path), "name": name, "systemd": False, "command": ["/init"]}, 300.0)
+        for name, path in (
+            ("plain", plain_image("plain-1")),
+            ("crash", crashing_image("crash")),
+            ("large", large),
+        ):
+            self.head.api(
+                "POST",
+                "/v1/images",
+                {"path": str(path), "name": name, "systemd": False, "command": ["/init"]},
+                300.0,
+            )
 
     def inventory(self) -> dict[str, Any]:
         """With the faults that are in an inventory."""
@@ -111,8 +129,10 @@ class Planted:
         for name in self.pod:
             nodes[name]["groups"].append(GROUP)
         changes: dict[str, dict[str, Any]] = {
-            "wrong MAC address": {"mac": "52:54:00:99:99:99"}, "image that ends at once": {"images": ["crash"]},
-            "image larger than its memory": {"images": ["large"]}}
+            "wrong MAC address": {"mac": "52:54:00:99:99:99"},
+            "image that ends at once": {"images": ["crash"]},
+            "image larger than its memory": {"images": ["large"]},
+        }
         for fault, change in changes.items():
             if fault in self.index:
                 nodes[self.node(fault)] |= change
@@ -132,7 +152,9 @@ class Planted:
             self._rogue(self.rack.nodes[self.index["rogue DHCP server"]].mac)
         self.head.apply(yaml.safe_dump(self.inventory()))
         if "frozen node" in self.index:
-            self.head.cli("freeze", self.node("frozen node"), "--reason", "a planted fault", check=False)
+            self.head.cli(
+                "freeze", self.node("frozen node"), "--reason", "a planted fault", check=False
+            )
         if "rogue DHCP server" in self.index:
             self._be_late(self.index["rogue DHCP server"])
 
@@ -140,27 +162,57 @@ class Planted:
         """Another machine on the rack's switch that gives one node an address, and a file that is
         not there. It tells iPXE to wait for nobody else (option 175, suboption 176), as the head
         does: whose answer comes first is taken."""
-        serve = ["exec", "dnsmasq", "--no-daemon", "--port=0", "--interface=rogue1", "--bind-interfaces", "--no-ping",
-                 "--dhcp-range=10.99.0.240,10.99.0.249", "--dhcp-ignore=tag:!known", f"--dhcp-host={mac}", "--dhcp-boot=pxelinux.0",
-                 "--dhcp-option-force=encap:175,176,1b", f"--dhcp-leasefile={self.directory / 'rogue.leases'}"]
-        up = (f"until ip address add {ROGUE}/24 dev rogue1; do sleep 0.1; done 2>/dev/null; ip link set rogue1 up; "
-              f"{shlex.join(serve)}")
-        inside = self.rack.exec(["unshare", "--net", "sh", "-c", up], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for command in ("ip link add rogue0 type veth peer name rogue1", "ip link set rogue0 master br0 up",
-                        f"ip link set rogue1 netns {inside.pid}"):
+        serve = [
+            "exec",
+            "dnsmasq",
+            "--no-daemon",
+            "--port=0",
+            "--interface=rogue1",
+            "--bind-interfaces",
+            "--no-ping",
+            "--dhcp-range=10.99.0.240,10.99.0.249",
+            "--dhcp-ignore=tag:!known",
+            f"--dhcp-host={mac}",
+            "--dhcp-boot=pxelinux.0",
+            "--dhcp-option-force=encap:175,176,1b",
+            f"--dhcp-leasefile={self.directory / 'rogue.leases'}",
+        ]
+        up = (
+            f"until ip address add {ROGUE}/24 dev rogue1; do sleep 0.1; done 2>/dev/null; ip link "
+            "set rogue1 up; "
+            f"{shlex.join(serve)}"
+        )
+        inside = self.rack.exec(
+            ["unshare", "--net", "sh", "-c", up],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for command in (
+            "ip link add rogue0 type veth peer name rogue1",
+            "ip link set rogue0 master br0 up",
+            f"ip link set rogue1 netns {inside.pid}",
+        ):
             done = self.rack.run(command.split())
             if done.returncode:
-                raise HeadRunError(f"cannot plant another DHCP server: {command}: {done.stderr.strip()}")
+                raise HeadRunError(
+                    f"cannot plant another DHCP server: {command}: {done.stderr.strip()}"
+                )
 
     def _be_late(self, index: int) -> None:
         """The head's answer to a machine that was switched on comes after the other server's; else
         it is a matter of luck."""
         leases = self.directory / "rogue.leases"
         self.head.wait("the machine is on", lambda: self.rack.machine(index)["starts"] > 0, 300)
-        pxe = next(s["pid"] for s in self.head.api("GET", "/v1/status")["services"] if s["name"] == "pxe")
+        pxe = next(
+            s["pid"] for s in self.head.api("GET", "/v1/status")["services"] if s["name"] == "pxe"
+        )
         os.kill(pxe, signal.SIGSTOP)
         try:
-            self.head.wait("the other server has answered", lambda: leases.is_file() and leases.read_text(), 120)
+            self.head.wait(
+                "the other server has answered",
+                lambda: leases.is_file() and leases.read_text(),
+                120,
+            )
         finally:
             with contextlib.suppress(ProcessLookupError):  # the head has started another
                 os.kill(pxe, signal.SIGCONT)
@@ -170,8 +222,26 @@ class Planted:
         for it."""
         secrets, (ours, its) = self.rack.secrets, pty.openpty()
         assert secrets is not None  # noqa: S101 (the rack is up)
-        self.rack.exec(["ipmitool", "-I", "lanplus", "-C", "3", "-H", address, "-U", USERNAME, "-f",
-                               str(secrets.password_file), "sol", "activate"], stdin=its, stdout=its, stderr=its)
+        self.rack.exec(
+            [
+                "ipmitool",
+                "-I",
+                "lanplus",
+                "-C",
+                "3",
+                "-H",
+                address,
+                "-U",
+                USERNAME,
+                "-f",
+                str(secrets.password_file),
+                "sol",
+                "activate",
+            ],
+            stdin=its,
+            stdout=its,
+            stderr=its,
+        )
         said = b""
         while b"operational" not in said:
             if not (data := os.read(ours, 4096)):
@@ -181,8 +251,16 @@ class Planted:
     def said_of(self, node: str) -> str:
         """What `layercake explain` says of the cause that a node has, "" if it has none."""
         found = self.head.api("GET", "/v1/causes")
-        return "; ".join([*(f"{c['status']}: {c['text']} ({c['example']})" for c in found["causes"] if node in c["nodes"]),
-                          *(f"beside that: {one['text']}" for one in found["beside"] if node in one["nodes"])])
+        return "; ".join(
+            [
+                *(
+                    f"{c['status']}: {c['text']} ({c['example']})"
+                    for c in found["causes"]
+                    if node in c["nodes"]
+                ),
+                *(f"beside that: {one['text']}" for one in found["beside"] if node in one["nodes"]),
+            ]
+        )
 
     def named(self, fault: Fault) -> bool:
         """Whether its cause is named."""
@@ -193,7 +271,11 @@ class Planted:
         self.head.wait_converged(LIMIT_S, set(self.pod))
         for number in range(len(self.faults), len(self.faults) + OUTAGE):
             netns.set_link(self.rack.namespace, netns.tap(number), up=False)
-        self.head.wait("an outage is called", lambda: self.head.api("GET", "/v1/status")["guard"]["outages"], 120)
+        self.head.wait(
+            "an outage is called",
+            lambda: self.head.api("GET", "/v1/status")["guard"]["outages"],
+            120,
+        )
         return self.head.cli("status").stdout
 
     def full(self) -> str:
@@ -209,8 +291,14 @@ class Planted:
                     if error.errno != errno.ENOSPC:
                         raise
                     size //= 2
-        netns.set_link(self.rack.namespace, netns.tap(len(self.faults)), up=True)  # something to be written
-        self.head.wait("a full disk is named", lambda: re.search(r"the database is unwell.*full", self.explained()), 120)
+        netns.set_link(
+            self.rack.namespace, netns.tap(len(self.faults)), up=True
+        )  # something to be written
+        self.head.wait(
+            "a full disk is named",
+            lambda: re.search(r"the database is unwell.*full", self.explained()),
+            120,
+        )
         return self.explained()
 
     def explained(self) -> str:
@@ -237,11 +325,15 @@ def main() -> int:
             found.plant()
             for fault in faults:
                 try:
-                    took = found.head.wait(f"{fault.name} is named", partial(found.named, fault), LIMIT_S)
+                    took = found.head.wait(
+                        f"{fault.name} is named", partial(found.named, fault), LIMIT_S
+                    )
                     how = f"named (waited {took:.0f} s)"
                 except HeadRunError:
                     how, missed = "NOT NAMED", missed + 1
-                print(f"{fault.name:<30} {how}  {found.said_of(found.node(fault.name))}", flush=True)
+                print(
+                    f"{fault.name:<30} {how}  {found.said_of(found.node(fault.name))}", flush=True
+                )
             print(found.outage(), flush=True)
             print(found.explained(), flush=True)
             print(found.full(), flush=True)

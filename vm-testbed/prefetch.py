@@ -3,7 +3,7 @@ in the cache.
 
     python vm-testbed/prefetch.py [ITEM...]
 
-prepare.py runs it once for each item, several at once, and tries again what fails. """
+prepare.py runs it once for each item, several at once, and tries again what fails."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ WANTED: dict[str, Callable[[], object]] = {
     "the base of the Slurm image": lambda: debian_base(IMAGES, "slurm", SLURM_PACKAGES, SUITE),
     "the libraries in Layercake's package": libraries,
     "Prometheus' checker": promtool,
-    **{f"a clean Debian {number}": functools.partial(base, IMAGES, suite) for number, suite in SUITES.items()},
+    **{
+        f"a clean Debian {number}": functools.partial(base, IMAGES, suite)
+        for number, suite in SUITES.items()
+    },
 }
 
 

@@ -17,5 +17,7 @@ from minos.build.debian import debs
 def promtool() -> Path:
     """The program, fetched once. Raises LayercakeError."""
     machine = platform.machine()
-    package = kernel.download("prometheus", debs.place(machine, CACHE), debs.options(machine, CACHE))
+    package = kernel.download(
+        "prometheus", debs.place(machine, CACHE), debs.options(machine, CACHE)
+    )
     return kernel.opened(package) / "usr/bin/promtool"

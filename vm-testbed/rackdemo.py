@@ -138,7 +138,8 @@ class Demo:
         start = time.monotonic()
         self.layercake("apply", str(inventory), "--yes", "--timeout", str(LIMIT_S))
         self.progress.step(
-            f"{NODES} nodes run their image {time.monotonic() - start:.1f} s after the inventory was "
+            f"{NODES} nodes run their image {time.monotonic() - start:.1f} s after the inventory "
+            "was "
             "applied",
             0.55,
         )
@@ -199,7 +200,8 @@ class Demo:
         self.progress.step(f"rolled in {time.monotonic() - start:.1f} s", 0.75)
         self.layercake("node", "list")
         self.progress.step(
-            "rolling to an image whose init ends at once: the canary is taken back by itself, the others are "
+            "rolling to an image whose init ends at once: the canary is taken back by itself, the "
+            "others are "
             "never touched",
             0.75,
         )

@@ -2,7 +2,7 @@
 compute node without it.
 
 They are what a site's own Dockerfiles would make, in the form that tests and the demo can have
-without a registry. """
+without a registry."""
 
 from __future__ import annotations
 
@@ -25,19 +25,24 @@ BUSY_DIRECTORY = "/run/layercake/busy.d"
 same place."""
 
 
-def build_web_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
+def build_web_image(
+    out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm"
+) -> Path:
     """Debian with systemd and lighttpd, which answers `version` on port 80. Must run as root.
     Raises OperationFailed."""
     with unpacked(debian_base(cache, "web", WEB_PACKAGES, suite)) as tree:
         prepare_systemd(tree, version)
         shutil.rmtree(tree / "var/www/html", ignore_errors=True)
         write(tree / "var/www/html/index.html", f"{version}\n")
-        # The package's own configuration asks for a log directory, which is part of what was left out.
+        # The package's own configuration asks for a log directory, which is part of what was left
+        # out.
         write(tree / "etc/tmpfiles.d/web.conf", "d /var/log/lighttpd 0750 www-data www-data\n")
         return squash(tree, out)
 
 
-def build_ssh_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
+def build_ssh_image(
+    out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm"
+) -> Path:
     """Debian with systemd and sshd, which has no host keys of its own: those are the node's. Must
     run as root. Raises OperationFailed."""
     with unpacked(debian_base(cache, "ssh", SSH_PACKAGES, suite)) as tree:
@@ -47,18 +52,26 @@ def build_ssh_image(out: Path, cache: Path, *, version: str = "v1", suite: str =
         return squash(tree, out)
 
 
-def build_slurm_image(out: Path, cache: Path, *, version: str = "v1", munge_key: bytes | None = None,
-                      suite: str = "bookworm") -> Path:
+def build_slurm_image(
+    out: Path,
+    cache: Path,
+    *,
+    version: str = "v1",
+    munge_key: bytes | None = None,
+    suite: str = "bookworm",
+) -> Path:
     """Debian with slurmd and munge. Must run as root. Raises OperationFailed.
 
     `munge_key` becomes part of the image: for tests. A site mounts its own at /etc/munge/munge.key
-    instead, because whoever can fetch an image can read it. """
+    instead, because whoever can fetch an image can read it."""
     with unpacked(debian_base(cache, "slurm", SLURM_PACKAGES, suite)) as tree:
         for name in ("prolog", "epilog", "layercake-busy"):
             write(tree / "usr/lib/layercake" / name, (SLURM_SCRIPTS / name).read_text(), 0o755)
         write(tree / "init", (SLURM_SCRIPTS / "init").read_text(), 0o755)
         write(tree / "etc/layercake-image", f"{version}\n")
-        (tree / "etc/munge/munge.key").unlink(missing_ok=True)  # Debian's package makes one while it is installed
+        (tree / "etc/munge/munge.key").unlink(
+            missing_ok=True
+        )  # Debian's package makes one while it is installed
         if munge_key is not None:
             key = tree / "etc/munge/munge.key"
             key.write_bytes(munge_key)
@@ -74,7 +87,12 @@ def slurm_container(server: str) -> dict[str, object]:
 
     slurm.conf needs SlurmctldParameters=enable_configless, PrologFlags=Alloc and the scripts in
     /usr/lib/layercake as Prolog and Epilog; cgroup.conf beside it CgroupPlugin=cgroup/v2 and
-    IgnoreSystemd=yes, because there is no systemd in the image. """
-    return {"systemd": False, "command": ["/init"], "env": {"SLURM_SERVER": server}, "stop_timeout_s": 20.0,
-            "capabilities": ["SYS_NICE"],  # a job's processes are placed on processors
-            "mounts": [{"kind": "bind", "source": BUSY_DIRECTORY, "target": BUSY_DIRECTORY}]}
+    IgnoreSystemd=yes, because there is no systemd in the image."""
+    return {
+        "systemd": False,
+        "command": ["/init"],
+        "env": {"SLURM_SERVER": server},
+        "stop_timeout_s": 20.0,
+        "capabilities": ["SYS_NICE"],  # a job's processes are placed on processors
+        "mounts": [{"kind": "bind", "source": BUSY_DIRECTORY, "target": BUSY_DIRECTORY}],
+    }

@@ -1,7 +1,7 @@
 """Two small system images, for the demo, the tests, and as an example of what an image needs.
 
 The plain one is a single static program and a script; the systemd one is a minimal Debian whose
-first service says on the console that the system is up, and which version of the image it is. """
+first service says on the console that the system is up, and which version of the image it is."""
 
 from __future__ import annotations
 
@@ -57,16 +57,57 @@ Storage=volatile
 RuntimeMaxUse=8M
 """
 
-NOT_NEEDED = ("usr/share/man", "usr/share/doc", "usr/share/locale", "usr/share/info", "usr/share/lintian", "usr/share/zoneinfo",
-              "usr/share/bash-completion", "usr/lib/x86_64-linux-gnu/gconv", "var/lib/apt/lists", "var/cache/apt", "var/log")
-MASKED = ("console-getty.service", "getty.target", "systemd-logind.service", "apt-daily.timer", "apt-daily-upgrade.timer",
-          "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "systemd-firstboot.service", "systemd-udev-trigger.service",
-          "systemd-remount-fs.service", "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount",
-          "dev-hugepages.mount", "systemd-update-utmp.service", "systemd-update-utmp-runlevel.service",
-          "modprobe@.service", "proc-sys-fs-binfmt_misc.automount", "sys-fs-fuse-connections.mount", "systemd-pstore.service",
-          "systemd-sysusers.service", "e2scrub_reap.service", "systemd-boot-system-token.service")
+NOT_NEEDED = (
+    "usr/share/man",
+    "usr/share/doc",
+    "usr/share/locale",
+    "usr/share/info",
+    "usr/share/lintian",
+    "usr/share/zoneinfo",
+    "usr/share/bash-completion",
+    "usr/lib/x86_64-linux-gnu/gconv",
+    "var/lib/apt/lists",
+    "var/cache/apt",
+    "var/log",
+)
+MASKED = (
+    "console-getty.service",
+    "getty.target",
+    "systemd-logind.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "fstrim.timer",
+    "systemd-firstboot.service",
+    "systemd-udev-trigger.service",
+    "systemd-remount-fs.service",
+    "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount",
+    "sys-kernel-config.mount",
+    "dev-hugepages.mount",
+    "systemd-update-utmp.service",
+    "systemd-update-utmp-runlevel.service",
+    "modprobe@.service",
+    "proc-sys-fs-binfmt_misc.automount",
+    "sys-fs-fuse-connections.mount",
+    "systemd-pstore.service",
+    "systemd-sysusers.service",
+    "e2scrub_reap.service",
+    "systemd-boot-system-token.service",
+)
 PACKAGES = ("systemd", "systemd-sysv", "dbus")
-ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+ALONE = (
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+)
 """In namespaces of its own for mounts and processes, and dead when its parent is."""
 PAUSES_S = (3.0, 10.0, 30.0)
 """Before each further try at a mirror."""
@@ -77,20 +118,37 @@ def build_plain_image(out: Path, marker: str, *, script: str = PLAIN_INIT) -> Pa
     Raises OperationFailed."""
     busybox = shutil.which("busybox")
     if not busybox:
-        raise OperationFailed("cannot build the plain image: busybox is not installed", hint="apt-get install busybox-static")
+        raise OperationFailed(
+            "cannot build the plain image: busybox is not installed",
+            hint="apt-get install busybox-static",
+        )
     with tempfile.TemporaryDirectory(prefix="image-") as scratch:
         tree = Path(scratch) / "tree"
         for directory in ("bin", "dev", "etc", "proc", "run", "sys", "tmp", "var"):
             (tree / directory).mkdir(parents=True)
         (tree / "tmp").chmod(0o1777)
         shutil.copy(busybox, tree / "bin/busybox")
-        for applet in ("sh", "cat", "echo", "sleep", "ps", "kill", "ls", "true", "false", "hostname", "mount"):
+        for applet in (
+            "sh",
+            "cat",
+            "echo",
+            "sleep",
+            "ps",
+            "kill",
+            "ls",
+            "true",
+            "false",
+            "hostname",
+            "mount",
+        ):
             (tree / "bin" / applet).symlink_to("busybox")
         write(tree / "init", script.replace("@MARKER@", marker), 0o755)
         return squash(tree, out)
 
 
-def build_systemd_image(out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm") -> Path:
+def build_systemd_image(
+    out: Path, cache: Path, *, version: str = "v1", suite: str = "bookworm"
+) -> Path:
     """A minimal Debian with systemd. Must run as root; the base is made once and kept in the cache.
     Raises OperationFailed."""
     with unpacked(debian_base(cache, "systemd", PACKAGES, suite)) as tree:
@@ -121,7 +179,11 @@ def unpacked(base: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="image-") as scratch:
         tree = Path(scratch) / "tree"
         tree.mkdir(mode=0o755)
-        run(["tar", "-xpf", str(base), "-C", str(tree), "--numeric-owner"], "unpack the image's base", "tar")
+        run(
+            ["tar", "-xpf", str(base), "-C", str(tree), "--numeric-owner"],
+            "unpack the image's base",
+            "tar",
+        )
         for name in NOT_NEEDED:
             shutil.rmtree(tree / name, ignore_errors=True)
         (tree / "var/log").mkdir(mode=0o755)
@@ -151,10 +213,22 @@ def _bootstrap(base: Path, name: str, packages: Sequence[str], suite: str) -> No
     partial = base.with_name(f"partial-{base.name}")
     scratch = base.with_name(f"partial-{base.name}.d")
     excludes = [f"--dpkgopt=path-exclude=/{path}/*" for path in NOT_NEEDED[:5]]
-    command = [*ALONE, "mmdebstrap", "--quiet", "--variant=essential",
-               f"--include={','.join(packages)}", *excludes, suite, str(partial)]
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SOURCE_DATE_EPOCH": "0",
-                   "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)}
+    command = [
+        *ALONE,
+        "mmdebstrap",
+        "--quiet",
+        "--variant=essential",
+        f"--include={','.join(packages)}",
+        *excludes,
+        suite,
+        str(partial),
+    ]
+    environment = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "SOURCE_DATE_EPOCH": "0",
+        "LC_ALL": "C.UTF-8",
+        "TMPDIR": str(scratch),
+    }
     for pause in (*PAUSES_S, None):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()

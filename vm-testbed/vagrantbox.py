@@ -28,8 +28,19 @@ from minos.build import profiles
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = "bookworm"
 SIZE_GIB = 10
-SYSTEM = ("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "dbus", "openssh-server", "sudo", "rsync",
-          "ifupdown", "isc-dhcp-client", "ca-certificates")
+SYSTEM = (
+    "linux-image-cloud-amd64",
+    "initramfs-tools",
+    "systemd-sysv",
+    "udev",
+    "dbus",
+    "openssh-server",
+    "sudo",
+    "rsync",
+    "ifupdown",
+    "isc-dhcp-client",
+    "ca-certificates",
+)
 KEY = Path("/usr/share/rubygems-integration/all/gems")
 """Below it is the key that everybody knows, by which Vagrant comes in the first time; it puts
 another in its place."""
@@ -81,23 +92,64 @@ def box(cache: Path = CACHE) -> Path:
     key = next(KEY.glob("vagrant-[0-9]*/keys/vagrant.pub"))
     profile = profiles.KNOWN[profiles.VIRTUAL]
     profiles.fetch(profile, cache)
-    kernel = max(cache.glob(f"{profile.kernel.replace('image-', 'image-[0-9]*-')}_*.deb"), key=lambda path: path.stat().st_mtime)
-    content = [SUITE, *wanted, kernel.name, _EXTLINUX, _SET_UP, _SMALL_INITRD, _DISK, str(SIZE_GIB), key.read_text()]
-    made = cache / "images" / f"vagrant-{SUITE}-{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}.box"
+    kernel = max(
+        cache.glob(f"{profile.kernel.replace('image-', 'image-[0-9]*-')}_*.deb"),
+        key=lambda path: path.stat().st_mtime,
+    )
+    content = [
+        SUITE,
+        *wanted,
+        kernel.name,
+        _EXTLINUX,
+        _SET_UP,
+        _SMALL_INITRD,
+        _DISK,
+        str(SIZE_GIB),
+        key.read_text(),
+    ]
+    made = (
+        cache
+        / "images"
+        / f"vagrant-{SUITE}-{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}.box"
+    )
     if made.exists():
         return made
     made.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="layercake-box-") as name:
         scratch = Path(name)
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "KEY": str(key), "KERNEL": str(kernel),
-                       "EXTLINUX": _EXTLINUX}
-        run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(wanted)}", f"--essential-hook={_SMALL_INITRD}",
-             f"--customize-hook={_SET_UP}", SUITE, str(scratch / "root")], "make a box for Vagrant", "mmdebstrap", env=environment)
-        (scratch / "metadata.json").write_text(json.dumps({"provider": "libvirt", "format": "qcow2", "virtual_size": SIZE_GIB}))
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8",
+            "KEY": str(key),
+            "KERNEL": str(kernel),
+            "EXTLINUX": _EXTLINUX,
+        }
+        run(
+            [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={','.join(wanted)}",
+                f"--essential-hook={_SMALL_INITRD}",
+                f"--customize-hook={_SET_UP}",
+                SUITE,
+                str(scratch / "root"),
+            ],
+            "make a box for Vagrant",
+            "mmdebstrap",
+            env=environment,
+        )
+        (scratch / "metadata.json").write_text(
+            json.dumps({"provider": "libvirt", "format": "qcow2", "virtual_size": SIZE_GIB})
+        )
         (scratch / "Vagrantfile").write_text('Vagrant.configure("2") { |config| }\n')
         partial = made.with_name(f"partial-{made.name}")
-        run(["env", "-C", name, "sh", "-c", _DISK, "-", str(partial), f"{SIZE_GIB}G"], "make the box's disk", "extlinux",
-            env=environment)
+        run(
+            ["env", "-C", name, "sh", "-c", _DISK, "-", str(partial), f"{SIZE_GIB}G"],
+            "make the box's disk",
+            "extlinux",
+            env=environment,
+        )
         for old in made.parent.glob(f"vagrant-{SUITE}-*.box"):
             old.unlink()
         shutil.move(partial, made)

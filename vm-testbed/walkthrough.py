@@ -6,7 +6,7 @@ on machines of three types:
 The head is a clean Debian with systemd and nothing else on it (cleanroot.py), beside a rack of
 three machines (vrack): BIOS with an Intel card and IPMI, UEFI with another and Redfish, and UEFI
 with Secure Boot and Microsoft's keys. Every command is printed with what it says, and when. Fails
-if one does. """
+if one does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ from minos.build import profiles
 MACHINES = (
     VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000"),
     VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e"),
-    VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768),
+    VmSpec(
+        Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768
+    ),
 )
 SHIM = ("shim-signed", "grub-efi-amd64-signed")
 SECRETS = "/etc/layercake/secrets"
@@ -60,11 +62,16 @@ class Walk:
         head has to say of them."""
         end = time.monotonic() + patience(LIMIT_S)
         while time.monotonic() < end:
-            nodes = json.loads(self.machine.run("layercake", "node", "list", "--json").stdout)["nodes"]
+            nodes = json.loads(self.machine.run("layercake", "node", "list", "--json").stdout)[
+                "nodes"
+            ]
             if nodes and all(n["status"] == "converged" for n in nodes):
                 return
             time.sleep(1)
-        raise OperationFailed("the rack does not come up:\n" + self.machine.run("sh", "-c", "layercake node explain @all").stdout)
+        raise OperationFailed(
+            "the rack does not come up:\n"
+            + self.machine.run("sh", "-c", "layercake node explain @all").stdout
+        )
 
     def supply(self, package: Path) -> None:
         """What an administrator brings: the package, the BMCs' password and certificate, an
@@ -79,7 +86,9 @@ class Walk:
             shutil.copy(file, secrets / file.name)
         wanted = yaml.safe_load(self.rack.inventory(["debian-1"]))
         wanted["defaults"]["kernel_args"] = "quiet"
-        text = yaml.safe_dump(wanted, sort_keys=False).replace(str(self.rack.secrets.password_file.parent), SECRETS)
+        text = yaml.safe_dump(wanted, sort_keys=False).replace(
+            str(self.rack.secrets.password_file.parent), SECRETS
+        )
         (self.machine.root / "root/rack.yaml").write_text(text)
         self.machine.put(systemd_image("debian-1"))
         profiles.fetch(profiles.KNOWN["server"], CACHE)
@@ -88,9 +97,15 @@ class Walk:
 
     def go(self, package: Path, image: str) -> None:
         """The walk."""
-        self.do(f"apt-get -qq -y --no-install-recommends install /root/{package.name} {' '.join(SHIM)} >/dev/null; "
-                "layercake --version")
-        self.do(f"layercake init --interface {INTERFACE} --yes --cache {KERNELS} --set secrets={SECRETS}")
+        self.do(
+            f"apt-get -qq -y --no-install-recommends install /root/{package.name} {' '.join(SHIM)} "
+            ">/dev/null; "
+            "layercake --version"
+        )
+        self.do(
+            f"layercake init --interface {INTERFACE} --yes --cache {KERNELS} --set "
+            f"secrets={SECRETS}"
+        )
         self.do("systemctl start layercake && systemctl is-active layercake && layercake status")
         self.do(f"layercake image add debian-1 /root/{image}")
         self.do("cat /root/rack.yaml")
@@ -101,13 +116,18 @@ class Walk:
         self.do("layercake node list")
         self.do("layercake status")
         for node in self.rack.nodes:
-            self.do(f"layercake node exec {node.name} -- sh -c 'uname -r; readlink /sys/class/net/eth0/device/driver; "
-                    "dmesg | grep -i secureboot || echo no word of Secure Boot'")
+            self.do(
+                f"layercake node exec {node.name} -- sh -c 'uname -r; readlink "
+                "/sys/class/net/eth0/device/driver; "
+                "dmesg | grep -i secureboot || echo no word of Secure Boot'"
+            )
 
 
 def main() -> int:
     """0 if the rack was up in the end."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--suite", choices=SUITES, default="12")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="layercake-walk-") as name:
@@ -116,7 +136,11 @@ def main() -> int:
         rack = Rack(directory / "rack", MACHINES)
         try:
             rack.up()
-            with CleanRoot(directory / "head", base(CACHE / "images", SUITES[args.suite], SHIM), network=rack.namespace) as machine:
+            with CleanRoot(
+                directory / "head",
+                base(CACHE / "images", SUITES[args.suite], SHIM),
+                network=rack.namespace,
+            ) as machine:
                 walk = Walk(rack, machine)
                 walk.supply(package)
                 walk.go(package, systemd_image("debian-1").name)

@@ -30,7 +30,11 @@ With `--json` it is one document: `checks` is a list of `name`, `severity` (`ok`
 
 def checks_page() -> str:
     """Every check of `layercake check`."""
-    return page("Checks", _CHECKS, table(("Name", "Looks at"), [(code(check.name), plain(check.doc)) for check in CHECKS]))
+    return page(
+        "Checks",
+        _CHECKS,
+        table(("Name", "Looks at"), [(code(check.name), plain(check.doc)) for check in CHECKS]),
+    )
 
 
 def cli_page() -> str:
@@ -41,7 +45,9 @@ def cli_page() -> str:
 def _commands(command: click.Command, context: click.Context) -> Iterator[str]:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     parts = [f"## {context.command_path}", f"```text\n{usage}\n```"]
-    parts += [plain(p) for p in inspect.cleandoc((command.help or "").replace("\b", "")).split("\n\n")]
+    parts += [
+        plain(p) for p in inspect.cleandoc((command.help or "").replace("\b", "")).split("\n\n")
+    ]
     options = [_option(p, context) for p in command.params if isinstance(p, click.Option)]
     if options:
         parts.append(table(("Option", "Value", "Meaning"), options).rstrip())
@@ -56,7 +62,8 @@ def _commands(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _option(option: click.Option, context: click.Context) -> tuple[str, str, str]:
-    """The row of an option. Made from its parts and not by click's own help, which differs from version to version."""
+    """The row of an option. Made from its parts and not by click's own help, which differs from
+    version to version."""
     names = ", ".join([*sorted(option.opts, key=len), *option.secondary_opts])
     notes = [option.help or ""]
     if option.required:
@@ -67,7 +74,11 @@ def _option(option: click.Option, context: click.Context) -> tuple[str, str, str
         notes.append(f"Default: `{option.get_default(context)}`.")
     if option.envvar:
         notes.append(f"Environment: `{option.envvar}`.")
-    return code(names), code("" if option.is_flag else option.metavar or _kind(option.type)), plain(" ".join(filter(None, notes)))
+    return (
+        code(names),
+        code("" if option.is_flag else option.metavar or _kind(option.type)),
+        plain(" ".join(filter(None, notes))),
+    )
 
 
 def _kind(kind: click.ParamType[Any]) -> str:
@@ -78,4 +89,6 @@ def _kind(kind: click.ParamType[Any]) -> str:
         if kind.min is not None and kind.max is not None:
             return f"{kind.min:g} to {kind.max:g}"
         return "number" if kind.min is None else f"at least {kind.min:g}"
-    return {"text": "TEXT", "boolean": "", "integer": "number", "float": "number"}.get(kind.name, kind.name.upper())
+    return {"text": "TEXT", "boolean": "", "integer": "number", "float": "number"}.get(
+        kind.name, kind.name.upper()
+    )

@@ -20,20 +20,42 @@ _NOTES = {
     Bearing.STANDING: "Not in the history: it says how things are.",
 }
 _VARIABLE = ("Variable", "Values", "Meaning", "Module")
-_MUTATION = ("Mutation", "Changes", "Conditions", "Carried out by", "Timeout, then", "Attempts", "Does")
+_MUTATION = (
+    "Mutation",
+    "Changes",
+    "Conditions",
+    "Carried out by",
+    "Timeout, then",
+    "Attempts",
+    "Does",
+)
 
 
 def events_page() -> str:
     """Every kind of event."""
-    parts = ["What is in the history of nodes and of the head: `layercake events`, `layercake node show`. Filter by the beginning "
-             "of a kind, as `layercake events --kind boot`. Of warnings, errors and private kinds viewers are told the "
-             "meaning alone.\n"]
+    parts = [
+        "What is in the history of nodes and of the head: `layercake events`, `layercake node "
+        "show`. Filter by the beginning "
+        "of a kind, as `layercake events --kind boot`. Of warnings, errors and private kinds "
+        "viewers are told the "
+        "meaning alone.\n"
+    ]
     told = {e.name for m in modules.built_in() for e in m.events}
     others = [e for e in modules.standard().events.values() if e.name not in told]
-    sections = [*((f"Module {m.name}", m.events) for m in modules.built_in()), *([("Others", others)] if others else [])]
+    sections = [
+        *((f"Module {m.name}", m.events) for m in modules.built_in()),
+        *([("Others", others)] if others else []),
+    ]
     for title, kinds in sections:
-        rows = [(code(e.name), e.severity.value, plain(e.meaning), _NOTES[e.bearing] + ("Private." if e.private else ""))
-                for e in sorted(kinds, key=lambda e: e.name)]
+        rows = [
+            (
+                code(e.name),
+                e.severity.value,
+                plain(e.meaning),
+                _NOTES[e.bearing] + ("Private." if e.private else ""),
+            )
+            for e in sorted(kinds, key=lambda e: e.name)
+        ]
         parts += [f"## {title}\n", table(("Kind", "Severity", "Meaning", "Also"), rows)]
     return page("Events", *parts)
 
@@ -41,16 +63,33 @@ def events_page() -> str:
 def variables_page() -> str:
     """Variables and mutations."""
     every, known = modules.built_in(), modules.standard()
-    variables = [(code(v.name), " ".join(v.values), plain(v.doc), code(m.name)) for m in every for v in m.variables]
+    variables = [
+        (code(v.name), " ".join(v.values), plain(v.doc), code(m.name))
+        for m in every
+        for v in m.variables
+    ]
     mutations = [_mutation_row(m, x) for m in every for x in m.mutations]
-    goals = [(what, " ".join(f"{k}={v}" for k, v in sorted(known.goal_values(state, empty=empty).items())))
-             for what, state, empty in (("up", "up", False), ("up, with no images", "up", True), ("off", "off", False))]
+    goals = [
+        (
+            what,
+            " ".join(f"{k}={v}" for k, v in sorted(known.goal_values(state, empty=empty).items())),
+        )
+        for what, state, empty in (
+            ("up", "up", False),
+            ("up, with no images", "up", True),
+            ("off", "off", False),
+        )
+    ]
     return page(
-        "Variables and mutations", "What they are: [why the engine works as it does](../explanation/engine.md).\n",
+        "Variables and mutations",
+        "What they are: [why the engine works as it does](../explanation/engine.md).\n",
         table(_VARIABLE, variables),
-        "## Mutations\n", table(_MUTATION, mutations),
-        "## What is wanted of a node\n", table(("Wanted", "Goal"), goals),
-        "## The state graph\n", "Each box is a state: what is known of a node. Each arrow is a mutation.\n",
+        "## Mutations\n",
+        table(_MUTATION, mutations),
+        "## What is wanted of a node\n",
+        table(("Wanted", "Goal"), goals),
+        "## The state graph\n",
+        "Each box is a state: what is known of a node. Each arrow is a mutation.\n",
         "[![The state graph](graph.svg)](graph.svg)\n",
     )
 

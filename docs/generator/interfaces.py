@@ -33,14 +33,26 @@ def rest_page() -> str:
     """REST, from the OpenAPI document."""
     api = document(routes())
     known = {(r.method.lower(), r.path): r for r in routes()}
-    rows = [_route(known[method, path], operation)
-            for path, methods in api["paths"].items() for method, operation in methods.items()]
-    parts = ["The same as JSON: `GET /v1/openapi.json`. Events: the WebSocket `/v1/events/ws`. How to use it: "
-             "[talk to the API](../howto/talk-to-the-api.md). Who may use which: [rights](rights.md).\n",
-             table(("Route", "Does", "Role", "Query", "Body", "Answer"), rows)]
+    rows = [
+        _route(known[method, path], operation)
+        for path, methods in api["paths"].items()
+        for method, operation in methods.items()
+    ]
+    parts = [
+        "The same as JSON: `GET /v1/openapi.json`. Events: the WebSocket `/v1/events/ws`. How to "
+        "use it: "
+        "[talk to the API](../howto/talk-to-the-api.md). Who may use which: [rights](rights.md).\n",
+        table(("Route", "Does", "Role", "Query", "Body", "Answer"), rows),
+    ]
     for name, schema in sorted(api["components"]["schemas"].items()):
-        parts += [f"## {name}\n", plain(schema.get("description", "")) + "\n",
-                  table(("Field", "Type", "Default"), [_property(k, v, schema) for k, v in schema.get("properties", {}).items()])]
+        parts += [
+            f"## {name}\n",
+            plain(schema.get("description", "")) + "\n",
+            table(
+                ("Field", "Type", "Default"),
+                [_property(k, v, schema) for k, v in schema.get("properties", {}).items()],
+            ),
+        ]
     return page("REST", *parts)
 
 
@@ -49,11 +61,24 @@ def _route(route: Route, operation: Mapping[str, Any]) -> tuple[str, ...]:
     role = route.role.name.lower() + (", exec" if route.exec else "")
     name = ""
     if "requestBody" in operation:
-        name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition(
+            "/"
+        )[2]
     body = f"[{name}](#{name.lower()})" if name else ""
     answer = route.returns.__name__ if route.returns is not None else ""
-    shown = f"[{answer}](#{answer.lower()})" if answer else ", ".join(map(code, route.kinds)) or "WebSocket"
-    return code(f"{route.method} {route.path}"), plain(operation["summary"]), role, query, body, shown
+    shown = (
+        f"[{answer}](#{answer.lower()})"
+        if answer
+        else ", ".join(map(code, route.kinds)) or "WebSocket"
+    )
+    return (
+        code(f"{route.method} {route.path}"),
+        plain(operation["summary"]),
+        role,
+        query,
+        body,
+        shown,
+    )
 
 
 _RIGHTS = """\
@@ -66,12 +91,35 @@ Recorded: in the audit log, before it is done. [Who may do what](../howto/who-ma
 
 def rights_page() -> str:
     """Who may use which route: route x role x scope."""
-    headings = ("Route", *(f"{role.name.lower()}{bound}" for role in Role for bound in ("", ", bound")), "Right", "Recorded")
-    rows = [(code(f"{r.method} {r.path}"), *(_may(r, role, bound) for role in Role for bound in (False, True)),
-             "exec" if r.exec else "", "yes" if r.changes else "") for r in routes()]
-    reaches = [(plain(reach.value), ", ".join(code(f"{r.method} {r.path}") for r in routes() if r.reach is reach))
-               for reach in Reach]
-    return page("Rights", _RIGHTS, table(headings, rows), "## What a scope is held to\n", table(("About", "Routes"), reaches))
+    headings = (
+        "Route",
+        *(f"{role.name.lower()}{bound}" for role in Role for bound in ("", ", bound")),
+        "Right",
+        "Recorded",
+    )
+    rows = [
+        (
+            code(f"{r.method} {r.path}"),
+            *(_may(r, role, bound) for role in Role for bound in (False, True)),
+            "exec" if r.exec else "",
+            "yes" if r.changes else "",
+        )
+        for r in routes()
+    ]
+    reaches = [
+        (
+            plain(reach.value),
+            ", ".join(code(f"{r.method} {r.path}") for r in routes() if r.reach is reach),
+        )
+        for reach in Reach
+    ]
+    return page(
+        "Rights",
+        _RIGHTS,
+        table(headings, rows),
+        "## What a scope is held to\n",
+        table(("About", "Routes"), reaches),
+    )
 
 
 def _may(route: Route, role: Role, bound: bool) -> str:
@@ -95,8 +143,12 @@ def _schema_type(schema: Mapping[str, Any]) -> str:
         return " or ".join(map(str, schema["enum"]))
     if schema.get("type") == "array":
         return f"list of {_schema_type(schema['items'])}" if schema.get("items") else "list"
-    return {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}.get(
-        str(schema.get("type", "anything")), str(schema.get("type", "anything")))
+    return {
+        "string": "text",
+        "integer": "whole number",
+        "boolean": "true or false",
+        "object": "mapping",
+    }.get(str(schema.get("type", "anything")), str(schema.get("type", "anything")))
 
 
 def _reference(path: str) -> str:
@@ -108,16 +160,33 @@ def _reference(path: str) -> str:
 def module_api_page() -> str:
     """What a module is, what its process implements, and the messages."""
     hints = typing.get_type_hints(Module)
-    rows = [(code(f.name), "required" if f.default is f.default_factory is dataclasses.MISSING else "", type_name(hints[f.name]))
-            for f in dataclasses.fields(Module)]
+    rows = [
+        (
+            code(f.name),
+            "required" if f.default is f.default_factory is dataclasses.MISSING else "",
+            type_name(hints[f.name]),
+        )
+        for f in dataclasses.fields(Module)
+    ]
     proto = PROTO.read_text()
-    head = " ".join(line.removeprefix("// ") for line in proto.splitlines() if line.startswith("// "))
+    head = " ".join(
+        line.removeprefix("// ") for line in proto.splitlines() if line.startswith("// ")
+    )
     return page(
-        "Module API", "How to write one: [write a module](../howto/write-a-module.md).\n",
-        "## Module\n", *_paragraphs(Module), table(("Field", "", "Type"), rows),
-        "## Service\n", *_paragraphs(Service), table(("Method", "Meaning"), _methods(Service)),
-        "## Link\n", *_paragraphs(Link), table(("Method", "Meaning"), _methods(Link)),
-        "## Messages\n", plain(head) + "\n", f"```proto\n{proto[proto.index('syntax'):].strip()}\n```\n",
+        "Module API",
+        "How to write one: [write a module](../howto/write-a-module.md).\n",
+        "## Module\n",
+        *_paragraphs(Module),
+        table(("Field", "", "Type"), rows),
+        "## Service\n",
+        *_paragraphs(Service),
+        table(("Method", "Meaning"), _methods(Service)),
+        "## Link\n",
+        *_paragraphs(Link),
+        table(("Method", "Meaning"), _methods(Link)),
+        "## Messages\n",
+        plain(head) + "\n",
+        f"```proto\n{proto[proto.index('syntax') :].strip()}\n```\n",
     )
 
 
@@ -136,11 +205,33 @@ def _methods(thing: type) -> Iterator[tuple[str, str]]:
 def modules_page() -> str:
     """The modules of the appliance, and what they can be asked."""
     every = modules.built_in()
-    rows = [(code(m.name), plain(m.doc), code(m.section), "yes" if m.has_process else "",
-             ", ".join(code(v.name) for v in m.variables)) for m in every]
-    calls = [(code(c.name), plain(c.summary), code(m.name), c.role.name.lower(), "each node" if c.per_node else "",
-              ", ".join(code(f.name) for f in msgspec.structs.fields(c.request) if f.name != "node"))
-             for m in every for c in m.calls if not c.inside]
-    return page("Modules and calls", table(("Module", "Does", "Section", "Own process", "Variables"), rows), "## Calls\n",
-                "`layercake calls` lists them, `layercake call NAME RANGE` makes one.\n",
-                table(("Call", "Answer", "Module", "Role", "Asked of", "Parameters"), calls))
+    rows = [
+        (
+            code(m.name),
+            plain(m.doc),
+            code(m.section),
+            "yes" if m.has_process else "",
+            ", ".join(code(v.name) for v in m.variables),
+        )
+        for m in every
+    ]
+    calls = [
+        (
+            code(c.name),
+            plain(c.summary),
+            code(m.name),
+            c.role.name.lower(),
+            "each node" if c.per_node else "",
+            ", ".join(code(f.name) for f in msgspec.structs.fields(c.request) if f.name != "node"),
+        )
+        for m in every
+        for c in m.calls
+        if not c.inside
+    ]
+    return page(
+        "Modules and calls",
+        table(("Module", "Does", "Section", "Own process", "Variables"), rows),
+        "## Calls\n",
+        "`layercake calls` lists them, `layercake call NAME RANGE` makes one.\n",
+        table(("Call", "Answer", "Module", "Role", "Asked of", "Parameters"), calls),
+    )

@@ -23,8 +23,14 @@ def code(text: object) -> str:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table; an empty one is a dash."""
-    lines = ["| " + " | ".join(str(cell).replace("|", r"\|") for cell in row) + " |" for row in rows]
-    return "\n".join(["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings), *lines]) + "\n" if lines else "None.\n"
+    lines = [
+        "| " + " | ".join(str(cell).replace("|", r"\|") for cell in row) + " |" for row in rows
+    ]
+    return (
+        "\n".join(["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings), *lines]) + "\n"
+        if lines
+        else "None.\n"
+    )
 
 
 def page(title: str, *parts: str) -> str:

@@ -26,8 +26,17 @@ def type_name(hint: Any) -> str:
         return f"list of {type_name(args[0])}" if args else "list"
     if origin in (dict, Mapping):
         return "mapping"
-    words = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null", Any: "anything",
-             dict: "mapping", list: "list", SecretRef: "reference"}
+    words = {
+        int: "whole number",
+        float: "number",
+        str: "text",
+        bool: "true or false",
+        type(None): "null",
+        Any: "anything",
+        dict: "mapping",
+        list: "list",
+        SecretRef: "reference",
+    }
     return words.get(hint, getattr(hint, "__name__", str(hint)))
 
 
@@ -48,8 +57,11 @@ def _nested(hint: Any) -> type[msgspec.Struct] | None:
     return bare if isinstance(bare, type) and issubclass(bare, msgspec.Struct) else None
 
 
-def fields_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """(key, type, default, meaning) of a struct's fields; those of a struct inside it follow by "key.inner"."""
+def fields_of(
+    struct: type[msgspec.Struct], prefix: str = ""
+) -> Iterator[tuple[str, str, str, str]]:
+    """(key, type, default, meaning) of a struct's fields; those of a struct inside it follow by
+    "key.inner"."""
     hints = typing.get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         hint, key = hints[field.name], prefix + field.encode_name

@@ -1,12 +1,16 @@
 #!/usr/bin/python3 -I
-"""Outlets of PDUs by Redfish, for the driver `command` of Layercake: redfish-outlet.py VERB pdu1/A1[,pdu2/A1...]
+"""Outlets of PDUs by Redfish, for the driver `command` of Layercake: redfish-outlet.py VERB
+pdu1/A1[,pdu2/A1...]
 
-What the names of PDUs mean stands in a file beside this program, of the same name with .ini behind it:
+What the names of PDUs mean stands in a file beside this program, of the same name with .ini behind
+it:
 
     [pdu1]
     url = https://10.3.0.1      ; or HOST alone
-    pdu = 1                     ; its Id below /redfish/v1/PowerEquipment/RackPDUs; 1, if nothing is said
-    ca = /etc/layercake/pdu.pem ; who signed its certificate; the system's authorities, if nothing is said
+    pdu = 1                     ; its Id below /redfish/v1/PowerEquipment/RackPDUs; 1, if nothing is
+    said
+    ca = /etc/layercake/pdu.pem ; who signed its certificate; the system's authorities, if nothing
+    is said
 
 All outlets of an address are switched; it is on while one of them is on.
 """
@@ -44,16 +48,31 @@ class Outlet:
         self._at = urlsplit(url if "://" in url else f"https://{url}")
         self._ca = section.get("ca") or None
         self._name, self._login = f"{section.name}/{outlet}", login
-        self._path = f"/redfish/v1/PowerEquipment/RackPDUs/{section.get('pdu', '1')}/Outlets/{outlet}"
-        if self._at.scheme not in ("http", "https") or not self._at.hostname or not re.fullmatch(r"[A-Za-z0-9_./%-]+", self._path):
+        self._path = (
+            f"/redfish/v1/PowerEquipment/RackPDUs/{section.get('pdu', '1')}/Outlets/{outlet}"
+        )
+        if (
+            self._at.scheme not in ("http", "https")
+            or not self._at.hostname
+            or not re.fullmatch(r"[A-Za-z0-9_./%-]+", self._path)
+        ):
             raise Failed(f"{self._name}: {url!r} is no URL of a PDU")
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """What the PDU answers."""
         host, port = self._at.hostname or "", self._at.port
-        line = http.client.HTTPConnection(host, port, timeout=WAIT_S) if self._at.scheme == "http" else http.client.HTTPSConnection(
-            host, port, timeout=WAIT_S, context=ssl.create_default_context(cafile=self._ca))
-        headers = {"Accept": "application/json", "Content-Type": "application/json", "Authorization": f"Basic {self._login}"}
+        line = (
+            http.client.HTTPConnection(host, port, timeout=WAIT_S)
+            if self._at.scheme == "http"
+            else http.client.HTTPSConnection(
+                host, port, timeout=WAIT_S, context=ssl.create_default_context(cafile=self._ca)
+            )
+        )
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            "Authorization": f"Basic {self._login}",
+        }
         try:
             line.request(method, path, None if body is None else json.dumps(body), headers)
             answer = line.getresponse()
@@ -87,7 +106,11 @@ class Outlet:
         """Switches it, by its own action (DSP2046, Outlet.PowerControl)."""
         actions = self.ask("GET", self._path).get("Actions")
         action = actions.get("#Outlet.PowerControl") if isinstance(actions, dict) else None
-        target = str(action.get("target")) if isinstance(action, dict) else f"{self._path}/Actions/Outlet.PowerControl"
+        target = (
+            str(action.get("target"))
+            if isinstance(action, dict)
+            else f"{self._path}/Actions/Outlet.PowerControl"
+        )
         if not re.fullmatch(r"/redfish/[!-~]{1,250}", target):
             raise Failed(f"{self._name}: {target!r} is no path of an action")
         self.ask("POST", target, {"PowerState": verb.capitalize()})
@@ -118,7 +141,7 @@ def main(verb: str, address: str) -> None:
                 one.switch(verb)
         except Failed as error:
             failed.append(error)
-    if failed and not on:       # one that is on is on, whatever the other would say
+    if failed and not on:  # one that is on is on, whatever the other would say
         raise failed[0]
     if verb == "status":
         sys.stdout.write("on\n" if on else "off\n")

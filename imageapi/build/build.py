@@ -1,13 +1,15 @@
-"""From a Dockerfile, an archive or a directory to a squashfs file, by buildah, skopeo, umoci and mksquashfs.
+"""From a Dockerfile, an archive or a directory to a squashfs file, by buildah, skopeo, umoci and
+mksquashfs.
 
     Dockerfile ──buildah in a box──> archive
-    archive ─────skopeo─────> OCI layout ──umoci──> root file system ──checks──> mksquashfs ──> FILE.squashfs
+    archive ─────skopeo─────> OCI layout ──umoci──> root file system
     tar ─────────tar──────────────────────────────> root file system
-    directory ────────────────────────────────────> as it is
+    directory ────────────────────────────────────> root file system, as it is
+    root file system ──checks──> mksquashfs ──> FILE.squashfs
 
-The same input gives the same bytes: all times become SOURCE_DATE_EPOCH (0 when not set), entries are sorted, owners are
-kept, and of the extended attributes only file capabilities. What a RUN step itself makes up (a date, a random key, what
-a package mirror has today) is not in our hands.
+The same input gives the same bytes: all times become SOURCE_DATE_EPOCH (0 when not set), entries
+are sorted, owners are kept, and of the extended attributes only file capabilities. What a RUN step
+itself makes up (a date, a random key, what a package mirror has today) is not in our hands.
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`systemd`, `command` and `env` go before what the source says; `build_args` are a Dockerfile's ARGs,
-    `network` lets its steps, and the fetching of its base, out to the network (box.py). `cosign_key` is a public key (PEM) by which
-    an OCI image must be signed (cosign.py)."""
+    """`systemd`, `command` and `env` go before what the source says; `build_args` are a
+    Dockerfile's ARGs, `network` lets its steps, and the fetching of its base, out to the network
+    (box.py). `cosign_key` is a public key (PEM) by which an OCI image must be signed
+    (cosign.py)."""
 
     dockerfile: Path | None = None
     build_args: tuple[str, ...] = ()
@@ -59,7 +62,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A finished image: its file, its digest (blake2b:HEX) and bytes, how to run it, and what a person should know."""
+    """A finished image: its file, its digest (blake2b:HEX) and bytes, how to run it, and what a
+    person should know."""
 
     path: Path
     kind: Kind
@@ -73,19 +77,35 @@ class Built:
 
     def container(self) -> dict[str, Any]:
         """The container fields of POST /v1/images."""
-        return {"systemd": self.systemd, "command": list(self.command) or None, "env": dict(self.env), "workdir": self.workdir}
+        return {
+            "systemd": self.systemd,
+            "command": list(self.command) or None,
+            "env": dict(self.env),
+            "workdir": self.workdir,
+        }
 
 
-def build(path: Path, out: Path, options: Options = Options(), progress: Progress = lambda what, done: None) -> Built:
-    """Builds an image into the file `out`. Must run as root. Raises InputError and OperationFailed."""
+def build(
+    path: Path,
+    out: Path,
+    options: Options = Options(),
+    progress: Progress = lambda what, done: None,
+) -> Built:
+    """Builds an image into the file `out`. Must run as root. Raises InputError and
+    OperationFailed."""
     if os.geteuid() != 0:
-        raise InputError("cannot build: only root can keep the owners of the files", hint="use sudo")
+        raise InputError(
+            "cannot build: only root can keep the owners of the files", hint="use sudo"
+        )
     epoch = source_date(os.environ)
     progress("looking at the source", None)
     source = detect(path, options.dockerfile)
     if options.cosign_key is not None and source.kind not in (Kind.LAYOUT, Kind.OCI_ARCHIVE):
-        raise InputError(f"cannot check a cosign signature of {path}: it is {source.kind.value}, and cosign signs OCI images",
-                         hint="give an OCI layout or archive; check a Dockerfile's base by itself before")
+        raise InputError(
+            f"cannot check a cosign signature of {path}: it is {source.kind.value}, and cosign "
+            "signs OCI images",
+            hint="give an OCI layout or archive; check a Dockerfile's base by itself before",
+        )
     with _scratch(out.parent) as scratch:
         tree, recipe = _unpack(source, scratch, epoch, options, progress)
         return _finish(source, tree, recipe, out, epoch, options, progress)
@@ -96,16 +116,19 @@ def source_date(environment: Mapping[str, str]) -> int:
     text = environment.get("SOURCE_DATE_EPOCH", "") or "0"
     found = whole_number(text, (1 << 32) - 1)
     if found is None:
-        raise InputError(f"cannot use SOURCE_DATE_EPOCH={text[:40]!r}: seconds since 1970 are expected")
+        raise InputError(
+            f"cannot use SOURCE_DATE_EPOCH={text[:40]!r}: seconds since 1970 are expected"
+        )
     return found
 
 
 @contextmanager
 def _scratch(near: Path) -> Iterator[Path]:
-    """A directory for the intermediate files, away afterwards; on the disk of the result, not in a small /tmp.
+    """A directory for the intermediate files, away afterwards; on the disk of the result, not in a
+    small /tmp.
 
-    Directories of this machine are mounted into a build. It runs in a mount namespace of its own, so none of them can be
-    left here; still, nothing is deleted while something is mounted below.
+    Directories of this machine are mounted into a build. It runs in a mount namespace of its own,
+    so none of them can be left here; still, nothing is deleted while something is mounted below.
     """
     near.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".image-build-", dir=near)).resolve()
@@ -113,13 +136,20 @@ def _scratch(near: Path) -> Iterator[Path]:
         yield scratch
     finally:
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        left = [point for point in mounts if point == str(scratch) or point.startswith(f"{scratch}/")]
+        left = [
+            point for point in mounts if point == str(scratch) or point.startswith(f"{scratch}/")
+        ]
         if left:
-            raise OperationFailed(f"cannot remove {scratch}: {left[0]} is mounted", hint="umount it, then remove the directory")
+            raise OperationFailed(
+                f"cannot remove {scratch}: {left[0]} is mounted",
+                hint="umount it, then remove the directory",
+            )
         shutil.rmtree(scratch)
 
 
-def _unpack(source: Source, scratch: Path, epoch: int, options: Options, progress: Progress) -> tuple[Path, Recipe]:
+def _unpack(
+    source: Source, scratch: Path, epoch: int, options: Options, progress: Progress
+) -> tuple[Path, Recipe]:
     """The root file system of a source and how it wants to be run."""
     if source.kind is Kind.TREE:
         return source.path, Recipe()
@@ -127,67 +157,154 @@ def _unpack(source: Source, scratch: Path, epoch: int, options: Options, progres
         progress("unpacking", None)
         tree = scratch / "tree"
         tree.mkdir(mode=0o755)
-        run(["tar", "-xpf", str(source.path.absolute()), "-C", str(tree), "--numeric-owner", "--xattrs",
-             f"--xattrs-include={rootfs.CAPABILITY}"], f"unpack {source.path}", "tar", _environment(scratch))
+        run(
+            [
+                "tar",
+                "-xpf",
+                str(source.path.absolute()),
+                "-C",
+                str(tree),
+                "--numeric-owner",
+                "--xattrs",
+                f"--xattrs-include={rootfs.CAPABILITY}",
+            ],
+            f"unpack {source.path}",
+            "tar",
+            _environment(scratch),
+        )
         return tree, Recipe()
     layout = _layout(source, scratch, epoch, options, progress)
     progress("unpacking the layers", None)
     bundle = str(scratch / "bundle")
-    run(["umoci", "unpack", "--image", f"{layout}:{_TAG}", bundle], "unpack the layers", "umoci", _environment(scratch))
+    run(
+        ["umoci", "unpack", "--image", f"{layout}:{_TAG}", bundle],
+        "unpack the layers",
+        "umoci",
+        _environment(scratch),
+    )
     return scratch / "bundle/rootfs", read(image_config(layout))
 
 
-def _layout(source: Source, scratch: Path, epoch: int, options: Options, progress: Progress) -> Path:
+def _layout(
+    source: Source, scratch: Path, epoch: int, options: Options, progress: Progress
+) -> Path:
     """The source as an OCI layout with one image in it."""
     layout, where, digests = scratch / "layout", str(source.path.absolute()), frozenset[str]()
     if options.cosign_key is not None:
         progress("checking the signature", None)
-        signed, digests = cosign.signed_layout(source.path, scratch, options.cosign_key, _environment(scratch))
+        signed, digests = cosign.signed_layout(
+            source.path, scratch, options.cosign_key, _environment(scratch)
+        )
         source, where = Source(Kind.LAYOUT, source.path, source.context), str(signed)
     if source.kind is Kind.DOCKERFILE:
         made = detect(_buildah(source, scratch, epoch, options, progress))
         if made.kind is not Kind.OCI_ARCHIVE:
-            raise OperationFailed(f"cannot build {source.path}: what it has made is {made.kind.value}")
+            raise OperationFailed(
+                f"cannot build {source.path}: what it has made is {made.kind.value}"
+            )
         source, where = made, str(made.path.absolute())
-    transport = {Kind.LAYOUT: "oci", Kind.OCI_ARCHIVE: "oci-archive", Kind.DOCKER_ARCHIVE: "docker-archive"}[source.kind]
+    transport = {
+        Kind.LAYOUT: "oci",
+        Kind.OCI_ARCHIVE: "oci-archive",
+        Kind.DOCKER_ARCHIVE: "docker-archive",
+    }[source.kind]
     progress("reading the archive", None)
-    # The policy says whose signature a registry's image needs. This is a file that an administrator names.
+    # The policy says whose signature a registry's image needs. This is a file that an administrator
+    # names.
     same = ["--preserve-digests"] if digests else []
-    run(["skopeo", "--insecure-policy", "copy", *same, f"{transport}:{where}", f"oci:{layout}:{_TAG}"],
-        f"read {source.path}", "skopeo", _environment(scratch))
+    run(
+        [
+            "skopeo",
+            "--insecure-policy",
+            "copy",
+            *same,
+            f"{transport}:{where}",
+            f"oci:{layout}:{_TAG}",
+        ],
+        f"read {source.path}",
+        "skopeo",
+        _environment(scratch),
+    )
     if digests:
         cosign.check_copy(layout, digests)
     return layout
 
 
-def _buildah(source: Source, scratch: Path, epoch: int, options: Options, progress: Progress) -> Path:
-    """Builds a Dockerfile in a box, to an archive that is as strange as any. Raises InputError, OperationFailed."""
+def _buildah(
+    source: Source, scratch: Path, epoch: int, options: Options, progress: Progress
+) -> Path:
+    """Builds a Dockerfile in a box, to an archive that is as strange as any. Raises InputError,
+    OperationFailed."""
 
     def line(text: str) -> None:
         if step := _STEP.match(text):
-            progress(f"step {step[1]}/{step[2]}: {step[3]}"[:100], (int(step[1]) - 1) / int(step[2]))
+            progress(
+                f"step {step[1]}/{step[2]}: {step[3]}"[:100], (int(step[1]) - 1) / int(step[2])
+            )
 
     progress("copying what the Dockerfile may copy from", None)
     box = Box(scratch / "box", network=options.network)
     box.take(source.context)
     shutil.copyfile(source.path, box.scratch / "Dockerfile")
-    base = ["buildah", "--root", "/scratch/storage", "--runroot", "/scratch/run", "--storage-driver", "vfs"]
+    base = [
+        "buildah",
+        "--root",
+        "/scratch/storage",
+        "--runroot",
+        "/scratch/run",
+        "--storage-driver",
+        "vfs",
+    ]
     arguments = [word for item in options.build_args for word in ("--build-arg", item)]
-    environment = {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/scratch", "TMPDIR": "/scratch", "SOURCE_DATE_EPOCH": str(epoch)}
+    environment = {
+        "PATH": PATH,
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/scratch",
+        "TMPDIR": "/scratch",
+        "SOURCE_DATE_EPOCH": str(epoch),
+    }
     if options.network:
         environment |= {name: os.environ[name] for name in _PROXIES if name in os.environ}
-    # Of the box's own things nothing is worth a second wall: no isolation but a chroot, plain directories, the box's network.
-    box.run([*base, "build", "--isolation", "chroot", "--network", "host", "--timestamp", str(epoch), "--layers=false", *arguments,
-             "-f", "/scratch/Dockerfile", "-t", f"localhost/{_TAG}", "/context"], f"build {source.path}", environment, line)
+    # Of the box's own things nothing is worth a second wall: no isolation but a chroot, plain
+    # directories, the box's network.
+    box.run(
+        [
+            *base,
+            "build",
+            "--isolation",
+            "chroot",
+            "--network",
+            "host",
+            "--timestamp",
+            str(epoch),
+            "--layers=false",
+            *arguments,
+            "-f",
+            "/scratch/Dockerfile",
+            "-t",
+            f"localhost/{_TAG}",
+            "/context",
+        ],
+        f"build {source.path}",
+        environment,
+        line,
+    )
     progress("collecting the layers", None)
-    box.run([*base, "push", f"localhost/{_TAG}", f"oci-archive:/scratch/image.tar:{_TAG}"], f"build {source.path}", environment)
+    box.run(
+        [*base, "push", f"localhost/{_TAG}", f"oci-archive:/scratch/image.tar:{_TAG}"],
+        f"build {source.path}",
+        environment,
+    )
     return box.result("image.tar")
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """What the tools get to see: where registries and proxies are set up, and nothing else of ours."""
+    """What the tools get to see: where registries and proxies are set up, and nothing else of
+    ours."""
     kept = ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE", *_PROXIES)
-    return {"PATH": PATH, "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)} | {k: os.environ[k] for k in kept if k in os.environ}
+    return {"PATH": PATH, "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)} | {
+        k: os.environ[k] for k in kept if k in os.environ
+    }
 
 
 def image_config(layout: Path) -> Mapping[str, Any]:
@@ -209,14 +326,29 @@ def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Any:
     return json.loads((layout / "blobs/sha256" / name).read_text())
 
 
-def _finish(source: Source, tree: Path, recipe: Recipe, out: Path, epoch: int, options: Options, progress: Progress) -> Built:
+def _finish(
+    source: Source,
+    tree: Path,
+    recipe: Recipe,
+    out: Path,
+    epoch: int,
+    options: Options,
+    progress: Progress,
+) -> Built:
     progress("checking the files", None)
     rootfs.check(tree)
     attributes = rootfs.keep_capabilities(tree, mend=source.kind is not Kind.TREE)
     systemd, command, env, workdir = how_to_run(tree, recipe, options)
     try:
-        squash(tree, out, epoch=epoch, xattrs=attributes, all_root=options.all_root, exclude=("dev/*",),
-               progress=lambda done: progress("packing", done))
+        squash(
+            tree,
+            out,
+            epoch=epoch,
+            xattrs=attributes,
+            all_root=options.all_root,
+            exclude=("dev/*",),
+            progress=lambda done: progress("packing", done),
+        )
         progress("computing the digest", None)
         with out.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
@@ -226,13 +358,27 @@ def _finish(source: Source, tree: Path, recipe: Recipe, out: Path, epoch: int, o
     notes = [*recipe.notes]
     strangers = [str(uid) for uid in rootfs.owners(tree) if uid >= 1000 and uid != 65534]
     if source.kind is Kind.TREE and strangers and not options.all_root:
-        notes.append(f"files belong to user {', '.join(strangers[:5])}; --all-root makes them root's")
-    return Built(out, source.kind, f"blake2b:{digest}", out.stat().st_size, systemd, command, env, workdir, tuple(notes))
+        notes.append(
+            f"files belong to user {', '.join(strangers[:5])}; --all-root makes them root's"
+        )
+    return Built(
+        out,
+        source.kind,
+        f"blake2b:{digest}",
+        out.stat().st_size,
+        systemd,
+        command,
+        env,
+        workdir,
+        tuple(notes),
+    )
 
 
-def how_to_run(tree: Path, recipe: Recipe, options: Options) -> tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...], str]:
-    """Whether systemd is the init, the command, the environment, where it starts: as the person says, else the source, else
-    what is there.
+def how_to_run(
+    tree: Path, recipe: Recipe, options: Options
+) -> tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...], str]:
+    """Whether systemd is the init, the command, the environment, where it starts: as the person
+    says, else the source, else what is there.
 
     Raises InputError when there is nothing to run, rather than on each node.
     """
@@ -240,18 +386,29 @@ def how_to_run(tree: Path, recipe: Recipe, options: Options) -> tuple[bool, tupl
     said = options.command or recipe.command
     systemd = options.systemd
     if systemd is None and not options.command:
-        systemd = recipe.systemd if recipe.systemd is not None else not said and rootfs.init_is_systemd(tree)
+        systemd = (
+            recipe.systemd
+            if recipe.systemd is not None
+            else not said and rootfs.init_is_systemd(tree)
+        )
     if systemd:
         if not options.command and not rootfs.find_program(tree, "/sbin/init", env):
-            raise InputError("cannot build: systemd shall be the init, and the image has no /sbin/init",
-                             hint="install systemd-sysv in it, or say --no-systemd --command")
+            raise InputError(
+                "cannot build: systemd shall be the init, and the image has no /sbin/init",
+                hint="install systemd-sysv in it, or say --no-systemd --command",
+            )
         return True, options.command, tuple(sorted(env.items())), "/"
     if not said and not rootfs.find_program(tree, "/init", env):
-        raise InputError("cannot build: nothing says what the image runs: no CMD or ENTRYPOINT, no systemd, no /init",
-                         hint="say it with --command")
+        raise InputError(
+            "cannot build: nothing says what the image runs: no CMD or ENTRYPOINT, no systemd, no "
+            "/init",
+            hint="say it with --command",
+        )
     if said and not rootfs.find_program(tree, said[0], env, recipe.cwd):
-        raise InputError(f"cannot build: the image has no program {said[0][:200]!r}",
-                         hint="CMD, ENTRYPOINT or --command names it; in the shell form it is /bin/sh")
+        raise InputError(
+            f"cannot build: the image has no program {said[0][:200]!r}",
+            hint="CMD, ENTRYPOINT or --command names it; in the shell form it is /bin/sh",
+        )
     if rootfs.lookup(tree, recipe.cwd) is None:
         raise InputError(f"cannot build: WORKDIR {recipe.cwd} is not in the image")
     return False, said, tuple(sorted(env.items())), recipe.cwd

@@ -1,4 +1,5 @@
-"""What is in image files, and what is different between two, read by a process of its own: many GB are not to slow anybody down."""
+"""What is in image files, and what is different between two, read by a process of its own: many GB
+are not to slow anybody down."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ COMPARING = Bounds(seconds=900.0, memory=2 << 30, answer=8 << 20)
 
 
 async def compare(aside: Aside, files: list[str]) -> dict[str, Any]:
-    """The packages and files that are different in the second of two files. Raises OperationFailed. Within a turn."""
+    """The packages and files that are different in the second of two files. Raises OperationFailed.
+    Within a turn."""
     return await _ask(aside, "imageapi.build.contents", *files)
 
 

@@ -1,9 +1,11 @@
-"""What is in a squashfs file, and what is different in another: files by content, Debian packages by version.
+"""What is in a squashfs file, and what is different in another: files by content, Debian packages
+by version.
 
     python -m imageapi.build.contents A.squashfs B.squashfs      prints the difference as JSON
 
-The head runs it as a process of its own, so that reading an image of many GB does not slow the engine down. One pass
-over each image: `unsquashfs -pf` writes a list of all entries, then the content of all files in the order of the list.
+The head runs it as a process of its own, so that reading an image of many GB does not slow the
+engine down. One pass over each image: `unsquashfs -pf` writes a list of all entries, then the
+content of all files in the order of the list.
 """
 
 from __future__ import annotations
@@ -22,9 +24,21 @@ from typing import IO, Any
 from imageapi.build.tools import PATH
 from layercake.kraken.errors import LayercakeError, OperationFailed
 
-_KINDS = {"R": "file", "D": "directory", "S": "link", "L": "hard link", "C": "device", "B": "device", "I": "pipe or socket"}
-_ENTRY = re.compile(rb"(?P<name>(?:[^\\ ]|\\.)+) "
-                    rb"(?:(?P<kind>[RDSCBI]) \d+ (?P<mode>[0-7]+) (?P<owner>\d+ \d+)(?: (?P<rest>.*))?|L (?P<same>.+))", re.DOTALL)
+_KINDS = {
+    "R": "file",
+    "D": "directory",
+    "S": "link",
+    "L": "hard link",
+    "C": "device",
+    "B": "device",
+    "I": "pipe or socket",
+}
+_ENTRY = re.compile(
+    rb"(?P<name>(?:[^\\ ]|\\.)+) "
+    rb"(?:(?P<kind>[RDSCBI]) \d+ (?P<mode>[0-7]+) (?P<owner>\d+ \d+)(?: (?P<rest>.*))?|L "
+    rb"(?P<same>.+))",
+    re.DOTALL,
+)
 _DATA = b"# START OF DATA - DO NOT MODIFY\n#\n"
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _STATUS = "var/lib/dpkg/status"
@@ -37,7 +51,8 @@ LISTED = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in an image. `content` is a file's digest, a link's target, a device's numbers; `mode` the permissions."""
+    """One name in an image. `content` is a file's digest, a link's target, a device's numbers;
+    `mode` the permissions."""
 
     kind: str
     mode: str
@@ -48,7 +63,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """An image's entries by path, its Debian packages {name: version}, and the bytes of the files that were asked for."""
+    """An image's entries by path, its Debian packages {name: version}, and the bytes of the files
+    that were asked for."""
 
     entries: Mapping[str, Entry]
     packages: Mapping[str, str]
@@ -65,11 +81,19 @@ def contents(image: Path, keep: Callable[[str], bool] = is_dpkg) -> Contents:
     reader, writer = os.pipe()
     command = ["unsquashfs", "-no-progress", "-pf", f"/dev/fd/{writer}", str(image)]
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                   pass_fds=(writer,), env={"PATH": PATH})
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(writer,),
+            env={"PATH": PATH},
+        )
     except FileNotFoundError:
         os.close(reader)
-        raise OperationFailed("cannot read images: unsquashfs is not installed", hint="apt-get install squashfs-tools") from None
+        raise OperationFailed(
+            "cannot read images: unsquashfs is not installed", hint="apt-get install squashfs-tools"
+        ) from None
     finally:
         os.close(writer)
     with os.fdopen(reader, "rb") as stream:
@@ -82,12 +106,15 @@ def contents(image: Path, keep: Callable[[str], bool] = is_dpkg) -> Contents:
             raise OperationFailed(f"cannot read {image}: {words[0] if words else error}") from None
     _, said = process.communicate()
     if process.returncode:
-        raise OperationFailed(f"cannot read {image}: {said.decode('utf-8', 'replace').strip()[:200] or 'no word why'}")
+        raise OperationFailed(
+            f"cannot read {image}: {said.decode('utf-8', 'replace').strip()[:200] or 'no word why'}"
+        )
     return found
 
 
 def read(stream: IO[bytes], keep: Callable[[str], bool] = is_dpkg) -> Contents:
-    """Reads the list and the files behind it. Raises ValueError and EOFError for what unsquashfs does not write."""
+    """Reads the list and the files behind it. Raises ValueError and EOFError for what unsquashfs
+    does not write."""
     listing, data = bytearray(), b""
     while _DATA not in listing:
         chunk = stream.read(65536)
@@ -138,7 +165,8 @@ class _Stream:
 
 
 def parse(listing: bytes) -> Iterator[tuple[str, Entry, int]]:
-    """The entries of a list, each with where its data begins. A name may hold line breaks; nothing else is broken over lines."""
+    """The entries of a list, each with where its data begins. A name may hold line breaks; nothing
+    else is broken over lines."""
     name = b""
     for line in listing.split(b"\n"):
         line = name + line if name else line
@@ -151,7 +179,11 @@ def parse(listing: bytes) -> Iterator[tuple[str, Entry, int]]:
         name = b""
         path = os.fsdecode(_ESCAPE.sub(rb"\1", found["name"]))
         if found["same"]:
-            yield path, Entry("hard link", "", "", 0, os.fsdecode(_ESCAPE.sub(rb"\1", found["same"]))), 0
+            yield (
+                path,
+                Entry("hard link", "", "", 0, os.fsdecode(_ESCAPE.sub(rb"\1", found["same"]))),
+                0,
+            )
             continue
         kind, rest = found["kind"].decode(), found["rest"] or b""
         mode, owner = found["mode"].decode(), found["owner"].decode().replace(" ", ":")
@@ -160,25 +192,39 @@ def parse(listing: bytes) -> Iterator[tuple[str, Entry, int]]:
             yield path, Entry("file", mode, owner, size), place
         else:
             content = os.fsdecode(rest)
-            yield path, Entry(_KINDS[kind], mode, owner, 0, f"{kind} {content}" if kind in "CBI" else content), 0
+            yield (
+                path,
+                Entry(
+                    _KINDS[kind], mode, owner, 0, f"{kind} {content}" if kind in "CBI" else content
+                ),
+                0,
+            )
     if name:
         raise ValueError(f"not understood: {name[:80]!r}")
 
 
 def parse_status(text: str) -> dict[str, str]:
-    """The installed packages of a dpkg status file (dpkg(1)): NAME, or NAME:ARCH where an image has several, to version."""
+    """The installed packages of a dpkg status file (dpkg(1)): NAME, or NAME:ARCH where an image has
+    several, to version."""
     found: dict[str, str] = {}
     for paragraph in text.split("\n\n"):
-        fields = dict(re.findall(r"^(Package|Version|Architecture|Status): (.*)$", paragraph, re.MULTILINE))
-        if "Package" not in fields or not fields.get("Status", "install ok installed").endswith(" installed"):
+        fields = dict(
+            re.findall(r"^(Package|Version|Architecture|Status): (.*)$", paragraph, re.MULTILINE)
+        )
+        if "Package" not in fields or not fields.get("Status", "install ok installed").endswith(
+            " installed"
+        ):
             continue
         name = fields["Package"]
-        found[f"{name}:{fields.get('Architecture', '')}" if name in found else name] = fields.get("Version", "")
+        found[f"{name}:{fields.get('Architecture', '')}" if name in found else name] = fields.get(
+            "Version", ""
+        )
     return found
 
 
 def difference(a: Contents, b: Contents) -> dict[str, Any]:
-    """What is different in `b`, JSON-ready, by path and by name. `left_out` files more are different than are listed."""
+    """What is different in `b`, JSON-ready, by path and by name. `left_out` files more are
+    different than are listed."""
     files: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
     for path in sorted(a.entries.keys() | b.entries.keys()):
         old, new = a.entries.get(path), b.entries.get(path)
@@ -187,7 +233,15 @@ def difference(a: Contents, b: Contents) -> dict[str, Any]:
         elif new is None and old is not None:
             files["removed"].append({"path": path, "kind": old.kind, "size": old.size})
         elif old is not None and new is not None and old != new:
-            files["changed"].append({"path": path, "kind": new.kind, "what": changes(old, new), "from": old.size, "to": new.size})
+            files["changed"].append(
+                {
+                    "path": path,
+                    "kind": new.kind,
+                    "what": changes(old, new),
+                    "from": old.size,
+                    "to": new.size,
+                }
+            )
     left_out = sum(max(0, len(listed) - LISTED) for listed in files.values())
     files = {kind: listed[:LISTED] for kind, listed in files.items()}
     return {"packages": _packages(a.packages, b.packages), "files": files, "left_out": left_out}
@@ -195,8 +249,12 @@ def difference(a: Contents, b: Contents) -> dict[str, Any]:
 
 def changes(old: Entry, new: Entry) -> list[str]:
     """In which respects two entries of the same path are different."""
-    pairs = (("kind", old.kind, new.kind), ("content", (old.size, old.content), (new.size, new.content)),
-             ("mode", old.mode, new.mode), ("owner", old.owner, new.owner))
+    pairs = (
+        ("kind", old.kind, new.kind),
+        ("content", (old.size, old.content), (new.size, new.content)),
+        ("mode", old.mode, new.mode),
+        ("owner", old.owner, new.owner),
+    )
     return [what for what, before, after in pairs if before != after]
 
 
@@ -204,7 +262,11 @@ def _packages(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[
     return {
         "added": [{"name": n, "version": new[n]} for n in sorted(new.keys() - old.keys())],
         "removed": [{"name": n, "version": old[n]} for n in sorted(old.keys() - new.keys())],
-        "changed": [{"name": n, "from": old[n], "to": new[n]} for n in sorted(old.keys() & new.keys()) if old[n] != new[n]],
+        "changed": [
+            {"name": n, "from": old[n], "to": new[n]}
+            for n in sorted(old.keys() & new.keys())
+            if old[n] != new[n]
+        ],
     }
 
 

@@ -1,10 +1,12 @@
-"""Signatures that cosign made of an OCI image, checked by a public key, before anything of the image is unpacked.
+"""Signatures that cosign made of an OCI image, checked by a public key, before anything of the
+image is unpacked.
 
-    index.json ─> signature's manifest ─> layer: the payload, which says "docker-manifest-digest"; its annotation: the signature
+    index.json ─> signature's manifest ─> layer: the payload, which says "docker-manifest-digest"
+               │                               its annotation: the signature
                └> the image's manifest, or an index of manifests: what that digest must be
 
-Read are layouts as `cosign save` writes them, and those into which the tag sha256-DIGEST.sig was copied. Certificates and
-transparency logs are not looked at: the key is the answer.
+Read are layouts as `cosign save` writes them, and those into which the tag sha256-DIGEST.sig was
+copied. Certificates and transparency logs are not looked at: the key is the answer.
 
 Source: cosign's SIGNATURE_SPEC.md, "simple signing"; OCI image layout 1.0.
 """
@@ -45,12 +47,16 @@ def read_key(path: Path) -> Key:
     except OSError as error:
         raise InputError(f"cannot read the cosign key {path}: {error.strerror}") from None
     except ValueError:
-        raise InputError(f"cannot use the cosign key {path}: it is no public key in PEM",
-                         hint="cosign.pub, not cosign.key") from None
+        raise InputError(
+            f"cannot use the cosign key {path}: it is no public key in PEM",
+            hint="cosign.pub, not cosign.key",
+        ) from None
     except UnsupportedAlgorithm as error:
         raise InputError(f"cannot use the cosign key {path}: {error}") from None
     if not isinstance(key, Key):
-        raise InputError(f"cannot use the cosign key {path}: it is neither ECDSA, nor Ed25519, nor RSA")
+        raise InputError(
+            f"cannot use the cosign key {path}: it is neither ECDSA, nor Ed25519, nor RSA"
+        )
     return key
 
 
@@ -78,10 +84,15 @@ class _Layout:
     def _bytes(self, path: Path) -> bytes:
         try:
             if not path.is_file() or path.stat().st_size > MOST:
-                raise Refused(f"cannot check the signature: {path.name[:80]} in the layout is missing, no file, or too large")
+                raise Refused(
+                    f"cannot check the signature: {path.name[:80]} in the layout is missing, no "
+                    "file, or too large"
+                )
             return path.read_bytes()
         except OSError as error:
-            raise Refused(f"cannot check the signature: {path.name[:80]}: {error.strerror}") from None
+            raise Refused(
+                f"cannot check the signature: {path.name[:80]}: {error.strerror}"
+            ) from None
 
     def _json(self, data: bytes) -> dict[str, Any]:
         try:
@@ -99,7 +110,10 @@ class _Layout:
             raise Refused(f"cannot check the signature: {digest[:80]!r} is no sha256 digest")
         data = self._bytes(self._directory / "blobs/sha256" / digest.removeprefix("sha256:"))
         if hashlib.sha256(data).hexdigest() != digest.removeprefix("sha256:"):
-            raise Refused(f"cannot check the signature: the content of {digest[:24]} is not what its digest says")
+            raise Refused(
+                f"cannot check the signature: the content of {digest[:24]} is not what its digest "
+                "says"
+            )
         return data
 
     def manifest(self, descriptor: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,21 +132,31 @@ def _annotations(descriptor: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verify(directory: Path, key: Key) -> tuple[dict[str, Any], frozenset[str]]:
-    """(the descriptor of the one image in a layout, the digests of its manifests), if the key has signed it. Raises Refused."""
+    """(the descriptor of the one image in a layout, the digests of its manifests), if the key has
+    signed it. Raises Refused."""
     layout = _Layout(directory)
     images: dict[str, dict[str, Any]] = {}
     proofs: list[dict[str, Any]] = []
     for descriptor in _mappings(layout.index, "manifests"):
         said = _annotations(descriptor)
-        if _BESIDE.fullmatch(str(said.get("org.opencontainers.image.ref.name"))) or str(said.get("kind")).endswith("/atts"):
+        if _BESIDE.fullmatch(str(said.get("org.opencontainers.image.ref.name"))) or str(
+            said.get("kind")
+        ).endswith("/atts"):
             continue
-        found = [layer for layer in _mappings(layout.manifest(descriptor), "layers") if layer.get("mediaType") == PAYLOAD]
+        found = [
+            layer
+            for layer in _mappings(layout.manifest(descriptor), "layers")
+            if layer.get("mediaType") == PAYLOAD
+        ]
         proofs += found
         if not found:
             images[str(descriptor["digest"])] = descriptor
     if len(images) != 1:
-        raise Refused(f"cannot check the signature: the layout holds {len(images)} images", hint="copy the one that you want")
-    (digest, image), = images.items()
+        raise Refused(
+            f"cannot check the signature: the layout holds {len(images)} images",
+            hint="copy the one that you want",
+        )
+    ((digest, image),) = images.items()
     _check(layout, key, digest, proofs)
     inner = _mappings(layout.manifest(image), "manifests")
     return image, frozenset(str(m.get("digest")) for m in inner) if inner else frozenset({digest})
@@ -158,15 +182,25 @@ def _check(layout: _Layout, key: Key, digest: str, proofs: list[dict[str, Any]])
             return
         others.append(str(said[1])[:80])
     if others:
-        raise Refused(f"cannot use the image: the key has signed {others[0]!r}, and this is {digest}")
-    raise Refused(f"cannot use the image {digest}: " + (
-        f"none of its {len(proofs)} signatures is by this key" if proofs else "there is no cosign signature beside it"),
-        hint="`cosign save IMAGE --dir DIRECTORY` takes the signatures along")
+        raise Refused(
+            f"cannot use the image: the key has signed {others[0]!r}, and this is {digest}"
+        )
+    raise Refused(
+        f"cannot use the image {digest}: "
+        + (
+            f"none of its {len(proofs)} signatures is by this key"
+            if proofs
+            else "there is no cosign signature beside it"
+        ),
+        hint="`cosign save IMAGE --dir DIRECTORY` takes the signatures along",
+    )
 
 
-def signed_layout(source: Path, scratch: Path, key: Path, environment: dict[str, str]) -> tuple[Path, frozenset[str]]:
-    """A layout in `scratch` with nothing but the image of an OCI layout or archive, if the key has signed it, and the digests of
-    its manifests. Raises InputError, Refused."""
+def signed_layout(
+    source: Path, scratch: Path, key: Path, environment: dict[str, str]
+) -> tuple[Path, frozenset[str]]:
+    """A layout in `scratch` with nothing but the image of an OCI layout or archive, if the key has
+    signed it, and the digests of its manifests. Raises InputError, Refused."""
     found, source = read_key(key), source.absolute()
     only = scratch / "signed"
     only.mkdir()
@@ -175,7 +209,12 @@ def signed_layout(source: Path, scratch: Path, key: Path, environment: dict[str,
     else:
         archive = scratch / "archive"
         archive.mkdir()
-        run(["tar", "-xf", str(source), "-C", str(archive), "--no-same-owner"], f"unpack {source}", "tar", environment)
+        run(
+            ["tar", "-xf", str(source), "-C", str(archive), "--no-same-owner"],
+            f"unpack {source}",
+            "tar",
+            environment,
+        )
         (only / "blobs").symlink_to(archive / "blobs")
         source = archive
     image, digests = verify(source, found)
@@ -185,9 +224,13 @@ def signed_layout(source: Path, scratch: Path, key: Path, environment: dict[str,
 
 
 def check_copy(layout: Path, digests: frozenset[str]) -> None:
-    """Raises Refused if the one image in a layout is not one of those that were signed: the source may have changed since."""
+    """Raises Refused if the one image in a layout is not one of those that were signed: the source
+    may have changed since."""
     copied = _Layout(layout)
     for descriptor in _mappings(copied.index, "manifests"):
         copied.blob(descriptor)
         if descriptor["digest"] not in digests:
-            raise Refused(f"cannot use the image: {descriptor['digest']} came out of the layout, which is not what was signed")
+            raise Refused(
+                f"cannot use the image: {descriptor['digest']} came out of the layout, which is "
+                "not what was signed"
+            )

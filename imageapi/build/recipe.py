@@ -1,7 +1,7 @@
 """From an OCI image's configuration to how Layercake runs it: pure.
 
-The fields are those of imageapi/spec/container.py. What Layercake has no word for is said in a note and not
-silently left out. Source: OCI image-spec 1.0, config.md.
+The fields are those of imageapi/spec/container.py. What Layercake has no word for is said in a note
+and not silently left out. Source: OCI image-spec 1.0, config.md.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SYSTEMD_STOP = ("SIGRTMIN+3", "37")
 """The signal that systemd ends at: only its images ask for it."""
 
-_INITS = ("/sbin/init", "/usr/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd", "/bin/systemd")
+_INITS = (
+    "/sbin/init",
+    "/usr/sbin/init",
+    "/lib/systemd/systemd",
+    "/usr/lib/systemd/systemd",
+    "/bin/systemd",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How an image wants to be run. `command` empty stands for systemd, or for /init of a plain image; `cwd` is where it
-    starts; `notes` says in words what could not be taken over."""
+    """How an image wants to be run. `command` empty stands for systemd, or for /init of a plain
+    image; `cwd` is where it starts; `notes` says in words what could not be taken over."""
 
     systemd: bool | None = None
     command: tuple[str, ...] = ()
@@ -33,7 +39,8 @@ class Recipe:
 
 
 def read(config: Mapping[str, Any]) -> Recipe:
-    """The recipe of an OCI image configuration (its "config" object). Raises InputError for wrong types."""
+    """The recipe of an OCI image configuration (its "config" object). Raises InputError for wrong
+    types."""
     entrypoint, command = _words(config, "Entrypoint"), _words(config, "Cmd")
     notes: list[str] = []
     env: dict[str, str] = {}
@@ -53,13 +60,17 @@ def read(config: Mapping[str, Any]) -> Recipe:
         notes.append(f"User {user[:60]} is left out: the init of a system image is root")
     cwd = _text(config, "WorkingDir") or "/"
     if not cwd.startswith("/"):
-        raise InputError(f"cannot use the image's configuration: WorkingDir {cwd[:80]!r} is not absolute")
+        raise InputError(
+            f"cannot use the image's configuration: WorkingDir {cwd[:80]!r} is not absolute"
+        )
     return Recipe(systemd, words, tuple(sorted(env.items())), cwd, tuple(notes))
 
 
 def _words(config: Mapping[str, Any], name: str) -> list[str]:
     found = config.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(word, str) and "\0" not in word for word in found):
+    if not isinstance(found, list) or not all(
+        isinstance(word, str) and "\0" not in word for word in found
+    ):
         raise InputError(f"cannot use the image's configuration: {name} is not a list of words")
     return found
 

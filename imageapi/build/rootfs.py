@@ -1,6 +1,8 @@
-"""Looks into a root file system before it becomes an image: what it would run, and what has no place in it.
+"""Looks into a root file system before it becomes an image: what it would run, and what has no
+place in it.
 
-The tree may come from anybody: symbolic links in it are followed inside it only, as the node will see them.
+The tree may come from anybody: symbolic links in it are followed inside it only, as the node will
+see them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ CAPABILITY = "security.capability"
 
 
 def lookup(tree: Path, path: str) -> Path | None:
-    """Where a path of the image is on this disk, as seen from a root at `tree`; None if there is nothing."""
+    """Where a path of the image is on this disk, as seen from a root at `tree`; None if there is
+    nothing."""
     todo = list(PurePosixPath("/", path).parts[1:])[::-1]
     here: list[str] = []
     links = 0
@@ -51,7 +54,8 @@ def init_is_systemd(tree: Path) -> bool:
 
 
 def find_program(tree: Path, program: str, env: Mapping[str, str], cwd: str = "/") -> bool:
-    """Whether a container could run this program: an absolute path, one below `cwd`, or a name in PATH."""
+    """Whether a container could run this program: an absolute path, one below `cwd`, or a name in
+    PATH."""
     places = [cwd] if "/" in program else env.get("PATH", PATH).split(":")
     for place in places:
         found = lookup(tree, str(PurePosixPath("/", place, program)))
@@ -63,24 +67,31 @@ def find_program(tree: Path, program: str, env: Mapping[str, str], cwd: str = "/
 def check(tree: Path) -> int:
     """Refuses what no image should hold; returns how many files and directories there are.
 
-    Raises InputError for an empty tree, device nodes outside /dev (they would be doors to the machine's hardware that
-    nobody asked for) and names with control characters (they lie in listings).
+    Raises InputError for an empty tree, device nodes outside /dev (they would be doors to the
+    machine's hardware that nobody asked for) and names with control characters (they lie in
+    listings).
     """
     count = 0
     for path, info in walk(tree):
         count += 1
         inside = path.relative_to(tree)
         if not str(inside).isprintable():
-            raise InputError(f"cannot build: the name {ascii(str(inside))[:200]} has control characters")
+            raise InputError(
+                f"cannot build: the name {ascii(str(inside))[:200]} has control characters"
+            )
         if (stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)) and inside.parts[0] != "dev":
-            raise InputError(f"cannot build: /{inside} is a device node", hint="a node makes its own devices in /dev; remove it")
+            raise InputError(
+                f"cannot build: /{inside} is a device node",
+                hint="a node makes its own devices in /dev; remove it",
+            )
     if not count:
         raise InputError(f"cannot build: {tree} is empty")
     return count
 
 
 def keep_capabilities(tree: Path, *, mend: bool) -> bool:
-    """Whether the tree has extended attributes that belong into an image. `mend` removes all others from the tree.
+    """Whether the tree has extended attributes that belong into an image. `mend` removes all others
+    from the tree.
 
     Raises InputError when both kinds are there and the tree is not to be mended.
     """
@@ -96,8 +107,11 @@ def keep_capabilities(tree: Path, *, mend: bool) -> bool:
             else:
                 others = f"{path} has {name}"
     if wanted and others:
-        raise InputError(f"cannot build: {others}, which would become part of the image beside file capabilities",
-                         hint="remove it: setfattr -x NAME FILE")
+        raise InputError(
+            f"cannot build: {others}, which would become part of the image beside file "
+            "capabilities",
+            hint="remove it: setfattr -x NAME FILE",
+        )
     return wanted
 
 

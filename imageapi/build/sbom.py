@@ -1,10 +1,12 @@
-"""What an image is made of, as a CycloneDX 1.5 document (JSON): the packages of Debian, Alpine and Python in it.
+"""What an image is made of, as a CycloneDX 1.5 document (JSON): the packages of Debian, Alpine and
+Python in it.
 
     python -m imageapi.build.sbom IMAGE.squashfs      prints the document
 
-The package databases inside the image are read, nothing of it is run. What no database names (a program that was copied in) is
-not in the document; a database of RPM is not read, and the document says so. The same content gives the same document.
-Sources: CycloneDX 1.5 (ECMA-424); package URLs (ECMA-427); deb-control(5); Alpine's APKINDEX; core metadata of Python packages.
+The package databases inside the image are read, nothing of it is run. What no database names (a
+program that was copied in) is not in the document; a database of RPM is not read, and the document
+says so. The same content gives the same document. Sources: CycloneDX 1.5 (ECMA-424); package URLs
+(ECMA-427); deb-control(5); Alpine's APKINDEX; core metadata of Python packages.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def paragraphs(text: str) -> Iterator[dict[str, str]]:
 def _component(kind: str, space: str, name: str, version: str, **more: str) -> dict[str, Any]:
     """A package with its package URL."""
     path = "/".join(quote(part, safe="") for part in (space, name) if part)
-    qualifiers = "&".join(f"{key}={quote(value, safe=':')}" for key, value in sorted(more.items()) if value)
+    qualifiers = "&".join(
+        f"{key}={quote(value, safe=':')}" for key, value in sorted(more.items()) if value
+    )
     purl = f"pkg:{kind}/{path}@{quote(version, safe=':')}{'?' + qualifiers if qualifiers else ''}"
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
@@ -57,14 +61,28 @@ def _component(kind: str, space: str, name: str, version: str, **more: str) -> d
 def _debian(text: str, system: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     distro = f"{system['ID']}-{system['VERSION_ID']}" if system.get("VERSION_ID") else ""
     for p in paragraphs(text):
-        if p.get("Package") and p.get("Version") and p.get("Status", "install ok installed").endswith(" installed"):
-            yield _component("deb", system["ID"], p["Package"], p["Version"], arch=p.get("Architecture", ""), distro=distro)
+        if (
+            p.get("Package")
+            and p.get("Version")
+            and p.get("Status", "install ok installed").endswith(" installed")
+        ):
+            yield _component(
+                "deb",
+                system["ID"],
+                p["Package"],
+                p["Version"],
+                arch=p.get("Architecture", ""),
+                distro=distro,
+            )
 
 
 def _alpine(text: str, system: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    # The letters are in the order P, V, A, then files: only those before the first file are the package's own.
+    # The letters are in the order P, V, A, then files: only those before the first file are the
+    # package's own.
     for block in text.split("\n\n"):
-        own = dict(line.split(":", 1) for line in block.split("\nF:")[0].splitlines() if line[1:2] == ":")
+        own = dict(
+            line.split(":", 1) for line in block.split("\nF:")[0].splitlines() if line[1:2] == ":"
+        )
         if own.get("P") and own.get("V"):
             yield _component("apk", system["ID"], own["P"], own["V"], arch=own.get("A", ""))
 
@@ -72,14 +90,18 @@ def _alpine(text: str, system: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 def _python(text: str) -> Iterator[dict[str, Any]]:
     fields = next(paragraphs(text), {})  # what follows is the description
     if fields.get("Name") and fields.get("Version"):
-        yield _component("pypi", "", re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"])
+        yield _component(
+            "pypi", "", re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"]
+        )
 
 
 def _system(found: Contents) -> dict[str, str]:
     """os-release(5): what the image says that it is."""
     for path in RELEASES:
         if path in found.kept:
-            pairs = re.findall(r"^(ID|VERSION_ID|PRETTY_NAME)=[\"']?([^\"'\n]*)", _text(found, path), re.MULTILINE)
+            pairs = re.findall(
+                r"^(ID|VERSION_ID|PRETTY_NAME)=[\"']?([^\"'\n]*)", _text(found, path), re.MULTILINE
+            )
             if said := dict(pairs):
                 return {"ID": "linux", **said}
     return {}
@@ -102,17 +124,36 @@ def document(found: Contents, digest: str) -> dict[str, Any]:
             packages += _python(text)
     if system:
         name, version = system["ID"], system.get("VERSION_ID", "")
-        packages.append({"type": "operating-system", "bom-ref": "os", "name": name, **({"version": version} if version else {}),
-                         "description": system.get("PRETTY_NAME", name)})
-    unread = sorted(path for path in found.entries if path.startswith(RPM) and found.entries[path].kind == "file")
+        packages.append(
+            {
+                "type": "operating-system",
+                "bom-ref": "os",
+                "name": name,
+                **({"version": version} if version else {}),
+                "description": system.get("PRETTY_NAME", name),
+            }
+        )
+    unread = sorted(
+        path
+        for path in found.entries
+        if path.startswith(RPM) and found.entries[path].kind == "file"
+    )
     content = digest.partition(":")[2]
     return {
-        "bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
         "serialNumber": uuid.uuid5(uuid.NAMESPACE_OID, digest).urn,
         "metadata": {
-            "tools": {"components": [{"type": "application", "name": "layercake", "version": __version__}]},
-            "component": {"type": "container", "bom-ref": "image", "name": digest,
-                          "hashes": [{"alg": "BLAKE2b-256", "content": content}]},
+            "tools": {
+                "components": [{"type": "application", "name": "layercake", "version": __version__}]
+            },
+            "component": {
+                "type": "container",
+                "bom-ref": "image",
+                "name": digest,
+                "hashes": [{"alg": "BLAKE2b-256", "content": content}],
+            },
             "properties": [{"name": "layercake:unread", "value": path} for path in unread[:20]],
         },
         "components": list({p["bom-ref"]: p for p in packages}.values()),

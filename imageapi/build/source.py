@@ -1,4 +1,5 @@
-"""What an image is built from: told by looking at it, and refused in words when it is nothing that we know."""
+"""What an image is built from: told by looking at it, and refused in words when it is nothing that
+we know."""
 
 from __future__ import annotations
 
@@ -35,11 +36,15 @@ class Source:
 
 
 def detect(path: Path, dockerfile: Path | None = None) -> Source:
-    """Finds out what there is at a path. `dockerfile` says which one, when `path` is its context. Raises InputError."""
+    """Finds out what there is at a path. `dockerfile` says which one, when `path` is its context.
+    Raises InputError."""
     if dockerfile is not None:
         if not path.is_dir() or not dockerfile.is_file():
-            raise InputError(f"cannot build: {path if not path.is_dir() else dockerfile} is not there",
-                             hint="with --file, the first argument is the directory that the Dockerfile copies from")
+            raise InputError(
+                f"cannot build: {path if not path.is_dir() else dockerfile} is not there",
+                hint="with --file, the first argument is the directory that the Dockerfile copies "
+                "from",
+            )
         return Source(Kind.DOCKERFILE, dockerfile, path)
     if path.is_dir():
         return _directory(path)
@@ -49,8 +54,10 @@ def detect(path: Path, dockerfile: Path | None = None) -> Source:
         return Source(_archive(path), path, path.parent)
     if _is_dockerfile(path):
         return Source(Kind.DOCKERFILE, path, path.parent)
-    raise InputError(f"cannot build: {path} is no Dockerfile, OCI archive or tar file",
-                     hint="a squashfs needs no building: layercake image add NAME FILE")
+    raise InputError(
+        f"cannot build: {path} is no Dockerfile, OCI archive or tar file",
+        hint="a squashfs needs no building: layercake image add NAME FILE",
+    )
 
 
 def _directory(path: Path) -> Source:
@@ -61,8 +68,10 @@ def _directory(path: Path) -> Source:
     if "oci-layout" in names:
         return Source(Kind.LAYOUT, path, path)
     if not names & _ROOT:
-        raise InputError(f"cannot build: {path} has no Dockerfile, and nothing that a root file system has",
-                         hint=f"which is one of {', '.join(sorted(_ROOT))}")
+        raise InputError(
+            f"cannot build: {path} has no Dockerfile, and nothing that a root file system has",
+            hint=f"which is one of {', '.join(sorted(_ROOT))}",
+        )
     return Source(Kind.TREE, path, path)
 
 
@@ -72,22 +81,38 @@ def _is_dockerfile(path: Path) -> bool:
         start = file.read(65536)
     if b"\0" in start:
         return False
-    words = (line.split()[0].upper() for line in start.decode("utf-8", "replace").splitlines() if line.split())
+    words = (
+        line.split()[0].upper()
+        for line in start.decode("utf-8", "replace").splitlines()
+        if line.split()
+    )
     return next((word for word in words if not word.startswith("#")), "") in ("FROM", "ARG")
 
 
 def _archive(path: Path) -> Kind:
-    """The kind of a tar file; of the two archives, also that they hold plain files only, so that unpacking them is safe."""
+    """The kind of a tar file; of the two archives, also that they hold plain files only, so that
+    unpacking them is safe."""
     try:
         with tarfile.open(path) as archive:
             members = archive.getmembers()
     except (tarfile.TarError, OSError, EOFError) as error:
         raise InputError(f"cannot build: {path} is damaged: {error}") from None
     names = {str(PurePosixPath(member.name)) for member in members}
-    kind = Kind.OCI_ARCHIVE if "oci-layout" in names else Kind.DOCKER_ARCHIVE if "manifest.json" in names else Kind.TAR
+    kind = (
+        Kind.OCI_ARCHIVE
+        if "oci-layout" in names
+        else Kind.DOCKER_ARCHIVE
+        if "manifest.json" in names
+        else Kind.TAR
+    )
     if kind is Kind.TAR:
-        if not {PurePosixPath(name).parts[0] for name in names if PurePosixPath(name).parts} & _ROOT:
-            raise InputError(f"cannot build: {path} is neither an OCI archive nor a root file system")
+        if (
+            not {PurePosixPath(name).parts[0] for name in names if PurePosixPath(name).parts}
+            & _ROOT
+        ):
+            raise InputError(
+                f"cannot build: {path} is neither an OCI archive nor a root file system"
+            )
     else:
         _plain(path, members, kind)
     return kind
@@ -98,7 +123,18 @@ def _plain(path: Path, members: Iterable[tarfile.TarInfo], kind: Kind) -> None:
         name = PurePosixPath(member.name)
         # docker save links layers that occur twice; the links stay inside the archive.
         link = member.issym() or member.islnk()
-        linked = kind is Kind.DOCKER_ARCHIVE and link and not PurePosixPath(member.linkname).is_absolute()
-        if name.is_absolute() or ".." in name.parts or not (member.isfile() or member.isdir() or linked):
-            raise InputError(f"cannot build: {path} holds {ascii(member.name)[:120]}, which has no place in {kind.value}",
-                             hint="it was made by hand, perhaps to do harm")
+        linked = (
+            kind is Kind.DOCKER_ARCHIVE
+            and link
+            and not PurePosixPath(member.linkname).is_absolute()
+        )
+        if (
+            name.is_absolute()
+            or ".." in name.parts
+            or not (member.isfile() or member.isdir() or linked)
+        ):
+            raise InputError(
+                f"cannot build: {path} holds {ascii(member.name)[:120]}, which has no place in "
+                f"{kind.value}",
+                hint="it was made by hand, perhaps to do harm",
+            )

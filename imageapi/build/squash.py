@@ -12,11 +12,22 @@ _DONE = re.compile(r"\] (\d+)/(\d+)\s+\d+%")
 """mksquashfs' progress bar: [=====/     ] 17/300   5%"""
 
 
-def squash(tree: Path, out: Path, *, level: int = 9, epoch: int = 0, xattrs: bool = True, all_root: bool = False,
-           exclude: Sequence[str] = (), progress: Callable[[float], None] = lambda done: None) -> Path:
-    """Packs a tree with zstd. Reproducible: all times are `epoch`; owners and attributes are kept, a system image needs them.
+def squash(
+    tree: Path,
+    out: Path,
+    *,
+    level: int = 9,
+    epoch: int = 0,
+    xattrs: bool = True,
+    all_root: bool = False,
+    exclude: Sequence[str] = (),
+    progress: Callable[[float], None] = lambda done: None,
+) -> Path:
+    """Packs a tree with zstd. Reproducible: all times are `epoch`; owners and attributes are kept,
+    a system image needs them.
 
-    `exclude` are wildcards of what is left out, relative to the tree; `progress` gets how much is done (0 to 1).
+    `exclude` are wildcards of what is left out, relative to the tree; `progress` gets how much is
+    done (0 to 1).
     """
 
     def line(text: str) -> None:
@@ -29,9 +40,29 @@ def squash(tree: Path, out: Path, *, level: int = 9, epoch: int = 0, xattrs: boo
     options = [*(() if xattrs else ("-no-xattrs",)), *(("-all-root",) if all_root else ())]
     left_out = ["-wildcards", "-e", *exclude] if exclude else []
     try:
-        run(["mksquashfs", str(tree), str(partial), "-noappend", "-quiet", "-mkfs-time", str(epoch), "-all-time", str(epoch),
-             "-comp", "zstd", "-Xcompression-level", str(level), *options, *left_out],
-            f"pack {out.name}", "squashfs-tools", {"PATH": PATH}, line)
+        run(
+            [
+                "mksquashfs",
+                str(tree),
+                str(partial),
+                "-noappend",
+                "-quiet",
+                "-mkfs-time",
+                str(epoch),
+                "-all-time",
+                str(epoch),
+                "-comp",
+                "zstd",
+                "-Xcompression-level",
+                str(level),
+                *options,
+                *left_out,
+            ],
+            f"pack {out.name}",
+            "squashfs-tools",
+            {"PATH": PATH},
+            line,
+        )
         partial.replace(out)
     finally:
         partial.unlink(missing_ok=True)

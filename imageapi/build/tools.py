@@ -1,4 +1,5 @@
-"""Runs the tools that build images (buildah, umoci, mksquashfs): their progress as it comes, their last words on failure."""
+"""Runs the tools that build images (buildah, umoci, mksquashfs): their progress as it comes, their
+last words on failure."""
 
 from __future__ import annotations
 
@@ -20,17 +21,32 @@ _NOISE = re.compile(r"^(Usage:|See '|time=\S+ level=(info|debug))")
 Line = Callable[[str], None]
 
 
-def run(command: Sequence[str], what: str, package: str, env: dict[str, str] | None = None, line: Line = lambda text: None) -> None:
-    """Runs a tool without a terminal or input. `line` gets each line of what it says, a progress bar's too, as it comes.
+def run(
+    command: Sequence[str],
+    what: str,
+    package: str,
+    env: dict[str, str] | None = None,
+    line: Line = lambda text: None,
+) -> None:
+    """Runs a tool without a terminal or input. `line` gets each line of what it says, a progress
+    bar's too, as it comes.
 
-    The tool and all that it started end when this is left by an exception (Ctrl-C). Raises OperationFailed with its last
-    words, or which Debian package has it.
+    The tool and all that it started end when this is left by an exception (Ctrl-C). Raises
+    OperationFailed with its last words, or which Debian package has it.
     """
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env,
-                                   start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
+        )
     except FileNotFoundError:
-        raise OperationFailed(f"cannot {what}: {command[0]} is not installed", hint=f"apt-get install {package}") from None
+        raise OperationFailed(
+            f"cannot {what}: {command[0]} is not installed", hint=f"apt-get install {package}"
+        ) from None
     assert process.stdout is not None  # noqa: S101 (for the type checker)
     said: deque[str] = deque(maxlen=_LAST_LINES)
     try:
@@ -46,13 +62,21 @@ def run(command: Sequence[str], what: str, package: str, env: dict[str, str] | N
         process.stdout.close()
     if status:
         message = last_words(said, status)
-        others = (t for t in dict.fromkeys(said) if not _NOISE.match(t) and message not in t and t not in message)
+        others = (
+            t
+            for t in dict.fromkeys(said)
+            if not _NOISE.match(t) and message not in t and t not in message
+        )
         before = list(others)[-3:]
-        raise OperationFailed(f"cannot {what}: {message}", hint=f"it said before: {' | '.join(before)}"[:500] if before else "")
+        raise OperationFailed(
+            f"cannot {what}: {message}",
+            hint=f"it said before: {' | '.join(before)}"[:500] if before else "",
+        )
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:
-    """The lines of a stream as they come, ended by a line feed or a carriage return; empty ones are left out."""
+    """The lines of a stream as they come, ended by a line feed or a carriage return; empty ones are
+    left out."""
     rest = b""
     descriptor = stream.fileno()
     while chunk := os.read(descriptor, 65536):
@@ -63,9 +87,14 @@ def _lines(stream: IO[bytes]) -> Iterator[str]:
 
 
 def last_words(said: Sequence[str], status: int) -> str:
-    """The line in which a tool most likely says why it failed: the last that speaks of an error, else the last."""
+    """The line in which a tool most likely says why it failed: the last that speaks of an error,
+    else the last."""
     lines = [text for text in said if not _NOISE.match(text)]
-    wrong = [text for text in lines if re.search(r"error|fatal|cannot|fail|denied|not found|no such", text, re.IGNORECASE)]
+    wrong = [
+        text
+        for text in lines
+        if re.search(r"error|fatal|cannot|fail|denied|not found|no such", text, re.IGNORECASE)
+    ]
     if not lines:
         return f"it ended with status {status} and said nothing"
     found = (wrong or lines)[-1]

@@ -1,4 +1,5 @@
-"""System calls that may wait for another machine, made by a child that can be killed: whoever asks waits for a bounded time."""
+"""System calls that may wait for another machine, made by a child that can be killed: whoever asks
+waits for a bounded time."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ _reaping = threading.Lock()
 
 
 def calls(work: Callable[[], object], limit: float) -> int:
-    """Does some system calls in a child; returns their error number, 0 if all went well, ETIMEDOUT after `limit` seconds.
+    """Does some system calls in a child; returns their error number, 0 if all went well, ETIMEDOUT
+    after `limit` seconds.
 
-    Nothing but system calls: the parent has other threads, whose locks the child would never see released. A child that hangs in
-    the kernel is killed; it ends when the kernel lets it, and is reaped by a later call.
+    Nothing but system calls: the parent has other threads, whose locks the child would never see
+    released. A child that hangs in the kernel is killed; it ends when the kernel lets it, and is
+    reaped by a later call.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -53,7 +56,9 @@ def _result(reader: int, child: int, limit: float) -> int:
     with _reaping:
         _children.add(child)
         for attempt in range(10):
-            _children.difference_update([pid for pid in _children if os.waitpid(pid, os.WNOHANG)[0]])
+            _children.difference_update(
+                [pid for pid in _children if os.waitpid(pid, os.WNOHANG)[0]]
+            )
             if child not in _children:
                 break
             time.sleep(backoff(attempt + 1, 0.001, 0.512))

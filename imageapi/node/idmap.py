@@ -1,7 +1,9 @@
-"""Owners of files as a container with a user namespace sees them: mounts with mapped owners (mount_setattr(2), MOUNT_ATTR_IDMAP).
+"""Owners of files as a container with a user namespace sees them: mounts with mapped owners
+(mount_setattr(2), MOUNT_ATTR_IDMAP).
 
-The container's users 0 to 65535 are as many users of the node, none of whom is anybody there. Its root file system is the image's:
-only the mounts say that its root's files are root's. The kernel can do so for squashfs since Linux 6.2, for tmpfs since 6.3.
+The container's users 0 to 65535 are as many users of the node, none of whom is anybody there. Its
+root file system is the image's: only the mounts say that its root's files are root's. The kernel
+can do so for squashfs since Linux 6.2, for tmpfs since 6.3.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ SIZE = 1 << 16
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 """The same numbers on x86_64 and aarch64."""
 
-_AT_FDCWD, _AT_EMPTY_PATH, _CLONE, _CLOEXEC, _FROM_EMPTY, _IDMAP = -100, 0x1000, 1, 0o2000000, 4, 0x00100000
+_AT_FDCWD, _AT_EMPTY_PATH, _CLONE, _CLOEXEC, _FROM_EMPTY, _IDMAP = (
+    -100,
+    0x1000,
+    1,
+    0o2000000,
+    4,
+    0x00100000,
+)
 _NEW_USER, _PR_SET_SECUREBITS, _NO_FIXUP = 0x10000000, 28, 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,19 +41,25 @@ class _Attributes(ctypes.Structure):
 
 
 def first_user(name: str) -> int:
-    """The node's user that is an image's root: by its name, so that two images seldom share theirs."""
-    return SIZE * (1 + int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big") % 30000)
+    """The node's user that is an image's root: by its name, so that two images seldom share
+    theirs."""
+    return SIZE * (
+        1 + int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big") % 30000
+    )
 
 
 def _done(result: int, what: str) -> int:
     if result < 0:
-        raise OperationFailed(f"cannot {what}: {os.strerror(ctypes.get_errno())}",
-                              hint="user_namespace needs a Linux of 6.3 or later on the node")
+        raise OperationFailed(
+            f"cannot {what}: {os.strerror(ctypes.get_errno())}",
+            hint="user_namespace needs a Linux of 6.3 or later on the node",
+        )
     return result
 
 
 def namespace(first: int) -> int:
-    """A descriptor of a user namespace in which root is the node's user `first`. Raises OSError, OperationFailed."""
+    """A descriptor of a user namespace in which root is the node's user `first`. Raises OSError,
+    OperationFailed."""
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:  # nothing but system calls here: other threads may hold locks
@@ -55,8 +70,10 @@ def namespace(first: int) -> int:
         os._exit(0)
     try:
         if failed := os.read(ready[0], 1)[0]:
-            raise OperationFailed(f"cannot make a user namespace: the node's kernel says: {os.strerror(failed)}",
-                                  hint="see user.max_user_namespaces in sysctl")
+            raise OperationFailed(
+                f"cannot make a user namespace: the node's kernel says: {os.strerror(failed)}",
+                hint="see user.max_user_namespaces in sysctl",
+            )
         for name in ("uid_map", "gid_map"):
             Path(f"/proc/{child}/{name}").write_text(f"0 {first} {SIZE}\n")
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -73,14 +90,27 @@ def _mapped(source: Path, target: Path, users: int) -> None:
     tree = _done(_libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _CLONE | _CLOEXEC), what)
     try:
         wanted = _Attributes(_IDMAP, 0, 0, users)
-        _done(_libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(wanted), ctypes.sizeof(wanted)), what)
-        _done(_libc.syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _FROM_EMPTY), what)
+        _done(
+            _libc.syscall(
+                _MOUNT_SETATTR,
+                tree,
+                b"",
+                _AT_EMPTY_PATH,
+                ctypes.byref(wanted),
+                ctypes.sizeof(wanted),
+            ),
+            what,
+        )
+        _done(
+            _libc.syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _FROM_EMPTY), what
+        )
     finally:
         os.close(tree)
 
 
 def overlay(lower: Path, base: Path, size: str, first: int) -> Path:
-    """As mount.overlay, for a container whose root is the node's user `first`. Raises OSError, OperationFailed."""
+    """As mount.overlay, for a container whose root is the node's user `first`. Raises OSError,
+    OperationFailed."""
     root, writable = base / "root", base / "rw"
     for directory in (root, writable):
         directory.mkdir(parents=True, exist_ok=True)
@@ -93,18 +123,23 @@ def overlay(lower: Path, base: Path, size: str, first: int) -> Path:
         _mapped(writable, base / "mapped", users)
     finally:
         os.close(users)
-    layers = f"lowerdir={base / 'lower'},upperdir={base / 'mapped/upper'},workdir={base / 'mapped/work'}"
+    layers = (
+        f"lowerdir={base / 'lower'},upperdir={base / 'mapped/upper'},workdir={base / 'mapped/work'}"
+    )
     as_user(first, lambda: mount.mount("overlay", root, "overlay", 0, layers))
     return root
 
 
 def as_user(first: int, work: Callable[[], None]) -> None:
-    """Does something as another owner of files with all capabilities: overlayfs makes its files as whoever mounts it, and root is
-    nobody here. In a thread, because setfsuid(2) is a thread's own."""
+    """Does something as another owner of files with all capabilities: overlayfs makes its files as
+    whoever mounts it, and root is nobody here. In a thread, because setfsuid(2) is a thread's
+    own."""
     failed: list[Exception] = []
 
     def run() -> None:
-        _libc.prctl(_PR_SET_SECUREBITS, _NO_FIXUP, 0, 0, 0)  # capabilities stay when the user is another
+        _libc.prctl(
+            _PR_SET_SECUREBITS, _NO_FIXUP, 0, 0, 0
+        )  # capabilities stay when the user is another
         _libc.setfsgid(first)
         _libc.setfsuid(first)
         try:

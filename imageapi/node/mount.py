@@ -1,7 +1,8 @@
-"""Mounts: squashfs read-only, an overlay with an upper layer in a size-limited tmpfs, and taking them down again.
+"""Mounts: squashfs read-only, an overlay with an upper layer in a size-limited tmpfs, and taking
+them down again.
 
-Unmounting is real first: a lazy unmount hides a busy file system, and with it the loop device and the memory behind
-it, for ever. Only after bounded retries is it lazy, and then the caller is told.
+Unmounting is real first: a lazy unmount hides a busy file system, and with it the loop device and
+the memory behind it, for ever. Only after bounded retries is it lazy, and then the caller is told.
 """
 
 from __future__ import annotations
@@ -19,30 +20,61 @@ from imageapi.spec.options import writes_nothing
 from layercake.base.text import of_mountinfo
 from layercake.kraken.errors import OperationFailed
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS, MS_REMOUNT, MS_DIRSYNC = 1, 2, 4, 8, 16, 32, 128
-MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_RELATIME, MS_STRICTATIME = 1024, 2048, 4096, 16384, 1 << 21, 1 << 24
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS, MS_REMOUNT, MS_DIRSYNC = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    128,
+)
+MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_RELATIME, MS_STRICTATIME = (
+    1024,
+    2048,
+    4096,
+    16384,
+    1 << 21,
+    1 << 24,
+)
 MNT_FORCE, MNT_DETACH = 1, 2
 CLONE_FS, CLONE_NEWNS = 0x00000200, 0x00020000
 UMOUNT_TRIES, UMOUNT_PAUSE = 20, 0.05
 AWAY_LIMIT = 10.0
 """Seconds that an unmount may take which has to write to another machine."""
 DEVICE_LIMIT = 60.0
-"""Seconds that a mount of a device may take: it may be on another machine, or have a long journal."""
+"""Seconds that a mount of a device may take: it may be on another machine, or have a long
+journal."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: Path, kind: str, flags: int = 0, data: str = "") -> None:
     """mount(2). Raises OperationFailed that says what could not be mounted where."""
-    if _libc.mount(source.encode(), str(target).encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None) < 0:
+    if (
+        _libc.mount(
+            source.encode(),
+            str(target).encode(),
+            kind.encode(),
+            ctypes.c_ulong(flags),
+            data.encode() or None,
+        )
+        < 0
+    ):
         code = ctypes.get_errno()
         raise OperationFailed(f"cannot mount {kind} {source} on {target}: {os.strerror(code)}")
 
 
 def mount_away(source: str, target: Path, kind: str, flags: int, data: str, limit: float) -> int:
-    """The same by a child, where another machine has to answer: the error number, 0 if all went well, ETIMEDOUT after `limit`
-    seconds."""
-    arguments = (source.encode(), str(target).encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None)
+    """The same by a child, where another machine has to answer: the error number, 0 if all went
+    well, ETIMEDOUT after `limit` seconds."""
+    arguments = (
+        source.encode(),
+        str(target).encode(),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        data.encode() or None,
+    )
 
     def call() -> None:
         if _libc.mount(*arguments) < 0:
@@ -58,7 +90,8 @@ def is_mounted(target: Path) -> bool:
 
 
 def mount_points(table: str = "/proc/self/mountinfo") -> list[str]:
-    """All mount points, in the order they were made (proc(5): field 5, octal escapes for blanks)."""
+    """All mount points, in the order they were made (proc(5): field 5, octal escapes for
+    blanks)."""
     points = []
     for line in Path(table).read_text().splitlines():
         raw = line.split(" ")[4]
@@ -67,7 +100,8 @@ def mount_points(table: str = "/proc/self/mountinfo") -> list[str]:
 
 
 def unmount(target: Path, tries: int = UMOUNT_TRIES) -> bool:
-    """Takes a mount down. Returns False if that needed a lazy unmount, True otherwise; nothing mounted is fine."""
+    """Takes a mount down. Returns False if that needed a lazy unmount, True otherwise; nothing
+    mounted is fine."""
     for attempt in range(tries):
         if _libc.umount2(str(target).encode(), 0) == 0:
             return True
@@ -84,8 +118,9 @@ def unmount(target: Path, tries: int = UMOUNT_TRIES) -> bool:
 
 
 def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
-    """Takes a mount down whose data is on another machine, which may not answer any more. Returns False if it had to be lazy or by
-    force: what was not written yet is lost then. Raises OperationFailed. A hanging call is a child's: nobody waits for ever."""
+    """Takes a mount down whose data is on another machine, which may not answer any more. Returns
+    False if it had to be lazy or by force: what was not written yet is lost then. Raises
+    OperationFailed. A hanging call is a child's: nobody waits for ever."""
     place = str(target).encode()
 
     def take(flags: int) -> Callable[[], None]:
@@ -93,6 +128,7 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
             if _libc.umount2(place, flags) < 0:
                 code = ctypes.get_errno()
                 raise OSError(code, os.strerror(code))
+
         return call
 
     for attempt in range(UMOUNT_TRIES):
@@ -103,7 +139,9 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
             break
         if attempt + 1 < UMOUNT_TRIES:
             time.sleep(UMOUNT_PAUSE)
-    child.calls(take(MNT_FORCE), limit)  # ends what waits for the server (umount(2)); EBUSY all the same
+    child.calls(
+        take(MNT_FORCE), limit
+    )  # ends what waits for the server (umount(2)); EBUSY all the same
     code = child.calls(take(MNT_DETACH), limit)
     if is_mounted(target):
         raise OperationFailed(f"cannot unmount {target}: {os.strerror(code)}")
@@ -115,8 +153,11 @@ def squashfs(device: str, target: Path) -> None:
     mount(device, target, "squashfs", MS_RDONLY | MS_NODEV)
 
 
-def filesystem(device: str, target: Path, fstype: str, options: str = "", *, readonly: bool = False) -> None:
-    """Mounts a block device. What is mounted read-only is not written to at all, not even to repeat its journal."""
+def filesystem(
+    device: str, target: Path, fstype: str, options: str = "", *, readonly: bool = False
+) -> None:
+    """Mounts a block device. What is mounted read-only is not written to at all, not even to repeat
+    its journal."""
     flags, data = split_options(options)
     if readonly or flags & MS_RDONLY or fstype == "squashfs":
         flags |= MS_RDONLY
@@ -125,13 +166,25 @@ def filesystem(device: str, target: Path, fstype: str, options: str = "", *, rea
         raise OperationFailed(f"cannot mount {fstype} {device} on {target}: {os.strerror(code)}")
 
 
-_FLAGS = {"ro": MS_RDONLY, "nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC, "noatime": MS_NOATIME,
-          "nodiratime": MS_NODIRATIME, "relatime": MS_RELATIME, "strictatime": MS_STRICTATIME, "sync": MS_SYNCHRONOUS,
-          "dirsync": MS_DIRSYNC, "rw": 0, "defaults": 0}
+_FLAGS = {
+    "ro": MS_RDONLY,
+    "nosuid": MS_NOSUID,
+    "nodev": MS_NODEV,
+    "noexec": MS_NOEXEC,
+    "noatime": MS_NOATIME,
+    "nodiratime": MS_NODIRATIME,
+    "relatime": MS_RELATIME,
+    "strictatime": MS_STRICTATIME,
+    "sync": MS_SYNCHRONOUS,
+    "dirsync": MS_DIRSYNC,
+    "rw": 0,
+    "defaults": 0,
+}
 
 
 def split_options(options: str) -> tuple[int, str]:
-    """Mount options as people write them: (the flags among them, the rest, which is the file system's)."""
+    """Mount options as people write them: (the flags among them, the rest, which is the file
+    system's)."""
     flags, rest = 0, []
     for word in filter(None, options.split(",")):
         if word in _FLAGS:
@@ -142,7 +195,8 @@ def split_options(options: str) -> tuple[int, str]:
 
 
 def bind(source: str, target: Path, *, readonly: bool = False) -> None:
-    """Shows a directory at a second place. (The first call of a bind mount ignores MS_RDONLY: mount(2).)"""
+    """Shows a directory at a second place. (The first call of a bind mount ignores MS_RDONLY:
+    mount(2).)"""
     mount(source, target, "", MS_BIND | MS_REC)
     if readonly:
         mount("none", target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
@@ -150,11 +204,16 @@ def bind(source: str, target: Path, *, readonly: bool = False) -> None:
 
 def known_filesystems() -> set[str]:
     """The file systems that the kernel knows now."""
-    return {line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines() if line.strip()}
+    return {
+        line.split()[-1]
+        for line in Path("/proc/filesystems").read_text().splitlines()
+        if line.strip()
+    }
 
 
 def overlay(lower: Path | Sequence[str], base: Path, size: str) -> Path:
-    """An overlay with its writable part in a tmpfs of at most `size` (a tmpfs size, "50%"). Returns its root.
+    """An overlay with its writable part in a tmpfs of at most `size` (a tmpfs size, "50%"). Returns
+    its root.
 
     `lower` is one directory or several, the topmost first.
     """
@@ -165,14 +224,22 @@ def overlay(lower: Path | Sequence[str], base: Path, size: str) -> Path:
     (writable / "upper").mkdir(mode=0o755)
     (writable / "work").mkdir()
     lowers = str(lower) if isinstance(lower, Path) else ":".join(lower)
-    mount("overlay", root, "overlay", 0, f"lowerdir={lowers},upperdir={writable / 'upper'},workdir={writable / 'work'}")
+    mount(
+        "overlay",
+        root,
+        "overlay",
+        0,
+        f"lowerdir={lowers},upperdir={writable / 'upper'},workdir={writable / 'work'}",
+    )
     return root
 
 
 def without_devices(pid: int) -> None:
-    """Makes device nodes in a container's root file system no doors to the node's hardware. Raises OperationFailed.
+    """Makes device nodes in a container's root file system no doors to the node's hardware. Raises
+    OperationFailed.
 
-    Not when it is mounted: crun's own bind mount of it forgets MS_NODEV. A thread goes in, with a root of its own (setns(2)).
+    Not when it is mounted: crun's own bind mount of it forgets MS_NODEV. A thread goes in, with a
+    root of its own (setns(2)).
     """
     failed: list[str] = []
 
@@ -189,4 +256,6 @@ def without_devices(pid: int) -> None:
     thread.start()
     thread.join()
     if failed:
-        raise OperationFailed(f"cannot close a container's root file system to devices: {failed[0]}")
+        raise OperationFailed(
+            f"cannot close a container's root file system to devices: {failed[0]}"
+        )

@@ -1,8 +1,9 @@
 """NFS without mount.nfs: the kernel does it all, but wants the server's address in `addr` (nfs(5)).
 
-A server that does not answer must hold up nobody but who reads there. So a child does the mount, which can be killed; what is only
-read gives an error after half a minute (`softerr`), where what is written waits until the server is back (`hard`): an error would
-lose data. Who waits so can be killed, and `unmount_away` (mount.py) ends it.
+A server that does not answer must hold up nobody but who reads there. So a child does the mount,
+which can be killed; what is only read gives an error after half a minute (`softerr`), where what is
+written waits until the server is back (`hard`): an error would lose data. Who waits so can be
+killed, and `unmount_away` (mount.py) ends it.
 """
 
 from __future__ import annotations
@@ -22,13 +23,21 @@ MOUNT_LIMIT = 30.0
 SOFT = ("softerr", "timeo=100", "retrans=2")
 """Where nothing is written: three tries in 30 seconds, then an error."""
 
-_AWAY = (errno.ETIMEDOUT, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ECONNRESET, errno.EIO)
+_AWAY = (
+    errno.ETIMEDOUT,
+    errno.ECONNREFUSED,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.ECONNRESET,
+    errno.EIO,
+)
 _VERSION = (errno.EPROTONOSUPPORT, errno.EPROTO, errno.EOPNOTSUPP, errno.EPFNOSUPPORT)
 
 
 def mount(source: str, target: Path, options: str = "", *, readonly: bool = False) -> None:
-    """Mounts HOST:/PATH; without `vers` among the options it is NFS 4.2. Raises Unreachable if its server does not answer,
-    OperationFailed for what it refuses, or this kernel does not have."""
+    """Mounts HOST:/PATH; without `vers` among the options it is NFS 4.2. Raises Unreachable if its
+    server does not answer, OperationFailed for what it refuses, or this kernel does not have."""
     flags, rest = split_options(options)
     flags |= MS_NODEV | (MS_RDONLY if readonly else 0)
     data = ",".join(words(rest, _address(source), readonly=bool(flags & MS_RDONLY)))
@@ -38,14 +47,16 @@ def mount(source: str, target: Path, options: str = "", *, readonly: bool = Fals
 
 
 def words(options: str, address: str, *, readonly: bool) -> list[str]:
-    """The options for the kernel. NFS 3 has its locks on this node alone: between nodes they need a program that minOS does not
-    have (rpc.statd); those of NFS 4 need none."""
+    """The options for the kernel. NFS 3 has its locks on this node alone: between nodes they need a
+    program that minOS does not have (rpc.statd); those of NFS 4 need none."""
     found = [word for word in options.split(",") if word]
     names = {word.partition("=")[0] for word in found}
     if not names & {"vers", "nfsvers"}:
         found.append("vers=4.2")
     if not names & {"hard", "soft", "softerr"}:
-        found += [word for word in SOFT if word.partition("=")[0] not in names] if readonly else ["hard"]
+        found += (
+            [word for word in SOFT if word.partition("=")[0] not in names] if readonly else ["hard"]
+        )
     if {"vers=3", "nfsvers=3"} & set(found) and not names & {"nolock", "local_lock"}:
         found.append("nolock")
     return [*found, f"addr={address}"]
@@ -56,8 +67,10 @@ def _address(source: str) -> str:
     try:
         return str(socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise Unreachable(f"cannot mount nfs {source}: its host is not known: {error.strerror}",
-                          hint="name it by its address, or see that the node's name servers know it") from None
+        raise Unreachable(
+            f"cannot mount nfs {source}: its host is not known: {error.strerror}",
+            hint="name it by its address, or see that the node's name servers know it",
+        ) from None
 
 
 def _client(source: str) -> None:
@@ -67,8 +80,10 @@ def _client(source: str) -> None:
     try:
         modules.need("nfs", Path("/proc/fs/nfsfs"))
     except OperationFailed as error:
-        raise OperationFailed(f"cannot mount nfs {source}: this kernel has no NFS client ({error.message})",
-                              hint="its modules are in the boot profile `server`") from None
+        raise OperationFailed(
+            f"cannot mount nfs {source}: this kernel has no NFS client ({error.message})",
+            hint="its modules are in the boot profile `server`",
+        ) from None
 
 
 def explain(number: int, source: str, options: str) -> LayercakeError:
@@ -76,13 +91,26 @@ def explain(number: int, source: str, options: str) -> LayercakeError:
     why, hint = os.strerror(number), ""
     if number in _AWAY:
         text = f"cannot mount nfs {source}: its server does not answer ({why})"
-        return Unreachable(text, hint="is it up, and does it take port 2049 from this node? NFS 3: those of rpcbind and mountd too")
+        return Unreachable(
+            text,
+            hint="is it up, and does it take port 2049 from this node? NFS 3: those of rpcbind and "
+            "mountd too",
+        )
     if number in (errno.EACCES, errno.EPERM):
-        why, hint = "its server refuses this node", "does its list of exports have this path for the node's address, and for root?"
+        why, hint = (
+            "its server refuses this node",
+            "does its list of exports have this path for the node's address, and for root?",
+        )
     elif number in (errno.ENOENT, errno.ESTALE, errno.ENOTDIR):
-        why, hint = "its server has no such export", "NFS 4 counts paths from the server's root of exports"
+        why, hint = (
+            "its server has no such export",
+            "NFS 4 counts paths from the server's root of exports",
+        )
     elif number in _VERSION:
-        why, hint = "its server does not speak this version", "say another in `options`: vers=4.1, or vers=3"
+        why, hint = (
+            "its server does not speak this version",
+            "say another in `options`: vers=4.1, or vers=3",
+        )
     elif number == errno.EINVAL:
         why = f"the kernel does not take the options {options}"
     return OperationFailed(f"cannot mount nfs {source}: {why}", hint=hint)

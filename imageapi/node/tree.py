@@ -1,4 +1,5 @@
-"""Removing directory trees. Not shutil: importing that loads three compression libraries, which a node does not need."""
+"""Removing directory trees. Not shutil: importing that loads three compression libraries, which a
+node does not need."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from pathlib import Path
 
 
 def remove(top: Path) -> None:
-    """Deletes a tree; one that is not there is fine. Never follows a symbolic link. Raises OSError."""
+    """Deletes a tree; one that is not there is fine. Never follows a symbolic link. Raises
+    OSError."""
     for directory, directories, files in os.walk(top, topdown=False):
         for name in files:
             Path(directory, name).unlink()

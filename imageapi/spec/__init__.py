@@ -1,1 +1,2 @@
-"""What head and node both know of images: names, descriptions and their checks, states. It ships to nodes."""
+"""What head and node both know of images: names, descriptions and their checks, states. It ships to
+nodes."""

@@ -1,7 +1,7 @@
 """A container's description: every field of container.yaml, its default and its check.
 
-A field that was not given does not stand in the wire form either, so a plain image's description stays small. The fields
-`health` and `mounts` are described in health.py and objects.py.
+A field that was not given does not stand in the wire form either, so a plain image's description
+stays small. The fields `health` and `mounts` are described in health.py and objects.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,33 @@ from imageapi.spec.names import NAME
 from imageapi.spec.objects import MountSpec, parse_container_mount
 from imageapi.spec.privileges import parse_capabilities
 
-CONTAINER_FIELDS = ("systemd", "command", "env", "stop_timeout_s", "restart", "depends", "health", "resources", "devices", "hooks",
-                    "mounts", "workdir", "namespaces", "hostname", "capabilities", "no_new_privileges", "user_namespace",
-                    "kernel_modules", "keep")
+CONTAINER_FIELDS = (
+    "systemd",
+    "command",
+    "env",
+    "stop_timeout_s",
+    "restart",
+    "depends",
+    "health",
+    "resources",
+    "devices",
+    "hooks",
+    "mounts",
+    "workdir",
+    "namespaces",
+    "hostname",
+    "capabilities",
+    "no_new_privileges",
+    "user_namespace",
+    "kernel_modules",
+    "keep",
+)
 """All that may stand in a container description."""
 
 RESTARTS = ("on-failure", "never", "always")
 NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup", "network")
-"""Those that a container may have of its own; the one of users has a field of its own, `user_namespace`."""
+"""Those that a container may have of its own; the one of users has a field of its own,
+`user_namespace`."""
 
 DEFAULT_NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup")
 HOOKS = ("createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -38,7 +57,8 @@ _DEVICE = re.compile(r"/dev(/[A-Za-z0-9][A-Za-z0-9._:-]*)+")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Limits by cgroup v2: bytes of memory (the writable part of its root counts too), processors, processes; 0 is no limit."""
+    """Limits by cgroup v2: bytes of memory (the writable part of its root counts too), processors,
+    processes; 0 is no limit."""
 
     memory: int = 0
     cpus: float = 0.0
@@ -47,11 +67,19 @@ class Resources:
     @property
     def controllers(self) -> tuple[str, ...]:
         """The cgroup controllers that these limits need."""
-        return tuple(name for name, value in (("memory", self.memory), ("cpu", self.cpus), ("pids", self.pids)) if value)
+        return tuple(
+            name
+            for name, value in (("memory", self.memory), ("cpu", self.cpus), ("pids", self.pids))
+            if value
+        )
 
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_resources` reads."""
-        return {name: value for name, value in (("memory", self.memory), ("cpus", self.cpus), ("pids", self.pids)) if value}
+        return {
+            name: value
+            for name, value in (("memory", self.memory), ("cpus", self.cpus), ("pids", self.pids))
+            if value
+        }
 
 
 NO_LIMITS = Resources()
@@ -59,13 +87,16 @@ NO_LIMITS = Resources()
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """How an image is run. `command` empty stands for the image's own: /sbin/init with systemd, else /init.
+    """How an image is run. `command` empty stands for the image's own: /sbin/init with systemd,
+    else /init.
 
-    `depends` names images of the same set that must be up, and healthy, before this one is started; a name without a
-    tag means whatever tag the set has of it. `hostname` "" is the node's own name. `health` is what the description says of it;
-    what is asked is `check`. `capabilities` are those beside privileges.LEAST. `no_new_privileges` None is as the init needs it:
-    see `locked`. `user_namespace` makes the container's root a user of the node without rights. `kernel_modules` shows it the
-    modules and the firmware of the node's kernel. `keep` are directories that outlive it, on a disk of the node.
+    `depends` names images of the same set that must be up, and healthy, before this one is started;
+    a name without a tag means whatever tag the set has of it. `hostname` "" is the node's own name.
+    `health` is what the description says of it; what is asked is `check`. `capabilities` are those
+    beside privileges.LEAST. `no_new_privileges` None is as the init needs it: see `locked`.
+    `user_namespace` makes the container's root a user of the node without rights. `kernel_modules`
+    shows it the modules and the firmware of the node's kernel. `keep` are directories that outlive
+    it, on a disk of the node.
     """
 
     systemd: bool = False
@@ -90,12 +121,14 @@ class ContainerSpec:
 
     @property
     def locked(self) -> bool:
-        """Whether sudo and other set-user-ID programs gain nothing. Where systemd runs, people may log in and need them."""
+        """Whether sudo and other set-user-ID programs gain nothing. Where systemd runs, people may
+        log in and need them."""
         return not self.systemd if self.no_new_privileges is None else self.no_new_privileges
 
     @property
     def check(self) -> Health | None:
-        """How its health is seen, None if nobody asks. Without a word of its own an image with systemd has systemd asked."""
+        """How its health is seen, None if nobody asks. Without a word of its own an image with
+        systemd has systemd asked."""
         if self.health is None:
             return SYSTEM_CHECK if self.systemd else None
         return None if self.health.kind == "none" else self.health
@@ -103,28 +136,46 @@ class ContainerSpec:
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_container` reads. What was not asked for does not stand in it."""
         more: dict[str, Any] = {
-            "depends": list(self.depends), "health": self.health and self.health.to_wire(), "resources": self.resources.to_wire(),
-            "devices": list(self.devices), "hooks": {name: [list(c) for c in commands] for name, commands in self.hooks},
-            "mounts": [m.to_wire() for m in self.mounts], "workdir": self.workdir if self.workdir != "/" else "",
+            "depends": list(self.depends),
+            "health": self.health and self.health.to_wire(),
+            "resources": self.resources.to_wire(),
+            "devices": list(self.devices),
+            "hooks": {name: [list(c) for c in commands] for name, commands in self.hooks},
+            "mounts": [m.to_wire() for m in self.mounts],
+            "workdir": self.workdir if self.workdir != "/" else "",
             "namespaces": list(self.namespaces) if self.namespaces != DEFAULT_NAMESPACES else [],
-            "hostname": self.hostname, "capabilities": list(self.capabilities), "user_namespace": self.user_namespace or None,
-            "kernel_modules": self.kernel_modules or None, "keep": list(self.keep),
+            "hostname": self.hostname,
+            "capabilities": list(self.capabilities),
+            "user_namespace": self.user_namespace or None,
+            "kernel_modules": self.kernel_modules or None,
+            "keep": list(self.keep),
         }
         if self.no_new_privileges is not None:
             more["no_new_privileges"] = self.no_new_privileges
-        return {"systemd": self.systemd, "command": list(self.command) or None, "env": dict(self.env),
-                "stop_timeout_s": self.stop_timeout_s, "restart": self.restart} | {k: v for k, v in more.items() if v or v is False}
+        return {
+            "systemd": self.systemd,
+            "command": list(self.command) or None,
+            "env": dict(self.env),
+            "stop_timeout_s": self.stop_timeout_s,
+            "restart": self.restart,
+        } | {k: v for k, v in more.items() if v or v is False}
 
 
 def is_checked(container: Mapping[str, Any]) -> bool:
-    """Whether a container with this description, sound and in its wire form, has a health check (ContainerSpec.check)."""
+    """Whether a container with this description, sound and in its wire form, has a health check
+    (ContainerSpec.check)."""
     health = container.get("health")
     return health["kind"] != "none" if health else bool(container.get("systemd"))
 
 
 def _is_variable(key: object, value: object) -> bool:
     """Whether this may stand in a process's environment."""
-    return isinstance(key, str) and bool(_VARIABLE.fullmatch(key)) and isinstance(value, str) and "\0" not in value
+    return (
+        isinstance(key, str)
+        and bool(_VARIABLE.fullmatch(key))
+        and isinstance(value, str)
+        and "\0" not in value
+    )
 
 
 def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
@@ -133,17 +184,33 @@ def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
         raise fail("container", data, "a mapping")
     command, env = data.get("command") or [], data.get("env") or {}
     timeout, restart = data.get("stop_timeout_s", 10), data.get("restart", "on-failure")
-    if not isinstance(command, list) or not all(isinstance(c, str) and "\0" not in c for c in command):
+    if not isinstance(command, list) or not all(
+        isinstance(c, str) and "\0" not in c for c in command
+    ):
         raise fail("command", command, "a list of words")
     if not isinstance(env, dict) or not all(_is_variable(k, v) for k, v in env.items()):
-        raise fail("environment", sorted(map(str, env)) if isinstance(env, dict) else "no mapping", "a mapping of NAME to text")
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= 3600:
+        raise fail(
+            "environment",
+            sorted(map(str, env)) if isinstance(env, dict) else "no mapping",
+            "a mapping of NAME to text",
+        )
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float)
+        or not 0 <= timeout <= 3600
+    ):
         raise fail("stop_timeout_s", timeout, "0 to 3600 seconds")
     if not isinstance(data.get("systemd", False), bool):
         raise fail("systemd", data["systemd"], "true or false")
     if restart not in RESTARTS:
         raise fail("restart", restart, ", ".join(RESTARTS))
-    basic = ContainerSpec(bool(data.get("systemd")), tuple(command), tuple(sorted(env.items())), float(timeout), restart)
+    basic = ContainerSpec(
+        bool(data.get("systemd")),
+        tuple(command),
+        tuple(sorted(env.items())),
+        float(timeout),
+        restart,
+    )
     return _parse_options(basic, data)
 
 
@@ -151,29 +218,43 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
     """The fields that most containers do without. Null is as good as absent."""
     given = {name: value for name, value in data.items() if value is not None}
     depends, mounts = given.get("depends", []), given.get("mounts", [])
-    if not isinstance(depends, list) or not all(isinstance(d, str) and NAME.fullmatch(d) for d in depends):
+    if not isinstance(depends, list) or not all(
+        isinstance(d, str) and NAME.fullmatch(d) for d in depends
+    ):
         raise fail("depends", depends, "a list of image names")
     if not isinstance(mounts, list):
         raise fail("mounts", mounts, "a list")
     health = parse_health(given["health"]) if "health" in given else None
     if health and health.kind == "systemd" and not basic.systemd:
         raise fail("health", "a systemd check", "that only where systemd is true")
-    namespaces = parse_namespaces(given.get("namespaces") or list(DEFAULT_NAMESPACES), basic.systemd)
+    namespaces = parse_namespaces(
+        given.get("namespaces") or list(DEFAULT_NAMESPACES), basic.systemd
+    )
     hostname = parse_hostname(given["hostname"]) if given.get("hostname") else ""
     if hostname and "uts" not in namespaces:
         raise fail("hostname", hostname, "uts among the namespaces: else it would be the node's")
     return dataclasses.replace(
-        basic, depends=tuple(sorted(set(depends))), health=health, resources=parse_resources(given.get("resources", {})),
-        devices=parse_devices(given.get("devices", [])), hooks=parse_hooks(given.get("hooks", {})),
-        mounts=tuple(parse_container_mount(m) for m in mounts), workdir=absolute(given.get("workdir") or "/", "workdir"),
-        namespaces=namespaces, hostname=hostname,
-        capabilities=parse_capabilities(given.get("capabilities", [])), user_namespace=_switch(given, "user_namespace") or False,
-        no_new_privileges=_switch(given, "no_new_privileges"), kernel_modules=_switch(given, "kernel_modules") or False,
-        keep=parse_keep(given.get("keep", []), shared=not given.get("user_namespace")))
+        basic,
+        depends=tuple(sorted(set(depends))),
+        health=health,
+        resources=parse_resources(given.get("resources", {})),
+        devices=parse_devices(given.get("devices", [])),
+        hooks=parse_hooks(given.get("hooks", {})),
+        mounts=tuple(parse_container_mount(m) for m in mounts),
+        workdir=absolute(given.get("workdir") or "/", "workdir"),
+        namespaces=namespaces,
+        hostname=hostname,
+        capabilities=parse_capabilities(given.get("capabilities", [])),
+        user_namespace=_switch(given, "user_namespace") or False,
+        no_new_privileges=_switch(given, "no_new_privileges"),
+        kernel_modules=_switch(given, "kernel_modules") or False,
+        keep=parse_keep(given.get("keep", []), shared=not given.get("user_namespace")),
+    )
 
 
 def parse_keep(data: object, *, shared: bool) -> tuple[str, ...]:
-    """Directories that outlive the container; `shared`: its root is the node's. Raises InputError."""
+    """Directories that outlive the container; `shared`: its root is the node's. Raises
+    InputError."""
     found = [data] if isinstance(data, str) else data
     if not isinstance(found, list) or len(found) > MOST_KEPT:
         raise fail("keep", found, f"a path, or a list of up to {MOST_KEPT}")
@@ -181,7 +262,11 @@ def parse_keep(data: object, *, shared: bool) -> tuple[str, ...]:
     if "" in paths or len(set(paths)) != len(paths):
         raise fail("keep", paths, "different paths below /")
     if paths and not shared:
-        raise fail("user_namespace", True, "false where directories are kept: on the disk they are the node's users'")
+        raise fail(
+            "user_namespace",
+            True,
+            "false where directories are kept: on the disk they are the node's users'",
+        )
     return tuple(paths)
 
 
@@ -195,23 +280,35 @@ def _switch(given: Mapping[str, Any], name: str) -> bool | None:
 def parse_resources(data: object) -> Resources:
     """Limits from their wire form. Raises InputError."""
     found = known(data, ("memory", "cpus", "pids"), "resources")
-    return Resources(whole(found, "memory", 0, 0, 1 << 50, "resources"), float(number(found, "cpus", 0, 0, 4096, "resources")),
-                     whole(found, "pids", 0, 0, 1 << 22, "resources"))
+    return Resources(
+        whole(found, "memory", 0, 0, 1 << 50, "resources"),
+        float(number(found, "cpus", 0, 0, 4096, "resources")),
+        whole(found, "pids", 0, 0, 1 << 22, "resources"),
+    )
 
 
 def parse_namespaces(value: object, systemd: bool) -> tuple[str, ...]:
     """A container's own namespaces. Raises InputError."""
-    if not isinstance(value, list) or len(set(map(str, value))) != len(value) or not all(n in NAMESPACES for n in value):
+    if (
+        not isinstance(value, list)
+        or len(set(map(str, value))) != len(value)
+        or not all(n in NAMESPACES for n in value)
+    ):
         raise fail("namespaces", value, f"a list of some of {', '.join(NAMESPACES)}")
     needed = ("mount", "pid", "cgroup") if systemd else ("mount",)
     for name in needed:
         if name not in value:
-            raise fail("namespaces", value, f"{name} among them" + (", which systemd needs" if systemd else ""))
+            raise fail(
+                "namespaces",
+                value,
+                f"{name} among them" + (", which systemd needs" if systemd else ""),
+            )
     return tuple(name for name in NAMESPACES if name in value)
 
 
 def parse_hooks(data: object) -> tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]:
-    """OCI hooks: for each point in a container's life, commands whose first word is an absolute path. Raises InputError."""
+    """OCI hooks: for each point in a container's life, commands whose first word is an absolute
+    path. Raises InputError."""
     found = known(data, HOOKS, "hooks")
     hooks = []
     for name in HOOKS:
@@ -228,7 +325,9 @@ def parse_hooks(data: object) -> tuple[tuple[str, tuple[tuple[str, ...], ...]], 
 
 def parse_devices(value: object) -> tuple[str, ...]:
     """Devices of the node that the container gets. Raises InputError."""
-    if not isinstance(value, list) or not all(isinstance(d, str) and _DEVICE.fullmatch(d) for d in value):
+    if not isinstance(value, list) or not all(
+        isinstance(d, str) and _DEVICE.fullmatch(d) for d in value
+    ):
         raise fail("devices", value, "a list of paths under /dev")
     return tuple(sorted(set(value)))
 

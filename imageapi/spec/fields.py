@@ -1,4 +1,5 @@
-"""The checks that all descriptions share: each gives a sound value back, or raises InputError naming the field."""
+"""The checks that all descriptions share: each gives a sound value back, or raises InputError
+naming the field."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ def fail(what: str, value: object, expected: str) -> InputError:
     return InputError(f"cannot use image {what}: got {str(value)[:80]!r}, expected {expected}")
 
 
-def number(data: Mapping[str, Any], name: str, default: float, low: float, high: float, what: str) -> float:
+def number(
+    data: Mapping[str, Any], name: str, default: float, low: float, high: float, what: str
+) -> float:
     """A number between two bounds, both included."""
     value = data.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -41,13 +44,24 @@ def known(data: object, names: tuple[str, ...], what: str) -> Mapping[str, Any]:
 
 def words(value: object, what: str) -> tuple[str, ...]:
     """A command as a list of words, the first of them not empty."""
-    if not isinstance(value, list) or not value or not all(isinstance(w, str) and "\0" not in w for w in value) or not value[0]:
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(w, str) and "\0" not in w for w in value)
+        or not value[0]
+    ):
         raise fail(what, value, "a list of words")
     return tuple(value)
 
 
 def absolute(value: object, what: str) -> str:
     """An absolute path without "..": it names something inside a container or on the node."""
-    if not isinstance(value, str) or not value.startswith("/") or ".." in value.split("/") or "\0" in value or len(value) > 4000:
+    if (
+        not isinstance(value, str)
+        or not value.startswith("/")
+        or ".." in value.split("/")
+        or "\0" in value
+        or len(value) > 4000
+    ):
         raise fail(what, value, "an absolute path without ..")
     return value

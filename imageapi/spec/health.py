@@ -16,22 +16,36 @@ CHECKS = {
     "exec": "a command inside the container that ends with 0",
     "tcp": "a port that takes a connection",
     "http": "a path that answers 200 to 399",
-    "systemd": "a systemd unit that is active; without `unit`, systemd itself: it has finished starting, and no unit has failed",
+    "systemd": "a systemd unit that is active; without `unit`, systemd itself: it has finished "
+    "starting, and no unit has failed",
     "none": "asked for nothing: it is well as long as it runs",
 }
 """{kind: what it asks for}"""
 
 STARTING, HEALTHY, UNHEALTHY, DEGRADED = "starting", "healthy", "unhealthy", "degraded"
-"""What a container with a health check is; one without a check has the health "". DEGRADED: its systemd was well and is so no more.
-That is told and nothing else is done: work may go on in there, and systemd has rules of its own for units that fail."""
+"""What a container with a health check is; one without a check has the health "". DEGRADED: its
+systemd was well and is so no more. That is told and nothing else is done: work may go on in there,
+and systemd has rules of its own for units that fail."""
 
 START_MAX = 240.0
 """Seconds; a set that takes longer to start than its mutation may (300 s) could never be ACTIVE."""
 
 SYSTEM_START_S = 120.0
-"""How long systemd as a whole has to finish starting, in seconds, unless the check says otherwise."""
+"""How long systemd as a whole has to finish starting, in seconds, unless the check says
+otherwise."""
 
-_FIELDS = ("kind", "command", "port", "path", "unit", "allow_failed", "interval_s", "timeout_s", "retries", "start_s")
+_FIELDS = (
+    "kind",
+    "command",
+    "port",
+    "path",
+    "unit",
+    "allow_failed",
+    "interval_s",
+    "timeout_s",
+    "retries",
+    "start_s",
+)
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}")
 
 
@@ -39,9 +53,9 @@ _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}")
 class Health:
     """How to see that a container does its work.
 
-    A check that takes longer than `timeout_s` has failed; `retries` failures in a row make the container unhealthy. For
-    `start_s` seconds after its start failures do not count; that is 120 if systemd itself is asked. `allow_failed` names the units
-    that may have failed all the same.
+    A check that takes longer than `timeout_s` has failed; `retries` failures in a row make the
+    container unhealthy. For `start_s` seconds after its start failures do not count; that is 120 if
+    systemd itself is asked. `allow_failed` names the units that may have failed all the same.
     """
 
     kind: str
@@ -62,41 +76,72 @@ class Health:
 
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_health` reads."""
-        table: dict[str, dict[str, Any]] = {"exec": {"command": list(self.command)}, "tcp": {"port": self.port},
-                                            "http": {"port": self.port, "path": self.path}, "systemd": {"unit": self.unit}}
+        table: dict[str, dict[str, Any]] = {
+            "exec": {"command": list(self.command)},
+            "tcp": {"port": self.port},
+            "http": {"port": self.port, "path": self.path},
+            "systemd": {"unit": self.unit},
+        }
         if self.kind == "none":
             return {"kind": "none"}
         if self.of_system:
-            table["systemd"] = {"allow_failed": list(self.allow_failed)} if self.allow_failed else {}
+            table["systemd"] = (
+                {"allow_failed": list(self.allow_failed)} if self.allow_failed else {}
+            )
         what = table[self.kind]
-        return {"kind": self.kind, **what, "interval_s": self.interval_s, "timeout_s": self.timeout_s, "retries": self.retries,
-                "start_s": self.start_s}
+        return {
+            "kind": self.kind,
+            **what,
+            "interval_s": self.interval_s,
+            "timeout_s": self.timeout_s,
+            "retries": self.retries,
+            "start_s": self.start_s,
+        }
 
     def __str__(self) -> str:
-        return {"exec": f"exec {' '.join(self.command)}", "tcp": f"tcp port {self.port}",
-                "http": f"http port {self.port} {self.path}", "systemd": f"unit {self.unit}" if self.unit else "systemd",
-                "none": "none"}[self.kind]
+        return {
+            "exec": f"exec {' '.join(self.command)}",
+            "tcp": f"tcp port {self.port}",
+            "http": f"http port {self.port} {self.path}",
+            "systemd": f"unit {self.unit}" if self.unit else "systemd",
+            "none": "none",
+        }[self.kind]
 
 
 def parse_health(data: object) -> Health:
-    """A health check from its wire form; the word none alone is as good as that kind. Raises InputError."""
+    """A health check from its wire form; the word none alone is as good as that kind. Raises
+    InputError."""
     found = known({"kind": "none"} if data == "none" else data, _FIELDS, "health")
     kind, path, unit = found.get("kind"), found.get("path", "/"), found.get("unit", "")
     if not isinstance(kind, str) or kind not in CHECKS:
         raise fail("health kind", kind, ", ".join(CHECKS))
     command = words(found.get("command"), "health command") if kind == "exec" else ()
     port = whole(found, "port", 0, 1, 65535, "health") if kind in ("tcp", "http") else 0
-    if not isinstance(path, str) or not path.startswith("/") or not path.isprintable() or " " in path or not path.isascii():
+    if (
+        not isinstance(path, str)
+        or not path.startswith("/")
+        or not path.isprintable()
+        or " " in path
+        or not path.isascii()
+    ):
         raise fail("health path", path, "a path that begins with /")
     if kind == "systemd" and unit != "":
         unit = _unit_name(unit, "health unit")
     elif kind != "systemd":
         unit = ""
     start_s = SYSTEM_START_S if kind == "systemd" and not unit else 30
-    return Health(kind, command, port, path if kind == "http" else "/", unit,
-                  float(number(found, "interval_s", 10, 0.1, 3600, "health")),
-                  float(number(found, "timeout_s", 5, 0.1, 300, "health")), whole(found, "retries", 3, 1, 100, "health"),
-                  float(number(found, "start_s", start_s, 0, START_MAX, "health")), _allowed(found, kind, unit))
+    return Health(
+        kind,
+        command,
+        port,
+        path if kind == "http" else "/",
+        unit,
+        float(number(found, "interval_s", 10, 0.1, 3600, "health")),
+        float(number(found, "timeout_s", 5, 0.1, 300, "health")),
+        whole(found, "retries", 3, 1, 100, "health"),
+        float(number(found, "start_s", start_s, 0, START_MAX, "health")),
+        _allowed(found, kind, unit),
+    )
 
 
 def _unit_name(value: object, what: str) -> str:
@@ -106,12 +151,17 @@ def _unit_name(value: object, what: str) -> str:
 
 
 def _allowed(found: Mapping[str, Any], kind: str, unit: str) -> tuple[str, ...]:
-    """The units that may have failed; a name without a suffix is that of a service, as for systemctl."""
+    """The units that may have failed; a name without a suffix is that of a service, as for
+    systemctl."""
     value = found.get("allow_failed") or []
     if not isinstance(value, list):
         raise fail("health allow_failed", value, "a list of systemd units")
     if value and (kind != "systemd" or unit):
-        raise fail("health allow_failed", ", ".join(map(str, value)), "it only where systemd itself is asked: no unit")
+        raise fail(
+            "health allow_failed",
+            ", ".join(map(str, value)),
+            "it only where systemd itself is asked: no unit",
+        )
     names = {_unit_name(name, "health allow_failed") for name in value}
     return tuple(sorted(name if "." in name else f"{name}.service" for name in names))
 

@@ -1,4 +1,5 @@
-"""What the head wants a node to run: the images of a set, checked before anything is done with them."""
+"""What the head wants a node to run: the images of a set, checked before anything is done with
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ MODULES = "kernel-modules"
 class ImageSpec:
     """One image of the set. `digest` is blake2b:HEX of the squashfs file, `size` its bytes.
 
-    With `attach` it is read from a cluster as it is needed, checked by `verity`; without, it is fetched from `url` as a whole.
+    With `attach` it is read from a cluster as it is needed, checked by `verity`; without, it is
+    fetched from `url` as a whole.
     """
 
     name: str
@@ -36,8 +38,8 @@ class ImageSpec:
     signature: str = field(default="", compare=False)
     """The head's, over `manifest`, in base64; "" from a head that has not signed it."""
     modules: ImageSpec | None = field(default=None, compare=False)
-    """The content with the modules of the kernel that this node has booted, for one that asks for `kernel_modules`; None if the
-    head gives none."""
+    """The content with the modules of the kernel that this node has booted, for one that asks for
+    `kernel_modules`; None if the head gives none."""
 
     @property
     def contents(self) -> tuple[ImageSpec, ...]:
@@ -52,29 +54,45 @@ class ImageSpec:
     @property
     def manifest(self) -> str:
         """What the signature is of."""
-        return manifest(self.digest, self.size, self.verity.to_wire() if self.attach and self.verity else {})
+        return manifest(
+            self.digest, self.size, self.verity.to_wire() if self.attach and self.verity else {}
+        )
 
     def to_wire(self) -> dict[str, Any]:
         """The form that `parse_image` reads."""
-        return {"name": self.name, "digest": self.digest, "size": self.size, "url": self.url,
-                "container": self.container.to_wire(),
-                **({"attach": self.attach.to_wire()} if self.attach else {}),
-                **({"verity": self.verity.to_wire()} if self.verity else {}),
-                **({"signature": self.signature} if self.signature else {}),
-                **({"modules": self.modules.to_wire()} if self.modules else {})}
+        return {
+            "name": self.name,
+            "digest": self.digest,
+            "size": self.size,
+            "url": self.url,
+            "container": self.container.to_wire(),
+            **({"attach": self.attach.to_wire()} if self.attach else {}),
+            **({"verity": self.verity.to_wire()} if self.verity else {}),
+            **({"signature": self.signature} if self.signature else {}),
+            **({"modules": self.modules.to_wire()} if self.modules else {}),
+        }
 
 
 def manifest(digest: str, size: int, verity: Mapping[str, Any]) -> str:
-    """What the head signs of a content, whatever it is called: the same text for the same facts. `verity` is {} for one that is
-    fetched."""
-    return json.dumps({"digest": digest, "size": size, "verity": dict(verity)}, sort_keys=True, separators=(",", ":"))
+    """What the head signs of a content, whatever it is called: the same text for the same facts.
+    `verity` is {} for one that is fetched."""
+    return json.dumps(
+        {"digest": digest, "size": size, "verity": dict(verity)},
+        sort_keys=True,
+        separators=(",", ":"),
+    )
 
 
 def parse_image(data: Mapping[str, Any]) -> ImageSpec:
     """One image of the desired document. Raises InputError that names the field."""
     if not isinstance(data, Mapping):
         raise fail("description", data, "a mapping")
-    name, digest, size, url = data.get("name"), data.get("digest"), data.get("size"), data.get("url")
+    name, digest, size, url = (
+        data.get("name"),
+        data.get("digest"),
+        data.get("size"),
+        data.get("url"),
+    )
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise fail("name", name, "letters, digits, dots, dashes and one :tag")
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
@@ -86,17 +104,26 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
     attach = parse_rbd(data["attach"]) if data.get("attach") else None
     tree = parse_verity(data["verity"]) if data.get("verity") else None
     if attach and not tree:
-        raise fail("attach", "no verity", "a hash tree: what comes from a cluster is checked block by block")
+        raise fail(
+            "attach",
+            "no verity",
+            "a hash tree: what comes from a cluster is checked block by block",
+        )
     signature = data.get("signature", "")
     if not isinstance(signature, str) or len(signature) > 100:
         raise fail("signature", signature, "64 bytes in base64")
     container = parse_container(data.get("container") or {})
-    modules = _parse_modules(data["modules"]) if container.kernel_modules and data.get("modules") else None
+    modules = (
+        _parse_modules(data["modules"])
+        if container.kernel_modules and data.get("modules")
+        else None
+    )
     return ImageSpec(name, digest, size, url, container, attach, tree, signature, modules)
 
 
 def _parse_modules(data: object) -> ImageSpec:
-    """Of an image of the same document: what it is given beside its own content. Raises InputError."""
+    """Of an image of the same document: what it is given beside its own content. Raises
+    InputError."""
     if not isinstance(data, Mapping):
         raise fail("modules", data, "a mapping")
     said = {name: data[name] for name in ("digest", "size", "url", "signature") if name in data}

@@ -1,12 +1,15 @@
-"""Attach and mount objects as they are asked for, checked: nested descriptions to plain, complete ones.
+"""Attach and mount objects as they are asked for, checked: nested descriptions to plain, complete
+ones.
 
     A = {"kind": "local", "disk": SERIAL or WWID, "partition"} | {"kind": "local", "path"}
       | {"kind": "loopback", "path", "readonly"} | {"kind": "http", "url", "digest", "size"}
       | {"kind": "rbd", ...} (attachment.py) | {"kind": "nbd", "host", "port", "export", "readonly"}
       | {"kind": "iscsi", "portal": "HOST:PORT", "target": IQN, "lun", "user", "secret": NAME}
-    M = {"kind": "attach", "attach": A, "fstype", "options", "readonly"} | {"kind": "bind", "source", "readonly"}
+    M = {"kind": "attach", "attach": A, "fstype", "options", "readonly"}
+      | {"kind": "bind", "source", "readonly"}
       | {"kind": "nfs", "source": "HOST:/PATH", "options", "readonly"} | {"kind": "tmpfs", "size"}
-      | {"kind": "overlay", "lower": [M, ...] (the topmost first), "size"} | {"kind": "uri", "uri", ...}
+      | {"kind": "overlay", "lower": [M, ...] (the topmost first), "size"}
+      | {"kind": "uri", "uri", ...}
 
 Wherever an A or an M may stand, {"id": "a7"} may too: an object that is there already.
 """
@@ -40,7 +43,13 @@ _DEPTH = 4
 NBD_PORT, ISCSI_PORT = 10809, 3260
 
 
-def _text(data: Mapping[str, Any], name: str, pattern: re.Pattern[str], expected: str, default: str | None = None) -> str:
+def _text(
+    data: Mapping[str, Any],
+    name: str,
+    pattern: re.Pattern[str],
+    expected: str,
+    default: str | None = None,
+) -> str:
     value = data.get(name, default)
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise fail(f"object {name}", value, expected)
@@ -78,37 +87,72 @@ def parse_attach(data: object) -> Spec:
             _only(data, "path")
             return {"kind": kind, "path": absolute(data.get("path"), "attach path")}
         _only(data, "disk", "partition")
-        return {"kind": kind, "disk": _text(data, "disk", _PRINTABLE, "a disk's serial number or WWID"),
-                "partition": _number(data, "partition", 0, 0, 255)}
+        return {
+            "kind": kind,
+            "disk": _text(data, "disk", _PRINTABLE, "a disk's serial number or WWID"),
+            "partition": _number(data, "partition", 0, 0, 255),
+        }
     if kind == "loopback":
         _only(data, "path", "readonly")
-        return {"kind": kind, "path": absolute(data.get("path"), "attach path"), "readonly": bool(data.get("readonly"))}
+        return {
+            "kind": kind,
+            "path": absolute(data.get("path"), "attach path"),
+            "readonly": bool(data.get("readonly")),
+        }
     if kind == "http":
         _only(data, "url", "digest", "size")
-        return {"kind": kind, "url": _text(data, "url", re.compile(r"(https?://|file:///)\S{1,2000}"), "an http or https address"),
-                "digest": _text(data, "digest", DIGEST, "blake2b: and 64 hex digits"),
-                "size": _number(data, "size", None, 0, 1 << 60)}
+        return {
+            "kind": kind,
+            "url": _text(
+                data,
+                "url",
+                re.compile(r"(https?://|file:///)\S{1,2000}"),
+                "an http or https address",
+            ),
+            "digest": _text(data, "digest", DIGEST, "blake2b: and 64 hex digits"),
+            "size": _number(data, "size", None, 0, 1 << 60),
+        }
     if kind == "rbd":
         return parse_rbd(data).to_wire()
     if kind == "nbd":
         _only(data, "host", "port", "export", "readonly")
-        return {"kind": kind, "host": _text(data, "host", HOST, "a host"), "port": _number(data, "port", NBD_PORT, 1, 65535),
-                "export": _text(data, "export", _EXPORT, "the name of an export", ""), "readonly": bool(data.get("readonly"))}
+        return {
+            "kind": kind,
+            "host": _text(data, "host", HOST, "a host"),
+            "port": _number(data, "port", NBD_PORT, 1, 65535),
+            "export": _text(data, "export", _EXPORT, "the name of an export", ""),
+            "readonly": bool(data.get("readonly")),
+        }
     if kind == "iscsi":
         return _parse_iscsi(data)
     raise fail("attach kind", kind, "rbd, nbd, iscsi, local, loopback or http")
 
 
 def _parse_iscsi(data: Mapping[str, Any]) -> Spec:
-    """With a user and the name of its secret, or without both. The secret itself stands in no description."""
+    """With a user and the name of its secret, or without both. The secret itself stands in no
+    description."""
     _only(data, "portal", "target", "lun", "user", "secret")
     host, port = split_port(_text(data, "portal", re.compile(r"\S+"), "HOST:PORT"), ISCSI_PORT)
-    found = {"kind": "iscsi", "portal": f"{host}:{port}", "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
-             "lun": _number(data, "lun", 0, 0, 16383)}
+    found = {
+        "kind": "iscsi",
+        "portal": f"{host}:{port}",
+        "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
+        "lun": _number(data, "lun", 0, 0, 16383),
+    }
     if data.get("user") is None and data.get("secret") is None:
         return found
-    return {**found, "user": _text(data, "user", _PRINTABLE, "the target's CHAP user, with the name of its secret beside"),
-            "secret": _text(data, "secret", SECRET, "the name of a file in `images` in the head's directory of secrets")}
+    return {
+        **found,
+        "user": _text(
+            data, "user", _PRINTABLE, "the target's CHAP user, with the name of its secret beside"
+        ),
+        "secret": _text(
+            data,
+            "secret",
+            SECRET,
+            "the name of a file in `images` in the head's directory of secrets",
+        ),
+    }
 
 
 def secrets_of(container: Mapping[str, Any]) -> set[str]:
@@ -145,13 +189,21 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
         return _parse_device(data)
     if kind == "bind":
         _only(data, "source", "readonly")
-        return {"kind": kind, "source": absolute(data.get("source"), "mount source"), "readonly": readonly}
+        return {
+            "kind": kind,
+            "source": absolute(data.get("source"), "mount source"),
+            "readonly": readonly,
+        }
     if kind == "nfs":
         _only(data, "source", "options", "readonly")
         source = _text(data, "source", re.compile(rf"({HOST.pattern}):/[^\0\n]*"), "HOST:/PATH")
-        absolute(source[source.index(":/") + 1:], "mount source")
-        return {"kind": kind, "source": source, "readonly": readonly,
-                "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+        absolute(source[source.index(":/") + 1 :], "mount source")
+        return {
+            "kind": kind,
+            "source": source,
+            "readonly": readonly,
+            "options": _text(data, "options", _OPTIONS, "words with commas between", ""),
+        }
     if kind == "tmpfs":
         _only(data, "size")
         return {"kind": kind, "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
@@ -160,33 +212,50 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
         lower = data.get("lower")
         if not isinstance(lower, list) or not 1 <= len(lower) <= 16:
             raise fail("mount lower", lower, "a list of 1 to 16 mounts")
-        return {"kind": kind, "lower": [parse_mount(m, depth + 1) for m in lower],
-                "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
+        return {
+            "kind": kind,
+            "lower": [parse_mount(m, depth + 1) for m in lower],
+            "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%"),
+        }
     if kind == "uri":
         return parse_mount(resolve_uri(data), depth + 1)
     raise fail("mount kind", kind, "attach, bind, nfs, tmpfs, overlay or uri")
 
 
 def _parse_device(data: Mapping[str, Any]) -> Spec:
-    """A mount of a block device. What others see too, or was there before, is not written to unless the description says so."""
+    """A mount of a block device. What others see too, or was there before, is not written to unless
+    the description says so."""
     attach = parse_attach(data.get("attach"))
     readonly = data.get("readonly")
     if readonly is None:
         readonly = attach.get("kind") in ("iscsi", "local")
     if not isinstance(readonly, bool):
         raise fail("object readonly", readonly, "true or false")
-    return {"kind": "attach", "attach": attach, "readonly": readonly,
-            "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
-            "options": _text(data, "options", _OPTIONS, "words with commas between", "")}
+    return {
+        "kind": "attach",
+        "attach": attach,
+        "readonly": readonly,
+        "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
+        "options": _text(data, "options", _OPTIONS, "words with commas between", ""),
+    }
 
 
 def check_mount(mount: Spec) -> Spec:
-    """A sound mount, if it also reaches no further than it says: what is asked for anew, and what is going to be made. What an
-    earlier version has taken is read all the same, so that one such image ends nothing. Raises InputError."""
+    """A sound mount, if it also reaches no further than it says: what is asked for anew, and what
+    is going to be made. What an earlier version has taken is read all the same, so that one such
+    image ends nothing. Raises InputError."""
     if mount.get("kind") == "nfs":
-        path = mount["source"].partition(":/")[2] if "]" not in mount["source"] else mount["source"].partition("]:/")[2]
+        path = (
+            mount["source"].partition(":/")[2]
+            if "]" not in mount["source"]
+            else mount["source"].partition("]:/")[2]
+        )
         if not _EXPORT_PATH.fullmatch(f"/{path}"):
-            raise fail("mount source", mount["source"], "HOST:/PATH of at most 1000 characters, none of them a control or \\")
+            raise fail(
+                "mount source",
+                mount["source"],
+                "HOST:/PATH of at most 1000 characters, none of them a control or \\",
+            )
         parse_options(mount["options"], "nfs")
     if mount.get("kind") == "attach":
         if mount["fstype"] not in FILESYSTEMS:
@@ -200,8 +269,9 @@ def check_mount(mount: Spec) -> Spec:
 def resolve_uri(data: Mapping[str, Any]) -> Spec:
     """The mount that a uri stands for.
 
-        file:///dir -> bind; file:///x.squashfs, x.img -> loopback; nfs://HOST/PATH -> nfs; nbd://HOST[:PORT]/EXPORT -> nbd;
-        iscsi://HOST[:PORT]/TARGET/LUN -> iscsi; http://..., https://... with digest and size -> http
+    - file:///dir: bind; file:///x.squashfs, x.img: loopback
+    - nfs://HOST/PATH: nfs; nbd://HOST[:PORT]/EXPORT: nbd; iscsi://HOST[:PORT]/TARGET/LUN: iscsi
+    - http://..., https://... with digest and size: http
     """
     _only(data, "uri", "digest", "size", "fstype", "options", "readonly")
     uri = data.get("uri")
@@ -210,21 +280,51 @@ def resolve_uri(data: Mapping[str, Any]) -> Spec:
     more = {name: data[name] for name in ("fstype", "options", "readonly") if name in data}
     if separator and scheme == "file" and not authority:
         if path.endswith((".squashfs", ".img")):
-            return {"kind": "attach", "attach": {"kind": "loopback", "path": slash + path, "readonly": True}, **more}
+            return {
+                "kind": "attach",
+                "attach": {"kind": "loopback", "path": slash + path, "readonly": True},
+                **more,
+            }
         return {"kind": "bind", "source": slash + path, "readonly": bool(data.get("readonly"))}
     if separator and scheme == "nfs" and slash:
-        return {"kind": "nfs", "source": f"{authority}:/{path}", **{k: v for k, v in more.items() if k != "fstype"}}
+        return {
+            "kind": "nfs",
+            "source": f"{authority}:/{path}",
+            **{k: v for k, v in more.items() if k != "fstype"},
+        }
     if separator and scheme == "nbd":
         host, port = split_port(authority, NBD_PORT)
-        return {"kind": "attach", "attach": {"kind": "nbd", "host": host, "port": port, "export": path,
-                                             "readonly": bool(data.get("readonly"))}, **more}
+        return {
+            "kind": "attach",
+            "attach": {
+                "kind": "nbd",
+                "host": host,
+                "port": port,
+                "export": path,
+                "readonly": bool(data.get("readonly")),
+            },
+            **more,
+        }
     if separator and scheme == "iscsi":
         target, _, lun = path.partition("/")
         unit = whole_number(lun or "0", 1 << 16)
-        return {"kind": "attach", "attach": {"kind": "iscsi", "portal": authority, "target": target,
-                                             "lun": -1 if unit is None else unit}, **more}
+        return {
+            "kind": "attach",
+            "attach": {
+                "kind": "iscsi",
+                "portal": authority,
+                "target": target,
+                "lun": -1 if unit is None else unit,
+            },
+            **more,
+        }
     if separator and scheme in ("http", "https"):
-        source = {"kind": "http", "url": uri, "digest": data.get("digest"), "size": data.get("size")}
+        source = {
+            "kind": "http",
+            "url": uri,
+            "digest": data.get("digest"),
+            "size": data.get("size"),
+        }
         return {"kind": "attach", "attach": source, **more}
     raise fail("mount uri", uri, "file, nfs, nbd, iscsi, http or https, then ://")
 
@@ -233,14 +333,22 @@ def shown(mount: Spec) -> str:
     """What a mount is of, for people: "nfs 10.0.0.1:/home"."""
     if mount.get("kind") == "attach":
         attach = mount["attach"]
-        where = next((attach[name] for name in ("path", "disk", "target", "export", "url", "image") if attach.get(name)), "")
+        where = next(
+            (
+                attach[name]
+                for name in ("path", "disk", "target", "export", "url", "image")
+                if attach.get(name)
+            ),
+            "",
+        )
         return f"{attach.get('kind', attach.get('id', ''))} {where}".strip()
     return f"{mount.get('kind', mount.get('id', ''))} {mount.get('source', '')}".strip()
 
 
 @dataclass(frozen=True, slots=True)
 class MountSpec:
-    """Something from outside that a container sees at `target`: an M, as JSON so that two can be compared."""
+    """Something from outside that a container sees at `target`: an M, as JSON so that two can be
+    compared."""
 
     target: str
     mount: str

@@ -38,9 +38,14 @@ class LastError(enum.Enum):
     @property
     def when_given_up(self) -> LastError:
         """What stands here once the attempts are used up."""
-        return LastError.MAX_DEATHS if self in (LastError.DIED, LastError.UNHEALTHY) else LastError.MAX_ATTEMPTS
+        return (
+            LastError.MAX_DEATHS
+            if self in (LastError.DIED, LastError.UNHEALTHY)
+            else LastError.MAX_ATTEMPTS
+        )
 
 
 def given_up(name: str) -> bool:
-    """Whether a container is given up, by its last error's name. One that is not known here says nothing."""
+    """Whether a container is given up, by its last error's name. One that is not known here says
+    nothing."""
     return name in LastError.__members__ and LastError[name].given_up

@@ -1,7 +1,8 @@
-"""What an image store keeps its contents in: one protocol, and the backend that keeps them as files.
+"""What an image store keeps its contents in: one protocol, and the backend that keeps them as
+files.
 
-A content is a squashfs under its digest, and never changes. Which names point to it is the store's affair (store.py); the
-other backend is Ceph (rbdstore.py).
+A content is a squashfs under its digest, and never changes. Which names point to it is the store's
+affair (store.py); the other backend is Ceph (rbdstore.py).
 """
 
 from __future__ import annotations
@@ -25,39 +26,46 @@ MAGIC = b"hsqs"
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """How a node gets a content other than by fetching it: "attach" and "verity" of the desired document (spec/attachment.py)."""
+    """How a node gets a content other than by fetching it: "attach" and "verity" of the desired
+    document (spec/attachment.py)."""
 
     attach: dict[str, Any]
     verity: dict[str, Any]
 
 
 class Content(Protocol):
-    """Where contents are. Every method but `attachment` and `secret` may block, and may be called from any thread."""
+    """Where contents are. Every method but `attachment` and `secret` may block, and may be called
+    from any thread."""
 
     def take(self, path: Path) -> tuple[str, int]:
-        """Takes a squashfs file in, whole or not at all; (digest, size in bytes). Raises LayercakeError."""
+        """Takes a squashfs file in, whole or not at all; (digest, size in bytes). Raises
+        LayercakeError."""
 
     def prune(self, keep: Collection[str]) -> list[str]:
-        """Deletes all contents but those with these digests; returns the digests of what went. Raises LayercakeError."""
+        """Deletes all contents but those with these digests; returns the digests of what went.
+        Raises LayercakeError."""
 
     def verify(self, digest: str) -> None:
         """Reads a content again. Raises OperationFailed if it is not what it was, Unreachable."""
 
     def file(self, digest: str, spare: Path) -> Path:
-        """A file with the content, to be read only: the backend's own, or a copy made at `spare`. Raises LayercakeError."""
+        """A file with the content, to be read only: the backend's own, or a copy made at `spare`.
+        Raises LayercakeError."""
 
     @property
     def keys(self) -> NodeKeys | None:
         """The nodes' own keys, None if they need none."""
 
     def attachment(self, digest: str, node: str = "") -> Attachment | None:
-        """How a node attaches a content, None if it fetches it. From memory: the head's loop asks."""
+        """How a node attaches a content, None if it fetches it. From memory: the head's loop
+        asks."""
 
     def secret(self, name: str, node: str = "") -> str:
         """A key that a node's attachment names, in base64. Raises OperationFailed."""
 
     def check(self) -> str:
-        """Looks whether the backend works; says in a few words what it is. Raises LayercakeError."""
+        """Looks whether the backend works; says in a few words what it is. Raises
+        LayercakeError."""
 
 
 def check_squashfs(path: Path) -> None:
@@ -70,11 +78,15 @@ def check_squashfs(path: Path) -> None:
     except OSError as error:
         raise InputError(f"cannot add {path}: {error.strerror}") from None
     if begins != MAGIC:
-        raise InputError(f"cannot add {path}: it is not a squashfs file", hint="make one: mksquashfs DIRECTORY FILE -comp zstd")
+        raise InputError(
+            f"cannot add {path}: it is not a squashfs file",
+            hint="make one: mksquashfs DIRECTORY FILE -comp zstd",
+        )
 
 
 class FileContent:
-    """DIR/HEX.squashfs. Everything is written beside its place and renamed: a crash leaves the old state."""
+    """DIR/HEX.squashfs. Everything is written beside its place and renamed: a crash leaves the old
+    state."""
 
     keys: NodeKeys | None = None
 
@@ -124,14 +136,18 @@ class FileContent:
                 while chunk := file.read(CHUNK):
                     hasher.update(chunk)
         except OSError as error:
-            raise OperationFailed(f"its file cannot be read: {error.strerror}", hint="add it again") from None
+            raise OperationFailed(
+                f"its file cannot be read: {error.strerror}", hint="add it again"
+            ) from None
         if f"blake2b:{hasher.hexdigest()}" != digest:
             raise OperationFailed("its file was changed or damaged", hint="add it again")
 
     def file(self, digest: str, spare: Path) -> Path:
         """Its own."""
         if not self.path(digest).exists():
-            raise OperationFailed(f"cannot read content {digest[:24]}: it is not in the store any more")
+            raise OperationFailed(
+                f"cannot read content {digest[:24]}: it is not in the store any more"
+            )
         return self.path(digest)
 
     def attachment(self, digest: str, node: str = "") -> Attachment | None:

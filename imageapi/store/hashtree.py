@@ -1,8 +1,9 @@
 """The hash tree that the kernel's dm-verity checks an image against, built without a superblock.
 
-The format is the kernel's (Documentation/admin-guide/device-mapper/verity.rst, hash type 1): sha256(salt + block) of every
-4096-byte block, the hashes packed into blocks, hashed again, up to one block; the topmost level lies first. `veritysetup`
-builds the same one, which the tests hold it to. Ours is built while the image is read for its digest.
+The format is the kernel's (Documentation/admin-guide/device-mapper/verity.rst, hash type 1):
+sha256(salt + block) of every 4096-byte block, the hashes packed into blocks, hashed again, up to
+one block; the topmost level lies first. `veritysetup` builds the same one, which the tests hold it
+to. Ours is built while the image is read for its digest.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import hashlib
 BLOCK = 4096
 PER_BLOCK = BLOCK // 32
 SALT = b"layercake-image"
-"""The same for all images, so that the same content has the same root hash; what is signed and trusted is the root hash."""
+"""The same for all images, so that the same content has the same root hash; what is signed and
+trusted is the root hash."""
 
 
 class HashTree:
@@ -43,5 +45,7 @@ class HashTree:
         while len(hashes) > 32:
             level = hashes + b"\0" * (-len(hashes) % BLOCK)
             levels.append(level)
-            hashes = b"".join(self._hash(level[at : at + BLOCK]) for at in range(0, len(level), BLOCK))
+            hashes = b"".join(
+                self._hash(level[at : at + BLOCK]) for at in range(0, len(level), BLOCK)
+            )
         return hashes.hex(), b"".join(reversed(levels))

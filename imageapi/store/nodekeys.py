@@ -1,9 +1,11 @@
-"""A key of the cluster for each node: who takes one node's key has no other's, and one is made anew without touching the rest.
+"""A key of the cluster for each node: who takes one node's key has no other's, and one is made anew
+without touching the rest.
 
     DIR/node-keys.json      {"pool", "keys": {node: {"user", "key"}}, "old": {node: [user]}}
 
-A node's client may read the pool of images and nothing else. A new key is a new client: the kernel of a node that has images
-attached goes on with the client that it has, until its next boot, and only then may the old one go.
+A node's client may read the pool of images and nothing else. A new key is a new client: the kernel
+of a node that has images attached goes on with the client that it has, until its next boot, and
+only then may the old one go.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class NodeKeys:
         try:
             found = read_json(file) or nothing
         except ValueError as error:
-            raise InputError(f"cannot read {file}: {error}", hint="remove it: nodes get new keys") from None
+            raise InputError(
+                f"cannot read {file}: {error}", hint="remove it: nodes get new keys"
+            ) from None
         self._known = found if found.get("pool") == pool else nothing
 
     def of(self, node: str) -> tuple[str, str] | None:
@@ -48,15 +52,18 @@ class NodeKeys:
         return None if entry is None else (entry["user"], entry["key"])
 
     def make(self, nodes: Iterable[str], *, anew: bool = False) -> list[str]:
-        """Makes keys for nodes without one, or `anew` for all of these; the nodes that have another now. Blocks.
+        """Makes keys for nodes without one, or `anew` for all of these; the nodes that have another
+        now. Blocks.
 
         Raises LayercakeError; what was made until then counts.
         """
         with self._lock:
             wanted = [n for n in nodes if anew or n not in self._known["keys"]]
             for start in range(0, len(wanted), AT_ONCE):
-                users = {node: self._next(node) for node in wanted[start:start + AT_ONCE]}
-                made = self._errands.run("node_keys", "make keys for nodes", users=sorted(users.values()))["keys"]
+                users = {node: self._next(node) for node in wanted[start : start + AT_ONCE]}
+                made = self._errands.run(
+                    "node_keys", "make keys for nodes", users=sorted(users.values())
+                )["keys"]
                 keys, old = dict(self._known["keys"]), dict(self._known["old"])
                 for node, user in users.items():
                     if node in keys:
@@ -71,19 +78,25 @@ class NodeKeys:
         number = re.search(r"\.g([0-9]{1,9})$", current["user"]) if current else None
         user = stem if current is None else f"{stem}.g{int(number[1]) + 1 if number else 2}"
         if not RBD_NAME.fullmatch(user):
-            raise InputError(f"cannot make a key for {node[:80]}: client.{user[:120]} is no name that Ceph and the kernel take",
-                             hint="a shorter name of the node or the pool")
+            raise InputError(
+                f"cannot make a key for {node[:80]}: client.{user[:120]} is no name that Ceph and "
+                "the kernel take",
+                hint="a shorter name of the node or the pool",
+            )
         return user
 
     def drop_old(self, nodes: Iterable[str], known: Iterable[str]) -> list[str]:
-        """Takes the clients away that these nodes had before, and all of nodes that are not `known` any more. Blocks.
+        """Takes the clients away that these nodes had before, and all of nodes that are not `known`
+        any more. Blocks.
 
         Raises LayercakeError. Returns the clients.
         """
         with self._lock:
             keys, old = dict(self._known["keys"]), dict(self._known["old"])
             gone = {*keys, *old} - {*known}
-            users = [u for node in {*nodes, *gone} for u in old.pop(node, ())] + [keys.pop(node)["user"] for node in gone & {*keys}]
+            users = [u for node in {*nodes, *gone} for u in old.pop(node, ())] + [
+                keys.pop(node)["user"] for node in gone & {*keys}
+            ]
             if users:
                 self._errands.run("drop_keys", "take old keys of nodes away", users=sorted(users))
                 self._save(keys, old)

@@ -13,5 +13,7 @@ def open_store(directory: Path, settings: ImageSettings) -> ImageStore:
     """The image store in `directory`. Nothing outside is asked yet."""
     if settings.store == "file":
         return ImageStore(directory)
-    cluster = Cluster(settings.conf, settings.keyring, settings.pool, settings.user, settings.node_keyring)
+    cluster = Cluster(
+        settings.conf, settings.keyring, settings.pool, settings.user, settings.node_keyring
+    )
     return ImageStore(directory, content=RbdContent(directory, cluster))

@@ -1,13 +1,17 @@
-"""Contents in a Ceph cluster, as RBD images that nodes attach: nothing is copied to a node but the blocks that it reads.
+"""Contents in a Ceph cluster, as RBD images that nodes attach: nothing is copied to a node but the
+blocks that it reads.
 
-    POOL/image.HEX@v1       the squashfs and its hash tree; the snapshot is protected, so it never changes
-    DIR/cluster.json        which contents are there, and where the monitors are: the head's loop asks this copy in memory
-    DIR/node.key            the key of a client that may only read this pool; nodes without one of their own get it over TLS
+    POOL/image.HEX@v1       the squashfs and its hash tree; the snapshot is protected
+    DIR/cluster.json        which contents are there, and where the monitors are; the head's
+                            loop asks its copy in memory
+    DIR/node.key            the key of a client that may only read this pool; nodes without one
+                            of their own get it over TLS
     DIR/node-keys.json      the nodes' own keys (nodekeys.py)
     DIR/signing.key         signs manifests (manifest.py)
 
-Everything that talks to the cluster is an errand of a helper process (rbdworker.py says why), with a limit on how long it may
-make no progress. A cluster that is away costs a clear error and nothing else.
+Everything that talks to the cluster is an errand of a helper process (rbdworker.py says why), with
+a limit on how long it may make no progress. A cluster that is away costs a clear error and nothing
+else.
 """
 
 from __future__ import annotations
@@ -38,14 +42,16 @@ PYTHON = "/usr/bin/python3"
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER_S = 15
 STALL_S = 50.0
-"""How long librados waits for an answer, and how long an errand may say nothing: above that, because it may wait twice."""
+"""How long librados waits for an answer, and how long an errand may say nothing: above that,
+because it may wait twice."""
 
 _KEY = re.compile(r"\[client\.([^\]\s]+)\]|^\s*key\s*=\s*([A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """An existing cluster: its ceph.conf, the head's keyring, the pool; `node_keyring` is the nodes', "" to ask the cluster for it.
+    """An existing cluster: its ceph.conf, the head's keyring, the pool; `node_keyring` is the
+    nodes', "" to ask the cluster for it.
 
     `user` is the head's client without "client.", "" for the first one in the keyring.
     """
@@ -63,7 +69,8 @@ class Cluster:
 
 
 def read_keyring(path: Path) -> dict[str, str]:
-    """{client: key} of a keyring file, in its order. Raises InputError; the keys are in no message."""
+    """{client: key} of a keyring file, in its order. Raises InputError; the keys are in no
+    message."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -75,15 +82,24 @@ def read_keyring(path: Path) -> dict[str, str]:
         elif client:
             found[client] = match[2]
     if not found:
-        raise InputError(f"cannot use the Ceph keyring {path}: it holds no client's key",
-                         hint="write one: ceph auth get client.NAME -o FILE")
+        raise InputError(
+            f"cannot use the Ceph keyring {path}: it holds no client's key",
+            hint="write one: ceph auth get client.NAME -o FILE",
+        )
     return found
 
 
 class Errands:
     """Runs the helper process. Blocks; from any thread."""
 
-    def __init__(self, cluster: Cluster, *, python: str = PYTHON, answer_s: int = ANSWER_S, stall_s: float = STALL_S) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        python: str = PYTHON,
+        answer_s: int = ANSWER_S,
+        stall_s: float = STALL_S,
+    ) -> None:
         self._cluster = cluster
         self._python = python
         self._answer = answer_s
@@ -93,13 +109,26 @@ class Errands:
         """One errand; `what` names it in errors ("add image x"). Raises LayercakeError."""
         cluster = self._cluster
         user = cluster.user or next(iter(read_keyring(Path(cluster.keyring))))
-        request = {"op": op, "conf": cluster.conf, "keyring": cluster.keyring, "user": user, "pool": cluster.pool,
-                   "limit_s": self._answer, **more}
+        request = {
+            "op": op,
+            "conf": cluster.conf,
+            "keyring": cluster.keyring,
+            "user": user,
+            "pool": cluster.pool,
+            "limit_s": self._answer,
+            **more,
+        }
         command = [self._python, "-m", "imageapi.store.rbdworker"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with tempfile.TemporaryFile() as trouble:
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       stderr=trouble)
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=trouble,
+            )
             try:
                 answer = self._converse(process, json.dumps(request).encode())
             finally:
@@ -109,16 +138,23 @@ class Errands:
                     if pipe:
                         pipe.close()
             if answer is None:
-                raise Unreachable(f"cannot {what}: the Ceph cluster did not answer for {self._stall:.0f} s",
-                                  hint=f"look at it: ceph -c {cluster.conf} -s")
+                raise Unreachable(
+                    f"cannot {what}: the Ceph cluster did not answer for {self._stall:.0f} s",
+                    hint=f"look at it: ceph -c {cluster.conf} -s",
+                )
             if "ok" in answer:
                 return dict(answer["ok"])
             if "errno" in answer:
                 raise self._explain(what, answer)
             trouble.seek(0)
-            last = (trouble.read().decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1][:300]
-        raise OperationFailed(f"cannot {what}: the helper process ended early: {last}",
-                              hint="apt-get install python3-rados python3-rbd")
+            last = (
+                trouble.read().decode("utf-8", "replace").strip().splitlines()
+                or ["it said nothing"]
+            )[-1][:300]
+        raise OperationFailed(
+            f"cannot {what}: the helper process ended early: {last}",
+            hint="apt-get install python3-rados python3-rbd",
+        )
 
     def _converse(self, process: subprocess.Popen[bytes], request: bytes) -> dict[str, Any] | None:
         """The last line of the answer, {} if there is none, None if nothing came in time."""
@@ -135,17 +171,29 @@ class Errands:
     def _explain(self, what: str, answer: Mapping[str, Any]) -> LayercakeError:
         """An error of the cluster in words. librados' messages hold no keys."""
         cluster, number, text = self._cluster, int(answer["errno"]), str(answer["error"])[:300]
-        if number in (errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNREFUSED, errno.ESHUTDOWN) or answer.get("kind") == "TimedOut":
-            return Unreachable(f"cannot {what}: the Ceph cluster does not answer in time",
-                               hint=f"look at it: ceph -c {cluster.conf} -s")
+        if (
+            number in (errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNREFUSED, errno.ESHUTDOWN)
+            or answer.get("kind") == "TimedOut"
+        ):
+            return Unreachable(
+                f"cannot {what}: the Ceph cluster does not answer in time",
+                hint=f"look at it: ceph -c {cluster.conf} -s",
+            )
         if number in (errno.EACCES, errno.EPERM):
-            return OperationFailed(f"cannot {what}: the Ceph cluster refuses the key in {cluster.keyring}",
-                                   hint=f"it needs: mon 'profile rbd' osd 'profile rbd pool={cluster.pool}'")
+            return OperationFailed(
+                f"cannot {what}: the Ceph cluster refuses the key in {cluster.keyring}",
+                hint=f"it needs: mon 'profile rbd' osd 'profile rbd pool={cluster.pool}'",
+            )
         if number in (errno.ENOSPC, errno.EDQUOT):
-            return OperationFailed(f"cannot {what}: pool {cluster.pool} is full",
-                                   hint="remove images that are not needed, or give the cluster more disks")
+            return OperationFailed(
+                f"cannot {what}: pool {cluster.pool} is full",
+                hint="remove images that are not needed, or give the cluster more disks",
+            )
         if number == errno.ENOENT:
-            return OperationFailed(f"cannot {what}: {text}", hint=f"are pool {cluster.pool}, {cluster.conf} and the keyring there?")
+            return OperationFailed(
+                f"cannot {what}: {text}",
+                hint=f"are pool {cluster.pool}, {cluster.conf} and the keyring there?",
+            )
         return OperationFailed(f"cannot {what}: {text}")
 
 
@@ -173,7 +221,9 @@ def _last_line(stream: IO[bytes], stall: float) -> dict[str, Any] | None:
 class RbdContent:
     """The backend (content.Content) over one pool."""
 
-    def __init__(self, directory: Path, cluster: Cluster, *, errands: Errands | None = None) -> None:
+    def __init__(
+        self, directory: Path, cluster: Cluster, *, errands: Errands | None = None
+    ) -> None:
         self._directory = directory
         self._cluster = cluster
         self._errands = errands or Errands(cluster)
@@ -182,15 +232,24 @@ class RbdContent:
         self._file = directory / "cluster.json"
         self._facts = self._load()
         own = not cluster.node_keyring  # else somebody else makes the clients
-        self.keys = NodeKeys(directory / "node-keys.json", cluster.pool, self._errands) if own else None
+        self.keys = (
+            NodeKeys(directory / "node-keys.json", cluster.pool, self._errands) if own else None
+        )
 
     def _load(self) -> dict[str, Any]:
         """What is known of the cluster. Facts of another pool are not."""
-        nothing: dict[str, Any] = {"pool": self._cluster.pool, "monitors": [], "node_user": "", "contents": {}}
+        nothing: dict[str, Any] = {
+            "pool": self._cluster.pool,
+            "monitors": [],
+            "node_user": "",
+            "contents": {},
+        }
         try:
             found = read_json(self._file) or nothing
         except ValueError as error:
-            raise InputError(f"cannot read {self._file}: {error}", hint="remove it and add the images again") from None
+            raise InputError(
+                f"cannot read {self._file}: {error}", hint="remove it and add the images again"
+            ) from None
         return dict(found) if found.get("pool") == self._cluster.pool else nothing
 
     def _learn(self, **facts: Any) -> None:
@@ -211,19 +270,39 @@ class RbdContent:
         self._ensure_node_key(what)
         with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".tree-") as tree:
             measured = self._errands.run("measure", what, path=str(path), tree=tree.name)
-            digest, size, verity = str(measured["digest"]), int(measured["size"]), measured["verity"]
+            digest, size, verity = (
+                str(measured["digest"]),
+                int(measured["size"]),
+                measured["verity"],
+            )
             text = manifest(digest, size, verity)
-            answer = self._errands.run("put", what, path=str(path), tree=tree.name, hex=digest.partition(":")[2], manifest=text,
-                                       signature=self._signer.sign(text), hash_offset=verity["hash_offset"])
+            answer = self._errands.run(
+                "put",
+                what,
+                path=str(path),
+                tree=tree.name,
+                hex=digest.partition(":")[2],
+                manifest=text,
+                signature=self._signer.sign(text),
+                hash_offset=verity["hash_offset"],
+            )
         if answer["manifest"] != text or not self._signer.signed(text, answer["signature"]):
-            raise OperationFailed(f"cannot {what}: the pool holds an image of this digest that this head has not signed",
-                                  hint=f"another head's, or a forged one: remove {self._cluster.pool}/image.{digest[8:20]}..., "
-                                       "or use that head's signing.key")
-        self._learn(monitors=answer["monitors"], contents={**self._facts["contents"], digest: {"size": size, "verity": verity}})
+            raise OperationFailed(
+                f"cannot {what}: the pool holds an image of this digest that this head has not "
+                "signed",
+                hint="another head's, or a forged one: remove "
+                f"{self._cluster.pool}/image.{digest[8:20]}..., "
+                "or use that head's signing.key",
+            )
+        self._learn(
+            monitors=answer["monitors"],
+            contents={**self._facts["contents"], digest: {"size": size, "verity": verity}},
+        )
         return digest, size
 
     def _ensure_node_key(self, what: str) -> None:
-        """Has the nodes' key in DIR/node.key, from the keyring that the settings name or from the cluster."""
+        """Has the nodes' key in DIR/node.key, from the keyring that the settings name or from the
+        cluster."""
         if self._cluster.node_keyring:
             user, key = next(iter(read_keyring(Path(self._cluster.node_keyring)).items()))
         else:
@@ -234,9 +313,12 @@ class RbdContent:
                 key = str(self._errands.run("node_key", what, node_user=user)["key"])
             except OperationFailed:
                 raise OperationFailed(
-                    f"cannot {what}: the head may not make a key for the nodes, and the settings name none",
-                    hint=f"ceph auth get-or-create client.{user} mon 'profile rbd-read-only' osd 'profile rbd-read-only "
-                         f"pool={self._cluster.pool}' -o FILE; then set images.node_keyring: FILE") from None
+                    f"cannot {what}: the head may not make a key for the nodes, and the settings "
+                    "name none",
+                    hint=f"ceph auth get-or-create client.{user} mon 'profile rbd-read-only' osd "
+                    "'profile rbd-read-only "
+                    f"pool={self._cluster.pool}' -o FILE; then set images.node_keyring: FILE",
+                ) from None
         write_atomic(self._key_file, key)
         self._learn(node_user=user)
 
@@ -245,15 +327,22 @@ class RbdContent:
         return self._directory / "node.key"
 
     def prune(self, keep: Collection[str]) -> list[str]:
-        """Removes images and their snapshots: those that this head has signed. Another head's in the same pool stay."""
+        """Removes images and their snapshots: those that this head has signed. Another head's in
+        the same pool stay."""
         if not self._facts["contents"]:
             return []
         what = "remove unused images"
-        images = self._errands.run("listing", what, keep=[digest.partition(":")[2] for digest in keep])["images"]
-        ours = sorted(i["hex"] for i in images if self._signer.signed(i["manifest"], i["signature"]))
+        images = self._errands.run(
+            "listing", what, keep=[digest.partition(":")[2] for digest in keep]
+        )["images"]
+        ours = sorted(
+            i["hex"] for i in images if self._signer.signed(i["manifest"], i["signature"])
+        )
         if ours:
             self._errands.run("remove", what, images=ours)
-        gone = {d for d in self._facts["contents"] if d not in keep} | {f"blake2b:{name}" for name in ours}
+        gone = {d for d in self._facts["contents"] if d not in keep} | {
+            f"blake2b:{name}" for name in ours
+        }
         self._learn(contents={d: c for d, c in self._facts["contents"].items() if d not in gone})
         return sorted(gone)
 
@@ -262,28 +351,52 @@ class RbdContent:
         content = self._facts["contents"][digest]
         what = "read it again"
         try:
-            answer = self._errands.run("verify", what, hex=digest.partition(":")[2], size=content["size"])
+            answer = self._errands.run(
+                "verify", what, hex=digest.partition(":")[2], size=content["size"]
+            )
         except OperationFailed as error:
-            raise OperationFailed(error.message.removeprefix(f"cannot {what}: "), hint="add it again") from None
+            raise OperationFailed(
+                error.message.removeprefix(f"cannot {what}: "), hint="add it again"
+            ) from None
         text = manifest(digest, content["size"], content["verity"])
-        if answer["digest"] != digest or answer["manifest"] != text or not self._signer.signed(text, answer["signature"]):
-            raise OperationFailed("its image in the cluster was changed or damaged", hint="add it again")
+        if (
+            answer["digest"] != digest
+            or answer["manifest"] != text
+            or not self._signer.signed(text, answer["signature"])
+        ):
+            raise OperationFailed(
+                "its image in the cluster was changed or damaged", hint="add it again"
+            )
 
     def file(self, digest: str, spare: Path) -> Path:
         """A copy: the squashfs without its hash tree."""
         size = self._facts["contents"][digest]["size"]
-        self._errands.run("get", f"read content {digest[:24]}", hex=digest.partition(":")[2], size=size, path=str(spare))
+        self._errands.run(
+            "get",
+            f"read content {digest[:24]}",
+            hex=digest.partition(":")[2],
+            size=size,
+            path=str(spare),
+        )
         return spare
 
     def attachment(self, digest: str, node: str = "") -> Attachment | None:
-        """How a node attaches a content that is in the cluster: with a key of its own, or else with the one that all share."""
+        """How a node attaches a content that is in the cluster: with a key of its own, or else with
+        the one that all share."""
         facts = self._facts
         content = facts["contents"].get(digest)
         if content is None:
             return None
         own = self.keys.of(node) if self.keys else None
         user, secret = (own[0], f"ceph-{own[0]}") if own else (facts["node_user"], self.secret_name)
-        source = RbdSource(tuple(facts["monitors"]), self._cluster.pool, f"image.{digest.partition(':')[2]}", "v1", user, secret)
+        source = RbdSource(
+            tuple(facts["monitors"]),
+            self._cluster.pool,
+            f"image.{digest.partition(':')[2]}",
+            "v1",
+            user,
+            secret,
+        )
         return Attachment(source.to_wire(), parse_verity(content["verity"]).to_wire())
 
     def secret(self, name: str, node: str = "") -> str:
@@ -296,7 +409,9 @@ class RbdContent:
         try:
             return self._key_file.read_text()
         except OSError as error:
-            raise OperationFailed(f"cannot hand out secret {name}: {error.strerror}", hint="add an image again") from None
+            raise OperationFailed(
+                f"cannot hand out secret {name}: {error.strerror}", hint="add an image again"
+            ) from None
 
     def check(self) -> str:
         """Asks the cluster whether the pool can be used, and where its monitors are now."""

@@ -1,15 +1,18 @@
-"""One errand to a Ceph cluster, as a process of its own: a request in JSON on stdin, answers in JSON lines on stdout.
+"""One errand to a Ceph cluster, as a process of its own: a request in JSON on stdin, answers in
+JSON lines on stdout.
 
-A process, for three reasons. librados ends the process it is in when one of its own assertions fails; a call that waits for
-a monitor waits in C, where no thread can be called off, while a process can be killed; and python3-rados and python3-rbd are
-Debian's, for Debian's Python: this file runs under /usr/bin/python3 whatever environment the head lives in, and imports
-nothing else from outside the standard library.
+A process, for three reasons. librados ends the process it is in when one of its own assertions
+fails; a call that waits for a monitor waits in C, where no thread can be called off, while a
+process can be killed; and python3-rados and python3-rbd are Debian's, for Debian's Python: this
+file runs under /usr/bin/python3 whatever environment the head lives in, and imports nothing else
+from outside the standard library.
 
     {"op": ..., "conf", "keyring", "user", "pool", "limit_s", ...}
     -> {"progress": bytes}...  {"ok": {...}} or {"errno": n, "error": text}
 
-The images: one for each content, named by its digest, with one protected snapshot. What stands behind the squashfs is its
-hash tree (hashtree.py). The image's metadata says what it is, signed by the head that made it (rbdstore.py).
+The images: one for each content, named by its digest, with one protected snapshot. What stands
+behind the squashfs is its hash tree (hashtree.py). The image's metadata says what it is, signed by
+the head that made it (rbdstore.py).
 """
 
 from __future__ import annotations
@@ -48,7 +51,11 @@ def say(**what: Any) -> None:
 
 @contextmanager
 def _cluster(request: dict[str, Any]) -> Iterator[Any]:
-    options = {**QUIET, **dict.fromkeys(LIMITS, str(request["limit_s"])), "keyring": request["keyring"]}
+    options = {
+        **QUIET,
+        **dict.fromkeys(LIMITS, str(request["limit_s"])),
+        "keyring": request["keyring"],
+    }
     cluster = rados.Rados(conffile=request["conf"], name=f"client.{request['user']}", conf=options)
     try:
         cluster.connect(timeout=request["limit_s"])
@@ -63,15 +70,19 @@ def _pool(request: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     with _cluster(request) as cluster:
         ioctx = cluster.open_ioctx(request["pool"])
         try:
-            ioctx.set_osdmap_full_try()  # a full pool says so at once; without it, a write waits until there is room
+            # a full pool says so at once; without it, a write waits until there is room
+            ioctx.set_osdmap_full_try()
             yield cluster, ioctx
         finally:
             ioctx.close()
 
 
 def _monitors(cluster: Any, limit_s: int) -> list[str]:
-    """Where the monitors listen, as a kernel's client wants it: the first protocol's address where there is one."""
-    status, out, error = cluster.mon_command(json.dumps({"prefix": "mon dump", "format": "json"}), b"", timeout=limit_s)
+    """Where the monitors listen, as a kernel's client wants it: the first protocol's address where
+    there is one."""
+    status, out, error = cluster.mon_command(
+        json.dumps({"prefix": "mon dump", "format": "json"}), b"", timeout=limit_s
+    )
     if status:
         raise OSError(-status, error)
     found = []
@@ -82,7 +93,8 @@ def _monitors(cluster: Any, limit_s: int) -> list[str]:
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """The digest, the size and the hash tree of a file; the tree is written to `tree`. Needs no cluster."""
+    """The digest, the size and the hash tree of a file; the tree is written to `tree`. Needs no
+    cluster."""
     hasher, tree, size = hashlib.blake2b(digest_size=32), HashTree(), 0
     with Path(request["path"]).open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -92,8 +104,13 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
             say(progress=size)
     root, levels = tree.finish()
     Path(request["tree"]).write_bytes(levels)
-    verity = {"root_hash": root, "hash_offset": tree.blocks * BLOCK, "data_blocks": tree.blocks, "salt": SALT.hex(),
-              "block_size": BLOCK}
+    verity = {
+        "root_hash": root,
+        "hash_offset": tree.blocks * BLOCK,
+        "data_blocks": tree.blocks,
+        "salt": SALT.hex(),
+        "block_size": BLOCK,
+    }
     return {"digest": f"blake2b:{hasher.hexdigest()}", "size": size, "verity": verity}
 
 
@@ -105,14 +122,20 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def node_key(request: dict[str, Any]) -> dict[str, Any]:
-    """The key of a client that may read this pool's images and nothing else; made if it is not there. Needs the right to."""
+    """The key of a client that may read this pool's images and nothing else; made if it is not
+    there. Needs the right to."""
     with _cluster(request) as cluster:
         return {"key": _client(cluster, request["node_user"], request)}
 
 
 def _client(cluster: Any, user: str, request: dict[str, Any]) -> str:
     caps = ["mon", "profile rbd-read-only", "osd", f"profile rbd-read-only pool={request['pool']}"]
-    command = {"prefix": "auth get-or-create", "entity": f"client.{user}", "caps": caps, "format": "json"}
+    command = {
+        "prefix": "auth get-or-create",
+        "entity": f"client.{user}",
+        "caps": caps,
+        "format": "json",
+    }
     status, out, error = cluster.mon_command(json.dumps(command), b"", timeout=request["limit_s"])
     if status:
         raise OSError(-status, error)
@@ -134,7 +157,9 @@ def drop_keys(request: dict[str, Any]) -> dict[str, Any]:
     with _cluster(request) as cluster:
         for number, user in enumerate(request["users"]):
             command = {"prefix": "auth rm", "entity": f"client.{user}"}
-            status, _, error = cluster.mon_command(json.dumps(command), b"", timeout=request["limit_s"])
+            status, _, error = cluster.mon_command(
+                json.dumps(command), b"", timeout=request["limit_s"]
+            )
             if status not in (0, -errno.ENOENT):
                 raise OSError(-status, error)
             say(progress=number)
@@ -145,15 +170,21 @@ def _manifest(ioctx: Any, name: str) -> dict[str, str] | None:
     """The manifest and signature of an image that is whole, None if there is none."""
     try:
         with rbd.Image(ioctx, name, read_only=True) as image:
-            if not any(s["name"] == SNAPSHOT for s in image.list_snaps()) or not image.is_protected_snap(SNAPSHOT):
+            if not any(
+                s["name"] == SNAPSHOT for s in image.list_snaps()
+            ) or not image.is_protected_snap(SNAPSHOT):
                 return None
-            return {"manifest": image.metadata_get(MANIFEST), "signature": image.metadata_get(SIGNATURE)}
+            return {
+                "manifest": image.metadata_get(MANIFEST),
+                "signature": image.metadata_get(SIGNATURE),
+            }
     except (rbd.ImageNotFound, KeyError):
         return None
 
 
 def put(request: dict[str, Any]) -> dict[str, Any]:
-    """Brings a file and its tree into the pool, under another name first: half an image is never found under its own."""
+    """Brings a file and its tree into the pool, under another name first: half an image is never
+    found under its own."""
     name = PREFIX + request["hex"]
     with _pool(request) as (cluster, ioctx):
         monitors = _monitors(cluster, request["limit_s"])
@@ -163,7 +194,13 @@ def put(request: dict[str, Any]) -> dict[str, Any]:
         _remove(ioctx, name)
         partial = f"{PARTIAL}{time.time_ns()}.{request['hex'][:16]}"
         offset, tree = request["hash_offset"], Path(request["tree"]).read_bytes()
-        rbd.RBD().create(ioctx, partial, max(offset + len(tree), BLOCK), old_format=False, features=rbd.RBD_FEATURE_LAYERING)
+        rbd.RBD().create(
+            ioctx,
+            partial,
+            max(offset + len(tree), BLOCK),
+            old_format=False,
+            features=rbd.RBD_FEATURE_LAYERING,
+        )
         try:
             with rbd.Image(ioctx, partial) as image:
                 _write(image, Path(request["path"]), tree, offset)
@@ -175,7 +212,11 @@ def put(request: dict[str, Any]) -> dict[str, Any]:
         except BaseException:
             _remove(ioctx, partial)
             raise
-        return {"monitors": monitors, "manifest": request["manifest"], "signature": request["signature"]}
+        return {
+            "monitors": monitors,
+            "manifest": request["manifest"],
+            "signature": request["signature"],
+        }
 
 
 def _write(image: Any, path: Path, tree: bytes, offset: int) -> None:
@@ -204,7 +245,8 @@ def _remove(ioctx: Any, name: str) -> None:
 
 
 def listing(request: dict[str, Any]) -> dict[str, Any]:
-    """Our images but those to be kept, with what they say of themselves. Takes away what a push left that was cut short."""
+    """Our images but those to be kept, with what they say of themselves. Takes away what a push
+    left that was cut short."""
     keep, found = {PREFIX + name for name in request["keep"]}, []
     with _pool(request) as (_, ioctx):
         for name in rbd.RBD().list(ioctx):
@@ -254,8 +296,11 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
 def get(request: dict[str, Any]) -> dict[str, Any]:
     """Writes the first `size` bytes of an image's snapshot to `path`."""
     at, size = 0, request["size"]
-    with (_pool(request) as (_, ioctx), rbd.Image(ioctx, PREFIX + request["hex"], snapshot=SNAPSHOT, read_only=True) as image,
-          Path(request["path"]).open("wb") as file):
+    with (
+        _pool(request) as (_, ioctx),
+        rbd.Image(ioctx, PREFIX + request["hex"], snapshot=SNAPSHOT, read_only=True) as image,
+        Path(request["path"]).open("wb") as file,
+    ):
         while at < size and (chunk := image.read(at, min(CHUNK, size - at))):
             at += file.write(chunk)
             say(progress=at)
@@ -265,8 +310,16 @@ def get(request: dict[str, Any]) -> dict[str, Any]:
 
 
 OPERATIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "measure": measure, "check": check, "node_key": node_key, "node_keys": node_keys, "drop_keys": drop_keys, "put": put,
-    "listing": listing, "remove": remove, "verify": verify, "get": get,
+    "measure": measure,
+    "check": check,
+    "node_key": node_key,
+    "node_keys": node_keys,
+    "drop_keys": drop_keys,
+    "put": put,
+    "listing": listing,
+    "remove": remove,
+    "verify": verify,
+    "get": get,
 }
 
 
@@ -281,7 +334,11 @@ def main() -> int:
     try:
         say(ok=OPERATIONS[request["op"]](request))
     except (rados.Error, rbd.Error, OSError) as error:
-        say(errno=abs(int(getattr(error, "errno", 0) or 0)), error=_text(error), kind=type(error).__name__)
+        say(
+            errno=abs(int(getattr(error, "errno", 0) or 0)),
+            error=_text(error),
+            kind=type(error).__name__,
+        )
         return 1
     return 0
 

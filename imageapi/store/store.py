@@ -2,13 +2,15 @@
 
     DIR/index.json      {name: what it points to now and pointed to before}
     DIR/HEX.squashfs    with the file backend: the content; HEX is its blake2b-256
-    DIR/signatures.json {digest: the head's signature of what it took in}, made by DIR/signing.key (manifest.py)
+    DIR/signatures.json {digest: the head's signature of what it took in}, made by
+                        DIR/signing.key (manifest.py)
     DIR/HEX.cdx.json    what a content is made of (imageapi.build.sbom), once somebody has asked
     DIR/cluster.json    with the Ceph backend: what is in the cluster (rbdstore.py)
 
-A name may be moved to other content, and nodes that run the old content keep it: a content stays as long as a name points
-to it or a node needs it, and goes when `remove` or `prune` is told that none does. A site that goes over from files to Ceph
-keeps the files that it has: they are served as before until their images are added again.
+A name may be moved to other content, and nodes that run the old content keep it: a content stays as
+long as a name points to it or a node needs it, and goes when `remove` or `prune` is told that none
+does. A site that goes over from files to Ceph keeps the files that it has: they are served as
+before until their images are added again.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refus
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Content that a name has pointed to: its digest (blake2b:HEX), its bytes, and when it was added (seconds, Unix)."""
+    """Content that a name has pointed to: its digest (blake2b:HEX), its bytes, and when it was
+    added (seconds, Unix)."""
 
     digest: str
     size: int
@@ -55,16 +58,31 @@ class Image:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON-ready form."""
-        return {"name": self.name, "digest": self.digest, "size": self.size, "created": self.created,
-                "container": self.container.to_wire(), "history": [asdict(v) for v in self.history]}
+        return {
+            "name": self.name,
+            "digest": self.digest,
+            "size": self.size,
+            "created": self.created,
+            "container": self.container.to_wire(),
+            "history": [asdict(v) for v in self.history],
+        }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Image:
         """The image that `to_record` described. Raises InputError."""
         try:
-            history = tuple(Version(v["digest"], v["size"], v["created"]) for v in record["history"])
+            history = tuple(
+                Version(v["digest"], v["size"], v["created"]) for v in record["history"]
+            )
             container = parse_container(record["container"])
-            return cls(record["name"], record["digest"], record["size"], record["created"], container, history)
+            return cls(
+                record["name"],
+                record["digest"],
+                record["size"],
+                record["created"],
+                container,
+                history,
+            )
         except (KeyError, TypeError) as error:
             raise InputError(f"cannot read the image index: {error!r}") from None
 
@@ -77,8 +95,10 @@ def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
         raise InputError(f"cannot use the container: a mapping is expected, found {describe(data)}")
     for field in data:
         if field not in CONTAINER_FIELDS:
-            raise InputError(f"cannot use container field {field!r}: there is no such field",
-                             hint=f"known: {', '.join(CONTAINER_FIELDS)}")
+            raise InputError(
+                f"cannot use container field {field!r}: there is no such field",
+                hint=f"known: {', '.join(CONTAINER_FIELDS)}",
+            )
     found = parse_container(data)
     for mount in found.mounts:
         check_mount(mount.spec)
@@ -90,23 +110,33 @@ def _write(path: Path, data: Any) -> None:
     try:
         write_json(path, data, durable=True)
     except OSError as error:
-        raise OperationFailed(f"cannot write {path}: {error.strerror}", hint="is its disk full, or read-only?") from None
+        raise OperationFailed(
+            f"cannot write {path}: {error.strerror}", hint="is its disk full, or read-only?"
+        ) from None
 
 
 class ImageStore:
     """The store: its index in one directory, its contents there too or in `content`.
 
-    `list`, `get`, `attachment` and `secret` answer from memory or a small file; the others block on the disk or the cluster.
-    Each may be called from any thread.
+    `list`, `get`, `attachment` and `secret` answer from memory or a small file; the others block on
+    the disk or the cluster. Each may be called from any thread.
     """
 
-    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time, content: Content | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        content: Content | None = None,
+    ) -> None:
         self.directory = directory
         self._files = FileContent(directory)
         self._content: Content = content or self._files
         self._clock = clock
         self._lock = threading.Lock()  # the index; held for no longer than a small file takes
-        self._changing = threading.Lock()  # contents; so that none is pruned between its arrival and its name's
+        self._changing = (
+            threading.Lock()
+        )  # contents; so that none is pruned between its arrival and its name's
         self._index = directory / "index.json"
         self._images = self._load()
         self.signer = Signer(directory / "signing.key")
@@ -115,15 +145,24 @@ class ImageStore:
 
     def _load(self) -> dict[str, Image]:
         try:
-            return {record["name"]: Image.from_record(record) for record in read_json(self._index) or ()}
+            return {
+                record["name"]: Image.from_record(record) for record in read_json(self._index) or ()
+            }
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"cannot read {self._index}: {error}", hint="restore it, or add the images again") from None
+            raise InputError(
+                f"cannot read {self._index}: {error}", hint="restore it, or add the images again"
+            ) from None
 
     def _load_signatures(self) -> dict[str, str]:
         try:
-            return {str(digest): str(signature) for digest, signature in (read_json(self._proofs) or {}).items()}
+            return {
+                str(digest): str(signature)
+                for digest, signature in (read_json(self._proofs) or {}).items()
+            }
         except (ValueError, AttributeError) as error:
-            raise InputError(f"cannot read {self._proofs}: {error}", hint="restore it, or add the images again") from None
+            raise InputError(
+                f"cannot read {self._proofs}: {error}", hint="restore it, or add the images again"
+            ) from None
 
     def _save_signatures(self, signatures: dict[str, str]) -> None:
         """Raises OperationFailed; then they are as they were."""
@@ -137,11 +176,20 @@ class ImageStore:
         return manifest(digest, size, found.verity if found else {})
 
     def sign_all(self, more: Mapping[str, int]) -> None:
-        """Signs the contents that names point or pointed to, and `more` ({digest: bytes}), that nobody has signed: once, for those
-        that a head took in which did not sign yet. Raises OperationFailed."""
+        """Signs the contents that names point or pointed to, and `more` ({digest: bytes}), that
+        nobody has signed: once, for those that a head took in which did not sign yet. Raises
+        OperationFailed."""
         images = self.list()
-        known = {v.digest: v.size for i in images for v in i.history} | {i.digest: i.size for i in images} | dict(more)
-        made = {digest: self.signer.sign(self._manifest(digest, size)) for digest, size in known.items() if self.has(digest)}
+        known = (
+            {v.digest: v.size for i in images for v in i.history}
+            | {i.digest: i.size for i in images}
+            | dict(more)
+        )
+        made = {
+            digest: self.signer.sign(self._manifest(digest, size))
+            for digest, size in known.items()
+            if self.has(digest)
+        }
         self._save_signatures(made | self._signatures)
 
     def signature(self, digest: str) -> str:
@@ -163,13 +211,18 @@ class ImageStore:
         Raises InputError, and with Ceph Unreachable or OperationFailed; then nothing has changed.
         """
         if not NAME.fullmatch(name):
-            raise InputError(f"cannot add image {name[:80]!r}: a name is letters, digits, dots and dashes, with at most one :tag",
-                             hint='for example "debian-12.9" or "web:2026.11"')
+            raise InputError(
+                f"cannot add image {name[:80]!r}: a name is letters, digits, dots and dashes, with "
+                "at most one :tag",
+                hint='for example "debian-12.9" or "web:2026.11"',
+            )
         spec = container_spec(container)
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._changing:
             digest, size = self._content.take(path)
-            self._save_signatures({**self._signatures, digest: self.signer.sign(self._manifest(digest, size))})
+            self._save_signatures(
+                {**self._signatures, digest: self.signer.sign(self._manifest(digest, size))}
+            )
             return self._point(name, digest, size, spec)
 
     def _point(self, name: str, digest: str, size: int, spec: ContainerSpec) -> Image:
@@ -195,10 +248,14 @@ class ImageStore:
             if name in self._images:
                 return self._images[name]
             known = ", ".join(sorted(self._images)) or "none"
-        raise NotFound(f"cannot use image {name[:80]!r}: it is not in the store (there are: {known})", hint="layercake image add")
+        raise NotFound(
+            f"cannot use image {name[:80]!r}: it is not in the store (there are: {known})",
+            hint="layercake image add",
+        )
 
     def remove(self, name: str, *, in_use: Collection[str] = ()) -> None:
-        """Takes a name out, and contents that neither another name nor one of the digests `in_use` keeps. Raises NotFound."""
+        """Takes a name out, and contents that neither another name nor one of the digests `in_use`
+        keeps. Raises NotFound."""
         self.get(name)
         with self._lock:
             self._save({key: image for key, image in self._images.items() if key != name})
@@ -209,14 +266,17 @@ class ImageStore:
             raise type(error)(text, hint="later: layercake image prune") from None
 
     def prune(self, in_use: Collection[str]) -> builtins.list[str]:
-        """Deletes the contents that no name points to and nobody uses; returns their digests. Raises LayercakeError."""
+        """Deletes the contents that no name points to and nobody uses; returns their digests.
+        Raises LayercakeError."""
         with self._changing:
             with self._lock:
                 keep = {image.digest for image in self._images.values()} | set(in_use)
             gone = set(self._files.prune(keep))
             if self._content is not self._files:
                 gone.update(self._content.prune(keep))
-            self._save_signatures({digest: proof for digest, proof in self._signatures.items() if self.has(digest)})
+            self._save_signatures(
+                {digest: proof for digest, proof in self._signatures.items() if self.has(digest)}
+            )
             for file in self.directory.glob("*.cdx.json"):
                 if f"blake2b:{file.name.partition('.')[0]}" not in keep:
                     file.unlink(missing_ok=True)
@@ -225,21 +285,30 @@ class ImageStore:
     def verify(self, name: str) -> None:
         """Reads an image's content again. Raises OperationFailed if it is not what it was."""
         image = self.get(name)
-        if not self.signer.signed(self._manifest(image.digest, image.size), self.signature(image.digest)):
-            raise OperationFailed(f"cannot verify image {name}: this head has not signed it", hint="add it again")
+        if not self.signer.signed(
+            self._manifest(image.digest, image.size), self.signature(image.digest)
+        ):
+            raise OperationFailed(
+                f"cannot verify image {name}: this head has not signed it", hint="add it again"
+            )
         backend = self._content if self._content.attachment(image.digest) else self._files
         try:
             backend.verify(image.digest)
         except OperationFailed as error:
-            raise OperationFailed(f"cannot verify image {name}: {error.message}", hint=error.hint) from None
+            raise OperationFailed(
+                f"cannot verify image {name}: {error.message}", hint=error.hint
+            ) from None
 
     def has(self, digest: str) -> bool:
         """Whether a content is still there."""
         return self._content.attachment(digest) is not None or self.path(digest).exists()
 
     def file(self, digest: str, spare: Path) -> Path:
-        """A file with a content, to be read only; a copy is made at `spare` if the backend has none. Raises LayercakeError."""
-        return (self._content if self._content.attachment(digest) else self._files).file(digest, spare)
+        """A file with a content, to be read only; a copy is made at `spare` if the backend has
+        none. Raises LayercakeError."""
+        return (self._content if self._content.attachment(digest) else self._files).file(
+            digest, spare
+        )
 
     def sbom(self, digest: str) -> dict[str, Any] | None:
         """What a content is made of, None if it was not found out yet."""
@@ -269,19 +338,27 @@ class ImageStore:
         return self._content.keys is None or self._content.keys.of(node) is not None
 
     def make_keys(self, nodes: builtins.list[str], *, anew: bool = False) -> builtins.list[str]:
-        """Makes keys for nodes (nodekeys.py); the nodes that have another now. Raises LayercakeError."""
+        """Makes keys for nodes (nodekeys.py); the nodes that have another now. Raises
+        LayercakeError."""
         return self._keys().make(nodes, anew=anew)
 
-    def drop_old_keys(self, nodes: builtins.list[str], known: builtins.list[str]) -> builtins.list[str]:
-        """Takes the keys away that nodes had before; the clients that are gone. Raises LayercakeError."""
+    def drop_old_keys(
+        self, nodes: builtins.list[str], known: builtins.list[str]
+    ) -> builtins.list[str]:
+        """Takes the keys away that nodes had before; the clients that are gone. Raises
+        LayercakeError."""
         return self._keys().drop_old(nodes, known)
 
     def _keys(self) -> NodeKeys:
         if self._content.keys is None:
-            raise Refused("cannot change the nodes' keys: this store has none of its own",
-                          hint="images.store must be rbd, and images.node_keyring not given: the head makes the keys then")
+            raise Refused(
+                "cannot change the nodes' keys: this store has none of its own",
+                hint="images.store must be rbd, and images.node_keyring not given: the head makes "
+                "the keys then",
+            )
         return self._content.keys
 
     def check(self) -> str:
-        """Looks whether the backend works; says in a few words what it is. Raises LayercakeError."""
+        """Looks whether the backend works; says in a few words what it is. Raises
+        LayercakeError."""
         return self._content.check()

@@ -1,5 +1,6 @@
-"""The routes of consoles. A live one is a WebSocket: binary messages are what the machine writes, and what is typed; text messages
-are JSON, of the head how the console is, of the client {"break": true} or {"take": true}.
+"""The routes of consoles. A live one is a WebSocket: binary messages are what the machine writes,
+and what is typed; text messages are JSON, of the head how the console is, of the client {"break":
+true} or {"take": true}.
 
 To write is as much as to run commands on the node: it needs the right exec, and is recorded.
 """
@@ -34,13 +35,24 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"consoles": await ops.consoles.states(request[RANGE])}
 
     async def log(request: web.Request, body: None) -> Any:
-        return {"lines": await ops.consoles.log(request.match_info["name"], number(request, "lines", 200))}
+        return {
+            "lines": await ops.consoles.log(
+                request.match_info["name"], number(request, "lines", 200)
+            )
+        }
 
     async def search(request: web.Request, body: None) -> Any:
         query = request.query
-        return await while_there(request, ops.consoles.search(
-            request[RANGE], query.get("pattern", ""), regex=bool(query.get("regex")),
-            ignore_case=bool(query.get("ignore_case")), limit=max(1, min(number(request, "limit", 1000), 10_000))))
+        return await while_there(
+            request,
+            ops.consoles.search(
+                request[RANGE],
+                query.get("pattern", ""),
+                regex=bool(query.get("regex")),
+                ignore_case=bool(query.get("ignore_case")),
+                limit=max(1, min(number(request, "limit", 1000), 10_000)),
+            ),
+        )
 
     async def read(request: web.Request, body: None) -> Any:
         return await _live(ops, request, write=False)
@@ -50,23 +62,73 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     operate, node = Role.OPERATOR, Reach.NODE
     return (
-        Route("GET", "/v1/consoles", operate, Reach.RANGE, "How consoles are, who reads them, and who has them", states,
-              query=("range",), returns=ConsoleList),
-        Route("GET", "/v1/consoles/search", operate, Reach.RANGE, "Look for something in what consoles have said", search,
-              query=("range", "pattern", "regex", "ignore_case", "limit"), returns=ConsoleMatches),
-        Route("GET", "/v1/nodes/{name}/console/log", operate, node, "What a console has said", log, query=("lines",),
-              returns=ConsoleLog),
-        Route("GET", "/v1/nodes/{name}/console", operate, node, "A console as it goes on, by WebSocket", read, stream=True,
-              kinds=()),
-        Route("GET", "/v1/nodes/{name}/console/write", operate, node, "A console to write to, by WebSocket", write,
-              query=("take",), exec=True, stream=True, kinds=(), recorded=True),
+        Route(
+            "GET",
+            "/v1/consoles",
+            operate,
+            Reach.RANGE,
+            "How consoles are, who reads them, and who has them",
+            states,
+            query=("range",),
+            returns=ConsoleList,
+        ),
+        Route(
+            "GET",
+            "/v1/consoles/search",
+            operate,
+            Reach.RANGE,
+            "Look for something in what consoles have said",
+            search,
+            query=("range", "pattern", "regex", "ignore_case", "limit"),
+            returns=ConsoleMatches,
+        ),
+        Route(
+            "GET",
+            "/v1/nodes/{name}/console/log",
+            operate,
+            node,
+            "What a console has said",
+            log,
+            query=("lines",),
+            returns=ConsoleLog,
+        ),
+        Route(
+            "GET",
+            "/v1/nodes/{name}/console",
+            operate,
+            node,
+            "A console as it goes on, by WebSocket",
+            read,
+            stream=True,
+            kinds=(),
+        ),
+        Route(
+            "GET",
+            "/v1/nodes/{name}/console/write",
+            operate,
+            node,
+            "A console to write to, by WebSocket",
+            write,
+            query=("take",),
+            exec=True,
+            stream=True,
+            kinds=(),
+            recorded=True,
+        ),
     )
 
 
 async def _live(ops: Operations, request: web.Request, *, write: bool) -> web.StreamResponse:
     if not web.WebSocketResponse().can_prepare(request).ok:
-        raise InputError("cannot open a console: this is no WebSocket", hint="GET /v1/nodes/{name}/console/log has what it said")
-    name, who, take = request.match_info["name"], str(request[CALLER]), write and bool(request.query.get("take"))
+        raise InputError(
+            "cannot open a console: this is no WebSocket",
+            hint="GET /v1/nodes/{name}/console/log has what it said",
+        )
+    name, who, take = (
+        request.match_info["name"],
+        str(request[CALLER]),
+        write and bool(request.query.get("take")),
+    )
     async with ops.consoles.attached(name, who, write=write, take=take) as attached:
         socket = web.WebSocketResponse(heartbeat=_HEARTBEAT_S, max_msg_size=_TYPED)
         await socket.prepare(request)
@@ -107,7 +169,10 @@ async def _take(socket: web.WebSocketResponse, attached: Attached, data: Any, wr
     """Does what the client asks; it is told why something was not done."""
     try:
         if not write:
-            raise InputError("cannot write to the console: this is for reading only", hint="see /v1/nodes/{name}/console/write")
+            raise InputError(
+                "cannot write to the console: this is for reading only",
+                hint="see /v1/nodes/{name}/console/write",
+            )
         if isinstance(data, bytes):
             await attached.write(data)
             return

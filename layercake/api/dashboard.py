@@ -1,4 +1,5 @@
-"""How a browser signs in: by a token that somebody types in, or by a ticket out of a link; and the routes of its session."""
+"""How a browser signs in: by a token that somebody types in, or by a ticket out of a link; and the
+routes of its session."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ _COOKIE: dict[str, Any] = {"path": "/", "secure": True, "httponly": True, "sames
 
 
 class SignIn(msgspec.Struct, forbid_unknown_fields=True):
-    """What a session is traded for: a token, or the ticket of a link. `exec`: with that right of the token.
-    A ticket has it or not."""
+    """What a session is traded for: a token, or the ticket of a link. `exec`: with that right of
+    the token. A ticket has it or not."""
 
     token: str = ""
     ticket: str = ""
@@ -43,13 +44,19 @@ class TicketAsked(msgspec.Struct, forbid_unknown_fields=True):
 
 def shown(caller: Caller) -> dict[str, Any]:
     """Who a session, or a token, is."""
-    return {"name": caller.name, "role": caller.role.name.lower(), "groups": caller.groups, "exec": caller.exec,
-            "expires": caller.expires, "version": __version__}
+    return {
+        "name": caller.name,
+        "role": caller.role.name.lower(),
+        "groups": caller.groups,
+        "exec": caller.exec,
+        "expires": caller.expires,
+        "version": __version__,
+    }
 
 
 async def sign_in(head: Head, request: web.Request) -> web.StreamResponse:
-    """Begins a session; the answer has its cookie. Raises NotKnown for what is worth nothing, Refused for another site's page, and
-    InputError."""
+    """Begins a session; the answer has its cookie. Raises NotKnown for what is worth nothing,
+    Refused for another site's page, and InputError."""
     auth.from_own_page(request)
     try:
         body = msgspec.json.decode(await body_of(request, BIGGEST), type=SignIn)
@@ -59,7 +66,10 @@ async def sign_in(head: Head, request: web.Request) -> web.StreamResponse:
     if not body.ticket:
         caller = await auth.of_token(request, body.token, head.tokens, head.people)
     if caller is None:
-        raise auth.NotKnown("cannot sign in: this link was used, or is too old", hint="`layercake dashboard` makes another")
+        raise auth.NotKnown(
+            "cannot sign in: this link was used, or is too old",
+            hint="`layercake dashboard` makes another",
+        )
     secret, caller = head.sessions.begin(caller, exec=caller.exec if body.ticket else body.exec)
     known(request, auth.name_of_session(caller))
     response = web.json_response(shown(caller), headers={"Cache-Control": "no-store"})
@@ -85,10 +95,32 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"url": f"{ops.head.settings.people_url}{PATH}#ticket={text}", "seconds": TICKET_S}
 
     return (
-        Route("GET", "/v1/session", Role.VIEWER, Reach.NONE, "Who asks: the name and role of a session or token", who,
-              returns=SessionShown),
-        Route("DELETE", "/v1/session", Role.VIEWER, Reach.NONE, "End a browser's session", end, returns=SessionShown),
-        Route("POST", "/v1/session/ticket", Role.VIEWER, Reach.NONE,
-              "A link that begins a session of the caller in a browser, once, within two minutes", ticket, body=TicketAsked,
-              returns=TicketShown),
+        Route(
+            "GET",
+            "/v1/session",
+            Role.VIEWER,
+            Reach.NONE,
+            "Who asks: the name and role of a session or token",
+            who,
+            returns=SessionShown,
+        ),
+        Route(
+            "DELETE",
+            "/v1/session",
+            Role.VIEWER,
+            Reach.NONE,
+            "End a browser's session",
+            end,
+            returns=SessionShown,
+        ),
+        Route(
+            "POST",
+            "/v1/session/ticket",
+            Role.VIEWER,
+            Reach.NONE,
+            "A link that begins a session of the caller in a browser, once, within two minutes",
+            ticket,
+            body=TicketAsked,
+            returns=TicketShown,
+        ),
     )

@@ -23,7 +23,8 @@ from layercake.kraken.events import Severity
 from layercake.moduleapi.module import Role
 
 BATCH_S = 0.05
-"""How long events are gathered at most, while one follows another. The first after a rest is sent at once."""
+"""How long events are gathered at most, while one follows another. The first after a rest is sent
+at once."""
 _FIRST_S = 0.002  # gathered after the first batch; twice as long after each that follows
 _AT_ONCE = 500  # events in one message: what waits to be read by a slow client is bounded
 _BACKLOG = 10_000  # events that a slow WebSocket client may be behind before it is cut off
@@ -43,30 +44,68 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     async def past(request: web.Request, body: None) -> Any:
         query, caller, now = request.query, request[CALLER], store.wall()
         wanted = Wanted(
-            after=number(request, "since", 0), before=number(request, "before", 2 ** 62), since=_moment(request, "from", 0.0, now),
-            until=_moment(request, "to", 1e15, now), node=query.get("node", ""), kind=query.get("kind", "")[:64],
+            after=number(request, "since", 0),
+            before=number(request, "before", 2**62),
+            since=_moment(request, "from", 0.0, now),
+            until=_moment(request, "to", 1e15, now),
+            node=query.get("node", ""),
+            kind=query.get("kind", "")[:64],
             nodes=await _names(ops, caller, request[RANGE], query.get("where", "")),
-            severities=_severities(query.get("severity", "")), security=bool(query.get("security")),
-            limit=min(max(1, number(request, "limit", 200)), MOST))
+            severities=_severities(query.get("severity", "")),
+            security=bool(query.get("security")),
+            limit=min(max(1, number(request, "limit", 200)), MOST),
+        )
         show = view(caller)
         return {"events": [show(e) for e in await ops.head.database.history.find(store, wanted)]}
 
     async def stream(request: web.Request, body: None) -> Any:
         if not web.WebSocketResponse().can_prepare(request).ok:
-            raise InputError("cannot follow events: this is no WebSocket", hint="GET /v1/events has what happened")
+            raise InputError(
+                "cannot follow events: this is no WebSocket",
+                hint="GET /v1/events has what happened",
+            )
         return await follow(request, store, view(request[CALLER]))
 
     return (
-        Route("GET", "/v1/events", Role.VIEWER, Reach.RANGE, "Events, oldest first", past,
-              query=("since", "before", "from", "to", "node", "range", "where", "kind", "severity", "limit", "security"),
-              returns=EventList),
-        Route("GET", "/v1/events/ws", Role.VIEWER, Reach.SHOWN, "Events as they happen, by WebSocket", stream,
-              query=("node", "kind", "security"), stream=True, kinds=()),
+        Route(
+            "GET",
+            "/v1/events",
+            Role.VIEWER,
+            Reach.RANGE,
+            "Events, oldest first",
+            past,
+            query=(
+                "since",
+                "before",
+                "from",
+                "to",
+                "node",
+                "range",
+                "where",
+                "kind",
+                "severity",
+                "limit",
+                "security",
+            ),
+            returns=EventList,
+        ),
+        Route(
+            "GET",
+            "/v1/events/ws",
+            Role.VIEWER,
+            Reach.SHOWN,
+            "Events as they happen, by WebSocket",
+            stream,
+            query=("node", "kind", "security"),
+            stream=True,
+            kinds=(),
+        ),
     )
 
 
 async def _names(ops: Operations, caller: Caller, wanted: str, where: str) -> frozenset[str] | None:
-    """The nodes whose events are meant, of those that the caller sees; None for all, and the head's own. Raises InputError."""
+    """The nodes whose events are meant, of those that the caller sees; None for all, and the head's
+    own. Raises InputError."""
     if not wanted and not where and caller.groups is None:
         return None
     records = ops.nodes.select(wanted) if wanted else list(ops.head.store)
@@ -75,14 +114,18 @@ async def _names(ops: Operations, caller: Caller, wanted: str, where: str) -> fr
 
 
 def _moment(request: web.Request, name: str, default: float, now: float) -> float:
-    """A time of the query: seconds since the epoch, or before now if it is negative. Raises InputError."""
+    """A time of the query: seconds since the epoch, or before now if it is negative. Raises
+    InputError."""
     text = request.query.get(name, "")
     try:
         found = float(text) if text else default
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise InputError(f"cannot use {name}={text[:40]!r}: seconds since the epoch are expected, or -3600 for an hour ago")
+        raise InputError(
+            f"cannot use {name}={text[:40]!r}: seconds since the epoch are expected, or -3600 for "
+            "an hour ago"
+        )
     return now + found if found < 0 else found
 
 
@@ -91,12 +134,12 @@ def _severities(least: str) -> frozenset[str]:
     names = [one.value for one in Severity]
     if least and least not in names:
         raise InputError(f"cannot use severity={least[:40]!r}: it is one of {', '.join(names)}")
-    return frozenset(names[names.index(least):]) if least else frozenset()
+    return frozenset(names[names.index(least) :]) if least else frozenset()
 
 
 async def follow(request: web.Request, store: Store, show: View) -> web.StreamResponse:
-    """Sends events in batches, filtered by node, by kind, by whether they are of security, and by what the caller sees, until the
-    client leaves."""
+    """Sends events in batches, filtered by node, by kind, by whether they are of security, and by
+    what the caller sees, until the client leaves."""
     caller = request[CALLER]
     node, kind, security = (request.query.get(name, "") for name in ("node", "kind", "security"))
     socket = web.WebSocketResponse(heartbeat=20.0)
@@ -105,7 +148,11 @@ async def follow(request: web.Request, store: Store, show: View) -> web.StreamRe
     arrived = asyncio.Event()
 
     def listener(event: Event) -> None:
-        wanted = (not node or event.node == node) and event.kind.startswith(kind) and (event.security or not security)
+        wanted = (
+            (not node or event.node == node)
+            and event.kind.startswith(kind)
+            and (event.security or not security)
+        )
         if wanted and len(pending) <= _BACKLOG and caller.sees_name(store, event.node):
             pending.append(event)
             arrived.set()
@@ -124,9 +171,15 @@ async def follow(request: web.Request, store: Store, show: View) -> web.StreamRe
     return socket
 
 
-async def _send_batches(request: web.Request, socket: web.WebSocketResponse, pending: list[Event], arrived: asyncio.Event,
-                        show: View) -> None:
-    """Sends what is pending: at once after a rest, else gathered for longer and longer, up to BATCH_S."""
+async def _send_batches(
+    request: web.Request,
+    socket: web.WebSocketResponse,
+    pending: list[Event],
+    arrived: asyncio.Event,
+    show: View,
+) -> None:
+    """Sends what is pending: at once after a rest, else gathered for longer and longer, up to
+    BATCH_S."""
     loop = asyncio.get_running_loop()
     gather_s = sent = 0.0
     while not socket.closed:
@@ -144,7 +197,9 @@ async def _send_batches(request: web.Request, socket: web.WebSocketResponse, pen
                 if late:
                     await socket.close(message=b"too far behind")
                     return
-                await socket.send_str(msgspec.json.encode({"events": [show(e) for e in batch]}).decode())
+                await socket.send_str(
+                    msgspec.json.encode({"events": [show(e) for e in batch]}).decode()
+                )
         except TimeoutError:
             if request.transport is not None:
                 request.transport.abort()

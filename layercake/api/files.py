@@ -14,8 +14,8 @@ from layercake.moduleapi.module import Role
 
 
 class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What would change of the files of these nodes, with the directory of files as it is now, and, if `yaml` is given, with that
-    inventory."""
+    """What would change of the files of these nodes, with the directory of files as it is now, and,
+    if `yaml` is given, with that inventory."""
 
     range: str
     yaml: str = ""
@@ -29,7 +29,11 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return await ops.files.show(request.match_info["name"])
 
     async def content(request: web.Request, body: None) -> Any:
-        return {"files": await ops.files.content(request.match_info["name"], request.query.get("file", ""))}
+        return {
+            "files": await ops.files.content(
+                request.match_info["name"], request.query.get("file", "")
+            )
+        }
 
     async def diff(request: web.Request, body: DiffRequest) -> Any:
         entries = await ops.inventory.entries(body.yaml, body.file) if body.yaml else {}
@@ -41,12 +45,43 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return web.Response(text=text)
 
     return (
-        Route("GET", "/v1/nodes/{name}/files", Role.OPERATOR, Reach.NODE, "The files of a node, without what is in them", show,
-              returns=NodeFiles),
-        Route("GET", "/v1/nodes/{name}/files/content", Role.OPERATOR, Reach.NODE, "What is in a file of a node; never a secret",
-              content, returns=FileTexts, query=("file",)),
-        Route("POST", "/v1/files/diff", Role.ADMIN, Reach.RANGE, "How files of nodes would change", diff, DiffRequest,
-              returns=FileDiffs),
-        Route("GET", "/v1/ssh/known-hosts", Role.VIEWER, Reach.SHOWN, "The nodes' SSH host keys, as lines of known_hosts",
-              known_hosts, kinds=("text/plain",), query=("range",)),
+        Route(
+            "GET",
+            "/v1/nodes/{name}/files",
+            Role.OPERATOR,
+            Reach.NODE,
+            "The files of a node, without what is in them",
+            show,
+            returns=NodeFiles,
+        ),
+        Route(
+            "GET",
+            "/v1/nodes/{name}/files/content",
+            Role.OPERATOR,
+            Reach.NODE,
+            "What is in a file of a node; never a secret",
+            content,
+            returns=FileTexts,
+            query=("file",),
+        ),
+        Route(
+            "POST",
+            "/v1/files/diff",
+            Role.ADMIN,
+            Reach.RANGE,
+            "How files of nodes would change",
+            diff,
+            DiffRequest,
+            returns=FileDiffs,
+        ),
+        Route(
+            "GET",
+            "/v1/ssh/known-hosts",
+            Role.VIEWER,
+            Reach.SHOWN,
+            "The nodes' SSH host keys, as lines of known_hosts",
+            known_hosts,
+            kinds=("text/plain",),
+            query=("range",),
+        ),
     )

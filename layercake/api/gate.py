@@ -1,5 +1,6 @@
-"""What every request goes through: is its caller let in, has it the role and the right, are the nodes its own; and each change is
-recorded. The routes say what they need (route.py); this is the one place where it is asked for."""
+"""What every request goes through: is its caller let in, has it the role and the right, are the
+nodes its own; and each change is recorded. The routes say what they need (route.py); this is the
+one place where it is asked for."""
 
 from __future__ import annotations
 
@@ -40,15 +41,22 @@ class Gate:
         head.tokens.revoked = self._revoked
         head.sessions.ended = self._cut
 
-    async def serve(self, route: Route, request: web.Request, caller: Caller, answer: Answered) -> web.StreamResponse:
-        """Answers a request. Raises Refused for what the caller may not do, InputError, OperationFailed for a change that cannot be
-        recorded, and what `answer` raises."""
+    async def serve(
+        self, route: Route, request: web.Request, caller: Caller, answer: Answered
+    ) -> web.StreamResponse:
+        """Answers a request. Raises Refused for what the caller may not do, InputError,
+        OperationFailed for a change that cannot be recorded, and what `answer` raises."""
         role = route.role_of(request) if route.role_of is not None else route.role
         if caller.role < role:
-            raise Refused(f"cannot serve this: it needs the role {role.name.lower()}; {caller.name} is {caller.role.name.lower()}")
+            raise Refused(
+                f"cannot serve this: it needs the role {role.name.lower()}; {caller.name} is "
+                f"{caller.role.name.lower()}"
+            )
         if route.exec and not caller.exec:
-            raise Refused(f"cannot serve this: it needs the right exec, which {caller.name} does not have",
-                          hint="`layercake token create --exec` makes a token that has it")
+            raise Refused(
+                f"cannot serve this: it needs the right exec, which {caller.name} does not have",
+                hint="`layercake token create --exec` makes a token that has it",
+            )
         body = await _body(route, request)
         self._bound(route, request, body, caller)
         request[CALLER] = caller
@@ -60,7 +68,9 @@ class Gate:
                 return await answer(body)
             return await self._recorded(request, caller, body, answer)
 
-    async def _recorded(self, request: web.Request, caller: Caller, body: Any, answer: Answered) -> web.StreamResponse:
+    async def _recorded(
+        self, request: web.Request, caller: Caller, body: Any, answer: Answered
+    ) -> web.StreamResponse:
         record = await self._head.audit.begin(caller, f"{request.method} {request.path}", body)
         status, error = 500, "internal error"
         try:
@@ -79,15 +89,19 @@ class Gate:
     async def _end(self, number: int, status: int, error: str) -> None:
         try:
             await self._head.audit.end(number, status, error)
-        except LayercakeError as failure:  # the change is recorded, and has happened: only its outcome is not known later
+        # the change is recorded, and has happened: only its outcome is not known later
+        except LayercakeError as failure:
             log.error("cannot record the outcome of change %s: %s", number, failure)
 
     # -- the scope
 
     def _bound(self, route: Route, request: web.Request, body: Any, caller: Caller) -> None:
-        """Holds a request to its caller's nodes: a range is narrowed to them in place. Raises Refused."""
+        """Holds a request to its caller's nodes: a range is narrowed to them in place. Raises
+        Refused."""
         asked = str(request.query.get("range", ""))
-        request[RANGE] = caller.narrowed(self._store, asked) if asked and route.reach is Reach.RANGE else asked
+        request[RANGE] = (
+            caller.narrowed(self._store, asked) if asked and route.reach is Reach.RANGE else asked
+        )
         if caller.groups is None or route.reach in (Reach.SHOWN, Reach.NONE):
             return
         what = f"{request.method} {request.path[:80]}"
@@ -96,7 +110,11 @@ class Gate:
         elif route.reach is Reach.SITE or (route.reach is Reach.RANGE and body is not None):
             raise caller.refusal(what, "it is about the whole site, and not only the nodes")
         elif route.reach in (Reach.NODE, Reach.ROLL):
-            records = [self._store.lookup(request.match_info["name"])] if route.reach is Reach.NODE else self._of_roll(request)
+            records = (
+                [self._store.lookup(request.match_info["name"])]
+                if route.reach is Reach.NODE
+                else self._of_roll(request)
+            )
             if not all(record is not None and caller.sees(record) for record in records):
                 raise caller.refusal(what, "it is about others than the nodes")
 
@@ -110,7 +128,9 @@ class Gate:
 
     def _of_roll(self, request: web.Request) -> list[Record | None]:
         try:
-            return [self._store.find(key) for key in self._head.rolls.get(roll_number(request)).nodes]
+            return [
+                self._store.find(key) for key in self._head.rolls.get(roll_number(request)).nodes
+            ]
         except NotFound:
             return [None]
 
@@ -119,7 +139,10 @@ class Gate:
     @contextmanager
     def _while_valid(self, route: Route, caller: Caller) -> Iterator[None]:
         """An answer that goes on is cut off when the token or the session expires or ends."""
-        task, holds = asyncio.current_task(), [held for held in (caller.token, caller.session) if held]
+        task, holds = (
+            asyncio.current_task(),
+            [held for held in (caller.token, caller.session) if held],
+        )
         if not (route.stream and holds and task is not None):
             yield
             return

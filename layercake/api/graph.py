@@ -30,5 +30,15 @@ def routes(ops: Operations) -> tuple[Route, ...]:
             return web.Response(text=svg(planner, machine), content_type="image/svg+xml")
         raise InputError(f"cannot draw the graph as {form!r}: the formats are dot and svg")
 
-    return (Route("GET", "/v1/graph", Role.VIEWER, Reach.SHOWN, "The state graph, with a node's path", draw,
-                  query=("format", "node"), kinds=("text/vnd.graphviz", "image/svg+xml")),)
+    return (
+        Route(
+            "GET",
+            "/v1/graph",
+            Role.VIEWER,
+            Reach.SHOWN,
+            "The state graph, with a node's path",
+            draw,
+            query=("format", "node"),
+            kinds=("text/vnd.graphviz", "image/svg+xml"),
+        ),
+    )

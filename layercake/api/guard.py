@@ -1,4 +1,5 @@
-"""The routes of freezes, maintenances, machines that were found running, silent nodes and outages."""
+"""The routes of freezes, maintenances, machines that were found running, silent nodes and
+outages."""
 
 from __future__ import annotations
 
@@ -54,6 +55,7 @@ class OutageRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
+
     def who(request: web.Request, said: str) -> str:
         return request[CALLER].by(said)
 
@@ -70,7 +72,11 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"maintenances": ops.care.maintenances(request[RANGE])}
 
     async def begin(request: web.Request, body: MaintenanceRequest) -> Any:
-        return {"nodes": await ops.care.begin(body.range, body.reason, who(request, body.by), body.seconds)}
+        return {
+            "nodes": await ops.care.begin(
+                body.range, body.reason, who(request, body.by), body.seconds
+            )
+        }
 
     async def end(request: web.Request, body: CareRequest) -> Any:
         return {"nodes": await ops.care.end(body.range, who(request, body.by))}
@@ -87,17 +93,93 @@ def routes(ops: Operations) -> tuple[Route, ...]:
 
     view, operate, nodes = Role.VIEWER, Role.OPERATOR, Reach.RANGE
     return (
-        Route("GET", "/v1/guard", view, Reach.SHOWN, "Freezes, outages, and how much waits", show, returns=GuardShown),
-        Route("POST", "/v1/guard/freeze", operate, nodes, "Freeze nodes or the site", freeze, FreezeRequest, returns=Names),
-        Route("POST", "/v1/guard/thaw", operate, nodes, "End a freeze", thaw, ThawRequest, returns=Names),
-        Route("POST", "/v1/guard/outage", operate, Reach.SITE, "End an outage: what is silent is treated", end_outage,
-              OutageRequest, returns=Domain),
-        Route("GET", "/v1/maintenance", view, nodes, "Maintenances, under way and over", maintenances, query=("range",),
-              returns=MaintenanceList),
-        Route("POST", "/v1/maintenance/begin", operate, nodes, "Begin the maintenance of nodes", begin, MaintenanceRequest,
-              returns=Names),
-        Route("POST", "/v1/maintenance/end", operate, nodes, "End the maintenance of nodes", end, CareRequest, returns=Names),
-        Route("POST", "/v1/nodes/take", operate, nodes, "Take over machines that were found running", take, CareRequest,
-              returns=Names),
-        Route("POST", "/v1/nodes/remedy", operate, nodes, "Let silent nodes be started anew", release, CareRequest, returns=Names),
+        Route(
+            "GET",
+            "/v1/guard",
+            view,
+            Reach.SHOWN,
+            "Freezes, outages, and how much waits",
+            show,
+            returns=GuardShown,
+        ),
+        Route(
+            "POST",
+            "/v1/guard/freeze",
+            operate,
+            nodes,
+            "Freeze nodes or the site",
+            freeze,
+            FreezeRequest,
+            returns=Names,
+        ),
+        Route(
+            "POST",
+            "/v1/guard/thaw",
+            operate,
+            nodes,
+            "End a freeze",
+            thaw,
+            ThawRequest,
+            returns=Names,
+        ),
+        Route(
+            "POST",
+            "/v1/guard/outage",
+            operate,
+            Reach.SITE,
+            "End an outage: what is silent is treated",
+            end_outage,
+            OutageRequest,
+            returns=Domain,
+        ),
+        Route(
+            "GET",
+            "/v1/maintenance",
+            view,
+            nodes,
+            "Maintenances, under way and over",
+            maintenances,
+            query=("range",),
+            returns=MaintenanceList,
+        ),
+        Route(
+            "POST",
+            "/v1/maintenance/begin",
+            operate,
+            nodes,
+            "Begin the maintenance of nodes",
+            begin,
+            MaintenanceRequest,
+            returns=Names,
+        ),
+        Route(
+            "POST",
+            "/v1/maintenance/end",
+            operate,
+            nodes,
+            "End the maintenance of nodes",
+            end,
+            CareRequest,
+            returns=Names,
+        ),
+        Route(
+            "POST",
+            "/v1/nodes/take",
+            operate,
+            nodes,
+            "Take over machines that were found running",
+            take,
+            CareRequest,
+            returns=Names,
+        ),
+        Route(
+            "POST",
+            "/v1/nodes/remedy",
+            operate,
+            nodes,
+            "Let silent nodes be started anew",
+            release,
+            CareRequest,
+            returns=Names,
+        ),
     )

@@ -39,7 +39,11 @@ def routes(ops: Operations, census: Census) -> tuple[Route, ...]:
     async def status(request: web.Request, body: None) -> Any:
         caller = request[CALLER]
         told = [] if caller.looks_only or caller.bound else await warnings.now()
-        return {"version": __version__, **await head_status(ops.head, caller.bound, census), "warnings": told}
+        return {
+            "version": __version__,
+            **await head_status(ops.head, caller.bound, census),
+            "warnings": told,
+        }
 
     async def show(request: web.Request, body: None) -> Any:
         caller, found = request[CALLER], ops.authority.view()
@@ -55,13 +59,52 @@ def routes(ops: Operations, census: Census) -> tuple[Route, ...]:
         return {"nodes": await ops.authority.revoke(body.range, request[CALLER].by(body.by))}
 
     return (
-        Route("GET", "/v1/status", Role.VIEWER, Reach.SHOWN, "How the head and its modules are", status, returns=HeadStatus),
-        Route("GET", "/v1/authority", Role.VIEWER, Reach.SHOWN, "The head's certificates, and who does not know the next authority",
-              show, returns=AuthorityShown),
-        Route("POST", "/v1/authority/rotate", Role.ADMIN, Reach.SITE, "Begin to replace the authority", rotate, AuthorityRequest,
-              returns=AuthorityShown),
-        Route("POST", "/v1/authority/finish", Role.ADMIN, Reach.SITE, "End the replacement of the authority", finish,
-              AuthorityRequest, returns=AuthorityShown),
-        Route("POST", "/v1/nodes/revoke", Role.ADMIN, Reach.RANGE, "End the sessions of nodes; they are left alone until cleared",
-              revoke, RevokeRequest, returns=Names),
+        Route(
+            "GET",
+            "/v1/status",
+            Role.VIEWER,
+            Reach.SHOWN,
+            "How the head and its modules are",
+            status,
+            returns=HeadStatus,
+        ),
+        Route(
+            "GET",
+            "/v1/authority",
+            Role.VIEWER,
+            Reach.SHOWN,
+            "The head's certificates, and who does not know the next authority",
+            show,
+            returns=AuthorityShown,
+        ),
+        Route(
+            "POST",
+            "/v1/authority/rotate",
+            Role.ADMIN,
+            Reach.SITE,
+            "Begin to replace the authority",
+            rotate,
+            AuthorityRequest,
+            returns=AuthorityShown,
+        ),
+        Route(
+            "POST",
+            "/v1/authority/finish",
+            Role.ADMIN,
+            Reach.SITE,
+            "End the replacement of the authority",
+            finish,
+            AuthorityRequest,
+            returns=AuthorityShown,
+        ),
+        Route(
+            "POST",
+            "/v1/nodes/revoke",
+            Role.ADMIN,
+            Reach.RANGE,
+            "End the sessions of nodes; they are left alone until cleared",
+            revoke,
+            RevokeRequest,
+            returns=Names,
+        ),
     )

@@ -21,4 +21,14 @@ def routes(ops: Operations, census: Census) -> tuple[Route, ...]:
     async def show(request: web.Request, body: None) -> Any:
         return web.Response(text=await metrics.page(), headers={"Content-Type": KIND})
 
-    return (Route("GET", "/v1/metrics", Role.VIEWER, Reach.SITE, "Numbers for Prometheus", show, kinds=("text/plain",)),)
+    return (
+        Route(
+            "GET",
+            "/v1/metrics",
+            Role.VIEWER,
+            Reach.SITE,
+            "Numbers for Prometheus",
+            show,
+            kinds=("text/plain",),
+        ),
+    )

@@ -26,5 +26,15 @@ def routes(ops: Operations, census: Census) -> tuple[Route, ...]:
             raise InputError(f"cannot report of {hours} hours: 1 to {MOST_H} are possible")
         return await report_view(ops.head, census, now - 3600.0 * hours, now)
 
-    return (Route("GET", "/v1/report", Role.OPERATOR, Reach.SITE, "What failed, was slow, was held and changed in the last hours",
-                  show, query=("hours",), returns=SiteReport),)
+    return (
+        Route(
+            "GET",
+            "/v1/report",
+            Role.OPERATOR,
+            Reach.SITE,
+            "What failed, was slow, was held and changed in the last hours",
+            show,
+            query=("hours",),
+            returns=SiteReport,
+        ),
+    )

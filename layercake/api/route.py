@@ -1,4 +1,5 @@
-"""What a route is: one operation of the API, from which the server, the OpenAPI document and the table of rights are made."""
+"""What a route is: one operation of the API, from which the server, the OpenAPI document and the
+table of rights are made."""
 
 from __future__ import annotations
 
@@ -19,17 +20,22 @@ from layercake.moduleapi.module import Role
 CALLER = web.RequestKey("caller", Caller)
 """Where a request has who asks."""
 RANGE = web.RequestKey("range", str)
-"""Where a request without a body has its range of nodes, as far as it is the caller's; "" without one."""
+"""Where a request without a body has its range of nodes, as far as it is the caller's; "" without
+one."""
 LOOK_S = 0.25
 """How often it is looked whether somebody still waits for an answer that takes long."""
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
 
 
 class Reach(enum.Enum):
-    """What of the site a route is about: how it is bound to the groups of a caller. The gate sees to all but SHOWN."""
+    """What of the site a route is about: how it is bound to the groups of a caller. The gate sees
+    to all but SHOWN."""
 
     SITE = "the whole site: only who is bound to no group"
-    RANGE = "the nodes of the range: all of them the caller's; without a range, in a body, the whole site"
+    RANGE = (
+        "the nodes of the range: all of them the caller's; without a range, in a body, the "
+        "whole site"
+    )
     NODE = "the node of the path: the caller's"
     ROLL = "the nodes of the roll: all of them the caller's"
     SHOWN = "what is shown of the caller's nodes"
@@ -38,11 +44,13 @@ class Reach(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation of the API. `body` is the struct of its request, `returns` of its answer (layercake/api/answers), `kinds` are
-    the content types of one that is no JSON, none for a WebSocket; `query` are the names of its parameters. `exec`: it needs the
-    right of this name too. `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one request,
-    where it depends on that; `role` is the lowest then. What needs more than a viewer and is no GET is a change, and recorded; so
-    is one that is `recorded`: a WebSocket by which something is done is a GET."""
+    """One operation of the API. `body` is the struct of its request, `returns` of its answer
+    (layercake/api/answers), `kinds` are the content types of one that is no JSON, none for a
+    WebSocket; `query` are the names of its parameters. `exec`: it needs the right of this name too.
+    `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one
+    request, where it depends on that; `role` is the lowest then. What needs more than a viewer and
+    is no GET is a change, and recorded; so is one that is `recorded`: a WebSocket by which
+    something is done is a GET."""
 
     method: str
     path: str
@@ -82,7 +90,7 @@ async def while_there(request: web.Request, work: Coroutine[Any, Any, Any]) -> A
 def number(request: web.Request, name: str, default: int) -> int:
     """A whole number from the query. Raises InputError."""
     text = request.query.get(name, "")
-    found = whole_number(text, 10 ** 15) if text else default
+    found = whole_number(text, 10**15) if text else default
     if found is None:
         raise InputError(f"cannot use {name}={text[:40]!r}: a whole number is expected")
     return found
@@ -91,7 +99,10 @@ def number(request: web.Request, name: str, default: int) -> int:
 def roll_number(request: web.Request) -> int:
     """The number of the roll in the path. Raises NotFound."""
     text = request.match_info["id"]
-    found = whole_number(text, 10 ** 9)
+    found = whole_number(text, 10**9)
     if found is None:
-        raise NotFound(f"cannot find roll {text[:40]!r}: a roll has a number", hint="see `layercake roll status`")
+        raise NotFound(
+            f"cannot find roll {text[:40]!r}: a roll has a number",
+            hint="see `layercake roll status`",
+        )
     return found

@@ -1,4 +1,5 @@
-"""The API's two doors: a Unix socket for this machine, and TLS with tokens for the network, where nodes come in too."""
+"""The API's two doors: a Unix socket for this machine, and TLS with tokens for the network, where
+nodes come in too."""
 
 from __future__ import annotations
 
@@ -27,16 +28,32 @@ from layercake.head.access.caller import Caller
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.inventory.problems import InventoryErrors
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    NotFound,
+    OperationFailed,
+    Refused,
+    Unreachable,
+)
 from layercake.moduleapi.web import WebServer, known
 
 log = logging.getLogger("layercake.api")
 IDLE_S = 3600.0
-"""For how many seconds the connection of a node, or of somebody with a token, is kept for its next request."""
+"""For how many seconds the connection of a node, or of somebody with a token, is kept for its next
+request."""
 LOCAL = Limits(known=200, most=200)
-"""The Unix socket has connections of its own, in the file descriptors that the network does not get (door.RESERVE)."""
-_STATUS = ((auth.NotKnown, 401), (Refused, 403), (InventoryErrors, 422), (NotFound, 404), (InputError, 400), (Unreachable, 502),
-           (OperationFailed, 502))
+"""The Unix socket has connections of its own, in the file descriptors that the network does not get
+(door.RESERVE)."""
+_STATUS = (
+    (auth.NotKnown, 401),
+    (Refused, 403),
+    (InventoryErrors, 422),
+    (NotFound, 404),
+    (InputError, 400),
+    (Unreachable, 502),
+    (OperationFailed, 502),
+)
 
 
 def _status(request: web.Request, error: LayercakeError) -> int:
@@ -53,7 +70,8 @@ def _error(request: web.Request, error: LayercakeError) -> web.Response:
 
 
 class Api:
-    """Serves the head's API until it is stopped. `inherited` are listening sockets that it serves with TLS, too."""
+    """Serves the head's API until it is stopped. `inherited` are listening sockets that it serves
+    with TLS, too."""
 
     def __init__(self, head: Head, *inherited: socket.socket) -> None:
         self._head = head
@@ -69,12 +87,17 @@ class Api:
     async def start(self) -> None:
         """Opens the Unix socket and the TLS port."""
         settings = self._head.settings
-        people, network = self._server(LOCAL, local=True), self._server(Limits().beside(settings.addresses), local=False)
+        people, network = (
+            self._server(LOCAL, local=True),
+            self._server(Limits().beside(settings.addresses), local=False),
+        )
         await people.open(auth.listen(settings), local=True, relief=network.shed)
         await asyncio.to_thread(self._head.authority.renew, *settings.certificate_names)
         context = pki.serving(self._head.authority)
         self._renewing = asyncio.create_task(self._operations.authority.look())
-        own = door.bound([settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port)
+        own = door.bound(
+            [settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port
+        )
         await network.open(*own, *self._inherited, context=context)
 
     async def stop(self) -> None:
@@ -91,7 +114,12 @@ class Api:
         return self._servers[-1].port if self._servers else 0
 
     def _server(self, limits: Limits, *, local: bool) -> WebServer:
-        server = WebServer(self._app(local=local), limits, idle_s=IDLE_S, quick=None if local else self._head.nodes.quick)
+        server = WebServer(
+            self._app(local=local),
+            limits,
+            idle_s=IDLE_S,
+            quick=None if local else self._head.nodes.quick,
+        )
         self._servers.append(server)
         return server
 
@@ -104,7 +132,10 @@ class Api:
             app.add_routes(self._head.nodes.routes())
             app.add_routes(self._pages.routes())
             app.add_routes(self._documentation.routes())
-            app.router.add_post(dashboard.SIGN_IN, _answering(lambda request: dashboard.sign_in(self._head, request)))
+            app.router.add_post(
+                dashboard.SIGN_IN,
+                _answering(lambda request: dashboard.sign_in(self._head, request)),
+            )
         return app
 
     async def _openapi(self, request: web.Request) -> web.Response:
@@ -112,14 +143,18 @@ class Api:
 
     def _guard(self, local: bool, route: Route) -> Any:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            caller = auth.by_peer(request, self._head.settings) if local else await self._caller(request)
-            return await self._gate.serve(route, request, caller, lambda body: _answer(route, request, body))
+            caller = (
+                auth.by_peer(request, self._head.settings) if local else await self._caller(request)
+            )
+            return await self._gate.serve(
+                route, request, caller, lambda body: _answer(route, request, body)
+            )
 
         return _answering(guarded)
 
     def _greet(self, request: web.Request) -> None:
         """Who has a session has a place of his own also for the files of the dashboard."""
-        caller = self._head.sessions.find(request.cookies.get(auth.COOKIE, "")[:auth.LONGEST])
+        caller = self._head.sessions.find(request.cookies.get(auth.COOKIE, "")[: auth.LONGEST])
         if caller is not None:
             known(request, auth.name_of_session(caller))
 
@@ -144,15 +179,22 @@ def _answering(handler: Handler) -> Handler:
             return _error(request, error)
         except (web.HTTPException, asyncio.CancelledError, ConnectionError):
             raise
-        except Exception:  # a bug is the log's business; the caller gets a plain answer and the head lives on
+        except (
+            Exception
+        ):  # a bug is the log's business; the caller gets a plain answer and the head lives on
             log.exception("%s %s failed unexpectedly", request.method, request.path)
-            return web.json_response({"error": "cannot do this: internal error", "hint": "see the head's log"}, status=500)
+            return web.json_response(
+                {"error": "cannot do this: internal error", "hint": "see the head's log"},
+                status=500,
+            )
 
     return answering
 
 
 async def _answer(route: Route, request: web.Request, body: Any) -> web.StreamResponse:
     answer = await route.answer(request, body)
-    return answer if isinstance(answer, web.StreamResponse) else web.Response(
-        body=msgspec.json.encode(answer), content_type="application/json"
+    return (
+        answer
+        if isinstance(answer, web.StreamResponse)
+        else web.Response(body=msgspec.json.encode(answer), content_type="application/json")
     )

@@ -49,7 +49,10 @@ CALLS: Mapping[str, str] = {
     "console.state": "show the console of",
 }
 """The same for calls of modules."""
-_HINT = "a simulated node boots, joins, reports and is rolled, and its BMC switches its power; nothing runs on it"
+_HINT = (
+    "a simulated node boots, joins, reports and is rolled, and its BMC switches its power; "
+    "nothing runs on it"
+)
 
 
 def refusal(route: Route, request: web.Request, body: Any) -> Refused | None:

@@ -1,4 +1,5 @@
-"""All REST routes under /v1, each with the role it needs and a summary: the OpenAPI document is made from this table."""
+"""All REST routes under /v1, each with the role it needs and a summary: the OpenAPI document is
+made from this table."""
 
 from __future__ import annotations
 
@@ -34,9 +35,25 @@ def routes(ops: Operations) -> tuple[Route, ...]:
     """Every route, over one head."""
     census = Census(ops.head)  # nodes are counted once for all who ask
     return (
-        *head.routes(ops, census), *inventory.routes(ops), *NodeRoutes(ops).table(), *power.routes(ops), *ImageRoutes(ops).table(),
-        *RollRoutes(ops).table(), *events.routes(ops), *graph.routes(ops), *guard.routes(ops), *calls.routes(ops),
-        *boots.routes(ops), *tokens.routes(ops), *audit.routes(ops), *machines.routes(ops), *files.routes(ops),
-        *tpm.routes(ops), *consoles.routes(ops), *releases.routes(ops), *metrics.routes(ops, census), *dashboard.routes(ops),
+        *head.routes(ops, census),
+        *inventory.routes(ops),
+        *NodeRoutes(ops).table(),
+        *power.routes(ops),
+        *ImageRoutes(ops).table(),
+        *RollRoutes(ops).table(),
+        *events.routes(ops),
+        *graph.routes(ops),
+        *guard.routes(ops),
+        *calls.routes(ops),
+        *boots.routes(ops),
+        *tokens.routes(ops),
+        *audit.routes(ops),
+        *machines.routes(ops),
+        *files.routes(ops),
+        *tpm.routes(ops),
+        *consoles.routes(ops),
+        *releases.routes(ops),
+        *metrics.routes(ops, census),
+        *dashboard.routes(ops),
         *report.routes(ops, census),
     )

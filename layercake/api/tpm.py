@@ -24,6 +24,7 @@ class AcceptTpmRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 def routes(ops: Operations) -> tuple[Route, ...]:
     """The routes over one head."""
+
     async def show(request: web.Request, body: None) -> Any:
         return {"tpms": ops.tpms.all()}
 
@@ -34,13 +35,40 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"nodes": await ops.tpms.accept(body.range, request[CALLER].by(body.by))}
 
     async def forget(request: web.Request, body: None) -> Any:
-        return {"forgotten": await ops.tpms.forget(request.match_info["name"], request[CALLER].by(""))}
+        return {
+            "forgotten": await ops.tpms.forget(request.match_info["name"], request[CALLER].by(""))
+        }
 
     return (
-        Route("GET", "/v1/tpms", Role.OPERATOR, Reach.SITE, "The TPMs of nodes", show, returns=TpmList),
-        Route("POST", "/v1/tpms/accept", Role.ADMIN, Reach.RANGE, "Accept the TPMs of nodes as they were shown last", accept,
-              AcceptTpmRequest, returns=Names),
-        Route("GET", "/v1/nodes/{name}/tpm", Role.OPERATOR, Reach.NODE, "The TPM of a node, and what it has booted", one,
-              returns=OneTpm),
-        Route("DELETE", "/v1/nodes/{name}/tpm", Role.ADMIN, Reach.NODE, "Forget the TPM of a node", forget, returns=Forgotten),
+        Route(
+            "GET", "/v1/tpms", Role.OPERATOR, Reach.SITE, "The TPMs of nodes", show, returns=TpmList
+        ),
+        Route(
+            "POST",
+            "/v1/tpms/accept",
+            Role.ADMIN,
+            Reach.RANGE,
+            "Accept the TPMs of nodes as they were shown last",
+            accept,
+            AcceptTpmRequest,
+            returns=Names,
+        ),
+        Route(
+            "GET",
+            "/v1/nodes/{name}/tpm",
+            Role.OPERATOR,
+            Reach.NODE,
+            "The TPM of a node, and what it has booted",
+            one,
+            returns=OneTpm,
+        ),
+        Route(
+            "DELETE",
+            "/v1/nodes/{name}/tpm",
+            Role.ADMIN,
+            Reach.NODE,
+            "Forget the TPM of a node",
+            forget,
+            returns=Forgotten,
+        ),
     )

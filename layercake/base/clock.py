@@ -1,4 +1,5 @@
-"""The head's clock: seconds since the epoch that never step, so that deadlines survive a correction of the system's time."""
+"""The head's clock: seconds since the epoch that never step, so that deadlines survive a correction
+of the system's time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A datagram socket that is read from the running event loop. For servers on the head; asyncio's own transports cost a call each.
+"""A datagram socket that is read from the running event loop. For servers on the head; asyncio's
+own transports cost a call each.
 
-So many datagrams are read at a stretch, then others have their turn; what is left is read in the next round of the loop.
+So many datagrams are read at a stretch, then others have their turn; what is left is read in the
+next round of the loop.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 8 << 20
 """What the kernel keeps while the loop is busy: a rack that is switched on speaks all at once."""
 LATE_S, LATE_SLICE_S = 0.1, 0.002
-"""From here on what has come waits too long: who is not answered says it again, and there is only more of it. It is read for so
-many seconds at a stretch then."""
+"""From here on what has come waits too long: who is not answered says it again, and there is only
+more of it. It is read for so many seconds at a stretch then."""
 
 
 def _reserve_buffer(made: socket.socket) -> None:
-    """Asks for a receive buffer of BUFFER_BYTES. Root of a user namespace, as in a simulation, gets what net.core.rmem_max allows;
-    `layercake check` reports that of a real head."""
+    """Asks for a receive buffer of BUFFER_BYTES. Root of a user namespace, as in a simulation, gets
+    what net.core.rmem_max allows; `layercake check` reports that of a real head."""
     try:
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
     except PermissionError:
@@ -29,14 +31,23 @@ def _reserve_buffer(made: socket.socket) -> None:
 
 
 class DatagramServer:
-    """One socket. `receive` is called with each datagram and its source; `failed` when reading fails, but for an empty socket.
-    Of a socket that has been behind for LATE_S, more are read at a stretch.
-    `turn` is called when there is something, and reads it with `read`; without, all is read. One that was read less than `gather_s`
-    ago is read again when that is over, and so on: a turn of the loop costs more than a datagram."""
+    """One socket. `receive` is called with each datagram and its source; `failed` when reading
+    fails, but for an empty socket. Of a socket that has been behind for LATE_S, more are read at a
+    stretch. `turn` is called when there is something, and reads it with `read`; without, all is
+    read. One that was read less than `gather_s` ago is read again when that is over, and so on: a
+    turn of the loop costs more than a datagram."""
 
-    def __init__(self, receive: Callable[[bytes, Any], None], *, at_once: int = 256, size: int = 2048,
-                 turn: Callable[[], object] | None = None, gather_s: float = 0.0,
-                 failed: Callable[[OSError], None] = lambda error: None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        receive: Callable[[bytes, Any], None],
+        *,
+        at_once: int = 256,
+        size: int = 2048,
+        turn: Callable[[], object] | None = None,
+        gather_s: float = 0.0,
+        failed: Callable[[OSError], None] = lambda error: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._receive, self._turn = receive, turn or self.read
         self._failed, self._clock = failed, clock
         self._gather_s, self._last, self._came = gather_s, 0.0, False
@@ -47,7 +58,8 @@ class DatagramServer:
         self.socket: socket.socket | None = None
 
     def open(self, address: tuple[str, int], *options: tuple[int, int, int | bytes]) -> None:
-        """Binds a UDP socket with these socket options and reads it from the running loop. Raises OSError; nothing is open then."""
+        """Binds a UDP socket with these socket options and reads it from the running loop. Raises
+        OSError; nothing is open then."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
@@ -71,7 +83,8 @@ class DatagramServer:
             self._later = loop.call_later(self._gather_s, self._again)
 
     def _again(self) -> None:
-        """What has come meanwhile is read; the loop looks at the socket again when that was nothing."""
+        """What has come meanwhile is read; the loop looks at the socket again when that was
+        nothing."""
         self._later, self._came = None, False
         if self.socket is None:
             return
@@ -99,13 +112,17 @@ class DatagramServer:
 
     @property
     def behind_s(self) -> float:
-        """For how many seconds not all has been read that has come: what comes now waits about as long."""
+        """For how many seconds not all has been read that has come: what comes now waits about as
+        long."""
         return 0.0 if self._behind is None else self._clock() - self._behind
 
     def read(self, at_once: int = 0) -> bool:
-        """Reads what is there, up to so many or the limit for one turn. Says whether there may be more."""
+        """Reads what is there, up to so many or the limit for one turn. Says whether there may be
+        more."""
         made, receive, size, left = self.socket, self._receive, self._size, at_once or self._at_once
-        until = time.perf_counter() + LATE_SLICE_S if not at_once and self.behind_s >= LATE_S else 0.0
+        until = (
+            time.perf_counter() + LATE_SLICE_S if not at_once and self.behind_s >= LATE_S else 0.0
+        )
         while left > 0 or time.perf_counter() < until:
             left -= 1
             if made is None or self.socket is not made:

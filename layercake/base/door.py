@@ -1,8 +1,10 @@
-"""The door of a server on the head: a listening socket, and who of those that knock is let in, for how long.
+"""The door of a server on the head: a listening socket, and who of those that knock is let in, for
+how long.
 
-asyncio's own servers let everybody in, for ever, and write a thousand tracebacks a second when there are no file descriptors
-left. Here a connection is a stranger's until a request on it was found to be somebody's (`Guest.known`): strangers have few places,
-and little time. What is beyond is closed at once. A server that has a door learns of it by `guest_of` the transport of a request.
+asyncio's own servers let everybody in, for ever, and write a thousand tracebacks a second when
+there are no file descriptors left. Here a connection is a stranger's until a request on it was
+found to be somebody's (`Guest.known`): strangers have few places, and little time. What is beyond
+is closed at once. A server that has a door learns of it by `guest_of` the transport of a request.
 """
 
 from __future__ import annotations
@@ -23,24 +25,29 @@ log = logging.getLogger("layercake.door")
 _AT_ONCE = 32  # connections that are accepted at a stretch; then others have their turn
 _LOOK_S = 1.0
 _PAUSE_S = 0.1  # without file descriptors, until the next look
-_HANDSHAKE = 4.0  # requests that a connection with TLS counts as: many are answered in less of the processor than that takes
+# requests that a connection with TLS counts as: many are answered in less of the processor than
+# that takes
+_HANDSHAKE = 4.0
 _VISIT = 0.25  # requests that one for a small file in memory counts as
 _ONE_ASK = 65536  # bytes of a request, or an answer, that count as one request
 _GOODBYE_S = 2.0
 _BACKLOG = 1024
 RESERVE = 256
-"""File descriptors that no connection from the network gets: for the local socket, the database, and processes."""
+"""File descriptors that no connection from the network gets: for the local socket, the database,
+and processes."""
 FILES = 65536
 """How many file descriptors a server asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`each` and `strangers`: connections of one address that are nobody's yet, and of all. `known` and `most`: of one who is
-    known, and of all. A stranger has `prove_s` seconds to finish the handshake and a request's head, and `answer_s` from there on.
-    An address may open `burst` connections that come to nothing, and then `per_s` a second. Who is known may ask `asks_per_s`
-    requests a second; more are answered later. What is sent and not taken for `stall_s` seconds ends the connection. `near` are the
-    networks of IPv6 (the first eight bytes) whose machines count each for itself: the head's own. Elsewhere a /64 is one address.
+    """`each` and `strangers`: connections of one address that are nobody's yet, and of all. `known`
+    and `most`: of one who is known, and of all. A stranger has `prove_s` seconds to finish the
+    handshake and a request's head, and `answer_s` from there on. An address may open `burst`
+    connections that come to nothing, and then `per_s` a second. Who is known may ask `asks_per_s`
+    requests a second; more are answered later. What is sent and not taken for `stall_s` seconds
+    ends the connection. `near` are the networks of IPv6 (the first eight bytes) whose machines
+    count each for itself: the head's own. Elsewhere a /64 is one address.
     """
 
     each: int = 32
@@ -57,7 +64,12 @@ class Limits:
 
     def beside(self, addresses: Iterable[str]) -> Limits:
         """These limits for a server at these addresses."""
-        return replace(self, near=frozenset(socket.inet_pton(socket.AF_INET6, word)[:8] for word in addresses if ":" in word))
+        return replace(
+            self,
+            near=frozenset(
+                socket.inet_pton(socket.AF_INET6, word)[:8] for word in addresses if ":" in word
+            ),
+        )
 
 
 def open_files() -> int:
@@ -71,7 +83,8 @@ def open_files() -> int:
 
 
 class Between(asyncio.Protocol):
-    """Stands between a transport and the protocol `inner`, once there is one, and hands on to it."""
+    """Stands between a transport and the protocol `inner`, once there is one, and hands on to
+    it."""
 
     inner: asyncio.Protocol | None = None
 
@@ -96,7 +109,8 @@ class Between(asyncio.Protocol):
 
 
 class Guest(Between):
-    """One connection, between the transport and the server's own protocol. `who` is "" while nobody knows."""
+    """One connection, between the transport and the server's own protocol. `who` is "" while nobody
+    knows."""
 
     def __init__(self, door: Door, address: str, due: float) -> None:
         self.who, self.weight = "", 1.0
@@ -110,13 +124,14 @@ class Guest(Between):
         self._transport: asyncio.Transport | None = None
 
     def known(self, who: str, weight: float = 1.0) -> None:
-        """A request on this connection is somebody's. `who` is a name for the credential, and no secret; each request counts
-        `weight` times."""
+        """A request on this connection is somebody's. `who` is a name for the credential, and no
+        secret; each request counts `weight` times."""
         self.weight = weight
         self._door.known(self, who)
 
     async def pay(self) -> None:
-        """Waits if the request that has told who it is came too soon after others: a new connection for each saves nothing."""
+        """Waits if the request that has told who it is came too soon after others: a new connection
+        for each saves nothing."""
         if owes := self.owed():
             await asyncio.sleep(owes)
 
@@ -132,7 +147,8 @@ class Guest(Between):
         return owes
 
     def asked(self, who: str, weight: float = 1.0) -> float:
-        """A request that is answered out of hand is somebody's, as for `known`. Seconds that its answer has to wait."""
+        """A request that is answered out of hand is somebody's, as for `known`. Seconds that its
+        answer has to wait."""
         stranger = not self.who
         self.known(who, weight)
         return self.owed() if stranger else self._door.asks(who, weight)
@@ -160,7 +176,9 @@ class Guest(Between):
         """Ends the connection now, whatever is under way."""
         self.ended = True
         if self._transport is not None:
-            with contextlib.suppress(AttributeError):  # before Python 3.11.5, of a TLS connection that was closed twice already
+            with contextlib.suppress(
+                AttributeError
+            ):  # before Python 3.11.5, of a TLS connection that was closed twice already
                 self._transport.abort()
         elif self.task is not None:
             self.task.cancel()
@@ -186,13 +204,21 @@ class Guest(Between):
 
 
 class Door:
-    """Accepts on one socket. `serve` makes the server's protocol. `local`: who comes is known, and is never sent away for another.
+    """Accepts on one socket. `serve` makes the server's protocol. `local`: who comes is known, and
+    is never sent away for another.
 
     `relief` is asked to end a connection elsewhere when there is no file descriptor left.
     """
 
-    def __init__(self, serve: Callable[[], asyncio.Protocol], limits: Limits, *, context: ssl.SSLContext | None = None,
-                 local: bool = False, relief: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        serve: Callable[[], asyncio.Protocol],
+        limits: Limits,
+        *,
+        context: ssl.SSLContext | None = None,
+        local: bool = False,
+        relief: Callable[[], object] = lambda: None,
+    ) -> None:
         self.serve = serve
         self.limits = limits
         self._context = context
@@ -261,8 +287,12 @@ class Door:
             self._admit(made, _address(source, self.limits.near))
 
     def _exhausted(self, listener: socket.socket, error: OSError) -> None:
-        """No connection can be accepted: one that is there has to go, and then it is tried again."""
-        log.warning("cannot accept a connection: %s; the oldest of a stranger is closed for it", error.strerror)
+        """No connection can be accepted: one that is there has to go, and then it is tried
+        again."""
+        log.warning(
+            "cannot accept a connection: %s; the oldest of a stranger is closed for it",
+            error.strerror,
+        )
         if not self._local:
             self.shed()
         self._relief()
@@ -285,7 +315,9 @@ class Door:
         if self._local:
             self.known(guest, "local")
         else:
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self.limits.stall_s * 1000))
+            made.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self.limits.stall_s * 1000)
+            )
             if self.there() >= self._most:
                 self.shed()
             self._end(self._strangers.take(address, guest))
@@ -296,9 +328,17 @@ class Door:
             if self._context is None:
                 await self._loop.connect_accepted_socket(lambda: guest, made)
             else:
-                await self._loop.connect_accepted_socket(lambda: guest, made, ssl=self._context, ssl_shutdown_timeout=_GOODBYE_S,
-                                                         ssl_handshake_timeout=self.limits.prove_s)
-        except (OSError, asyncio.CancelledError) as error:  # it does not speak TLS, has left, or has to go
+                await self._loop.connect_accepted_socket(
+                    lambda: guest,
+                    made,
+                    ssl=self._context,
+                    ssl_shutdown_timeout=_GOODBYE_S,
+                    ssl_handshake_timeout=self.limits.prove_s,
+                )
+        except (
+            OSError,
+            asyncio.CancelledError,
+        ) as error:  # it does not speak TLS, has left, or has to go
             log.debug("a connection from %s came to nothing: %s", guest.address, error)
             self.gone(guest)
             made.close()
@@ -306,14 +346,17 @@ class Door:
     # -- what guests are
 
     def known(self, guest: Guest, who: str) -> None:
-        """A connection is somebody's from now on; its owner's oldest that is idle goes if there are too many."""
+        """A connection is somebody's from now on; its owner's oldest that is idle goes if there are
+        too many."""
         if guest.who == who or guest.ended:  # what its request began may go on for a while
             return
         if guest.who:
             self._known.leave(guest.who, guest)
         else:
             self._strangers.leave(guest.address, guest)
-            guest.owes = self.asks(who, guest.weight + (_HANDSHAKE if self._context is not None else 0.0))
+            guest.owes = self.asks(
+                who, guest.weight + (_HANDSHAKE if self._context is not None else 0.0)
+            )
             if not guest.owes and not guest.visited:
                 self._knocks.refund(guest.address)
         guest.who = who
@@ -324,8 +367,9 @@ class Door:
         return 0.0 if self._local else self._asked.wait(who, cost)
 
     def visits(self, guest: Guest) -> float:
-        """A stranger asks for what is open to all. Seconds that it has to wait. Its connection has come to something; the pace of
-        visits counts it instead of the pace of those that come to nothing, and has who comes too often wait."""
+        """A stranger asks for what is open to all. Seconds that it has to wait. Its connection has
+        come to something; the pace of visits counts it instead of the pace of those that come to
+        nothing, and has who comes too often wait."""
         if guest.visited:
             return self.asks(f"visitor {guest.address}", _VISIT)
         guest.visited = True
@@ -345,7 +389,11 @@ class Door:
         """Strangers whose time is up have to go; and it is told who was refused."""
         now = self.now()
         if self._refused:
-            log.info("%d connections were refused, the last from %s: too many of its come to nothing", self._refused, self._last)
+            log.info(
+                "%d connections were refused, the last from %s: too many of its come to nothing",
+                self._refused,
+                self._last,
+            )
             self._refused = 0
         for guest in self._strangers.guests():
             if guest.due <= now:
@@ -355,8 +403,8 @@ class Door:
 
 
 def _address(source: Any, near: Collection[bytes]) -> str:
-    """Whose connection it is: an IPv4 address, or the /64 that an IPv6 address is of (whoever has one has all of it), but for those
-    in networks of our own."""
+    """Whose connection it is: an IPv4 address, or the /64 that an IPv6 address is of (whoever has
+    one has all of it), but for those in networks of our own."""
     text = str(source[0]) if source else ""
     if ":" not in text or text.startswith("::ffff:"):
         return text.removeprefix("::ffff:")
@@ -365,7 +413,8 @@ def _address(source: Any, near: Collection[bytes]) -> str:
 
 
 def guest_of(transport: asyncio.Transport | None) -> Guest | None:
-    """The guest of a request's transport; None if the server has no door, or the connection is gone."""
+    """The guest of a request's transport; None if the server has no door, or the connection is
+    gone."""
     try:
         found = transport.get_protocol() if transport is not None else None
     except AttributeError:  # see Guest.close
@@ -374,10 +423,13 @@ def guest_of(transport: asyncio.Transport | None) -> Guest | None:
 
 
 def bound(addresses: list[str], port: int) -> list[socket.socket]:
-    """TCP sockets for `Door.open`, all of one port, also where that is 0. Raises OSError with the address as its `filename`."""
+    """TCP sockets for `Door.open`, all of one port, also where that is 0. Raises OSError with the
+    address as its `filename`."""
     found = list[socket.socket]()
     for address in addresses:
-        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        made = socket.socket(
+            socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM
+        )
         found.append(made)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 
-def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o600, durable: bool = False) -> None:
-    """Writes a file in one step: readers see the old content or the new one. With `durable` it survives a power cut when this
-    returns. Raises OSError; the old content is then still there."""
+def write_atomic(
+    path: Path, data: bytes | str, *, mode: int = 0o600, durable: bool = False
+) -> None:
+    """Writes a file in one step: readers see the old content or the new one. With `durable` it
+    survives a power cut when this returns. Raises OSError; the old content is then still there."""
     partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -26,14 +28,16 @@ def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o600, durable: b
 
 
 def write_json(path: Path, value: object, *, mode: int = 0o600, durable: bool = False) -> None:
-    """Writes a value as JSON, in one step. Raises OSError, and TypeError for what JSON cannot hold."""
+    """Writes a value as JSON, in one step. Raises OSError, and TypeError for what JSON cannot
+    hold."""
     import json  # here: PID 1 of a node writes files and no JSON
 
     write_atomic(path, json.dumps(value), mode=mode, durable=durable)
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote; None if there is no file. Raises OSError, and ValueError if it is not JSON."""
+    """What `write_json` wrote; None if there is no file. Raises OSError, and ValueError if it is
+    not JSON."""
     from layercake.base.text import parse_json
 
     try:

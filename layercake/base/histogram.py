@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 
 class Histogram:
-    """Counts of values that are at most a bound and more than the one before; the last is of those above all bounds."""
+    """Counts of values that are at most a bound and more than the one before; the last is of those
+    above all bounds."""
 
     def __init__(self, bounds: Iterable[float]) -> None:
         self.bounds = tuple(bounds)

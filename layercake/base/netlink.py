@@ -1,4 +1,5 @@
-"""The bytes of netlink (netlink(7), <linux/netlink.h>): messages, and the attributes in them. Pure."""
+"""The bytes of netlink (netlink(7), <linux/netlink.h>): messages, and the attributes in them.
+Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def attributes(data: bytes) -> dict[int, bytes]:
         if not 4 <= length <= len(data):
             break
         found[kind & 0x3FFF] = data[4:length]
-        data = data[(length + 3) & ~3:]
+        data = data[(length + 3) & ~3 :]
     return found
 
 
@@ -32,4 +33,4 @@ def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         if not 16 <= length <= len(data):
             return
         yield kind, sequence, data[16:length]
-        data = data[(length + 3) & ~3:]
+        data = data[(length + 3) & ~3 :]

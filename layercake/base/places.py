@@ -1,7 +1,9 @@
-"""Who may hold how many places, and how often somebody may knock: what every open socket asks of strangers. Pure.
+"""Who may hold how many places, and how often somebody may knock: what every open socket asks of
+strangers. Pure.
 
-A newcomer always gets a place; who has held his for longest goes: first of those of the same owner, then of the owner with
-the most. So idle ones never keep others out, and who does his work at once is never the oldest.
+A newcomer always gets a place; who has held his for longest goes: first of those of the same owner,
+then of the owner with the most. So idle ones never keep others out, and who does his work at once
+is never the oldest.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ Guest = TypeVar("Guest")
 
 
 class Places(Generic[Guest]):
-    """At most `each` places for one owner and `most` in all. `stays` says of a guest that it shall not be the one to go."""
+    """At most `each` places for one owner and `most` in all. `stays` says of a guest that it shall
+    not be the one to go."""
 
-    def __init__(self, each: int, most: int, stays: Callable[[Guest], bool] = lambda guest: False) -> None:
+    def __init__(
+        self, each: int, most: int, stays: Callable[[Guest], bool] = lambda guest: False
+    ) -> None:
         self._each = each
         self._most = most
         self._stays = stays
@@ -41,7 +46,11 @@ class Places(Generic[Guest]):
 
     def shed(self) -> Guest | None:
         """Takes the oldest place of the owner with the most. None if there is none to take."""
-        return self._oldest(max(self._of, key=lambda owner: len(self._of[owner]))) if self._of else None
+        return (
+            self._oldest(max(self._of, key=lambda owner: len(self._of[owner])))
+            if self._of
+            else None
+        )
 
     def _oldest(self, owner: str) -> Guest:
         held = self._of[owner]
@@ -70,10 +79,12 @@ class Places(Generic[Guest]):
 
 
 class Pace:
-    """How often each key may do something: `burst` times at once, then `per_s` times a second. `clock` is in seconds."""
+    """How often each key may do something: `burst` times at once, then `per_s` times a second.
+    `clock` is in seconds."""
 
     KEYS = 10_000
-    """Keys that are remembered; the one unheard of for longest is forgotten first, and has its burst again."""
+    """Keys that are remembered; the one unheard of for longest is forgotten first, and has its
+    burst again."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float]) -> None:
         self._per_s = per_s

@@ -1,6 +1,7 @@
 """Secrets by reference: {file: PATH} or {env: NAME}. Resolved only on the head, at use.
 
-The reference is what is stored, shown and compared; the value lives in a Secret, whose repr hides it.
+The reference is what is stored, shown and compared; the value lives in a Secret, whose repr hides
+it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from layercake.kraken.errors import InputError
 
 MAX_SECRET, MAX_WHOLE = 4096, 65536
 OF_IMAGES = "images"
-"""Below the directory of secrets: those that images name, and that their nodes get. No node gets another."""
+"""Below the directory of secrets: those that images name, and that their nodes get. No node gets
+another."""
 OF_FILES = "files"
-"""Below it: those that files of the inventory name (`secret`), and that the nodes of these files get."""
+"""Below it: those that files of the inventory name (`secret`), and that the nodes of these files
+get."""
 
 _KEPT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _KEPT_PREFIXES = ("LC_", "LD_", "PYTHON", "NODE_", "CEPH_", "FAKETIME")
@@ -60,7 +63,8 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class SecretRef:
-    """Where a secret is: exactly one of a path in the directory of secrets or the name of a variable in the head's environment."""
+    """Where a secret is: exactly one of a path in the directory of secrets or the name of a
+    variable in the head's environment."""
 
     file: str | None = None
     env: str | None = None
@@ -77,24 +81,35 @@ class SecretRef:
         return {"file": self.file} if self.file is not None else {"env": self.env or ""}
 
 
-def resolve(ref: SecretRef, directory: Path | None = None, *, environ: Mapping[str, str] | None = None,
-            warn: Callable[[str], None] | None = None) -> Secret:
+def resolve(
+    ref: SecretRef,
+    directory: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Secret:
     """Reads the secret. One line break at the end is not part of it.
 
-    With `directory` a file must lie in it, whatever path leads there; without one the caller himself has named the file. `warn`
-    hears when the file is open to others (mode beyond 0600); that is a warning and not an error, so that a head comes up after
-    a careless chmod. Raises InputError when the secret is missing, elsewhere, empty or not text.
+    With `directory` a file must lie in it, whatever path leads there; without one the caller
+    himself has named the file. `warn` hears when the file is open to others (mode beyond 0600);
+    that is a warning and not an error, so that a head comes up after a careless chmod. Raises
+    InputError when the secret is missing, elsewhere, empty or not text.
     """
     if ref.env is not None:
         value = (os.environ if environ is None else environ).get(ref.env, "")
         if not value:
-            raise InputError(f"cannot read secret: {ref} is not set", hint="set it in the environment of `layercake serve`")
+            raise InputError(
+                f"cannot read secret: {ref} is not set",
+                hint="set it in the environment of `layercake serve`",
+            )
         return Secret(value)
     path = Path(ref.file or "")
     return Secret(_text(path, _read(path, directory, MAX_SECRET, warn)))
 
 
-def _read(path: Path, directory: Path | None, most: int, warn: Callable[[str], None] | None) -> bytes:
+def _read(
+    path: Path, directory: Path | None, most: int, warn: Callable[[str], None] | None
+) -> bytes:
     """What is in a secret's file, one byte more than `most` at most. Raises InputError."""
     try:
         # O_NONBLOCK: a FIFO in the file's place must not hang the head.
@@ -110,28 +125,38 @@ def _read(path: Path, directory: Path | None, most: int, warn: Callable[[str], N
         if not stat.S_ISREG(facts.st_mode):
             raise InputError(f"cannot read secret {path}: not a regular file")
         if facts.st_mode & 0o077 and warn is not None:
-            warn(f"secret {path} is open to others (mode {stat.S_IMODE(facts.st_mode):04o}); chmod 600 {path}")
+            warn(
+                f"secret {path} is open to others (mode {stat.S_IMODE(facts.st_mode):04o}); chmod "
+                f"600 {path}"
+            )
         return os.read(descriptor, most + 1)
     finally:
         os.close(descriptor)
 
 
 def within(directory: Path, path: Path) -> Path:
-    """A secret's path from the directory of secrets on. Raises InputError if it names something else."""
+    """A secret's path from the directory of secrets on. Raises InputError if it names something
+    else."""
     inside = path.relative_to(directory) if path.is_relative_to(directory) else path
     if inside.is_absolute() or ".." in inside.parts or not inside.parts:
-        raise InputError(f"cannot use secret {path}: it is not in {directory}",
-                         hint="secrets of the inventory lie there; `secrets` in config.yaml names another directory")
+        raise InputError(
+            f"cannot use secret {path}: it is not in {directory}",
+            hint="secrets of the inventory lie there; `secrets` in config.yaml names another "
+            "directory",
+        )
     return inside
 
 
 def _beneath(directory: Path, path: Path, flags: int) -> int:
-    """Opens a file below a directory, by one name after the other: no symbolic link leads out of it. Raises OSError, InputError."""
+    """Opens a file below a directory, by one name after the other: no symbolic link leads out of
+    it. Raises OSError, InputError."""
     inside = within(directory, path)
     here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in inside.parts[:-1]:
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            below = os.open(
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here
+            )
             os.close(here)
             here = below
         return os.open(inside.parts[-1], flags | os.O_NOFOLLOW, dir_fd=here)
@@ -141,7 +166,8 @@ def _beneath(directory: Path, path: Path, flags: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Vault:
-    """Where the inventory's secrets are: one directory for those in files, one environment for the others."""
+    """Where the inventory's secrets are: one directory for those in files, one environment for the
+    others."""
 
     directory: Path
     environ: Mapping[str, str]
@@ -151,16 +177,20 @@ class Vault:
         return resolve(ref, self.directory, environ=self.environ, warn=warn)
 
     def whole(self, ref: SecretRef) -> bytes:
-        """All of a secret's file, as it is: of several lines too, or no text. Raises InputError as `resolve`."""
+        """All of a secret's file, as it is: of several lines too, or no text. Raises InputError as
+        `resolve`."""
         path = Path(ref.file or "")
         data = _read(path, self.directory, MAX_WHOLE, None)
         if not data or len(data) > MAX_WHOLE:
-            raise InputError(f"cannot read secret {path}: it is empty, or longer than {MAX_WHOLE} bytes")
+            raise InputError(
+                f"cannot read secret {path}: it is empty, or longer than {MAX_WHOLE} bytes"
+            )
         return data
 
     def prepare(self, ref: SecretRef, make: Callable[[], str]) -> str:
-        """A new value for a secret in a file, on disk beside it; one that was prepared before is given again. Raises InputError for
-        another kind of secret, or a directory that cannot be written to."""
+        """A new value for a secret in a file, on disk beside it; one that was prepared before is
+        given again. Raises InputError for another kind of secret, or a directory that cannot be
+        written to."""
         path = self._beside(ref)
         try:
             if not path.exists():
@@ -183,7 +213,11 @@ class Vault:
         if ref.file is None:
             raise InputError(f"cannot write secret {ref}: it is no file")
         path = self.directory / within(self.directory, Path(ref.file))
-        if path.is_symlink() or path.parent.resolve() != self.directory.resolve() / path.parent.relative_to(self.directory):
+        if (
+            path.is_symlink()
+            or path.parent.resolve()
+            != self.directory.resolve() / path.parent.relative_to(self.directory)
+        ):
             raise InputError(f"cannot write secret {ref.file}: a symbolic link is on its way")
         return path.with_name(f".{path.name}{_NEXT}")
 
@@ -197,9 +231,13 @@ def _settle(directory: Path) -> None:
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """What other processes get of the head's environment: how programs run here, and no secret, which may have any name. Whoever
-    may look at a process may read its environment."""
-    return {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    """What other processes get of the head's environment: how programs run here, and no secret,
+    which may have any name. Whoever may look at a process may read its environment."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+    }
 
 
 def _text(path: Path, data: bytes) -> str:

@@ -1,4 +1,5 @@
-"""What keeps happening is told once, and then counted: a stranger who repeats himself fills no history and no log."""
+"""What keeps happening is told once, and then counted: a stranger who repeats himself fills no
+history and no log."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _ABOUT_KEPT = 10_000
 
 
 class Count(NamedTuple):
-    """What was counted of a key: how often, about how many different ones, in how many seconds, and what was said of it last."""
+    """What was counted of a key: how often, about how many different ones, in how many seconds, and
+    what was said of it last."""
 
     key: Hashable
     times: int
@@ -32,8 +34,9 @@ class _Kept:
 
 
 class Tally:
-    """Of each key the first `at_once` are told, and then a count after FIRST_S, twice that, and so on up to LONGEST_S, for as long
-    as it goes on; one that was quiet for a period begins anew. Beyond `keys` keys the rest are counted as one, OTHERS.
+    """Of each key the first `at_once` are told, and then a count after FIRST_S, twice that, and so
+    on up to LONGEST_S, for as long as it goes on; one that was quiet for a period begins anew.
+    Beyond `keys` keys the rest are counted as one, OTHERS.
 
     All times are seconds of the caller's clock. Memory is bounded, whatever comes in.
     """
@@ -46,7 +49,8 @@ class Tally:
         self._kept: dict[Hashable, _Kept] = {}
 
     def take(self, key: Hashable, about: Hashable, text: str, now: float) -> bool:
-        """Whether this is to be told now; else it is counted. `about` tells different ones apart."""
+        """Whether this is to be told now; else it is counted. `about` tells different ones
+        apart."""
         if key not in self._kept and len(self._kept) >= self._keys:
             key = self.OTHERS
         kept = self._kept.get(key)

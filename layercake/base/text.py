@@ -1,4 +1,5 @@
-"""Words in messages: text from outside made storable, hostile words made safe, what a value is, and the name that was meant."""
+"""Words in messages: text from outside made storable, hostile words made safe, what a value is, and
+the name that was meant."""
 
 from __future__ import annotations
 
@@ -12,24 +13,26 @@ _UNFIT = re.compile("[\x00\ud800-\udfff]")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _SUSPECT_TEXT = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)|[\x00\ud800-\udfff]")
 _SUSPECT = re.compile(rb"\\u(?:[dD][89a-fA-F]|0000)|\x00|\xed[\xa0-\xbf]")
-"""JSON without these holds nothing that has to be cleaned, and most has none; to look at each word of 1 MB takes a tenth of a
-second. A zero byte may also mean that it is UTF-16 or UTF-32."""
+"""JSON without these holds nothing that has to be cleaned, and most has none; to look at each word
+of 1 MB takes a tenth of a second. A zero byte may also mean that it is UTF-16 or UTF-32."""
 
 
 def clean(text: str) -> str:
-    """Text as it can be stored and sent: what UTF-8 cannot say (half of a surrogate pair, as JSON or a file's name may hold), and
-    zero bytes, are U+FFFD."""
+    """Text as it can be stored and sent: what UTF-8 cannot say (half of a surrogate pair, as JSON
+    or a file's name may hold), and zero bytes, are U+FFFD."""
     return _UNFIT.sub("\ufffd", text)
 
 
 def of_mountinfo(field: str) -> str:
-    """A path as it is: in the tables of proc(5), blanks, tabs, line ends and \\ are \\ and three octal digits."""
+    """A path as it is: in the tables of proc(5), blanks, tabs, line ends and \\ are \\ and three
+    octal digits."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field) if "\\" in field else field
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """A whole number from 0 to `most` in the digits 0 to 9; None for any other text. str.isdigit() also takes "²", which int() does
-    not, int() also takes the digits of other scripts, and it fails for thousands of them."""
+    """A whole number from 0 to `most` in the digits 0 to 9; None for any other text. str.isdigit()
+    also takes "²", which int() does not, int() also takes the digits of other scripts, and it fails
+    for thousands of them."""
     plain = text.isascii() and text.isdigit() and len(text) <= len(str(most))
     return int(text) if plain and int(text) <= most else None
 
@@ -44,7 +47,8 @@ def cleaned(value: Any) -> Any:
 
 
 def parse_json(data: bytes | str) -> Any:
-    """JSON from outside, its text cleaned. Raises ValueError for what is none, or nested too deeply to be read."""
+    """JSON from outside, its text cleaned. Raises ValueError for what is none, or nested too deeply
+    to be read."""
     try:
         found = json.loads(data)
         suspect = _SUSPECT.search(data) if isinstance(data, bytes) else _SUSPECT_TEXT.search(data)
@@ -66,17 +70,30 @@ def describe(value: object) -> str:
         return "true or false"
     if isinstance(value, int | float):
         return "a number"
-    return "a list" if isinstance(value, list | tuple) else "a mapping" if isinstance(value, dict) else "text"
+    return (
+        "a list"
+        if isinstance(value, list | tuple)
+        else "a mapping"
+        if isinstance(value, dict)
+        else "text"
+    )
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """A hint with the valid name closest to `name`; all of them when none is close and they are few."""
+    """A hint with the valid name closest to `name`; all of them when none is close and they are
+    few."""
     import difflib  # here: it is slow to import, and needed for mistakes only
 
     valid = sorted(set(choices))
-    close = difflib.get_close_matches(name.lower(), valid, n=1, cutoff=0.6) if len(name) < 100 else []
+    close = (
+        difflib.get_close_matches(name.lower(), valid, n=1, cutoff=0.6) if len(name) < 100 else []
+    )
     if close:
         return f"did you mean {close[0]}?"
     if not valid:
         return ""
-    return f"valid: {', '.join(valid)}" if len(valid) <= 16 else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
+    return (
+        f"valid: {', '.join(valid)}"
+        if len(valid) <= 16
+        else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
+    )

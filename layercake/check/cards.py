@@ -23,8 +23,9 @@ def lacking(nodes: Iterable[Seen], modules: Iterable[str]) -> dict[str, list[str
 
 @check("cards")
 def cards(site: Site) -> list[Finding]:
-    """The network cards that nodes have reported: whether the boot set that each boots next has the driver of the card that it
-    boots by, and whether a card has no driver now. Needs a head that runs."""
+    """The network cards that nodes have reported: whether the boot set that each boots next has the
+    driver of the card that it boots by, and whether a card has no driver now. Needs a head that
+    runs."""
     if site.api is None:
         return [ok("nodes report their cards to a head that runs; this one does not")]
     found, seen = [], {node.name: node for node in site.nodes}
@@ -33,17 +34,34 @@ def cards(site: Site) -> list[Finding]:
         nodes = [seen[name] for name in shown["boot"] if name in seen]
         if boot.profile is None:
             continue  # of an older Layercake: it does not say what is in it
-        for driver, names in sorted(lacking(nodes, map(str, boot.about.get("modules") or ())).items()):
-            found.append(error(f"boot set {boot.name}, which they boot next, has no driver {driver} for the card that they boot by",
-                               f"`layercake profile build {boot.profile.name} --modules ...,{plain(driver)}`, or by a kernel that "
-                               "has it", names))
+        for driver, names in sorted(
+            lacking(nodes, map(str, boot.about.get("modules") or ())).items()
+        ):
+            found.append(
+                error(
+                    f"boot set {boot.name}, which they boot next, has no driver {driver} for the "
+                    "card that they boot by",
+                    f"`layercake profile build {boot.profile.name} --modules ...,{plain(driver)}`, "
+                    "or by a kernel that "
+                    "has it",
+                    names,
+                )
+            )
     without: dict[str, list[str]] = {}
     for node in site.nodes:
         for card in node.cards:
             if not card["driver"]:
-                what = f"{card['id']}, which needs {' or '.join(card['absent'])}" if card["absent"] else card["id"]
+                what = (
+                    f"{card['id']}, which needs {' or '.join(card['absent'])}"
+                    if card["absent"]
+                    else card["id"]
+                )
                 without.setdefault(what, []).append(node.name)
-    found += [warning(f"a network card has no driver: {what}", "see the how-to on boot profiles", names)
-              for what, names in sorted(without.items())]
+    found += [
+        warning(f"a network card has no driver: {what}", "see the how-to on boot profiles", names)
+        for what, names in sorted(without.items())
+    ]
     known = sum(bool(node.cards) for node in site.nodes)
-    return found or [ok(f"{known} of {len(site.nodes)} nodes have reported their cards; all have drivers")]
+    return found or [
+        ok(f"{known} of {len(site.nodes)} nodes have reported their cards; all have drivers")
+    ]

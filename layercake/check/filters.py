@@ -1,8 +1,8 @@
 """What a packet filter does with a packet, worked out from `nft -j list ruleset`. Pure.
 
-It is not run: a packet that the head sends to itself goes over the loopback, where no rule about the nodes' interface applies. A
-rule with something in it that is not understood here may match or not: then both are possible, and the answer is a set.
-Sources: libnftables-json(5), nft(8).
+It is not run: a packet that the head sends to itself goes over the loopback, where no rule about
+the nodes' interface applies. A rule with something in it that is not understood here may match or
+not: then both are possible, and the answer is a set. Sources: libnftables-json(5), nft(8).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packet:
-    """The first packet of a conversation. `out` is the interface that it leaves by, "" for one that is for this machine."""
+    """The first packet of a conversation. `out` is the interface that it leaves by, "" for one that
+    is for this machine."""
 
     into: str
     source: str
@@ -40,7 +41,9 @@ class Filter:
         self._sets: dict[tuple[str, str, str], list[Any]] = {}
         for entry in ruleset:
             if rule := entry.get("rule"):
-                self._rules.setdefault((rule["family"], rule["table"], rule["chain"]), []).append(rule.get("expr", []))
+                self._rules.setdefault((rule["family"], rule["table"], rule["chain"]), []).append(
+                    rule.get("expr", [])
+                )
             elif found := entry.get("set"):
                 self._sets[(found["family"], found["table"], found["name"])] = found.get("elem", [])
 
@@ -49,7 +52,11 @@ class Filter:
         hooks = ("ingress", "prerouting", "forward" if packet.out else "input")
         found = {ACCEPT}
         for chain in self._chains:
-            if chain.get("hook") not in hooks or chain.get("type") == "nat" or chain["family"] not in ("ip", "inet", "netdev"):
+            if (
+                chain.get("hook") not in hooks
+                or chain.get("type") == "nat"
+                or chain["family"] not in ("ip", "inet", "netdev")
+            ):
                 continue
             devices = _list(chain.get("dev", [])) if chain["family"] == "netdev" else [packet.into]
             if devices and packet.into not in devices:
@@ -79,12 +86,14 @@ class Filter:
             found.add(ON)
         return {ON if end == _BACK else end for end in found}
 
-    def _rule(self, table: tuple[str, str], rule: list[Json], packet: Packet, depth: int) -> tuple[bool | None, set[str]]:
+    def _rule(
+        self, table: tuple[str, str], rule: list[Json], packet: Packet, depth: int
+    ) -> tuple[bool | None, set[str]]:
         """(whether it matches, None if that cannot be told; what it does then)."""
         matches: bool | None = True
         ends: set[str] = set()
         for part in rule:
-            (kind, value), = part.items()
+            ((kind, value),) = part.items()
             if kind == "match":
                 matches = _both(matches, self._match(table, value, packet))
             elif kind in ("limit", "xt", "quota", "connlimit", "socket", "osf"):
@@ -96,7 +105,9 @@ class Filter:
                 ends |= self._verdict(table, kind, value, packet, depth)
         return matches, ends
 
-    def _verdict(self, table: tuple[str, str], kind: str, value: Any, packet: Packet, depth: int) -> set[str]:
+    def _verdict(
+        self, table: tuple[str, str], kind: str, value: Any, packet: Packet, depth: int
+    ) -> set[str]:
         if kind == "accept":
             return {ACCEPT}
         if kind in ("drop", "reject"):
@@ -108,7 +119,9 @@ class Filter:
             return ends if kind == "jump" else {_BACK if end == ON else end for end in ends}
         return {ACCEPT, DROP} if kind in ("queue", "synproxy") else set()
 
-    def _vmap(self, table: tuple[str, str], value: Json, packet: Packet, depth: int) -> tuple[bool | None, set[str]]:
+    def _vmap(
+        self, table: tuple[str, str], value: Json, packet: Packet, depth: int
+    ) -> tuple[bool | None, set[str]]:
         data = value.get("data")
         if not isinstance(data, Mapping) or "set" not in data:
             return None, {ACCEPT, DROP}
@@ -118,7 +131,7 @@ class Filter:
             hit = self._match(table, {"op": "==", "left": value["key"], "right": key}, packet)
             if hit is False:
                 continue
-            (kind, to), = verdict.items()
+            ((kind, to),) = verdict.items()
             ends |= self._verdict(table, kind, to, packet, depth)
             if hit:
                 return True, ends
@@ -139,7 +152,12 @@ class Filter:
         if op == "!=":
             return None if hit is None else not hit
         if op in ("<", ">", "<=", ">=") and isinstance(value, int) and isinstance(right, int):
-            return {"<": value < right, ">": value > right, "<=": value <= right, ">=": value >= right}[op]
+            return {
+                "<": value < right,
+                ">": value > right,
+                "<=": value <= right,
+                ">=": value >= right,
+            }[op]
         return None
 
     def _within(self, table: tuple[str, str], value: Any, right: Any) -> bool | None:
@@ -177,31 +195,54 @@ def _field(left: Any, packet: Packet) -> Any:
     if not isinstance(left, Mapping):
         return None
     if meta := left.get("meta"):
-        return {"iifname": packet.into, "iif": packet.into, "oifname": packet.out, "oif": packet.out, "l4proto": packet.protocol,
-                "nfproto": "ipv4", "protocol": "ip"}.get(str(meta.get("key")))
+        return {
+            "iifname": packet.into,
+            "iif": packet.into,
+            "oifname": packet.out,
+            "oif": packet.out,
+            "l4proto": packet.protocol,
+            "nfproto": "ipv4",
+            "protocol": "ip",
+        }.get(str(meta.get("key")))
     if ct := left.get("ct"):
         return "new" if ct.get("key") == "state" else None
     if payload := left.get("payload"):
-        return {"saddr": packet.source, "daddr": packet.target, "protocol": packet.protocol, "version": 4,
-                "dport": packet.port}.get(str(payload.get("field"))) if payload.get("protocol") != "ether" else None
+        return (
+            {
+                "saddr": packet.source,
+                "daddr": packet.target,
+                "protocol": packet.protocol,
+                "version": 4,
+                "dport": packet.port,
+            }.get(str(payload.get("field")))
+            if payload.get("protocol") != "ether"
+            else None
+        )
     return None
 
 
 def _in_range(value: Any, low: Any, high: Any) -> bool | None:
-    """Whether a number, or an address, is from `low` to `high`; without `low`, in the network `high`."""
+    """Whether a number, or an address, is from `low` to `high`; without `low`, in the network
+    `high`."""
     try:
         if low is None:
             return ipaddress.ip_address(value) in ipaddress.ip_network(high, strict=False)
         if isinstance(value, int):
             return int(low) <= value <= int(high)
-        return int(ipaddress.ip_address(low)) <= int(ipaddress.ip_address(value)) <= int(ipaddress.ip_address(high))
+        return (
+            int(ipaddress.ip_address(low))
+            <= int(ipaddress.ip_address(value))
+            <= int(ipaddress.ip_address(high))
+        )
     except (ValueError, TypeError):
         return None
 
 
 def _both(one: bool | None, other: bool | None) -> bool | None:
     """And, where what is not known may be either."""
-    return False if one is False or other is False else None if one is None or other is None else True
+    return (
+        False if one is False or other is False else None if one is None or other is None else True
+    )
 
 
 def _list(value: Any) -> list[Any]:

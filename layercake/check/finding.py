@@ -1,4 +1,5 @@
-"""What a check is and what it says: a function of the site that returns findings, by a name that stays."""
+"""What a check is and what it says: a function of the site that returns findings, by a name that
+stays."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what is so, and for what is not ok what to do about it. `nodes` is the range that it is about, "" for none."""
+    """One line: what is so, and for what is not ok what to do about it. `nodes` is the range that
+    it is about, "" for none."""
 
     severity: Severity
     text: str
@@ -34,7 +36,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `look` may raise LayercakeError and OSError: that it cannot be carried out is an error too."""
+    """One check. `look` may raise LayercakeError and OSError: that it cannot be carried out is an
+    error too."""
 
     name: str
     doc: str
@@ -51,18 +54,26 @@ class Result:
     def to_record(self) -> dict[str, Any]:
         """JSON-ready."""
         f = self.finding
-        return {"name": self.name, "severity": f.severity.value, "text": f.text, "hint": f.hint, "nodes": f.nodes}
+        return {
+            "name": self.name,
+            "severity": f.severity.value,
+            "text": f.text,
+            "hint": f.hint,
+            "nodes": f.nodes,
+        }
 
 
 def check(name: str, *, sides: bool = False) -> Callable[[Callable[[Site], list[Finding]]], Check]:
-    """Makes a check of a function; its docstring says what it looks at. With `sides` it is made for each network that the head is
-    in (Site.sides)."""
+    """Makes a check of a function; its docstring says what it looks at. With `sides` it is made for
+    each network that the head is in (Site.sides)."""
 
     def made(look: Callable[[Site], list[Finding]]) -> Check:
         def each(site: Site) -> list[Finding]:
             return [finding for side in site.sides() for finding in look(side)]
 
-        return Check(name, " ".join(inspect.cleandoc(look.__doc__ or "").split()), each if sides else look)
+        return Check(
+            name, " ".join(inspect.cleandoc(look.__doc__ or "").split()), each if sides else look
+        )
 
     return made
 

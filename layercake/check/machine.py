@@ -1,4 +1,5 @@
-"""What the head's machine says of itself: files below /proc, and what `ip`, `nft` and `ss` print. Nothing is changed."""
+"""What the head's machine says of itself: files below /proc, and what `ip`, `nft` and `ss` print.
+Nothing is changed."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ _TIME_ERROR = 5
 
 
 class _Timex(ctypes.Structure):
-    _fields_ = (("modes", ctypes.c_uint), ("numbers", ctypes.c_long * 25), ("spare", ctypes.c_byte * 256))
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("numbers", ctypes.c_long * 25),
+        ("spare", ctypes.c_byte * 256),
+    )
 
 
 def synchronised() -> bool:
@@ -29,7 +34,8 @@ def synchronised() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to look. `wall` is the time in seconds since the epoch, `synchronised` whether that is kept right."""
+    """Where to look. `wall` is the time in seconds since the epoch, `synchronised` whether that is
+    kept right."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -44,11 +50,21 @@ class Machine:
             return None
 
     def run(self, *words: str) -> str | None:
-        """What a program prints; None if it fails. Raises OperationFailed if it is not installed, or hangs."""
+        """What a program prints; None if it fails. Raises OperationFailed if it is not installed,
+        or hangs."""
         if shutil.which(words[0]) is None:
-            raise OperationFailed(f"cannot look: there is no {words[0]} on this machine", hint=f"install {words[0]}")
+            raise OperationFailed(
+                f"cannot look: there is no {words[0]} on this machine", hint=f"install {words[0]}"
+            )
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=TOOL_S, check=False, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                timeout=TOOL_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
         except subprocess.TimeoutExpired:
             raise OperationFailed(f"cannot look: {' '.join(words)} does not end") from None
         return done.stdout if done.returncode == 0 else None
@@ -59,22 +75,37 @@ class Machine:
         return [entry for entry in found if isinstance(entry, dict) and entry]
 
     def ruleset(self) -> list[dict[str, Any]]:
-        """The packet filter as nftables has it, that of iptables-nft too. Raises OperationFailed."""
-        if shutil.which("nft") is None and not (self.proc / "net/nf_conntrack").exists() and not self._has_nftables():
+        """The packet filter as nftables has it, that of iptables-nft too. Raises
+        OperationFailed."""
+        if (
+            shutil.which("nft") is None
+            and not (self.proc / "net/nf_conntrack").exists()
+            and not self._has_nftables()
+        ):
             return []  # nobody can have made a rule
         printed = self.run("nft", "-j", "list", "ruleset")
         if printed is None:
-            raise OperationFailed("cannot look at the packet filter: nft fails", hint="run `nft list ruleset` as root")
-        return [entry for entry in json.loads(printed or "{}").get("nftables", []) if isinstance(entry, dict)]
+            raise OperationFailed(
+                "cannot look at the packet filter: nft fails", hint="run `nft list ruleset` as root"
+            )
+        return [
+            entry
+            for entry in json.loads(printed or "{}").get("nftables", [])
+            if isinstance(entry, dict)
+        ]
 
     def _has_nftables(self) -> bool:
         try:
-            return any(line.startswith("nf_tables ") for line in (self.proc / "modules").read_text().splitlines())
+            return any(
+                line.startswith("nf_tables ")
+                for line in (self.proc / "modules").read_text().splitlines()
+            )
         except OSError:
             return True  # it cannot be told: then nft must say
 
     def listeners(self, port: int) -> list[tuple[str, str]]:
-        """(local address, who) of each UDP socket on a port; `who` is "" where it cannot be told."""
+        """(local address, who) of each UDP socket on a port; `who` is "" where it cannot be
+        told."""
         found = []
         for line in (self.run("ss", "-Hlunp", f"sport = :{port}") or "").splitlines():
             words = line.split(None, 5)

@@ -1,4 +1,5 @@
-"""The nodes' network as the head's machine has it: the interface, and whether packets are routed to the BMCs."""
+"""The nodes' network as the head's machine has it: the interface, and whether packets are routed to
+the BMCs."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ _ASKED = 64
 
 @check("interface", sides=True)
 def interface(site: Site) -> list[Finding]:
-    """The nodes' interface of config.yaml: there, up, with a carrier, with the head's address and prefix, an MTU of at least 1500;
-    no other interface in the same network."""
+    """The nodes' interface of config.yaml: there, up, with a carrier, with the head's address and
+    prefix, an MTU of at least 1500; no other interface in the same network."""
     settings, machine = site.settings, site.machine
     name = settings.interface
     links = machine.ip("addr", "show", "dev", name)
     if not links:
-        return [error(f"there is no interface {name}", "correct `interface` in config.yaml; see `ip link`")]
+        return [
+            error(
+                f"there is no interface {name}", "correct `interface` in config.yaml; see `ip link`"
+            )
+        ]
     link, found = links[0], list[Finding]()
     if "UP" not in link.get("flags", []):
         found.append(error(f"{name} is down", f"ip link set {name} up"))
@@ -33,25 +38,61 @@ def interface(site: Site) -> list[Finding]:
         found.append(error(f"{name} has no carrier", "look at the cable and at the switch's port"))
     network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
     family = "inet" if network.version == 4 else "inet6"
-    has = {a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == family}
+    has = {
+        a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == family
+    }
     if settings.address not in has:
-        found.append(error(f"{name} does not have the head's address {settings.address}: {', '.join(has) or 'none'}",
-                           f"ip addr add {settings.address}/{settings.prefix} dev {name}, or correct `address` in config.yaml"))
+        found.append(
+            error(
+                f"{name} does not have the head's address {settings.address}: "
+                f"{', '.join(has) or 'none'}",
+                f"ip addr add {settings.address}/{settings.prefix} dev {name}, or correct "
+                "`address` in config.yaml",
+            )
+        )
     elif has[settings.address] != settings.prefix:
-        found.append(error(f"{name} has {settings.address}/{has[settings.address]}, and config.yaml says /{settings.prefix}",
-                           "correct one of the two: nodes are told that of config.yaml"))
+        found.append(
+            error(
+                f"{name} has {settings.address}/{has[settings.address]}, and config.yaml says "
+                f"/{settings.prefix}",
+                "correct one of the two: nodes are told that of config.yaml",
+            )
+        )
     if link.get("mtu", _LEAST_MTU) < _LEAST_MTU:
-        found.append(warning(f"{name} has an MTU of {link['mtu']}: nodes send longer frames", f"ip link set {name} mtu 1500"))
+        found.append(
+            warning(
+                f"{name} has an MTU of {link['mtu']}: nodes send longer frames",
+                f"ip link set {name} mtu 1500",
+            )
+        )
     for other, address in _others(machine.ip(f"-{network.version}", "addr", "show"), name):
-        if address.version == network.version and address.network.overlaps(network) and not address.is_loopback:
-            found.append(error(f"{other} has {address}, in the nodes' network {network}: answers to nodes may leave by it",
-                               "take it away, or give one of the two another network"))
-    return found or [ok(f"{name} is up, {settings.address}/{settings.prefix}, MTU {link.get('mtu')}")]
+        if (
+            address.version == network.version
+            and address.network.overlaps(network)
+            and not address.is_loopback
+        ):
+            found.append(
+                error(
+                    f"{other} has {address}, in the nodes' network {network}: answers to nodes may "
+                    "leave by it",
+                    "take it away, or give one of the two another network",
+                )
+            )
+    return found or [
+        ok(f"{name} is up, {settings.address}/{settings.prefix}, MTU {link.get('mtu')}")
+    ]
 
 
-def _others(links: list[dict[str, Any]], name: str) -> list[tuple[str, ipaddress.IPv4Interface | ipaddress.IPv6Interface]]:
-    found = [(link["ifname"], ipaddress.ip_interface(f"{a['local']}/{a['prefixlen']}")) for link in links if link["ifname"] != name
-             for a in link.get("addr_info", []) if a.get("family") in ("inet", "inet6")]
+def _others(
+    links: list[dict[str, Any]], name: str
+) -> list[tuple[str, ipaddress.IPv4Interface | ipaddress.IPv6Interface]]:
+    found = [
+        (link["ifname"], ipaddress.ip_interface(f"{a['local']}/{a['prefixlen']}"))
+        for link in links
+        if link["ifname"] != name
+        for a in link.get("addr_info", [])
+        if a.get("family") in ("inet", "inet6")
+    ]
     return [(other, address) for other, address in found if not address.is_link_local]
 
 
@@ -65,23 +106,43 @@ class _Way:
 
 @check("routing", sides=True)
 def routing(site: Site) -> list[Finding]:
-    """Whether the head routes between the nodes' network and the BMCs': forwarding of interfaces, and the packet filter. Whoever is
-    root on a node could speak to every BMC then. Also BMCs that are in the nodes' own network."""
+    """Whether the head routes between the nodes' network and the BMCs': forwarding of interfaces,
+    and the packet filter. Whoever is root on a node could speak to every BMC then. Also BMCs that
+    are in the nodes' own network."""
     settings, found = site.settings, list[Finding]()
     hosts = _hosts(site)
     if not hosts:
         return [ok("no BMC's address is known yet: nothing to look for a route to")]
     network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
-    inside = sorted(name for name, address in hosts.items() if ipaddress.ip_address(address) in network)
+    inside = sorted(
+        name for name, address in hosts.items() if ipaddress.ip_address(address) in network
+    )
     if inside:
-        found.append(warning(f"BMCs are in the nodes' network {network}: any node can speak to them",
-                             "give the BMCs a network of their own", inside))
-    ways = _ways(site, {address for address in hosts.values() if ipaddress.ip_address(address) not in network})
-    rules = Filter(site.machine.ruleset()) if any(_forwards(site, way, a) for way, a in ways.items()) else None
+        found.append(
+            warning(
+                f"BMCs are in the nodes' network {network}: any node can speak to them",
+                "give the BMCs a network of their own",
+                inside,
+            )
+        )
+    ways = _ways(
+        site,
+        {address for address in hosts.values() if ipaddress.ip_address(address) not in network},
+    )
+    rules = (
+        Filter(site.machine.ruleset())
+        if any(_forwards(site, way, a) for way, a in ways.items())
+        else None
+    )
     for way, address in ways.items():
         if way.interface == settings.interface:
-            found.append(warning(f"the BMCs are reached over {way.gateway or way.interface}, in the nodes' network: so can nodes",
-                                 "see that the router there lets nobody but the head through"))
+            found.append(
+                warning(
+                    f"the BMCs are reached over {way.gateway or way.interface}, in the nodes' "
+                    "network: so can nodes",
+                    "see that the router there lets nobody but the head through",
+                )
+            )
         elif rules is not None:
             found += _between(site, rules, way, address)
     names = ", ".join(sorted({way.interface for way in ways})) or "this machine itself"
@@ -90,35 +151,52 @@ def routing(site: Site) -> list[Finding]:
 
 def _forwards(site: Site, way: _Way, address: str) -> bool:
     family = "ipv6" if ":" in address else "ipv4"
-    return any(site.machine.number(f"net/{family}/conf/{name}/forwarding") for name in (site.settings.interface, way.interface))
+    return any(
+        site.machine.number(f"net/{family}/conf/{name}/forwarding")
+        for name in (site.settings.interface, way.interface)
+    )
 
 
 def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding]:
     nodes, node = site.settings.interface, site.nodes[0].ip if site.nodes else site.settings.address
-    both = ((nodes, way.interface, node, address, "to the BMCs", 443), (way.interface, nodes, address, node, "from the BMCs", 22))
+    both = (
+        (nodes, way.interface, node, address, "to the BMCs", 443),
+        (way.interface, nodes, address, node, "from the BMCs", 22),
+    )
     found = []
     for into, out, source, target, words, port in both:
         family = "ipv6" if ":" in address else "ipv4"
         if not site.machine.number(f"net/{family}/conf/{into}/forwarding"):
             continue
-        packets = (Packet(into=into, out=out, source=source, target=target, protocol="tcp", port=port),
-                   Packet(into=into, out=out, source=source, target=target, protocol="udp", port=623))
+        packets = (
+            Packet(into=into, out=out, source=source, target=target, protocol="tcp", port=port),
+            Packet(into=into, out=out, source=source, target=target, protocol="udp", port=623),
+        )
         if any(ACCEPT in rules.verdicts(packet) for packet in packets):
-            found.append(error(f"the head routes from {into} to {out}: nodes can speak {words}" if out != nodes else
-                               f"the head routes from {into} to {out}: what speaks {words} reaches the nodes",
-                               f"sysctl -w net.ipv4.conf.{into}.forwarding=0, or drop it in the filter's forward chain"))
+            found.append(
+                error(
+                    f"the head routes from {into} to {out}: nodes can speak {words}"
+                    if out != nodes
+                    else f"the head routes from {into} to {out}: what speaks {words} reaches the "
+                    "nodes",
+                    f"sysctl -w net.ipv4.conf.{into}.forwarding=0, or drop it in the filter's "
+                    "forward chain",
+                )
+            )
     return found
 
 
 def _hosts(site: Site) -> dict[str, str]:
-    """{node: its BMC's IP address}; a name that cannot be resolved is the business of the check `bmc`. When no name server answers,
-    no further name is asked for: each would take as long."""
+    """{node: its BMC's IP address}; a name that cannot be resolved is the business of the check
+    `bmc`. When no name server answers, no further name is asked for: each would take as long."""
     found, flags = dict[str, str](), 0
     for node in site.nodes:
         name = urlsplit(node.bmc).hostname if "://" in node.bmc else node.bmc
         try:
             if name:
-                found[node.name] = str(socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM, flags=flags)[0][4][0])
+                found[node.name] = str(
+                    socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM, flags=flags)[0][4][0]
+                )
         except (OSError, UnicodeError) as failed:
             if isinstance(failed, socket.gaierror) and failed.errno == socket.EAI_AGAIN:
                 flags = socket.AI_NUMERICHOST
@@ -127,7 +205,10 @@ def _hosts(site: Site) -> dict[str, str]:
 
 def _ways(site: Site, addresses: set[str]) -> dict[_Way, str]:
     """{way: one of the addresses that are reached by it}; one address of each /24 is looked at."""
-    samples = {address.rpartition("." if "." in address else ":")[0]: address for address in sorted(addresses, reverse=True)}
+    samples = {
+        address.rpartition("." if "." in address else ":")[0]: address
+        for address in sorted(addresses, reverse=True)
+    }
     found: dict[_Way, str] = {}
     for address in list(samples.values())[:_ASKED]:
         for route in site.machine.ip("route", "get", address):

@@ -26,12 +26,16 @@ SCRATCH = Path("/var/tmp")  # noqa: S108 (where images are built; nothing is wri
 
 @check("time")
 def time(site: Site) -> list[Finding]:
-    """Whether somebody keeps the kernel's clock right (adjtimex), and whether the hardware clock, which the head starts with after
-    a power failure, is within a minute of it."""
+    """Whether somebody keeps the kernel's clock right (adjtimex), and whether the hardware clock,
+    which the head starts with after a power failure, is within a minute of it."""
     found, machine = list[Finding](), site.machine
     if not machine.synchronised():
-        found.append(warning("nobody keeps this machine's clock right (adjtimex says unsynchronised)",
-                             "install chrony, or `timedatectl set-ntp true`; logs and certificates go by it"))
+        found.append(
+            warning(
+                "nobody keeps this machine's clock right (adjtimex says unsynchronised)",
+                "install chrony, or `timedatectl set-ntp true`; logs and certificates go by it",
+            )
+        )
     try:
         off = float((machine.sys / "class/rtc/rtc0/since_epoch").read_text()) - machine.wall()
     except (OSError, ValueError):
@@ -44,64 +48,105 @@ def time(site: Site) -> list[Finding]:
 def span(seconds: float) -> str:
     """By how much a clock is wrong."""
     size = abs(seconds)
-    number, unit = (size / 86400, "days") if size >= 172800 else (size / 3600, "h") if size >= 7200 else (
-        (size / 60, "min") if size >= 120 else (size, "s"))
+    number, unit = (
+        (size / 86400, "days")
+        if size >= 172800
+        else (size / 3600, "h")
+        if size >= 7200
+        else ((size / 60, "min") if size >= 120 else (size, "s"))
+    )
     return f"{number:.0f} {unit} {'ahead' if seconds > 0 else 'behind'}"
 
 
 @check("certificates")
 def certificates(site: Site) -> list[Finding]:
-    """How long the head's certificate and its authority are still good. The head renews its own certificate in time while it
-    runs."""
+    """How long the head's certificate and its authority are still good. The head renews its own
+    certificate in time while it runs."""
     found = list[Finding]()
     ages = Authority(site.data_dir / "pki").ages()
     for missing in sorted({"head", "authority"} - {age.what for age in ages}):
-        found.append(error(f"there is no certificate of the {missing}", f"layercake init --data-dir {site.data_dir}"))
+        found.append(
+            error(
+                f"there is no certificate of the {missing}",
+                f"layercake init --data-dir {site.data_dir}",
+            )
+        )
     now = site.machine.wall()
     for age in ages:
         days = (age.until - now) / 86400
         soon, late = _AUTHORITY_DAYS if age.what != "head" else (DAYS - RENEW_DAYS - 2, 5)
         if age.what == "head" and site.api is None:
             continue  # made anew when the head starts
-        hint = "layercake authority rotate" if age.what != "head" else "the head should have renewed it: see its log"
+        hint = (
+            "layercake authority rotate"
+            if age.what != "head"
+            else "the head should have renewed it: see its log"
+        )
         if days < soon:
-            text = f"the certificate of the {age.what} " + (f"ends in {days:.0f} days" if days > 0 else "has ended")
+            text = f"the certificate of the {age.what} " + (
+                f"ends in {days:.0f} days" if days > 0 else "has ended"
+            )
             found.append(error(text, hint) if days < late else warning(text, hint))
-    return found or [ok(", ".join(f"{age.what}: {(age.until - now) / 86400:.0f} days" for age in ages))]
+    return found or [
+        ok(", ".join(f"{age.what}: {(age.until - now) / 86400:.0f} days" for age in ages))
+    ]
 
 
 @check("disk")
 def disk(site: Site) -> list[Finding]:
-    """Free space, and whether it can be written to, where the head's state and images are, and where images are built. A build
-    takes the unpacked system two or three times, some GB: less than 10 GB is a warning, less than 1 GB an error."""
+    """Free space, and whether it can be written to, where the head's state and images are, and
+    where images are built. A build takes the unpacked system two or three times, some GB: less than
+    10 GB is a warning, less than 1 GB an error."""
     found, said, seen = list[Finding](), list[str](), set[int]()
-    for what, path in (("the head's state", site.data_dir), ("images", site.data_dir / "images"), ("builds", SCRATCH)):
+    for what, path in (
+        ("the head's state", site.data_dir),
+        ("images", site.data_dir / "images"),
+        ("builds", SCRATCH),
+    ):
         if not path.exists() or (device := path.stat().st_dev) in seen:
             continue
         seen.add(device)
         facts = os.statvfs(path)
-        free, text = facts.f_bavail * facts.f_frsize, f"{path} ({what}) has {facts.f_bavail * facts.f_frsize / _GB:.1f} GB free"
+        free, text = (
+            facts.f_bavail * facts.f_frsize,
+            f"{path} ({what}) has {facts.f_bavail * facts.f_frsize / _GB:.1f} GB free",
+        )
         if facts.f_flag & os.ST_RDONLY:
             found.append(error(f"{path} ({what}) is read-only", "see `dmesg`; mount it writable"))
         elif free < _LITTLE:
-            hint = "remove old images (`layercake image list`) and boot sets, or give it a bigger disk"
+            hint = (
+                "remove old images (`layercake image list`) and boot sets, or give it a bigger disk"
+            )
             found.append(error(text, hint) if free < _LEAST else warning(text, hint))
         if facts.f_files and facts.f_favail < facts.f_files / 50:
-            found.append(warning(f"{path} ({what}) has only {facts.f_favail} inodes left", "remove what nobody needs"))
+            found.append(
+                warning(
+                    f"{path} ({what}) has only {facts.f_favail} inodes left",
+                    "remove what nobody needs",
+                )
+            )
         said.append(text)
     return found or [ok("; ".join(said))]
 
 
 @check("limits")
 def limits(site: Site) -> list[Finding]:
-    """The kernel's limits against the number of nodes: open files, receive buffers of UDP sockets, the neighbour (ARP) table, and
-    inotify."""
+    """The kernel's limits against the number of nodes: open files, receive buffers of UDP sockets,
+    the neighbour (ARP) table, and inotify."""
     found = [*_files(site), *_buffers(), *_neighbours(site)]
-    for name, least in (("fs/inotify/max_user_instances", 128), ("fs/inotify/max_user_watches", 8192)):
+    for name, least in (
+        ("fs/inotify/max_user_instances", 128),
+        ("fs/inotify/max_user_watches", 8192),
+    ):
         value = site.machine.number(name)
         if value is not None and value < least:
             what = name.replace("/", ".")
-            found.append(warning(f"{what} is {value}: containers and services run out of it", _sysctl(name, least)))
+            found.append(
+                warning(
+                    f"{what} is {value}: containers and services run out of it",
+                    _sysctl(name, least),
+                )
+            )
     return found or [ok(f"good for {len(site.nodes)} nodes")]
 
 
@@ -110,7 +155,8 @@ def _sysctl(name: str, value: int) -> str:
 
 
 def _files(site: Site) -> list[Finding]:
-    """A head's processes take as many as they may; those that run are asked, else what one would get that this shell starts."""
+    """A head's processes take as many as they may; those that run are asked, else what one would
+    get that this shell starts."""
     needed = _FILES + _FILES_A_NODE * len(site.nodes)
     given = {}
     for service in (site.status or {}).get("services", []):
@@ -126,8 +172,12 @@ def _files(site: Site) -> list[Finding]:
     who, least = min(given.items(), key=lambda item: item[1])
     if least >= needed:
         return []
-    return [warning(f"{who} may open {least} files; {needed} are good for {len(site.nodes)} nodes",
-                    f"LimitNOFILE={max(65536, needed)} in the unit of the head, or `ulimit -n`")]
+    return [
+        warning(
+            f"{who} may open {least} files; {needed} are good for {len(site.nodes)} nodes",
+            f"LimitNOFILE={max(65536, needed)} in the unit of the head, or `ulimit -n`",
+        )
+    ]
 
 
 def _buffers() -> list[Finding]:
@@ -137,24 +187,45 @@ def _buffers() -> list[Finding]:
             made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         except OSError as failed:
             why = "not permitted" if failed.errno == errno.EPERM else failed.strerror
-            return [error(f"UDP sockets cannot have a receive buffer of {BUFFER_BYTES >> 20} MiB: {why}",
-                          "the head needs CAP_NET_ADMIN: run it as root")]
+            return [
+                error(
+                    f"UDP sockets cannot have a receive buffer of {BUFFER_BYTES >> 20} MiB: {why}",
+                    "the head needs CAP_NET_ADMIN: run it as root",
+                )
+            ]
         got = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-    return [] if got >= BUFFER_BYTES else [warning(f"UDP sockets get receive buffers of {got >> 10} KiB instead of "
-                                                   f"{BUFFER_BYTES >> 10}", _sysctl("net/core/rmem_max", BUFFER_BYTES))]
+    return (
+        []
+        if got >= BUFFER_BYTES
+        else [
+            warning(
+                f"UDP sockets get receive buffers of {got >> 10} KiB instead of "
+                f"{BUFFER_BYTES >> 10}",
+                _sysctl("net/core/rmem_max", BUFFER_BYTES),
+            )
+        ]
+    )
 
 
 def _neighbours(site: Site) -> list[Finding]:
-    """Nodes and BMCs that the head may have in one network. The kernel forgets neighbours beyond gc_thresh2, and refuses new ones
-    beyond gc_thresh3: nodes cannot be reached then."""
+    """Nodes and BMCs that the head may have in one network. The kernel forgets neighbours beyond
+    gc_thresh2, and refuses new ones beyond gc_thresh3: nodes cannot be reached then."""
     needed = len(site.nodes) + sum(bool(node.bmc) for node in site.nodes) + _OURS
     name = "net/ipv4/neigh/default/gc_thresh"
     most, soft = site.machine.number(f"{name}3"), site.machine.number(f"{name}2")
-    what = f"the neighbour table holds {most} addresses; {len(site.nodes)} nodes and their BMCs are {needed - _OURS}"
+    what = (
+        f"the neighbour table holds {most} addresses; {len(site.nodes)} nodes and their BMCs "
+        f"are {needed - _OURS}"
+    )
     if most is not None and most < needed:
         return [error(what, _sysctl(f"{name}3", 4 * needed))]
     if soft is not None and soft < needed - _OURS:
-        return [warning(what + f", and those above {soft} are forgotten after seconds", _sysctl(f"{name}2", 2 * needed))]
+        return [
+            warning(
+                what + f", and those above {soft} are forgotten after seconds",
+                _sysctl(f"{name}2", 2 * needed),
+            )
+        ]
     return []
 
 
@@ -162,6 +233,7 @@ def reason(failed: LayercakeError | OSError) -> Finding:
     """A check that cannot be carried out."""
     if isinstance(failed, LayercakeError):
         return error(failed.message, failed.hint)
-    return error(f"cannot look: {failed.strerror or failed}", "run it as root, on the head" if failed.errno in (
-        errno.EPERM, errno.EACCES) else "")
-
+    return error(
+        f"cannot look: {failed.strerror or failed}",
+        "run it as root, on the head" if failed.errno in (errno.EPERM, errno.EACCES) else "",
+    )

@@ -1,8 +1,8 @@
-"""What nodes fetch from the head, fetched by ourselves: boot programs by TFTP, kernel and minOS by HTTP; and what the packet filter
-would do with the nodes' requests.
+"""What nodes fetch from the head, fetched by ourselves: boot programs by TFTP, kernel and minOS by
+HTTP; and what the packet filter would do with the nodes' requests.
 
-The head serves nodes that are to boot now, and nobody else. For half a minute it serves itself too (the call boot.visit): not the
-boot scripts, which have tokens.
+The head serves nodes that are to boot now, and nobody else. For half a minute it serves itself too
+(the call boot.visit): not the boot scripts, which have tokens.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _SEE = "see `layercake status` and the head's log"
 
 @check("tftp")
 def tftp(site: Site) -> list[Finding]:
-    """The boot programs, fetched by TFTP from the head's address as firmware does, and compared with the files. While no head runs:
-    whether its ports are free, and whether the programs are there."""
+    """The boot programs, fetched by TFTP from the head's address as firmware does, and compared
+    with the files. While no head runs: whether its ports are free, and whether the programs are
+    there."""
     if site.api is None:
         return _ports(site)
     visit = ask(site.api, VISIT, {"seconds": FETCH_S})
@@ -51,7 +52,9 @@ def _by_tftp(address: str, port: int, name: str, path: Path) -> str:
     logging.getLogger("tftpy").setLevel(logging.CRITICAL)
     got = io.BytesIO()
     try:
-        tftpy.TftpClient(address, port, {"blksize": 1428, "tsize": 0}).download(name, got, timeout=_TFTP_S)
+        tftpy.TftpClient(address, port, {"blksize": 1428, "tsize": 0}).download(
+            name, got, timeout=_TFTP_S
+        )
     except (tftpy.TftpException, OSError) as failed:
         return str(failed) or type(failed).__name__
     return "" if got.getvalue() == path.read_bytes() else f"it is not what {path} holds"
@@ -63,42 +66,79 @@ def _ports(site: Site) -> list[Finding]:
     dhcp = {"serve": [boot.dhcp_port], "proxy": [boot.dhcp_port, PROXY_PORT], "off": []}[boot.dhcp]
     ports = (("TFTP", boot.tftp_port), *(("DHCP", port) for port in dhcp), *dns)
     for address, (what, port) in itertools.product(site.settings.addresses, ports):
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as made:
+        with socket.socket(
+            socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM
+        ) as made:
             try:
                 made.bind((address, port))
             except OSError as failed:
                 who = ", ".join(f"{a} {w}".strip() for a, w in site.machine.listeners(port))
-                found.append(error(f"UDP port {port} of {address} cannot be had for {what}: {failed.strerror}"
-                                   + (f" ({who})" if who else ""), "stop what listens there"))
+                found.append(
+                    error(
+                        f"UDP port {port} of {address} cannot be had for {what}: {failed.strerror}"
+                        + (f" ({who})" if who else ""),
+                        "stop what listens there",
+                    )
+                )
     for name in ("undionly.kpxe", "snponly.efi"):
         if not (Path(boot.ipxe_dir) / name).is_file():
-            found.append(error(f"there is no {name} in {boot.ipxe_dir}", "install the package ipxe"))
-    return found or [ok("the head does not run: its UDP ports are free, and the boot programs are there")]
+            found.append(
+                error(f"there is no {name} in {boot.ipxe_dir}", "install the package ipxe")
+            )
+    return found or [
+        ok("the head does not run: its UDP ports are free, and the boot programs are there")
+    ]
 
 
 @check("http")
 def http_files(site: Site) -> list[Finding]:
-    """Kernel and minOS of each boot set in use, fetched by HTTP and compared with the files, and the head's API, by TLS and its own
-    authority, as agents reach it. While no head runs: whether there is a boot set."""
+    """Kernel and minOS of each boot set in use, fetched by HTTP and compared with the files, and
+    the head's API, by TLS and its own authority, as agents reach it. While no head runs: whether
+    there is a boot set."""
     if site.api is None:
         sets = sorted(path.parent.name for path in (site.data_dir / "boot").glob("*/vmlinuz"))
-        return [ok(f"the head does not run: boot sets {', '.join(sets)} are there")] if sets else [
-            error(f"there is no boot set in {site.data_dir / 'boot'}", "layercake boot build")]
+        return (
+            [ok(f"the head does not run: boot sets {', '.join(sets)} are there")]
+            if sets
+            else [
+                error(f"there is no boot set in {site.data_dir / 'boot'}", "layercake boot build")
+            ]
+        )
     found = []
     sets = site.api.get("/v1/boot")["sets"]
     default = next((s for s in sets if s["default"]), None)
     if default is None or default["trouble"]:
-        found.append(error(f"nodes have nothing to boot: {default['trouble'] if default else 'there is no default boot set'}",
-                           "layercake boot build, layercake boot default"))
+        found.append(
+            error(
+                "nodes have nothing to boot: "
+                f"{default['trouble'] if default else 'there is no default boot set'}",
+                "layercake boot build, layercake boot default",
+            )
+        )
     visit = ask(site.api, VISIT, {"seconds": FETCH_S})
     for why, do in sorted(set(map(tuple, visit["missing"].values()))):
-        found.append(error(f"cannot boot: {why}", do, [name for name, reason in visit["missing"].items() if reason[0] == why]))
+        found.append(
+            error(
+                f"cannot boot: {why}",
+                do,
+                [name for name, reason in visit["missing"].items() if reason[0] == why],
+            )
+        )
     for name, path in visit["files"].items():
         if why := _by_http(f"{visit['base']}/{name}", Path(path)):
             found.append(error(f"cannot fetch {visit['base']}/{name}: {why}", _SEE))
     if why := _by_tls(site):
-        found.append(error(f"cannot reach the head's API at {site.settings.head_url}, as nodes do: {why}", _SEE))
-    return found or [ok(f"{len(visit['files'])} files fetched from {visit['base']}; the API answers at {site.settings.head_url}")]
+        found.append(
+            error(
+                f"cannot reach the head's API at {site.settings.head_url}, as nodes do: {why}", _SEE
+            )
+        )
+    return found or [
+        ok(
+            f"{len(visit['files'])} files fetched from {visit['base']}; the API answers at "
+            f"{site.settings.head_url}"
+        )
+    ]
 
 
 def _by_http(url: str, path: Path) -> str:
@@ -114,7 +154,9 @@ def _by_http(url: str, path: Path) -> str:
             while piece := answer.read(1 << 20):
                 got.write(piece)
             got.flush()
-            return "" if filecmp.cmp(got.name, path, shallow=False) else f"it is not what {path} holds"
+            return (
+                "" if filecmp.cmp(got.name, path, shallow=False) else f"it is not what {path} holds"
+            )
     except (OSError, http.client.HTTPException) as failed:
         return str(failed) or type(failed).__name__
     finally:
@@ -126,8 +168,10 @@ def _by_tls(site: Site) -> str:
     place = urlsplit(site.settings.head_url)
     try:
         context = ssl.create_default_context(cafile=str(site.data_dir / "pki/ca.pem"))
-        with socket.create_connection((place.hostname, place.port), timeout=10.0) as plain, \
-                context.wrap_socket(plain, server_hostname=place.hostname):
+        with (
+            socket.create_connection((place.hostname, place.port), timeout=10.0) as plain,
+            context.wrap_socket(plain, server_hostname=place.hostname),
+        ):
             return ""
     except OSError as failed:  # ssl.SSLError is one
         return str(failed) or type(failed).__name__
@@ -135,19 +179,31 @@ def _by_tls(site: Site) -> str:
 
 @check("filter", sides=True)
 def packet_filter(site: Site) -> list[Finding]:
-    """What the packet filter of this machine (nftables, also by iptables-nft) does with the requests of nodes on their interface:
-    DHCP, DNS, TFTP, boot files, images, the API, state sync. Worked out from its rules. Rules of iptables-legacy are not seen."""
+    """What the packet filter of this machine (nftables, also by iptables-nft) does with the
+    requests of nodes on their interface: DHCP, DNS, TFTP, boot files, images, the API, state sync.
+    Worked out from its rules. Rules of iptables-legacy are not seen."""
     rules, settings = Filter(site.machine.ruleset()), site.settings
     node = site.nodes[0] if site.nodes else Seen(name="", macs=(), ip="", firmware="bios")
     dropped, doubtful = list[str](), list[str]()
     for what, protocol, port, source, target in _requests(site, node):
-        ends = rules.verdicts(Packet(into=settings.interface, source=source, target=target, protocol=protocol, port=port))
+        ends = rules.verdicts(
+            Packet(
+                into=settings.interface, source=source, target=target, protocol=protocol, port=port
+            )
+        )
         if DROP in ends:
             (doubtful if ACCEPT in ends else dropped).append(f"{what} ({protocol} {port})")
     open_it = f"let it in on {settings.interface}: see `nft list ruleset`"
-    found = [error(f"the packet filter drops what nodes send: {', '.join(dropped)}", open_it)] * bool(dropped)
-    found += [warning(f"the packet filter may drop what nodes send: {', '.join(doubtful)}; it has rules that cannot be judged here",
-                      open_it)] * bool(doubtful)
+    found = [
+        error(f"the packet filter drops what nodes send: {', '.join(dropped)}", open_it)
+    ] * bool(dropped)
+    found += [
+        warning(
+            f"the packet filter may drop what nodes send: {', '.join(doubtful)}; it has rules that "
+            "cannot be judged here",
+            open_it,
+        )
+    ] * bool(doubtful)
     return found or [ok(f"the packet filter lets nodes in on {settings.interface}")]
 
 
@@ -155,15 +211,25 @@ def _requests(site: Site, node: Seen) -> list[tuple[str, str, int, str, str]]:
     """(what, protocol, port, source, target) of what a node asks of the head."""
     settings, boot = site.settings, site.of("boot")
     head, ip = settings.address, node.ip or _neighbour(settings.address)
-    dns = [("DNS", protocol, boot.dns.port, ip, head) for protocol in ("udp", "tcp") if boot.dns.serve]
+    dns = [
+        ("DNS", protocol, boot.dns.port, ip, head) for protocol in ("udp", "tcp") if boot.dns.serve
+    ]
     if ":" in head:
         dhcp = [("DHCPv6", "udp", 547, "fe80::1", "ff02::1:2")]
     else:
-        dhcp = [("DHCP", "udp", boot.dhcp_port, "0.0.0.0", "255.255.255.255")] * (boot.dhcp != "off")
+        dhcp = [("DHCP", "udp", boot.dhcp_port, "0.0.0.0", "255.255.255.255")] * (
+            boot.dhcp != "off"
+        )
         dhcp += [("proxyDHCP", "udp", PROXY_PORT, ip, head)] * (boot.dhcp == "proxy")
-    return [*dns, *dhcp, ("TFTP", "udp", boot.tftp_port, ip, head), ("boot files", "tcp", boot.http_port, ip, head),
-            ("images", "tcp", site.of("images").http_port, ip, head), ("the API", "tcp", settings.api_port, ip, head),
-            ("state sync", "udp", settings.sync.port, ip, head)]
+    return [
+        *dns,
+        *dhcp,
+        ("TFTP", "udp", boot.tftp_port, ip, head),
+        ("boot files", "tcp", boot.http_port, ip, head),
+        ("images", "tcp", site.of("images").http_port, ip, head),
+        ("the API", "tcp", settings.api_port, ip, head),
+        ("state sync", "udp", settings.sync.port, ip, head),
+    ]
 
 
 def _neighbour(address: str) -> str:

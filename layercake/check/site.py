@@ -1,5 +1,5 @@
-"""What the checks are given: the settings, the nodes and their BMCs, from the head if it runs, else from its data directory or an
-inventory that is not applied yet."""
+"""What the checks are given: the settings, the nodes and their BMCs, from the head if it runs, else
+from its data directory or an inventory that is not applied yet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ Found = TypeVar("Found")
 
 
 class Api(Protocol):
-    """The API of a head that runs (layercake.cli.common.client.Client). Both raise LayercakeError."""
+    """The API of a head that runs (layercake.cli.common.client.Client). Both raise
+    LayercakeError."""
 
     def get(self, path: str, *, timeout: float = CALL_S) -> Any:
         """The JSON at a path."""
@@ -52,8 +53,8 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A node. `bmc` is its BMC's address, "" without one; `power` what is known of it; `cards` its network cards as it last said
-    (layercake.head.state.store.Card as plain facts)."""
+    """A node. `bmc` is its BMC's address, "" without one; `power` what is known of it; `cards` its
+    network cards as it last said (layercake.head.state.store.Card as plain facts)."""
 
     name: str
     macs: tuple[str, ...]
@@ -80,8 +81,9 @@ class Once(Generic[Found]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """`api` is None when no head runs. `listen_s`: for how many seconds answers on the nodes' network are waited for. `look` gives
-    what each BMC says (powerman.looks.look.Looked as plain facts)."""
+    """`api` is None when no head runs. `listen_s`: for how many seconds answers on the nodes'
+    network are waited for. `look` gives what each BMC says (powerman.looks.look.Looked as plain
+    facts)."""
 
     data_dir: Path
     settings: Settings
@@ -97,21 +99,35 @@ class Site:
         return self.settings.sections[section]
 
     def sides(self) -> list[Site]:
-        """The site as it is seen in each network that the head is in: with that network as the head's only one, and with the nodes
-        that are in it. Those that are in none of them are with the first."""
+        """The site as it is seen in each network that the head is in: with that network as the
+        head's only one, and with the nodes that are in it. Those that are in none of them are with
+        the first."""
         heads = self.settings.heads
         if len(heads) == 1:
             return [self]
         there = Subnets({str(number): str(own.network) for number, own in enumerate(heads)})
         at = {node.name: int(there.of(node.ip) or 0) if node.ip else 0 for node in self.nodes}
-        return [replace(self, nodes=tuple(node for node in self.nodes if at[node.name] == number), settings=msgspec.structs.replace(
-            self.settings, interface=own.interface, address=own.address, prefix=own.prefix, more_networks={}))
-            for number, own in enumerate(heads)]
+        return [
+            replace(
+                self,
+                nodes=tuple(node for node in self.nodes if at[node.name] == number),
+                settings=msgspec.structs.replace(
+                    self.settings,
+                    interface=own.interface,
+                    address=own.address,
+                    prefix=own.prefix,
+                    more_networks={},
+                ),
+            )
+            for number, own in enumerate(heads)
+        ]
 
 
 def ask(api: Api, call: str, params: Mapping[str, Any]) -> Any:
     """What a module of the head that runs answers. Raises LayercakeError."""
-    (answer,) = api.post(f"/v1/calls/{call}", {"range": "", "params": dict(params)}, timeout=CALL_S)["answers"]
+    (answer,) = api.post(
+        f"/v1/calls/{call}", {"range": "", "params": dict(params)}, timeout=CALL_S
+    )["answers"]
     if not answer["ok"]:
         raise OperationFailed(str(answer["error"]), hint=str(answer["hint"]))
     return answer["answer"]
@@ -122,16 +138,31 @@ def socket_of(data_dir: Path) -> str:
     return head_settings.load(data_dir).socket
 
 
-def survey(data_dir: Path, api: Api | None, *, inventory: Path | None = None, listen_s: float = LISTEN_S,
-           machine: Machine | None = None) -> Site:
-    """The site of a data directory. With an `inventory` the nodes and BMCs are those of that file. Raises InputError for settings
-    or an inventory that cannot be used, and what the head answers."""
+def survey(
+    data_dir: Path,
+    api: Api | None,
+    *,
+    inventory: Path | None = None,
+    listen_s: float = LISTEN_S,
+    machine: Machine | None = None,
+) -> Site:
+    """The site of a data directory. With an `inventory` the nodes and BMCs are those of that file.
+    Raises InputError for settings or an inventory that cannot be used, and what the head
+    answers."""
     settings = head_settings.load(data_dir)
     table, _ = load_modules(data_dir, settings)
-    settings = msgspec.structs.replace(settings, sections={m.section: settings.of(m) for m in table.modules.values() if m.section})
+    settings = msgspec.structs.replace(
+        settings, sections={m.section: settings.of(m) for m in table.modules.values() if m.section}
+    )
     status = None if api is None else api.get("/v1/status", timeout=CALL_S)
-    common: dict[str, Any] = {"data_dir": data_dir, "settings": settings, "api": api, "status": status, "listen_s": listen_s,
-                              "machine": machine or Machine()}
+    common: dict[str, Any] = {
+        "data_dir": data_dir,
+        "settings": settings,
+        "api": api,
+        "status": status,
+        "listen_s": listen_s,
+        "machine": machine or Machine(),
+    }
     if api is not None and inventory is None:
         nodes = tuple(_of_view(view) for view in api.get("/v1/nodes", timeout=CALL_S)["nodes"])
         return Site(nodes=nodes, look=Once(lambda: ask(api, LOOK, {"limit_s": LOOK_S})), **common)
@@ -140,30 +171,48 @@ def survey(data_dir: Path, api: Api | None, *, inventory: Path | None = None, li
     else:
         records = _stored(data_dir / "layercake.db", table)
     vault = Vault(settings.secrets_in(data_dir), os.environ)
-    return Site(nodes=tuple(_of_record(node, table) for node in records), **common,
-                look=Once(lambda: asyncio.run(_look(records, vault, settings))))
+    return Site(
+        nodes=tuple(_of_record(node, table) for node in records),
+        **common,
+        look=Once(lambda: asyncio.run(_look(records, vault, settings))),
+    )
 
 
 def _of_view(view: Mapping[str, Any]) -> Seen:
-    return Seen(name=view["name"], macs=tuple(view["macs"]), ip=view["ip"], firmware=view["firmware"],
-                bmc=str((view.get("bmc") or {}).get("address", "")), power=view["state"].get("power", "UNKNOWN"),
-                cards=tuple(view.get("cards") or ()))
+    return Seen(
+        name=view["name"],
+        macs=tuple(view["macs"]),
+        ip=view["ip"],
+        firmware=view["firmware"],
+        bmc=str((view.get("bmc") or {}).get("address", "")),
+        power=view["state"].get("power", "UNKNOWN"),
+        cards=tuple(view.get("cards") or ()),
+    )
 
 
 def _of_record(node: Node, table: Table) -> Seen:
-    return Seen(name=node.name, macs=node.macs, ip=node.ip, firmware=node.firmware,
-                bmc=str((parts_view(node, table).get("bmc") or {}).get("address", "")))
+    return Seen(
+        name=node.name,
+        macs=node.macs,
+        ip=node.ip,
+        firmware=node.firmware,
+        bmc=str((parts_view(node, table).get("bmc") or {}).get("address", "")),
+    )
 
 
 def _stored(database: Path, table: Table) -> list[Node]:
-    """The nodes in the database of a head that does not run. Raises InputError for one that cannot be read."""
+    """The nodes in the database of a head that does not run. Raises InputError for one that cannot
+    be read."""
     if not database.exists():
         return []
     content = schema.copy(database)
     schema.check_content(content, database)
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.deserialize(content)
-        return [table.node(json.loads(data)["node"]) for (data,) in db.execute("SELECT data FROM nodes ORDER BY row")]
+        return [
+            table.node(json.loads(data)["node"])
+            for (data,) in db.execute("SELECT data FROM nodes ORDER BY row")
+        ]
 
 
 async def _look(nodes: list[Node], vault: Vault, settings: Settings) -> list[dict[str, Any]]:
@@ -175,9 +224,21 @@ async def _look(nodes: list[Node], vault: Vault, settings: Settings) -> list[dic
         for node in nodes:
             try:
                 facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, "")
-                told = record(facts, node.parts.get(POWER.name), lambda ref: "" if ref is None else vault.open(ref).reveal())
+                told = record(
+                    facts,
+                    node.parts.get(POWER.name),
+                    lambda ref: "" if ref is None else vault.open(ref).reveal(),
+                )
             except InputError as problem:
-                unread.append({"node": node.id, "name": node.name, "where": "", "result": "no-secret", "why": problem.message})
+                unread.append(
+                    {
+                        "node": node.id,
+                        "name": node.name,
+                        "where": "",
+                        "result": "no-secret",
+                        "why": problem.message,
+                    }
+                )
                 continue
             await service.node_changed(node.id, told)
         rows: list[dict[str, Any]] = msgspec.to_builtins(await service.look(LOOK_S))

@@ -1,5 +1,5 @@
-"""All checks, and how they are carried out: each in a thread of its own, as most of them wait. One more is one more function,
-named in CHECKS."""
+"""All checks, and how they are carried out: each in a thread of its own, as most of them wait. One
+more is one more function, named in CHECKS."""
 
 from __future__ import annotations
 
@@ -23,8 +23,22 @@ from layercake.kraken.errors import InputError, LayercakeError
 log = logging.getLogger("layercake.check")
 
 CHECKS: tuple[Check, ...] = (
-    interface, addresses, dhcp, lldp, tftp, http_files, packet_filter, bmc, bmc_clock, bmc_boot, cards, routing, time,
-    certificates, disk, limits,
+    interface,
+    addresses,
+    dhcp,
+    lldp,
+    tftp,
+    http_files,
+    packet_filter,
+    bmc,
+    bmc_clock,
+    bmc_boot,
+    cards,
+    routing,
+    time,
+    certificates,
+    disk,
+    limits,
 )
 """In the order in which they are told."""
 
@@ -34,12 +48,15 @@ def chosen(only: Collection[str]) -> tuple[Check, ...]:
     known = {check.name for check in CHECKS}
     for name in only:
         if name not in known:
-            raise InputError(f"cannot check {name!r}: there is no such check", hint=nearest(name, known))
+            raise InputError(
+                f"cannot check {name!r}: there is no such check", hint=nearest(name, known)
+            )
     return tuple(check for check in CHECKS if not only or check.name in only)
 
 
 def carry_out(site: Site, checks: Collection[Check]) -> list[Result]:
-    """What the checks find, in their order. That one cannot be carried out is an error of its own, and stops no other."""
+    """What the checks find, in their order. That one cannot be carried out is an error of its own,
+    and stops no other."""
 
     def one(check: Check) -> list[Result]:
         try:
@@ -48,7 +65,12 @@ def carry_out(site: Site, checks: Collection[Check]) -> list[Result]:
             found = [reason(failed)]
         except Exception:  # what came from the network, or a bug: the other checks are worth having
             log.exception("the check %s has failed", check.name)
-            found = [error("this check has failed; its log is on standard error", "it is a bug of Layercake: please report it")]
+            found = [
+                error(
+                    "this check has failed; its log is on standard error",
+                    "it is a bug of Layercake: please report it",
+                )
+            ]
         return [Result(check.name, finding) for finding in found]
 
     with ThreadPoolExecutor(max(1, len(checks))) as threads:

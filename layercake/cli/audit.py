@@ -15,23 +15,49 @@ from layercake.cli.common.command import Answer, App, command
 from layercake.cli.common.output import Column, moment, span
 from layercake.kraken.errors import InputError, OperationFailed
 
-_AUDIT = (Column("TIME"), Column("BY"), Column("FROM"), Column("WITH"), Column("REQUEST"), Column("RESULT"),
-          Column("ASKED", flexible=True))
+_AUDIT = (
+    Column("TIME"),
+    Column("BY"),
+    Column("FROM"),
+    Column("WITH"),
+    Column("REQUEST"),
+    Column("RESULT"),
+    Column("ASKED", flexible=True),
+)
 PAGE = 1000
 
 
 @command()
-@click.option("--since", default="", metavar="TIME",
-              help="From so long ago on: 12h, 30d. Without it, the last day; with --export, all.")
-@click.option("--export", "file", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write all of it to this file, one JSON object in each line, and not to the screen.")
+@click.option(
+    "--since",
+    default="",
+    metavar="TIME",
+    help="From so long ago on: 12h, 30d. Without it, the last day; with --export, all.",
+)
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all of it to this file, one JSON object in each line, and not to the screen.",
+)
 def audit(app: App, since: str, file: Path | None) -> Answer:
     """Show who changed what, from where and with what; oldest first."""
     start = int(time.time() - span(since or "1d")) if since or file is None else 0
     if file is not None:
         return _export(app, start, file)
     found = list(_records(app, start))
-    rows = [[moment(r["at"]), r["by"], r["address"], r["program"], r["request"], _result(r), _asked(r["asked"])] for r in found]
+    rows = [
+        [
+            moment(r["at"]),
+            r["by"],
+            r["address"],
+            r["program"],
+            r["request"],
+            _result(r),
+            _asked(r["asked"]),
+        ]
+        for r in found
+    ]
     return Answer({"audit": found}, lambda out: out.table(_AUDIT, rows, empty="no changes"))
 
 
@@ -43,7 +69,10 @@ def _export(app: App, start: int, file: Path) -> Answer:
                 lines.write(json.dumps(record) + "\n")
                 count += 1
     except FileExistsError:
-        raise InputError(f"cannot write {file}: it is there already", hint="an export never takes the place of another") from None
+        raise InputError(
+            f"cannot write {file}: it is there already",
+            hint="an export never takes the place of another",
+        ) from None
     except OSError as error:
         raise OperationFailed(f"cannot write {file}: {error.strerror}") from None
     return Answer({"file": str(file), "records": count}, f"{file}: {count} records")

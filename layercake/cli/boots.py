@@ -1,5 +1,5 @@
-"""`layercake boot`: boot sets (kernel, minOS, agent), and rolls to one. `layercake profile`: by what they are built for which
-machines."""
+"""`layercake boot`: boot sets (kernel, minOS, agent), and rolls to one. `layercake profile`: by
+what they are built for which machines."""
 
 from __future__ import annotations
 
@@ -17,24 +17,48 @@ from layercake.cli.rolls import one_line, plan_options, plan_request, watched
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import NotFound
 
-_LIST = (Column("NAME"), Column("DEFAULT"), Column("BUILT"), Column("KERNEL"), Column("SIZE", right=True),
-         Column("BOOTED BY NEXT", flexible=True), Column("RUN BY", flexible=True), Column("AGENT OF", flexible=True))
-_PROFILES = (Column("NAME"), Column("KERNEL"), Column("SET THAT ITS NODES BOOT"), Column("SETS", right=True),
-         Column("SIZE", right=True), Column("BOOTED BY NEXT", flexible=True))
+_LIST = (
+    Column("NAME"),
+    Column("DEFAULT"),
+    Column("BUILT"),
+    Column("KERNEL"),
+    Column("SIZE", right=True),
+    Column("BOOTED BY NEXT", flexible=True),
+    Column("RUN BY", flexible=True),
+    Column("AGENT OF", flexible=True),
+)
+_PROFILES = (
+    Column("NAME"),
+    Column("KERNEL"),
+    Column("SET THAT ITS NODES BOOT"),
+    Column("SETS", right=True),
+    Column("SIZE", right=True),
+    Column("BOOTED BY NEXT", flexible=True),
+)
 _PARTS = (Column("PART"), Column("UNPACKED", right=True), Column("SHIPS AS", right=True))
 
 
 @click.group()
 def boot() -> None:
-    """Boot sets: the kernel, the minOS and the agent that nodes run. A set never changes, and nodes keep theirs until a roll."""
+    """Boot sets: the kernel, the minOS and the agent that nodes run. A set never changes, and nodes
+    keep theirs until a roll."""
 
 
 @command(boot, "list")
 def list_(app: App) -> Answer:
     """List the boot sets, newest first, and which nodes use them."""
     answer = app.head.get("/v1/boot")
-    rows = [[s["name"], "yes" if s["default"] else "", moment(s["built"]), s["kernel"] or "-", size(s["size"]),
-             *(fold(s[users]) or "-" for users in ("boot", "run", "agents"))] for s in answer["sets"]]
+    rows = [
+        [
+            s["name"],
+            "yes" if s["default"] else "",
+            moment(s["built"]),
+            s["kernel"] or "-",
+            size(s["size"]),
+            *(fold(s[users]) or "-" for users in ("boot", "run", "agents")),
+        ]
+        for s in answer["sets"]
+    ]
 
     def show(out: Output) -> None:
         out.table(_LIST, rows, empty="no boot sets; `layercake boot build` makes one")
@@ -48,9 +72,12 @@ def list_(app: App) -> Answer:
 @command(boot)
 @data_option
 def build(app: App, data_dir: Path) -> Answer:
-    """Build a boot set on this machine, out of this Layercake, by the profile of the newest set. No node boots it before a roll, or
-    `boot default`. To change what goes in: `layercake profile build`."""
-    from layercake.setup import build_boot  # here: the client works where the head's dependencies are not installed
+    """Build a boot set on this machine, out of this Layercake, by the profile of the newest set. No
+    node boots it before a roll, or `boot default`. To change what goes in: `layercake profile
+    build`."""
+    from layercake.setup import (
+        build_boot,
+    )  # here: the client works where the head's dependencies are not installed
 
     made = build_boot(data_dir, echo=app.out.note)
     text = f"boot set {made.name}: `layercake boot roll RANGE {made.name}` takes nodes to it"
@@ -81,19 +108,48 @@ def remove(app: App, name: str, yes: bool) -> Answer:
 @command(boot)
 @nodes_argument
 @click.argument("name", metavar="SET")
-@click.option("--agent-only", is_flag=True, help="Replace the agents in place: nothing is started anew, no image notices.")
+@click.option(
+    "--agent-only",
+    is_flag=True,
+    help="Replace the agents in place: nothing is started anew, no image notices.",
+)
 @plan_options
 @click.option("--no-wait", is_flag=True, help="Do not wait until it is over.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    help="Seconds to wait.",
+)
 @yes_option
-def roll(app: App, /, nodes: str, name: str, agent_only: bool, no_wait: bool, timeout: float, yes: bool, **options: Any) -> Answer:
-    """Take the nodes of RANGE to the boot set SET, and follow. Each is drained (with Slurm), its images are stopped, it is started
-    anew, and its images must be well again before the next batch. A BUSY node is waited for."""
-    request = {"range": nodes, "image": name, "agent_only": agent_only, "by": who(), **plan_request(options)}
+def roll(
+    app: App,
+    /,
+    nodes: str,
+    name: str,
+    agent_only: bool,
+    no_wait: bool,
+    timeout: float,
+    yes: bool,
+    **options: Any,
+) -> Answer:
+    """Take the nodes of RANGE to the boot set SET, and follow. Each is drained (with Slurm), its
+    images are stopped, it is started anew, and its images must be well again before the next batch.
+    A BUSY node is waited for."""
+    request = {
+        "range": nodes,
+        "image": name,
+        "agent_only": agent_only,
+        "by": who(),
+        **plan_request(options),
+    }
     if not agent_only and not yes:
         views = app.head.get("/v1/nodes", range=nodes)["nodes"]
         stake = at_stake(app, [v["name"] for v in views])
-        if stake and not app.confirm(f"Start {nodes} anew with boot set {name}, in batches: {stake}. Go on?", False):
+        if stake and not app.confirm(
+            f"Start {nodes} anew with boot set {name}, in batches: {stake}. Go on?", False
+        ):
             return Answer(code=FAILED)
     answer = app.head.post("/v1/boot/roll", request)
     if no_wait:
@@ -101,14 +157,16 @@ def roll(app: App, /, nodes: str, name: str, agent_only: bool, no_wait: bool, ti
     return watched(app, int(answer["roll"]["id"]), timeout)
 
 
-def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+def _words(
+    ctx: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[str, ...] | None:
     return None if text is None else tuple(word for word in text.split(",") if word)
 
 
 @click.group()
 def profile() -> None:
-    """Boot profiles: by which recipe the boot sets are built for machines of one kind. A node names one by `profile:` in the
-    inventory; those that name none boot the site's default set."""
+    """Boot profiles: by which recipe the boot sets are built for machines of one kind. A node names
+    one by `profile:` in the inventory; those that name none boot the site's default set."""
 
 
 @command(profile, "list")
@@ -119,51 +177,100 @@ def list_profiles(app: App) -> Answer:
     for name in sorted({s["profile"] for s in sets}):
         of = [s for s in sets if s["profile"] == name]
         default: dict[str, Any] = next((s for s in of if s["profile_default"]), of[-1])
-        found.append({"name": name, "kernel": default["kernel"], "set": default["name"], "sets": len(of), "size": default["size"],
-                      "nodes": sorted({node for s in of for node in s["boot"]})})
-    rows = [[p["name"], p["kernel"], p["set"], str(p["sets"]), size(p["size"]), fold(p["nodes"]) or "-"] for p in found]
-    return Answer({"profiles": found},
-                  lambda out: out.table(_PROFILES, rows, empty="no profiles; `layercake profile build server` makes a set by one"))
+        found.append(
+            {
+                "name": name,
+                "kernel": default["kernel"],
+                "set": default["name"],
+                "sets": len(of),
+                "size": default["size"],
+                "nodes": sorted({node for s in of for node in s["boot"]}),
+            }
+        )
+    rows = [
+        [p["name"], p["kernel"], p["set"], str(p["sets"]), size(p["size"]), fold(p["nodes"]) or "-"]
+        for p in found
+    ]
+    return Answer(
+        {"profiles": found},
+        lambda out: out.table(
+            _PROFILES,
+            rows,
+            empty="no profiles; `layercake profile build server` makes a set by one",
+        ),
+    )
 
 
 @command(profile, "build")
 @data_option
 @click.argument("name", metavar="PROFILE")
-@click.option("--arch", "architecture", type=click.Choice(["aarch64", "x86_64"]),
-              help="The machines that it is for, if not those of the head's architecture; a profile that was built keeps its own.")
-@click.option("--kernel", metavar="PACKAGE|FILE", help="The Debian package of the kernel, or the path of one.")
-@click.option("--kernel-modules", metavar="DIR", help="lib/modules/RELEASE, where --kernel is a path.")
-@click.option("--modules", callback=_words, metavar="NAME,..",
-              help="Module sets (server-nics, storage, infiniband, ipmi, usb, misc), and modules by their names.")
-@click.option("--firmware", callback=_words, metavar="PACKAGE|DIR,..",
-              help="Where the firmware is that modules ask for: Debian packages, directories.")
+@click.option(
+    "--arch",
+    "architecture",
+    type=click.Choice(["aarch64", "x86_64"]),
+    help="The machines that it is for, if not those of the head's architecture; a profile that was "
+    "built keeps its own.",
+)
+@click.option(
+    "--kernel", metavar="PACKAGE|FILE", help="The Debian package of the kernel, or the path of one."
+)
+@click.option(
+    "--kernel-modules", metavar="DIR", help="lib/modules/RELEASE, where --kernel is a path."
+)
+@click.option(
+    "--modules",
+    callback=_words,
+    metavar="NAME,..",
+    help="Module sets (server-nics, storage, infiniband, ipmi, usb, misc), and modules by their "
+    "names.",
+)
+@click.option(
+    "--firmware",
+    callback=_words,
+    metavar="PACKAGE|DIR,..",
+    help="Where the firmware is that modules ask for: Debian packages, directories.",
+)
 @disktools_option
 def build_profile(app: App, data_dir: Path, name: str, **changes: Any) -> Answer:
-    """Build a boot set by PROFILE on this machine. What is not said stays as it was when PROFILE was last built; `server` (machines
-    as they are sold) and `virtual` (virtual machines of KVM) need no telling. No node that boots another set of it boots the new
-    one before a roll, or `profile default`."""
-    from layercake.setup import build_boot  # here: the client works where the head's dependencies are not installed
+    """Build a boot set by PROFILE on this machine. What is not said stays as it was when PROFILE
+    was last built; `server` (machines as they are sold) and `virtual` (virtual machines of KVM)
+    need no telling. No node that boots another set of it boots the new one before a roll, or
+    `profile default`."""
+    from layercake.setup import (
+        build_boot,
+    )  # here: the client works where the head's dependencies are not installed
 
     made = build_boot(data_dir, echo=app.out.note, profile=name, **changes)
-    return Answer({"name": made.name, "kernel": made.kernel, "size": made.size},
-                  f"boot set {made.name}: `layercake boot roll RANGE {made.name}` takes nodes to it")
+    return Answer(
+        {"name": made.name, "kernel": made.kernel, "size": made.size},
+        f"boot set {made.name}: `layercake boot roll RANGE {made.name}` takes nodes to it",
+    )
 
 
 @command(profile)
 @click.argument("name", metavar="PROFILE|SET")
 def show(app: App, name: str) -> Answer:
-    """Show by what PROFILE builds, and what takes the space in the set that its nodes boot; or of one SET."""
+    """Show by what PROFILE builds, and what takes the space in the set that its nodes boot; or of
+    one SET."""
     sets = app.head.get("/v1/boot")["sets"]
     of = [s for s in sets if s["profile"] == name]
     if not of and all(s["name"] != name for s in sets):
-        raise NotFound(f"cannot find boot profile {name[:64]!r}: no boot set was built by it", hint="see `layercake profile list`")
+        raise NotFound(
+            f"cannot find boot profile {name[:64]!r}: no boot set was built by it",
+            hint="see `layercake profile list`",
+        )
     chosen = next((s["name"] for s in of if s["profile_default"]), of[-1]["name"]) if of else name
     found = app.head.get(f"/v1/boot/{quoted(chosen)}")["set"]
 
     def shown(out: Output) -> None:
         recipe = found["profile"] or {}
         out.line(f"boot set    {found['name']}, kernel {found['kernel']}, {size(found['size'])}")
-        for key, said in (("name", "profile"), ("architecture", "for"), ("kernel", "kernel"), ("kernel_modules", "its modules")):
+        for key, said in (
+            ("name", "profile"),
+            ("architecture", "for"),
+            ("kernel", "kernel"),
+            ("kernel_modules", "its modules"),
+        ):
             if recipe.get(key):
                 out.line(f"{said:<12}{recipe[key]}")
         for key in ("modules", "firmware"):
@@ -174,7 +281,9 @@ def show(app: App, name: str) -> Answer:
         out.table(_PARTS, rows, empty="")
         lacking = sorted({user for users in found["firmware_missing"].values() for user in users})
         if lacking:
-            out.line(f"firmware that was not there when it was built, for: {', '.join(lacking)}", YELLOW)
+            out.line(
+                f"firmware that was not there when it was built, for: {', '.join(lacking)}", YELLOW
+            )
 
     return Answer(found, shown)
 
@@ -183,7 +292,8 @@ def show(app: App, name: str) -> Answer:
 @click.argument("name", metavar="SET")
 @yes_option
 def default_of_profile(app: App, name: str, yes: bool) -> Answer:
-    """Make SET what the nodes of its profile boot that no roll took to another. It touches none that runs."""
+    """Make SET what the nodes of its profile boot that no roll took to another. It touches none
+    that runs."""
     if not app.confirm(f"Have the nodes of its profile boot {name} when they next start?", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/boot/default", {"name": name, "of_profile": True, "by": who()})
@@ -203,12 +313,23 @@ def remove_profile(app: App, name: str, yes: bool) -> Answer:
 
 @command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--ipxe-dir", type=click.Path(file_okay=False, path_type=Path), default="/usr/lib/ipxe", show_default=True,
-              help="Where ipxe.lkrn and ipxe.efi are.")
+@click.option(
+    "--ipxe-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/usr/lib/ipxe",
+    show_default=True,
+    help="Where ipxe.lkrn and ipxe.efi are.",
+)
 def boot_media(app: App, file: Path, ipxe_dir: Path) -> Answer:
-    """Write FILE, the image of a USB stick or of virtual media: for machines whose firmware cannot boot by network. It is the same
-    for all nodes, and holds no secret: iPXE on it asks this site's head."""
-    from layercake.setup import boot_media as write  # here: the client works where the head's dependencies are not installed
+    """Write FILE, the image of a USB stick or of virtual media: for machines whose firmware cannot
+    boot by network. It is the same for all nodes, and holds no secret: iPXE on it asks this site's
+    head."""
+    from layercake.setup import (
+        boot_media as write,
+    )  # here: the client works where the head's dependencies are not installed
 
     number = write(file, ipxe_dir)
-    return Answer({"file": str(file), "size": number}, f"{file}: {size(number)}; to a stick with `dd if={file} of=/dev/sdX bs=1M`")
+    return Answer(
+        {"file": str(file), "size": number},
+        f"{file}: {size(number)}; to a stick with `dd if={file} of=/dev/sdX bs=1M`",
+    )

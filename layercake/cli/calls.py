@@ -1,4 +1,5 @@
-"""`layercake calls` and `layercake call`: what the head's modules can be asked, by the table that the head keeps of them."""
+"""`layercake calls` and `layercake call`: what the head's modules can be asked, by the table that
+the head keeps of them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from layercake.cli.common.command import FAILED, OK, Answer, App, command
 from layercake.cli.common.output import Column, Output
 from layercake.kraken.errors import InputError, NotFound
 
-_LIST = (Column("CALL"), Column("MODULE"), Column("ROLE"), Column("OF"), Column("PARAMETERS"), Column("WHAT", flexible=True))
+_LIST = (
+    Column("CALL"),
+    Column("MODULE"),
+    Column("ROLE"),
+    Column("OF"),
+    Column("PARAMETERS"),
+    Column("WHAT", flexible=True),
+)
 CALL_S = 180.0  # many slow BMCs may be asked
 
 
@@ -21,8 +29,17 @@ CALL_S = 180.0  # many slow BMCs may be asked
 def calls(app: App) -> Answer:
     """List what the modules can be asked; `layercake call` asks."""
     answer = app.head.get("/v1/calls")
-    rows = [[c["name"], c["module"], c["role"], "nodes" if c["per_node"] else "the head",
-             " ".join(_parameters(c["request"])) or "-", c["summary"]] for c in answer["calls"]]
+    rows = [
+        [
+            c["name"],
+            c["module"],
+            c["role"],
+            "nodes" if c["per_node"] else "the head",
+            " ".join(_parameters(c["request"])) or "-",
+            c["summary"],
+        ]
+        for c in answer["calls"]
+    ]
     return Answer(answer, lambda out: out.table(_LIST, rows, empty="no calls"))
 
 
@@ -30,7 +47,8 @@ def calls(app: App) -> Answer:
 @click.argument("name")
 @click.argument("words", metavar="[RANGE] [PARAMETER=VALUE]...", nargs=-1)
 def call(app: App, name: str, words: tuple[str, ...]) -> Answer:
-    """Make the call NAME, of the nodes of RANGE if it is one of nodes. `layercake calls` lists them."""
+    """Make the call NAME, of the nodes of RANGE if it is one of nodes. `layercake calls` lists
+    them."""
     found = {c["name"]: c for c in app.head.get("/v1/calls")["calls"]}
     if name not in found:
         from layercake.base.text import nearest, show
@@ -38,22 +56,34 @@ def call(app: App, name: str, words: tuple[str, ...]) -> Answer:
         raise NotFound(f"cannot find call {show(name)}", hint=nearest(name, found))
     nodes = words[0] if words and "=" not in words[0] else ""
     if found[name]["per_node"] and not nodes:
-        raise InputError(f"cannot make call {name}: it needs a range of nodes", hint="@all is every node")
+        raise InputError(
+            f"cannot make call {name}: it needs a range of nodes", hint="@all is every node"
+        )
     if nodes and not found[name]["per_node"]:
-        raise InputError(f"cannot make call {name} of {nodes}: it is not one of nodes", hint="leave the range out")
+        raise InputError(
+            f"cannot make call {name} of {nodes}: it is not one of nodes",
+            hint="leave the range out",
+        )
     known = _parameters(found[name]["request"])
-    return perform(app, name, nodes, dict(_parameter(name, word, known) for word in words[bool(nodes):]))
+    return perform(
+        app, name, nodes, dict(_parameter(name, word, known) for word in words[bool(nodes) :])
+    )
 
 
 def perform(app: App, name: str, nodes: str, parameters: Mapping[str, Any]) -> Answer:
     """Makes a call and shows what it answers; exit code 1 if a node's part of it failed."""
-    answer = app.head.post(f"/v1/calls/{quoted(name)}", {"range": nodes, "params": dict(parameters)}, timeout=CALL_S)
+    answer = app.head.post(
+        f"/v1/calls/{quoted(name)}", {"range": nodes, "params": dict(parameters)}, timeout=CALL_S
+    )
     answers = answer["answers"]
-    return Answer(answer, lambda out: _show(out, answers), OK if all(a["ok"] for a in answers) else FAILED)
+    return Answer(
+        answer, lambda out: _show(out, answers), OK if all(a["ok"] for a in answers) else FAILED
+    )
 
 
 def _parameters(schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """The parameters of a call and their JSON types ("" where there is a choice), by the JSON schema of its request."""
+    """The parameters of a call and their JSON types ("" where there is a choice), by the JSON
+    schema of its request."""
     schema = schema or {}
     reference = str(schema.get("$ref", "")).rpartition("/")[2]
     schema = schema.get("$defs", {}).get(reference, schema)
@@ -64,20 +94,26 @@ def _parameter(call_name: str, word: str, known: Mapping[str, str]) -> tuple[str
     """A parameter and its value: text as it is, other types as JSON has them. Raises InputError."""
     name, equals, value = word.partition("=")
     if not equals or name not in known:
-        raise InputError(f"cannot use {word!r} for call {call_name}: " + ("PARAMETER=VALUE is expected" if not equals else
-                         f"it has no parameter {name!r}"), hint=f"its parameters: {', '.join(known) or 'none'}")
+        raise InputError(
+            f"cannot use {word!r} for call {call_name}: "
+            + ("PARAMETER=VALUE is expected" if not equals else f"it has no parameter {name!r}"),
+            hint=f"its parameters: {', '.join(known) or 'none'}",
+        )
     if known[name] == "string":
         return name, value
     try:
         return name, json.loads(value)
     except ValueError:
         if known[name]:
-            raise InputError(f"cannot use {word!r} for call {call_name}: {known[name]} is expected") from None
+            raise InputError(
+                f"cannot use {word!r} for call {call_name}: {known[name]} is expected"
+            ) from None
         return name, value
 
 
 def _show(out: Output, answers: Sequence[Mapping[str, Any]]) -> None:
-    """What is a list of records is shown as a table, else names and values; with the node first where there is one."""
+    """What is a list of records is shown as a table, else names and values; with the node first
+    where there is one."""
     for number, told in enumerate(answers):
         if number:
             out.line("")
@@ -95,7 +131,10 @@ def _show(out: Output, answers: Sequence[Mapping[str, Any]]) -> None:
 def _show_value(out: Output, value: Any) -> None:
     if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
         names = list(dict.fromkeys(name for record in value for name in record))
-        out.table([Column(n.upper(), styled=True) for n in names], [[_text(r.get(n, "-")) for n in names] for r in value])
+        out.table(
+            [Column(n.upper(), styled=True) for n in names],
+            [[_text(r.get(n, "-")) for n in names] for r in value],
+        )
     elif isinstance(value, dict):
         for name, inner in value.items():
             out.line(f"{name}: {_text(inner)}")

@@ -1,4 +1,5 @@
-"""`layercake check`: what of this site is not as it has to be, before the first boot and whenever."""
+"""`layercake check`: what of this site is not as it has to be, before the first boot and
+whenever."""
 
 from __future__ import annotations
 
@@ -21,22 +22,40 @@ _STYLES = {"ok": GREEN, "warning": YELLOW, "error": RED}
 @command()
 @data_option
 @click.option("--only", multiple=True, metavar="NAME", help="This check alone.")
-@click.option("--listen", type=click.FloatRange(1, 300), default=6.0, show_default=True,
-              help="Seconds to wait for answers and announcements on the nodes' network; switches announce themselves every 30.")
-@click.option("--inventory", type=click.Path(dir_okay=False, path_type=Path),
-              help="Look at the nodes and BMCs of this file, which need not be applied, instead of those that the head has.")
-def check(app: App, data_dir: Path, only: tuple[str, ...], listen: float, inventory: Path | None) -> Answer:
-    """Look whether this site is as it has to be: network, BMCs, packet filter, certificates, disk, limits. Changes nothing.
+@click.option(
+    "--listen",
+    type=click.FloatRange(1, 300),
+    default=6.0,
+    show_default=True,
+    help="Seconds to wait for answers and announcements on the nodes' network; switches announce "
+    "themselves every 30.",
+)
+@click.option(
+    "--inventory",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Look at the nodes and BMCs of this file, which need not be applied, instead of those "
+    "that the head has.",
+)
+def check(
+    app: App, data_dir: Path, only: tuple[str, ...], listen: float, inventory: Path | None
+) -> Answer:
+    """Look whether this site is as it has to be: network, BMCs, packet filter, certificates, disk,
+    limits. Changes nothing.
 
-    For root, on the head; the head need not run. Exit status: 0 without errors (warnings are none), 1 if there is something to do.
+    For root, on the head; the head need not run. Exit status: 0 without errors (warnings are none),
+    1 if there is something to do.
     """
-    # Imported here: the client must start fast, and work where the head's dependencies are not installed.
+    # Imported here: the client must start fast, and work where the head's dependencies are not
+    # installed.
     from layercake.check.site import socket_of, survey
     from layercake.check.table import carry_out, chosen
 
     checks = chosen(only)
     if os.geteuid() != 0:
-        raise InputError("cannot check: packets are sent and heard on the nodes' network", hint="run it as root, on the head")
+        raise InputError(
+            "cannot check: packets are sent and heard on the nodes' network",
+            hint="run it as root, on the head",
+        )
     api: Client | None = None
     with contextlib.suppress(Unreachable):  # no head runs
         client = Client(Target(socket_of(data_dir)))
@@ -53,5 +72,13 @@ def check(app: App, data_dir: Path, only: tuple[str, ...], listen: float, invent
             line = f"{result['severity']:<8} {result['name']:<13} {about}{result['text']}{hint}"
             out.line(line, "" if result["severity"] == "ok" else _STYLES[result["severity"]])
 
-    return Answer({"checks": results, "errors": counts["error"], "warnings": counts["warning"], "head": api is not None}, show,
-                  FAILED if counts["error"] else OK)
+    return Answer(
+        {
+            "checks": results,
+            "errors": counts["error"],
+            "warnings": counts["warning"],
+            "head": api is not None,
+        },
+        show,
+        FAILED if counts["error"] else OK,
+    )

@@ -13,30 +13,80 @@ from layercake.cli.common.command import Answer, App, command
 from layercake.cli.common.output import Column, Output, moment, seconds, size
 from layercake.kraken.errors import InputError, Refused
 
-_LIST = (Column("NODE"), Column("CONSOLE", styled=True), Column("SINCE", right=True), Column("LOG", right=True), Column("KEYBOARD"),
-         Column("READERS"), Column("WHY", flexible=True))
+_LIST = (
+    Column("NODE"),
+    Column("CONSOLE", styled=True),
+    Column("SINCE", right=True),
+    Column("LOG", right=True),
+    Column("KEYBOARD"),
+    Column("READERS"),
+    Column("WHY", flexible=True),
+)
 _ASKED_S = 60.0
 
 
 @command()
 @click.argument("nodes", metavar="[NODE|RANGE]", default="")
-@click.option("--read", "reading", is_flag=True, help="Only look: nothing that is typed reaches the machine.")
-@click.option("--take", is_flag=True, help="Take the keyboard, and the console from another session of its BMC.")
+@click.option(
+    "--read", "reading", is_flag=True, help="Only look: nothing that is typed reaches the machine."
+)
+@click.option(
+    "--take",
+    is_flag=True,
+    help="Take the keyboard, and the console from another session of its BMC.",
+)
 @click.option("--log", "kept", is_flag=True, help="What the console of NODE has said, with times.")
-@click.option("--lines", type=click.IntRange(1, 5000), default=200, show_default=True, help="How many lines of the log.")
-@click.option("--grep", "pattern", default="", metavar="PATTERN", help="Lines with PATTERN in the logs of RANGE, or of all.")
+@click.option(
+    "--lines",
+    type=click.IntRange(1, 5000),
+    default=200,
+    show_default=True,
+    help="How many lines of the log.",
+)
+@click.option(
+    "--grep",
+    "pattern",
+    default="",
+    metavar="PATTERN",
+    help="Lines with PATTERN in the logs of RANGE, or of all.",
+)
 @click.option("--regex", is_flag=True, help="PATTERN is a regular expression (Python's re).")
 @click.option("--ignore-case", "-i", is_flag=True, help="Upper and lower case are the same.")
-@click.option("--limit", type=click.IntRange(1, 10000), default=1000, show_default=True, help="Lines that are found at most.")
-def console(app: App, nodes: str, reading: bool, take: bool, kept: bool, lines: int, pattern: str, regex: bool, ignore_case: bool,
-            limit: int) -> Answer:
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10000),
+    default=1000,
+    show_default=True,
+    help="Lines that are found at most.",
+)
+def console(
+    app: App,
+    nodes: str,
+    reading: bool,
+    take: bool,
+    kept: bool,
+    lines: int,
+    pattern: str,
+    regex: bool,
+    ignore_case: bool,
+    limit: int,
+) -> Answer:
     """Open the serial console of NODE; ctrl-] and q leaves it. Without NODE: how all consoles are.
 
-    Several people may read one console, and one has the keyboard. The head holds the one session of the BMC.
+    Several people may read one console, and one has the keyboard. The head holds the one session of
+    the BMC.
     """
     if pattern:
-        return _grep(app, nodes, {"pattern": pattern, "regex": "1" if regex else "", "ignore_case": "1" if ignore_case else "",
-                                  "limit": limit})
+        return _grep(
+            app,
+            nodes,
+            {
+                "pattern": pattern,
+                "regex": "1" if regex else "",
+                "ignore_case": "1" if ignore_case else "",
+                "limit": limit,
+            },
+        )
     if not nodes:
         return _list(app)
     if kept:
@@ -48,8 +98,18 @@ def console(app: App, nodes: str, reading: bool, take: bool, kept: bool, lines: 
 
 def _list(app: App) -> Answer:
     answer = app.head.get("/v1/consoles", range="@all", timeout=_ASKED_S)
-    rows = [[c["node"], c["state"], seconds(c.get("since_s")), size(c.get("log_bytes") or 0), c.get("writer") or "-",
-             ", ".join(c.get("readers") or ()) or "-", c["error"] or c.get("why") or ""] for c in answer["consoles"]]
+    rows = [
+        [
+            c["node"],
+            c["state"],
+            seconds(c.get("since_s")),
+            size(c.get("log_bytes") or 0),
+            c.get("writer") or "-",
+            ", ".join(c.get("readers") or ()) or "-",
+            c["error"] or c.get("why") or "",
+        ]
+        for c in answer["consoles"]
+    ]
     return Answer(answer, lambda out: out.table(_LIST, rows, empty="no nodes"))
 
 
@@ -76,7 +136,10 @@ def _grep(app: App, nodes: str, query: Mapping[str, Any]) -> Answer:
         for match in answer["matches"]:
             out.line(_line(match, f"{match['node']}: "))
         if answer["more"]:
-            out.note(f"there are more than these {len(answer['matches'])}; a narrower pattern or range finds them")
+            out.note(
+                f"there are more than these {len(answer['matches'])}; a narrower pattern or range "
+                "finds them"
+            )
 
     return Answer(answer, show)
 
@@ -85,7 +148,10 @@ def _live(app: App, name: str, reading: bool, take: bool) -> Answer:
     path = f"/v1/nodes/{quoted(name)}/console"
     keys = sys.stdin.isatty() and sys.stdout.isatty()
     if take and (reading or not keys):
-        raise InputError("cannot take the console: nothing could be typed here", hint="leave --read out, and use a terminal")
+        raise InputError(
+            "cannot take the console: nothing could be typed here",
+            hint="leave --read out, and use a terminal",
+        )
     if keys and not reading:
         try:
             return _attended(app, name, f"{path}/write", writing=True, take=take)

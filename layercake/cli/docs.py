@@ -115,7 +115,8 @@ def _show(out: Output, text: str, name: str, titles: Mapping[str, str]) -> None:
     if shown.count("\n") < out.height:
         click.echo(shown, nl=False, color=out.colour)
     else:
-        # By None click has `less` show colours (LESS=-R); by True it does not, and they are garbage.
+        # By None click has `less` show colours (LESS=-R); by True it does not, and they are
+        # garbage.
         click.echo_via_pager(shown, color=None if out.colour else False)
 
 

@@ -1,4 +1,5 @@
-"""`layercake files`: the files that nodes have beside what their images bring; `ssh-known-hosts`: the nodes' SSH host keys."""
+"""`layercake files`: the files that nodes have beside what their images bring; `ssh-known-hosts`:
+the nodes' SSH host keys."""
 
 from __future__ import annotations
 
@@ -11,8 +12,15 @@ from layercake.cli.common.command import FAILED, OK, Answer, App, command
 from layercake.cli.common.output import Column, Output
 from layercake.inventory.ranges import fold
 
-_FILES = (Column("FOR"), Column("PATH", flexible=True), Column("MODE"), Column("OWNER"), Column("BYTES", right=True),
-          Column("ON CHANGE"), Column("STATE", flexible=True))
+_FILES = (
+    Column("FOR"),
+    Column("PATH", flexible=True),
+    Column("MODE"),
+    Column("OWNER"),
+    Column("BYTES", right=True),
+    Column("ON CHANGE"),
+    Column("STATE", flexible=True),
+)
 
 
 @click.group()
@@ -27,11 +35,25 @@ def show(app: App, node: str, path: str) -> Answer:
     """List the files of NODE, or show what is in PATH. Secrets are never shown."""
     if path:
         found = app.head.get(f"/v1/nodes/{quoted(node)}/files/content", file=path)
-        return Answer(found, lambda out: _texts(out, found["files"]), FAILED if any(f["error"] for f in found["files"]) else OK)
+        return Answer(
+            found,
+            lambda out: _texts(out, found["files"]),
+            FAILED if any(f["error"] for f in found["files"]) else OK,
+        )
     found = app.head.get(f"/v1/nodes/{quoted(node)}/files")
     waiting = {word.rpartition(":")[2] for word in found["waiting"]}
-    rows = [[",".join(f["for"]), f["path"], f["mode"], f"{f['owner']}:{f['group']}", str(f["size"]), f["on_change"] or "-",
-             _state(f, f["path"] in waiting)] for f in found["files"]]
+    rows = [
+        [
+            ",".join(f["for"]),
+            f["path"],
+            f["mode"],
+            f"{f['owner']}:{f['group']}",
+            str(f["size"]),
+            f["on_change"] or "-",
+            _state(f, f["path"] in waiting),
+        ]
+        for f in found["files"]
+    ]
 
     def say(out: Output) -> None:
         out.table(_FILES, rows, empty="no files")
@@ -40,7 +62,9 @@ def show(app: App, node: str, path: str) -> Answer:
         if not found["current"]:
             out.note(f"{node} has not said yet that it has these")
 
-    return Answer(found, say, FAILED if found["errors"] or any(f["error"] for f in found["files"]) else OK)
+    return Answer(
+        found, say, FAILED if found["errors"] or any(f["error"] for f in found["files"]) else OK
+    )
 
 
 def _state(file: dict[str, Any], waits: bool) -> str:
@@ -68,8 +92,8 @@ def _lines(out: Output, text: str) -> None:
 @click.argument("range_", metavar="RANGE")
 @click.argument("file", default="")
 def diff(app: App, range_: str, file: str) -> Answer:
-    """Show how the files of the nodes of RANGE would change by applying now: the inventory FILE, or the one in force, with the
-    directory of files as it is. Changes nothing."""
+    """Show how the files of the nodes of RANGE would change by applying now: the inventory FILE, or
+    the one in force, with the directory of files as it is. Changes nothing."""
     from layercake.cli.inventory import request_of
 
     request = {"range": range_, **(request_of(file) if file else {})}
@@ -91,4 +115,7 @@ def diff(app: App, range_: str, file: str) -> Answer:
 def ssh_known_hosts(app: App, range_: str) -> Answer:
     """Print the SSH host keys of the nodes, as lines for ~/.ssh/known_hosts."""
     text = app.head.text("/v1/ssh/known-hosts", **({"range": range_} if range_ else {}))
-    return Answer({"known_hosts": text.splitlines()}, lambda out: _lines(out, text or "# no node has a host key yet"))
+    return Answer(
+        {"known_hosts": text.splitlines()},
+        lambda out: _lines(out, text or "# no node has a host key yet"),
+    )

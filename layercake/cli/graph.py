@@ -12,7 +12,9 @@ from layercake.kraken.errors import InputError
 
 @command()
 @click.option("--node", default="", help="Mark where this node is and the way it takes.")
-@click.option("--format", "form", type=click.Choice(["dot", "svg"]), default="dot", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["dot", "svg"]), default="dot", show_default=True
+)
 @click.option("--output", "-o", default="", help="Write to this file instead of standard output.")
 def graph(app: App, node: str, form: str, output: str) -> Answer:
     """Draw the state graph."""
@@ -22,5 +24,10 @@ def graph(app: App, node: str, form: str, output: str) -> Answer:
             Path(output).write_text(text)
         except OSError as error:
             raise InputError(f"cannot write {output}: {error.strerror}") from error
-    document = {"format": form, "node": node or None, "file": output or None, "text": None if output else text}
+    document = {
+        "format": form,
+        "node": node or None,
+        "file": output or None,
+        "text": None if output else text,
+    }
     return Answer(document, "" if output else lambda out: out.raw(text))

@@ -16,54 +16,122 @@ from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
 
 DEFAULT_DATA = "/var/lib/layercake"
-_SERVICES = (Column("SERVICE"), Column("STATE", styled=True), Column("PID", right=True), Column("RESTARTS", right=True),
-             Column("SINCE", right=True), Column("HEALTH", flexible=True))
+_SERVICES = (
+    Column("SERVICE"),
+    Column("STATE", styled=True),
+    Column("PID", right=True),
+    Column("RESTARTS", right=True),
+    Column("SINCE", right=True),
+    Column("HEALTH", flexible=True),
+)
 
-data_option = click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DATA, show_default=True,
-                            envvar="LAYERCAKE_DATA", show_envvar=True, help="Where the head keeps its state.")
+data_option = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DATA,
+    show_default=True,
+    envvar="LAYERCAKE_DATA",
+    show_envvar=True,
+    help="Where the head keeps its state.",
+)
 
 disktools_option = click.option(
-    "--disktools/--no-disktools", default=None,
-    help="Whether nodes can get the programs for disks (`disks` in the inventory): yes, unless the profile says otherwise.")
+    "--disktools/--no-disktools",
+    default=None,
+    help="Whether nodes can get the programs for disks (`disks` in the inventory): yes, unless the "
+    "profile says otherwise.",
+)
 
 
 @command()
 @data_option
-@click.option("--interface", help="The network interface that the nodes are on; the only one with an address if not given.")
+@click.option(
+    "--interface",
+    help="The network interface that the nodes are on; the only one with an address if not given.",
+)
 @click.option("--address", help="The head's address there; the interface's own if not given.")
-@click.option("--gateway", help="The nodes' default gateway, or `none`; this machine's own on that interface if not given.")
-@click.option("--dns", metavar="ADDRESS,..", help="The nodes' DNS servers, or `none`; this machine's own if not given.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="Any other setting of config.yaml, such as `boot.tftp_port=69`; the value is YAML.")
-@click.option("--profile", default="server", show_default=True,
-              help="The boot profile: `server` for machines as they are sold, `virtual` for virtual machines of KVM.")
-@click.option("--boot/--no-boot", default=True, show_default=True, help="Whether to build what nodes boot (kernel, minOS).")
+@click.option(
+    "--gateway",
+    help="The nodes' default gateway, or `none`; this machine's own on that interface if not "
+    "given.",
+)
+@click.option(
+    "--dns",
+    metavar="ADDRESS,..",
+    help="The nodes' DNS servers, or `none`; this machine's own if not given.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any other setting of config.yaml, such as `boot.tftp_port=69`; the value is YAML.",
+)
+@click.option(
+    "--profile",
+    default="server",
+    show_default=True,
+    help="The boot profile: `server` for machines as they are sold, `virtual` for virtual machines "
+    "of KVM.",
+)
+@click.option(
+    "--boot/--no-boot",
+    default=True,
+    show_default=True,
+    help="Whether to build what nodes boot (kernel, minOS).",
+)
 @disktools_option
-@click.option("--cache", type=click.Path(file_okay=False, path_type=Path),
-              help="Where downloaded kernel packages are kept; `cache` in the data directory if not given.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where downloaded kernel packages are kept; `cache` in the data directory if not given.",
+)
 @yes_option
-def init(app: App, data_dir: Path, settings: Sequence[str], profile: str, boot: bool, cache: Path | None, yes: bool,
-         dns: str | None, disktools: bool | None, **said: str | None) -> Answer:
+def init(
+    app: App,
+    data_dir: Path,
+    settings: Sequence[str],
+    profile: str,
+    boot: bool,
+    cache: Path | None,
+    yes: bool,
+    dns: str | None,
+    disktools: bool | None,
+    **said: str | None,
+) -> Answer:
     """Set up a head on this machine: settings, keys, what the nodes boot.
 
-    What is not said by an option is found out. What cannot be found out is asked, on a terminal and without --yes. Run it again to
-    complete what is missing, and to build anew what nodes boot; settings that are there stay as they are.
+    What is not said by an option is found out. What cannot be found out is asked, on a terminal and
+    without --yes. Run it again to complete what is missing, and to build anew what nodes boot;
+    settings that are there stay as they are.
     """
-    # Imported here: the client must start fast, and work where the head's dependencies are not installed.
+    # Imported here: the client must start fast, and work where the head's dependencies are not
+    # installed.
     from layercake.setup import initialise
 
     ask = None if yes or app.out.json or not sys.stdin.isatty() else _ask
     lines: list[str] = []
-    initialise(data_dir, **said, dns=None if dns is None else dns.split(","), options=dict(map(setting, settings)), ask=ask,
-               profile=profile, boot=boot, cache=cache, disktools=disktools,
-               echo=lines.append if app.out.json else app.out.line)
+    initialise(
+        data_dir,
+        **said,
+        dns=None if dns is None else dns.split(","),
+        options=dict(map(setting, settings)),
+        ask=ask,
+        profile=profile,
+        boot=boot,
+        cache=cache,
+        disktools=disktools,
+        echo=lines.append if app.out.json else app.out.line,
+    )
     return Answer({"data_dir": str(data_dir), "messages": lines})
 
 
 def _ask(question: str, answers: Sequence[str], usual: str) -> str:
     """Asks until there is an answer. Raises click.Abort for Ctrl-C."""
     kind = click.Choice(answers) if answers else None
-    return str(click.prompt(question, type=kind, default=usual or None, show_choices=False, err=True))
+    return str(
+        click.prompt(question, type=kind, default=usual or None, show_choices=False, err=True)
+    )
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -76,13 +144,22 @@ def setting(text: str) -> tuple[str, Any]:
             return name, yaml.safe_load(value)
     except yaml.YAMLError:
         pass
-    raise InputError(f"cannot use --set {text}: it must be KEY=VALUE, the value in YAML", hint="such as boot.tftp_port=69")
+    raise InputError(
+        f"cannot use --set {text}: it must be KEY=VALUE, the value in YAML",
+        hint="such as boot.tftp_port=69",
+    )
 
 
 @click.command()
 @data_option
-@click.option("--listen-fd", "inherited", type=click.IntRange(3), hidden=True,
-              help="A listening socket, inherited as this file descriptor: the API is served on it, too. `layercake sim` uses it.")
+@click.option(
+    "--listen-fd",
+    "inherited",
+    type=click.IntRange(3),
+    hidden=True,
+    help="A listening socket, inherited as this file descriptor: the API is served on it, too. "
+    "`layercake sim` uses it.",
+)
 def serve(data_dir: Path, inherited: int | None) -> int:
     """Run the head until it is stopped (SIGTERM or SIGINT)."""
     from layercake.main import serve as run  # imported here for the reason given in `init`
@@ -91,8 +168,11 @@ def serve(data_dir: Path, inherited: int | None) -> int:
 
 
 _passphrase_option = click.option(
-    "--passphrase-file", type=click.Path(dir_okay=False, path_type=Path),
-    help="A file with the passphrase. Without it, LAYERCAKE_PASSPHRASE in the environment is taken.")
+    "--passphrase-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file with the passphrase. Without it, LAYERCAKE_PASSPHRASE in the environment is "
+    "taken.",
+)
 
 
 @command()
@@ -104,7 +184,10 @@ def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -
     from layercake import backup as backups  # imported here for the reason given in `init`
 
     names = backups.back_up(data_dir, file, backups.passphrase(passphrase_file))
-    return Answer({"file": str(file), "holds": names}, f"{file}: {len(names)} files of {data_dir}; images are not in it")
+    return Answer(
+        {"file": str(file), "holds": names},
+        f"{file}: {len(names)} files of {data_dir}; images are not in it",
+    )
 
 
 @command()
@@ -112,19 +195,26 @@ def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -
 @data_option
 @_passphrase_option
 @click.option("--replace", is_flag=True, help="Replace what is in the data directory.")
-def restore(app: App, file: Path, data_dir: Path, passphrase_file: Path | None, replace: bool) -> Answer:
+def restore(
+    app: App, file: Path, data_dir: Path, passphrase_file: Path | None, replace: bool
+) -> Answer:
     """Put a backup into an empty data directory; no head may be running there."""
     from layercake import backup as backups  # imported here for the reason given in `init`
 
     names = backups.restore(file, data_dir, backups.passphrase(passphrase_file), replace=replace)
-    return Answer({"data_dir": str(data_dir), "holds": names},
-                  f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot")
+    return Answer(
+        {"data_dir": str(data_dir), "holds": names},
+        f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot",
+    )
 
 
 def _database(view: Mapping[str, Any]) -> str:
     if view["well"]:
         return "well"
-    return f"UNWELL for {seconds(view['since_s'])}: {view['trouble']}; {view['waiting']} events wait to be written"
+    return (
+        f"UNWELL for {seconds(view['since_s'])}: {view['trouble']}; {view['waiting']} events "
+        "wait to be written"
+    )
 
 
 @command()
@@ -134,30 +224,59 @@ def status(app: App) -> Answer:
 
     def show(out: Output) -> None:
         nodes = answer["nodes"]
-        out.line(f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch {answer['epoch']}")
-        out.line(f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
-                 f"{nodes['quarantined']} quarantined" + (f", {asking} need a person" if (asking := nodes.get("asking")) else ""))
+        out.line(
+            f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch "
+            f"{answer['epoch']}"
+        )
+        out.line(
+            f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} "
+            "working, "
+            f"{nodes['quarantined']} quarantined"
+            + (f", {asking} need a person" if (asking := nodes.get("asking")) else "")
+        )
         guard = answer["guard"]
         if guard["frozen"]:
             out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
         boots = guard.get("boots") or {"waiting": 0}
         if boots["waiting"]:
-            left = f"; all are up in about {seconds(boots['left_s'])}" if boots["left_s"] is not None else ""
-            out.line(f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}")
+            left = (
+                f"; all are up in about {seconds(boots['left_s'])}"
+                if boots["left_s"] is not None
+                else ""
+            )
+            out.line(
+                f"boots     {boots['booting']} under way, {boots['waiting']} wait for their "
+                f"turn{left}"
+            )
         for outage in guard["outages"]:
-            out.line(f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of {outage['members']} "
-                     "nodes are silent; nothing is done to them")
+            out.line(
+                f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: "
+                f"{outage['silent']} of {outage['members']} "
+                "nodes are silent; nothing is done to them"
+            )
         if "database" in answer:  # a head from before an upgrade does not say
             out.line(f"database  {_database(answer['database'])}")
         if (loop := answer.get("loop")) and not loop["well"]:
             out.line(f"LATE      for {seconds(loop['since_s'])}: {loop['trouble']}")
         if certificates := answer.get("certificates"):
-            out.line("certificates  " + ", ".join(f"{c['what']}: {c['days']:.0f} days" for c in certificates))
+            out.line(
+                "certificates  "
+                + ", ".join(f"{c['what']}: {c['days']:.0f} days" for c in certificates)
+            )
         for warning in answer.get("warnings") or []:
             out.line(f"WARNING   {warning}")
         out.line("")
-        rows = [[s["name"], s["state"], s["pid"] or "-", s["restarts"], seconds(s["since_s"]), s["health"] or ""]
-                for s in answer["services"]]
+        rows = [
+            [
+                s["name"],
+                s["state"],
+                s["pid"] or "-",
+                s["restarts"],
+                seconds(s["since_s"]),
+                s["health"] or "",
+            ]
+            for s in answer["services"]
+        ]
         out.table(_SERVICES, rows, empty="no services")
 
     return Answer(answer, show)
@@ -168,16 +287,25 @@ _CERTIFICATES = (Column("CERTIFICATE"), Column("GOOD UNTIL"), Column("DAYS", rig
 
 @click.group()
 def authority() -> None:
-    """The authority that nodes know the head by. Certificates renew themselves; the authority is replaced in two steps."""
+    """The authority that nodes know the head by. Certificates renew themselves; the authority is
+    replaced in two steps."""
 
 
 def _shown(answer: Mapping[str, Any], out: Output) -> None:
-    out.table(_CERTIFICATES, [[c["what"], moment(c["until"]), f"{c['days']:.0f}"] for c in answer["certificates"]],
-              empty="no certificates")
+    out.table(
+        _CERTIFICATES,
+        [[c["what"], moment(c["until"]), f"{c['days']:.0f}"] for c in answer["certificates"]],
+        empty="no certificates",
+    )
     if answer["changing"]:
         out.line("")
-        out.line(f"nodes that do not know the next authority yet:      {fold(answer['nodes']) or 'none'}")
-        out.line(f"boot sets in use that do not know it:               {', '.join(answer['boot_sets']) or 'none'}")
+        out.line(
+            f"nodes that do not know the next authority yet:      {fold(answer['nodes']) or 'none'}"
+        )
+        out.line(
+            "boot sets in use that do not know it:               "
+            f"{', '.join(answer['boot_sets']) or 'none'}"
+        )
 
 
 @command(authority)
@@ -190,8 +318,8 @@ def show(app: App) -> Answer:
 @command(authority)
 @yes_option
 def rotate(app: App, yes: bool) -> Answer:
-    """Begin to replace the authority: nodes learn to trust the next one too. Then build a boot set, make it the default, and
-    `authority finish`."""
+    """Begin to replace the authority: nodes learn to trust the next one too. Then build a boot set,
+    make it the default, and `authority finish`."""
     if not app.confirm("Begin to replace the head's authority? Nothing that runs is touched.", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/authority/rotate", {"by": who()})
@@ -199,10 +327,15 @@ def rotate(app: App, yes: bool) -> Answer:
 
 
 @command(authority)
-@click.option("--force", is_flag=True, help="Also cut off nodes and boot sets that know only the old authority.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also cut off nodes and boot sets that know only the old authority.",
+)
 @yes_option
 def finish(app: App, force: bool, yes: bool) -> Answer:
-    """End the replacement: the old authority is trusted no more. Clients need the new pki/ca.pem then."""
+    """End the replacement: the old authority is trusted no more. Clients need the new pki/ca.pem
+    then."""
     if not app.confirm("Trust the next authority alone from now on?", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/authority/finish", {"by": who(), "force": force})

@@ -1,4 +1,5 @@
-"""`layercake image`: what is in the store, and what nodes run; `image build` is in images_build.py."""
+"""`layercake image`: what is in the store, and what nodes run; `image build` is in
+images_build.py."""
 
 from __future__ import annotations
 
@@ -11,16 +12,36 @@ import click
 
 from layercake.cli.common.asking import confirm_images, who
 from layercake.cli.common.client import LONG_S, quoted
-from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.command import (
+    FAILED,
+    OK,
+    Answer,
+    App,
+    command,
+    nodes_argument,
+    yes_option,
+)
 from layercake.cli.common.output import Column, Output, moment, short, size
 from layercake.cli.common.watch import Watch, follow, rolled, summary
 from layercake.cli.images_build import build, container_file, variables, words
 from layercake.cli.rolls import begin, begun_line, plan_options, request_of, watched_all
 from layercake.inventory.ranges import fold
 
-_LIST = (Column("NAME"), Column("DIGEST"), Column("SIZE", right=True), Column("CREATED"), Column("SYSTEMD"),
-         Column("USED BY", flexible=True))
-_HISTORY = (Column("DIGEST"), Column("SIZE", right=True), Column("ADDED"), Column("CONTENT"), Column("WANTED BY", flexible=True))
+_LIST = (
+    Column("NAME"),
+    Column("DIGEST"),
+    Column("SIZE", right=True),
+    Column("CREATED"),
+    Column("SYSTEMD"),
+    Column("USED BY", flexible=True),
+)
+_HISTORY = (
+    Column("DIGEST"),
+    Column("SIZE", right=True),
+    Column("ADDED"),
+    Column("CONTENT"),
+    Column("WANTED BY", flexible=True),
+)
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 _SHOWN = 50
 
@@ -32,36 +53,95 @@ def image() -> None:
 
 image.add_command(build)
 
+
 @command(image, "list")
 def list_(app: App) -> Answer:
     """List the images in the store."""
     answer = app.head.get("/v1/images")
-    rows = [[i["name"], short(i["digest"]), size(i["size"]), moment(i["created"]), "yes" if i["container"].get("systemd") else "no",
-             fold(i["used_by"]) or "-"] for i in answer["images"]]
-    return Answer(answer, lambda out: out.table(_LIST, rows, empty="no images; `layercake image add NAME FILE` adds one"))
+    rows = [
+        [
+            i["name"],
+            short(i["digest"]),
+            size(i["size"]),
+            moment(i["created"]),
+            "yes" if i["container"].get("systemd") else "no",
+            fold(i["used_by"]) or "-",
+        ]
+        for i in answer["images"]
+    ]
+    return Answer(
+        answer,
+        lambda out: out.table(
+            _LIST, rows, empty="no images; `layercake image add NAME FILE` adds one"
+        ),
+    )
 
 
 @command(image)
 @click.argument("name")
 @click.argument("file")
-@click.option("--systemd/--no-systemd", default=True, show_default=True, help="Whether systemd is the container's init.")
-@click.option("--command", "init", help="What to run as init, with its arguments; quoted as in a shell.")
-@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE",
-              help="A variable for the container; may be repeated. No secrets.")
-@click.option("--workdir", default="/", show_default=True, help="The directory that the command starts in.")
-@click.option("--stop-timeout", type=click.FloatRange(0, 3600), default=10.0, show_default=True,
-              help="Seconds to stop in before it is killed.")
-@click.option("--container", "more", type=click.Path(), help="A YAML file with more of the container: health, mounts, depends, ...")
-@click.option("--restart", type=click.Choice(["on-failure", "never", "always"]), default="on-failure", show_default=True)
-def add(app: App, name: str, file: str, systemd: bool, init: str | None, environment: tuple[str, ...], workdir: str,
-        stop_timeout: float, more: str | None, restart: str) -> Answer:
-    """Add the squashfs FILE (a path on the head) to the store as NAME. A known name then means the new content; nodes that
-    want it are not touched until they are rolled."""
+@click.option(
+    "--systemd/--no-systemd",
+    default=True,
+    show_default=True,
+    help="Whether systemd is the container's init.",
+)
+@click.option(
+    "--command", "init", help="What to run as init, with its arguments; quoted as in a shell."
+)
+@click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable for the container; may be repeated. No secrets.",
+)
+@click.option(
+    "--workdir", default="/", show_default=True, help="The directory that the command starts in."
+)
+@click.option(
+    "--stop-timeout",
+    type=click.FloatRange(0, 3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds to stop in before it is killed.",
+)
+@click.option(
+    "--container",
+    "more",
+    type=click.Path(),
+    help="A YAML file with more of the container: health, mounts, depends, ...",
+)
+@click.option(
+    "--restart",
+    type=click.Choice(["on-failure", "never", "always"]),
+    default="on-failure",
+    show_default=True,
+)
+def add(
+    app: App,
+    name: str,
+    file: str,
+    systemd: bool,
+    init: str | None,
+    environment: tuple[str, ...],
+    workdir: str,
+    stop_timeout: float,
+    more: str | None,
+    restart: str,
+) -> Answer:
+    """Add the squashfs FILE (a path on the head) to the store as NAME. A known name then means the
+    new content; nodes that want it are not touched until they are rolled."""
     request = {
         # The head has a working directory of its own.
         "path": file if app.target.url else str(Path(file).expanduser().absolute()),
-        "name": name, "systemd": systemd, "command": words(init), "env": variables(environment),
-        "workdir": workdir, "stop_timeout_s": stop_timeout, "restart": restart,
+        "name": name,
+        "systemd": systemd,
+        "command": words(init),
+        "env": variables(environment),
+        "workdir": workdir,
+        "stop_timeout_s": stop_timeout,
+        "restart": restart,
         **container_file(more),
     }
 
@@ -90,16 +170,26 @@ def prune(app: App, yes: bool) -> Answer:
         return Answer(code=FAILED)
     answer = app.head.delete("/v1/contents/unused")
     gone = answer["deleted"]
-    return Answer(answer, lambda out: out.lines("\n".join([*(f"{digest}: deleted" for digest in gone), f"{len(gone)} deleted"])))
+    return Answer(
+        answer,
+        lambda out: out.lines(
+            "\n".join([*(f"{digest}: deleted" for digest in gone), f"{len(gone)} deleted"])
+        ),
+    )
 
 
 @command(image)
 @click.argument("a")
 @click.argument("b")
-@click.option("--all", "everything", is_flag=True, help=f"All files; else at most {_SHOWN} of each kind of change.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"All files; else at most {_SHOWN} of each kind of change.",
+)
 def diff(app: App, a: str, b: str, everything: bool) -> Answer:
-    """What is different in image B: Debian packages by version, and files. An earlier version of a name is NAME@DIGEST (its
-    beginning is enough; see `layercake image history`)."""
+    """What is different in image B: Debian packages by version, and files. An earlier version of a
+    name is NAME@DIGEST (its beginning is enough; see `layercake image history`)."""
     answer = app.head.get("/v1/images/diff", a=a, b=b, timeout=LONG_S)
 
     def show(out: Output) -> None:
@@ -108,7 +198,10 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
             out.line("no difference")
         for kind, sign in _SIGNS.items():
             for p in packages[kind]:
-                out.line(f"{sign} package {p['name']} {p['from'] + ' -> ' + p['to'] if kind == 'changed' else p['version']}")
+                out.line(
+                    f"{sign} package {p['name']} "
+                    f"{p['from'] + ' -> ' + p['to'] if kind == 'changed' else p['version']}"
+                )
         for kind, sign in _SIGNS.items():
             shown = files[kind] if everything else files[kind][:_SHOWN]
             for f in shown:
@@ -124,8 +217,8 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
 @command(image)
 @click.argument("name")
 def sbom(app: App, name: str) -> Answer:
-    """What the image NAME is made of, as a CycloneDX 1.5 document (JSON): the packages of Debian, Alpine and Python in it.
-    An earlier version of a name is NAME@DIGEST."""
+    """What the image NAME is made of, as a CycloneDX 1.5 document (JSON): the packages of Debian,
+    Alpine and Python in it. An earlier version of a name is NAME@DIGEST."""
     answer = app.head.get(f"/v1/images/{quoted(name)}/sbom", timeout=LONG_S)
     return Answer(answer, json.dumps(answer, indent=1))
 
@@ -142,30 +235,68 @@ def _detail(kind: str, file: dict[str, Any]) -> str:
 def history(app: App, name: str) -> Answer:
     """What NAME points to and pointed to before, newest first."""
     answer = app.head.get(f"/v1/images/{quoted(name)}/history")
-    rows = [[short(v["digest"]), size(v["size"]), moment(v["created"]), "kept" if v["kept"] else "deleted",
-             fold(v["used_by"]) or "-"] for v in answer["versions"]]
+    rows = [
+        [
+            short(v["digest"]),
+            size(v["size"]),
+            moment(v["created"]),
+            "kept" if v["kept"] else "deleted",
+            fold(v["used_by"]) or "-",
+        ]
+        for v in answer["versions"]
+    ]
     return Answer(answer, lambda out: out.table(_HISTORY, rows))
 
 
 @command(image)
 @nodes_argument
 @click.argument("name", metavar="IMAGE")
-@click.option("--replace", help="The image whose place it takes; all images of the nodes if not given.")
+@click.option(
+    "--replace", help="The image whose place it takes; all images of the nodes if not given."
+)
 @plan_options
-@click.option("--on-stage-failure", type=click.Choice(["skip", "fail"]),
-              help="When a node cannot take the content beforehand: pass it over, or end the roll before it begins.")
-@click.option("--at-once", is_flag=True, help="All nodes at once, without batches and gates, however many they are.")
-@click.option("--save", "file", metavar="FILE", help="Write IMAGE into the inventory FILE, unless it fails.")
+@click.option(
+    "--on-stage-failure",
+    type=click.Choice(["skip", "fail"]),
+    help="When a node cannot take the content beforehand: pass it over, or end the roll before it "
+    "begins.",
+)
+@click.option(
+    "--at-once",
+    is_flag=True,
+    help="All nodes at once, without batches and gates, however many they are.",
+)
+@click.option(
+    "--save", "file", metavar="FILE", help="Write IMAGE into the inventory FILE, unless it fails."
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait.",
+)
 @yes_option
-def roll(app: App, /, nodes: str, name: str, replace: str | None, at_once: bool, file: str | None, no_wait: bool, timeout: float,
-         yes: bool, **options: Any) -> Answer:
+def roll(
+    app: App,
+    /,
+    nodes: str,
+    name: str,
+    replace: str | None,
+    at_once: bool,
+    file: str | None,
+    no_wait: bool,
+    timeout: float,
+    yes: bool,
+    **options: Any,
+) -> Answer:
     """Move the nodes of RANGE to IMAGE, and follow until each runs it.
 
-    A roll makes the image ready on every node before any switches, and each batch has to pass its gate before the next one
-    begins. Without any of the options from --batch to --stages, a few nodes switch at once, and more than that go as a roll: as
-    `roll` in the inventory says, or else config.yaml.
+    A roll makes the image ready on every node before any switches, and each batch has to pass its
+    gate before the next one begins. Without any of the options from --batch to --stages, a few
+    nodes switch at once, and more than that go as a roll: as `roll` in the inventory says, or else
+    config.yaml.
     """
     request = request_of(nodes, name, replace, at_once, options)
     how = " at once" if at_once else " in batches" if request is not None else ""
@@ -177,15 +308,19 @@ def roll(app: App, /, nodes: str, name: str, replace: str | None, at_once: bool,
     return saved(_roll(app, nodes, name, replace, at_once, None if no_wait else timeout))
 
 
-def _saving(app: App, file: str | None, nodes: str, image: str, replace: str | None) -> Callable[[Answer], Answer]:
-    """What adds to a roll's answer that it was saved to an inventory. Raises InputError, before anything is done, if that file
-    cannot say what the roll makes of the nodes."""
+def _saving(
+    app: App, file: str | None, nodes: str, image: str, replace: str | None
+) -> Callable[[Answer], Answer]:
+    """What adds to a roll's answer that it was saved to an inventory. Raises InputError, before
+    anything is done, if that file cannot say what the roll makes of the nodes."""
     if file is None:
         return lambda answer: answer
     from layercake.cli.common.saving import Rolled, edited, save
     from layercake.inventory.source import read
 
-    rolled = Rolled([n["name"] for n in app.head.get("/v1/nodes", range=nodes)["nodes"]], image, replace)
+    rolled = Rolled(
+        [n["name"] for n in app.head.get("/v1/nodes", range=nodes)["nodes"]], image, replace
+    )
     edited(read(Path(file)), file, rolled)
 
     def add(answer: Answer) -> Answer:
@@ -203,12 +338,16 @@ def _saving(app: App, file: str | None, nodes: str, image: str, replace: str | N
                 out.line(answer.show)
             out.line(text)
 
-        return Answer({**answer.document, "saved": {"file": file, "lines": lines}}, show, answer.code)
+        return Answer(
+            {**answer.document, "saved": {"file": file, "lines": lines}}, show, answer.code
+        )
 
     return add
 
 
-def _roll(app: App, nodes: str, name: str, replace: str | None, at_once: bool, timeout: float | None) -> Answer:
+def _roll(
+    app: App, nodes: str, name: str, replace: str | None, at_once: bool, timeout: float | None
+) -> Answer:
     """Has the head move nodes as it sees fit, and follows them; not at all without a timeout."""
     asked = {"range": nodes, "image": name, "replace": replace, "at_once": at_once, "by": who()}
     answer = app.head.post("/v1/images/roll", asked)
@@ -216,19 +355,26 @@ def _roll(app: App, nodes: str, name: str, replace: str | None, at_once: bool, t
     if timeout is None and rolls:
         return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
     if timeout is None:
-        return Answer({"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}")
+        return Answer(
+            {"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}"
+        )
     if rolls:
         followed = watched_all(app, rolls, timeout)
         return Answer({"names": names, **followed.document}, followed.show, followed.code)
     waiting = _up(app, nodes)
     watch = Watch([n for n in names if n in waiting], rolled)
     there = follow(app.head, watch, app.out, timeout)
-    document = {"names": names, "done": there, "nodes": [s.to_record() for s in watch.seen.values()]}
+    document = {
+        "names": names,
+        "done": there,
+        "nodes": [s.to_record() for s in watch.seen.values()],
+    }
     return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
 
 
 def _up(app: App, nodes: str) -> list[str]:
-    """The nodes that are wanted up: one that is wanted off takes the new image when it boots, and is not waited for."""
+    """The nodes that are wanted up: one that is wanted off takes the new image when it boots, and
+    is not waited for."""
     views = app.head.get("/v1/nodes", range=nodes)["nodes"]
     off = [v["name"] for v in views if v["wanted"] == "off"]
     if off:
@@ -247,17 +393,22 @@ image.add_command(keys)
 @command(keys)
 @nodes_argument
 def rotate(app: App, nodes: str) -> Answer:
-    """Make new keys for NODES. What they have attached goes on with the old ones, until their next boot."""
+    """Make new keys for NODES. What they have attached goes on with the old ones, until their next
+    boot."""
     answer = app.head.post("/v1/images/keys", {"range": nodes}, timeout=LONG_S)
-    return Answer(answer, f"{fold(answer['nodes'])}: new keys from now on; once these nodes have booted, "
-                          f"`layercake image keys drop {nodes}` ends the old ones")
+    return Answer(
+        answer,
+        f"{fold(answer['nodes'])}: new keys from now on; once these nodes have booted, "
+        f"`layercake image keys drop {nodes}` ends the old ones",
+    )
 
 
 @command(keys)
 @nodes_argument
 @yes_option
 def drop(app: App, nodes: str, yes: bool) -> Answer:
-    """End the keys that NODES had before, and those of nodes that are gone. A node that still uses one loses its images."""
+    """End the keys that NODES had before, and those of nodes that are gone. A node that still uses
+    one loses its images."""
     if not app.confirm(f"Have {nodes} booted since their keys were made anew?", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/images/keys", {"range": nodes, "drop_old": True}, timeout=LONG_S)

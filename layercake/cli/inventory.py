@@ -1,5 +1,5 @@
-"""`layercake plan` and `apply`: show what an inventory would change, and make it so. `networks` and `dns`: its networks and
-names."""
+"""`layercake plan` and `apply`: show what an inventory would change, and make it so. `networks` and
+`dns`: its networks and names."""
 
 from __future__ import annotations
 
@@ -20,15 +20,43 @@ from layercake.inventory.ranges import fold
 from layercake.inventory.source import read as read_source
 from layercake.kraken.errors import InputError, Refused
 
-_COLUMNS = (Column("NODES"), Column("ACTION", styled=True), Column("CHANGE", flexible=True), Column("WAY", flexible=True))
-_NETWORKS = (Column("NAME"), Column("SUBNET"), Column("GATEWAY"), Column("NODES", right=True), Column("USE", right=True),
-            Column("GUESTS", right=True), Column("DOMAIN"), Column("TOLD", flexible=True), Column("RELAY", flexible=True))
-_GUESTS = (Column("MAC"), Column("NAME", flexible=True), Column("ADDRESS"), Column("NETWORK"), Column("FOR", right=True))
+_COLUMNS = (
+    Column("NODES"),
+    Column("ACTION", styled=True),
+    Column("CHANGE", flexible=True),
+    Column("WAY", flexible=True),
+)
+_NETWORKS = (
+    Column("NAME"),
+    Column("SUBNET"),
+    Column("GATEWAY"),
+    Column("NODES", right=True),
+    Column("USE", right=True),
+    Column("GUESTS", right=True),
+    Column("DOMAIN"),
+    Column("TOLD", flexible=True),
+    Column("RELAY", flexible=True),
+)
+_GUESTS = (
+    Column("MAC"),
+    Column("NAME", flexible=True),
+    Column("ADDRESS"),
+    Column("NETWORK"),
+    Column("FOR", right=True),
+)
 _NAMES = (Column("NAME"), Column("TYPE"), Column("DATA", flexible=True), Column("NODE"))
 _OWN = "(the head's own)"
 _HEAD = "(the head)"
-_SHOWN_OF_NEW = ("state", "firmware", "images", "bmc.driver")  # what differs from node to node would keep rows apart
-_ADOPT = {"ask": "is left alone until `layercake node take` (adopt: ask)", "reset": "is ended, and started anew (adopt: reset)"}
+_SHOWN_OF_NEW = (
+    "state",
+    "firmware",
+    "images",
+    "bmc.driver",
+)  # what differs from node to node would keep rows apart
+_ADOPT = {
+    "ask": "is left alone until `layercake node take` (adopt: ask)",
+    "reset": "is ended, and started anew (adopt: reset)",
+}
 """What becomes of what runs on a machine that is new. Nobody has asked its BMC yet."""
 
 
@@ -41,7 +69,9 @@ def request_of(file: str) -> dict[str, str]:
         try:
             return {"yaml": sys.stdin.buffer.read().decode(), "file": "<stdin>"}
         except UnicodeDecodeError as error:
-            raise InputError("cannot read inventory from standard input: it is not UTF-8") from error
+            raise InputError(
+                "cannot read inventory from standard input: it is not UTF-8"
+            ) from error
     return {"yaml": read_source(Path(file)), "file": file}
 
 
@@ -56,17 +86,42 @@ def plan(app: App, file: str) -> Answer:
 @command()
 @click.argument("file")
 @click.option("--allow-remove", is_flag=True, help="Nodes that are not in FILE are removed.")
-@click.option("--take-back", is_flag=True, help="Nodes that `image roll` has moved on since go back to the images of FILE.")
-@click.option("--at-once", is_flag=True, help="Images change on all nodes at once, however many they are.")
-@click.option("--confirm-secrets", is_flag=True, help="Secrets may go to the BMC addresses that FILE changes.")
+@click.option(
+    "--take-back",
+    is_flag=True,
+    help="Nodes that `image roll` has moved on since go back to the images of FILE.",
+)
+@click.option(
+    "--at-once", is_flag=True, help="Images change on all nodes at once, however many they are."
+)
+@click.option(
+    "--confirm-secrets", is_flag=True, help="Secrets may go to the BMC addresses that FILE changes."
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes converge.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait.",
+)
 @yes_option
-def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: bool, confirm_secrets: bool, no_wait: bool,
-          timeout: float, yes: bool) -> Answer:
-    """Make the inventory FILE (or - for standard input) what is wanted, and follow the nodes until they are there.
+def apply(
+    app: App,
+    file: str,
+    allow_remove: bool,
+    take_back: bool,
+    at_once: bool,
+    confirm_secrets: bool,
+    no_wait: bool,
+    timeout: float,
+    yes: bool,
+) -> Answer:
+    """Make the inventory FILE (or - for standard input) what is wanted, and follow the nodes until
+    they are there.
 
-    Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in FILE says, or else config.yaml.
+    Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in
+    FILE says, or else config.yaml.
     """
     request, out = request_of(file), app.out
     planned = app.head.post("/v1/inventory/plan", request)
@@ -77,50 +132,98 @@ def apply(app: App, file: str, allow_remove: bool, take_back: bool, at_once: boo
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
     removed = [c.node for c in changes if c.action is Action.REMOVE]
     if removed and not allow_remove:
-        raise Refused(f"cannot apply {request['file']}: it would remove {fold(removed)}",
-                      hint="say --allow-remove if that is meant")
+        raise Refused(
+            f"cannot apply {request['file']}: it would remove {fold(removed)}",
+            hint="say --allow-remove if that is meant",
+        )
     backwards = planned.get("taken_back") or []
     if backwards and not take_back:
         if yes:
-            raise Refused(f"cannot apply {request['file']}: {'; '.join(map(_taken_back, backwards))}",
-                          hint="write the images that run into it, or say --take-back if that is meant")
+            raise Refused(
+                f"cannot apply {request['file']}: {'; '.join(map(_taken_back, backwards))}",
+                hint="write the images that run into it, or say --take-back if that is meant",
+            )
         if not app.confirm("Take them back?", False):
             return Answer(code=FAILED)
     elsewhere = planned.get("secrets") or []
     if elsewhere and not confirm_secrets:
         if yes:
-            raise Refused(f"cannot apply {request['file']}: {'; '.join(map(_elsewhere, elsewhere))}",
-                          hint="say --confirm-secrets if the new places may have them")
+            raise Refused(
+                f"cannot apply {request['file']}: {'; '.join(map(_elsewhere, elsewhere))}",
+                hint="say --confirm-secrets if the new places may have them",
+            )
         if not app.confirm("May the secrets go there?", False):
             return Answer(code=FAILED)
     if not app.confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes):
         return Answer(code=FAILED)
-    applied = app.head.post("/v1/inventory/apply", {
-        **request, "digest": planned["digest"], "allow_remove": allow_remove, "take_back": bool(backwards), "at_once": at_once,
-        "by": who(), **({"confirm_secrets": True} if elsewhere else {})})
+    applied = app.head.post(
+        "/v1/inventory/apply",
+        {
+            **request,
+            "digest": planned["digest"],
+            "allow_remove": allow_remove,
+            "take_back": bool(backwards),
+            "at_once": at_once,
+            "by": who(),
+            **({"confirm_secrets": True} if elsewhere else {}),
+        },
+    )
     return _followed(app, applied, removed, None if no_wait else timeout)
 
 
 @command()
-@click.option("--guests", is_flag=True, help="The machines that are not in the inventory and have an address, instead.")
+@click.option(
+    "--guests",
+    is_flag=True,
+    help="The machines that are not in the inventory and have an address, instead.",
+)
 def networks(app: App, guests: bool) -> Answer:
-    """List the networks of the inventory: how many addresses nodes and guests have, and which DHCP relay was heard last."""
+    """List the networks of the inventory: how many addresses nodes and guests have, and which DHCP
+    relay was heard last."""
     if guests:
         return _guests(app)
     found = app.head.get("/v1/networks")
-    rows = [[n["name"] or _OWN, n["subnet"], n["gateway"] or "-", str(n["nodes"]), f"{100 * n['use']:.0f} %",
-             _used(n), n["domain"] or "-",
-             _says(n) or "-", _relay(n["relay"])] for n in found["networks"]]
-    return Answer(found, lambda out: out.table(_NETWORKS, rows, empty="no networks; they stand under `networks` in the inventory"))
+    rows = [
+        [
+            n["name"] or _OWN,
+            n["subnet"],
+            n["gateway"] or "-",
+            str(n["nodes"]),
+            f"{100 * n['use']:.0f} %",
+            _used(n),
+            n["domain"] or "-",
+            _says(n) or "-",
+            _relay(n["relay"]),
+        ]
+        for n in found["networks"]
+    ]
+    return Answer(
+        found,
+        lambda out: out.table(
+            _NETWORKS, rows, empty="no networks; they stand under `networks` in the inventory"
+        ),
+    )
 
 
 def _guests(app: App) -> Answer:
     found = app.head.get("/v1/networks/guests")
     if found["guests"] is None:
-        return Answer(found, "which guests there are cannot be said: the module pxe does not answer; see `layercake status`",
-                      FAILED)
-    rows = [[g["mac"], g["name"] or "-", g["address"], g["network"], seconds(g["seconds"])] for g in found["guests"]]
-    return Answer(found, lambda out: out.table(_GUESTS, rows, empty="no guests; `guests` of a network has addresses for them"))
+        return Answer(
+            found,
+            "which guests there are cannot be said: the module pxe does not answer; see `layercake "
+            "status`",
+            FAILED,
+        )
+    rows = [
+        [g["mac"], g["name"] or "-", g["address"], g["network"], seconds(g["seconds"])]
+        for g in found["guests"]
+    ]
+    return Answer(
+        found,
+        lambda out: out.table(
+            _GUESTS, rows, empty="no guests; `guests` of a network has addresses for them"
+        ),
+    )
 
 
 def _used(network: Mapping[str, Any]) -> str:
@@ -135,13 +238,29 @@ def dns(app: App, name: str) -> Answer:
     """List the names that the head's DNS has, or what NAME (or an IP address) leads to."""
     found = app.head.get("/v1/dns", name=name)
     if found["serves"] is None:
-        return Answer(found, "which names there are cannot be said: the module pxe does not answer; see `layercake status`", FAILED)
+        return Answer(
+            found,
+            "which names there are cannot be said: the module pxe does not answer; see `layercake "
+            "status`",
+            FAILED,
+        )
     if not found["serves"]:
-        return Answer(found, "the head serves no DNS; `boot: {dns: {serve: true}}` in config.yaml has it do so")
-    records = found["records"] if name else sorted(found["records"], key=lambda r: (r["node"], r["bmc"], r["type"], r["name"]))
+        return Answer(
+            found,
+            "the head serves no DNS; `boot: {dns: {serve: true}}` in config.yaml has it do so",
+        )
+    records = (
+        found["records"]
+        if name
+        else sorted(found["records"], key=lambda r: (r["node"], r["bmc"], r["type"], r["name"]))
+    )
     rows = [[r["name"], r["type"], r["data"], r["node"] or _HEAD] for r in records]
     if not found["ours"]:
-        asked = f"asked of {', '.join(found['forward'])}" if found["forward"] else "refused: no servers are set to ask"
+        asked = (
+            f"asked of {', '.join(found['forward'])}"
+            if found["forward"]
+            else "refused: no servers are set to ask"
+        )
         return Answer(found, f"{name} is in no zone of the head: it is {asked}")
     none = f"there is no {name} in the head's zones"
     return Answer(found, lambda out: out.table(_NAMES, rows, empty=none), OK if rows else FAILED)
@@ -151,7 +270,9 @@ def _says(network: Mapping[str, Any]) -> str:
     """What its nodes are told besides."""
     lists = [f"{key} {', '.join(network[key])}" for key in ("dns", "ntp") if network[key]]
     mtu = [f"mtu {network['mtu']}"] if network["mtu"] else []
-    return "; ".join([*lists, *mtu, *(f"{to} via {router}" for to, router in network["routes"].items())])
+    return "; ".join(
+        [*lists, *mtu, *(f"{to} via {router}" for to, router in network["routes"].items())]
+    )
 
 
 def _relay(relay: Mapping[str, Any] | None) -> str:
@@ -162,25 +283,34 @@ def _relay(relay: Mapping[str, Any] | None) -> str:
 
 
 def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:
-    """What is asked before an inventory is applied: how many nodes, and how many of those it interrupts are at work."""
+    """What is asked before an inventory is applied: how many nodes, and how many of those it
+    interrupts are at work."""
     count = len(planned["changes"])
     text = f"Apply this to {count} node{'' if count == 1 else 's'}"
-    switching = [name for roll in planned.get("rolls") or [] for name in roll["nodes"]] if at_once else []
+    switching = (
+        [name for roll in planned.get("rolls") or [] for name in roll["nodes"]] if at_once else []
+    )
     for what, names in (("remove", removed), ("change the images at once of", switching)):
         stake = at_stake(app, names) if names else ""
         text += f", and {what} {stake}" if stake else ""
     return f"{text}?"
 
 
-def _followed(app: App, applied: Mapping[str, Any], removed: Sequence[str], timeout: float | None) -> Answer:
-    """Follows the nodes of an inventory that was applied, and its rolls; not at all without a timeout."""
+def _followed(
+    app: App, applied: Mapping[str, Any], removed: Sequence[str], timeout: float | None
+) -> Answer:
+    """Follows the nodes of an inventory that was applied, and its rolls; not at all without a
+    timeout."""
     rolls, out = applied.get("rolls") or [], app.out
     if timeout is None:
         lines = [f"revision {applied['revision']} is wanted now", *map(begun_line, rolls)]
         return Answer({**applied, "converged": None, "nodes": []}, "\n".join(lines))
     later = {name for roll in rolls for name in roll["nodes"]}
     watch = Watch([n for n in applied["changed"] if n not in removed and n not in later], converged)
-    out.say(f"revision {applied['revision']}; following {len(watch.names)} nodes, at most {timeout:.0f} s")
+    out.say(
+        f"revision {applied['revision']}; following {len(watch.names)} nodes, at most "
+        f"{timeout:.0f} s"
+    )
     there = follow(app.head, watch, out, timeout)
     rolled = watched_all(app, rolls, timeout)
 
@@ -190,25 +320,41 @@ def _followed(app: App, applied: Mapping[str, Any], removed: Sequence[str], time
             rolled.show(out)
 
     well = there and rolled.code == OK
-    document = {**applied, **rolled.document, "converged": well, "nodes": [s.to_record() for s in watch.seen.values()]}
+    document = {
+        **applied,
+        **rolled.document,
+        "converged": well,
+        "nodes": [s.to_record() for s in watch.seen.values()],
+    }
     return Answer(document, show, OK if well else FAILED)
 
 
 def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -> None:
-    """The plan as a table; nodes with the same change and the same way are one row. `at_once`: nothing goes by a roll."""
+    """The plan as a table; nodes with the same change and the same way are one row. `at_once`:
+    nothing goes by a roll."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     plans = {p["node"]: p for p in planned["plans"]}
     for change in (Change.from_record(c) for c in planned["changes"]):
-        rows.setdefault((change.action.value, _what(change), _way(plans.get(change.node))), []).append(change.node)
+        rows.setdefault(
+            (change.action.value, _what(change), _way(plans.get(change.node))), []
+        ).append(change.node)
     for warning in planned.get("warnings") or []:
         place = f"{warning['file']}:{warning['line']}: " if warning["line"] else ""
         out.note(f"{place}{warning['message']}", RED)
     for change in (Change.from_record(c) for c in planned.get("networks") or []):
         out.line(f"network {change.node}: {_network(change)}")
     for source in planned.get("files") or []:
-        out.line(f"files: {source['path']} {_SOURCE[source['action']]}, +{source['added']} -{source['removed']} lines, "
-                 f"for {source['nodes']} node{'' if source['nodes'] == 1 else 's'}; `layercake files diff RANGE` shows it")
-    empty = "no node changes" if planned.get("networks") or planned.get("files") else "nothing to change"
+        out.line(
+            f"files: {source['path']} {_SOURCE[source['action']]}, +{source['added']} "
+            f"-{source['removed']} lines, "
+            f"for {source['nodes']} node{'' if source['nodes'] == 1 else 's'}; `layercake files "
+            "diff RANGE` shows it"
+        )
+    empty = (
+        "no node changes"
+        if planned.get("networks") or planned.get("files")
+        else "nothing to change"
+    )
     out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty=empty)
     for adopt, text in _ADOPT.items():
         if new := [p["node"] for p in planned["plans"] if p.get("adopt") == adopt]:
@@ -225,15 +371,20 @@ def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -
 
 
 def _plan(plan: Mapping[str, Any]) -> str:
-    said = [f"canary {plan['canary']}" if plan["canary"] else "", f"batches of {plan['batch']}" if plan["batch"] else "",
-            f"at most {plan['max_unavailable']} switch at a time" if plan["max_unavailable"] else "",
-            f"on failure {plan['on_failure']}"]
+    said = [
+        f"canary {plan['canary']}" if plan["canary"] else "",
+        f"batches of {plan['batch']}" if plan["batch"] else "",
+        f"at most {plan['max_unavailable']} switch at a time" if plan["max_unavailable"] else "",
+        f"on failure {plan['on_failure']}",
+    ]
     return ", ".join(filter(None, said))
 
 
 def _taken_back(back: Mapping[str, Any]) -> str:
     images, to = (", ".join(back[key]) or "no images" for key in ("images", "to"))
-    return f"{fold(back['nodes'])}: rolled to {images} since; this inventory takes them back to {to}"
+    return (
+        f"{fold(back['nodes'])}: rolled to {images} since; this inventory takes them back to {to}"
+    )
 
 
 def _elsewhere(entry: Mapping[str, Any]) -> str:
@@ -244,8 +395,13 @@ def _network(change: Change) -> str:
     if change.action is Action.REMOVE:
         return "is removed"
     if change.action is Action.ADD:
-        return "is new, " + ", ".join(f"{name} {show_value(new)}" for name, (_, new) in change.fields.items())
-    return ", ".join(f"{name}: {show_value(old)} -> {show_value(new)}" for name, (old, new) in change.fields.items())
+        return "is new, " + ", ".join(
+            f"{name} {show_value(new)}" for name, (_, new) in change.fields.items()
+        )
+    return ", ".join(
+        f"{name}: {show_value(old)} -> {show_value(new)}"
+        for name, (old, new) in change.fields.items()
+    )
 
 
 def _what(change: Change) -> str:
@@ -254,7 +410,10 @@ def _what(change: Change) -> str:
     if change.action is Action.ADD:
         shown = {name: new for name, (_, new) in change.fields.items() if name in _SHOWN_OF_NEW}
         return ", ".join(f"{name} {show_value(value)}" for name, value in shown.items())
-    return ", ".join(f"{name}: {show_value(old)} -> {show_value(new)}" for name, (old, new) in change.fields.items())
+    return ", ".join(
+        f"{name}: {show_value(old)} -> {show_value(new)}"
+        for name, (old, new) in change.fields.items()
+    )
 
 
 def _way(planned: Mapping[str, Any] | None) -> str:

@@ -11,18 +11,55 @@ import click
 
 from layercake.cli.common.asking import who
 from layercake.cli.common.client import quoted
-from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.command import (
+    FAILED,
+    OK,
+    Answer,
+    App,
+    command,
+    nodes_argument,
+    yes_option,
+)
 from layercake.cli.common.output import Column, Output, seconds
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, NotFound
 
-_LIST = (Column("MAC"), Column("ADDRESS"), Column("MACHINE", flexible=True), Column("SERIAL"), Column("CPUS", right=True),
-         Column("MEMORY", right=True), Column("DISKS", right=True), Column("SWITCH PORT"), Column("BMC"),
-         Column("SEEN", right=True), Column("CLAIMED BY"))
-_ADOPT = (Column("NODE"), Column("MAC"), Column("IP"), Column("SWITCH PORT"), Column("SERIAL", flexible=True))
-_DISKS = (Column("DISK"), Column("SERIAL OR WWID", flexible=True), Column("SIZE", right=True), Column("MODEL", flexible=True),
-          Column("BY"), Column("LAYOUT"), Column("IN THE WAY", flexible=True))
-_SCAN = (Column("ADDRESS"), Column("PROTOCOL"), Column("SAYS", flexible=True), Column("UUID"), Column("NODE"))
+_LIST = (
+    Column("MAC"),
+    Column("ADDRESS"),
+    Column("MACHINE", flexible=True),
+    Column("SERIAL"),
+    Column("CPUS", right=True),
+    Column("MEMORY", right=True),
+    Column("DISKS", right=True),
+    Column("SWITCH PORT"),
+    Column("BMC"),
+    Column("SEEN", right=True),
+    Column("CLAIMED BY"),
+)
+_ADOPT = (
+    Column("NODE"),
+    Column("MAC"),
+    Column("IP"),
+    Column("SWITCH PORT"),
+    Column("SERIAL", flexible=True),
+)
+_DISKS = (
+    Column("DISK"),
+    Column("SERIAL OR WWID", flexible=True),
+    Column("SIZE", right=True),
+    Column("MODEL", flexible=True),
+    Column("BY"),
+    Column("LAYOUT"),
+    Column("IN THE WAY", flexible=True),
+)
+_SCAN = (
+    Column("ADDRESS"),
+    Column("PROTOCOL"),
+    Column("SAYS", flexible=True),
+    Column("UUID"),
+    Column("NODE"),
+)
 _NODES = re.compile(r"^nodes:[ \t]*(#.*)?$", re.MULTILINE)
 
 
@@ -32,12 +69,16 @@ def machine() -> None:
 
 
 def _size(count: int) -> str:
-    return f"{count / 2 ** 30:.0f} GiB" if count >= 10 << 30 else f"{count >> 20} MiB"
+    return f"{count / 2**30:.0f} GiB" if count >= 10 << 30 else f"{count >> 20} MiB"
 
 
 def _at(one: dict[str, Any]) -> str:
     """Where a machine is, by LLDP or by option 82."""
-    words = (one["switch"], one["port"]) if one["switch"] else (one["remote"] or one["relay"], one["circuit"])
+    words = (
+        (one["switch"], one["port"])
+        if one["switch"]
+        else (one["remote"] or one["relay"], one["circuit"])
+    )
     return " ".join(filter(None, words)) or "-"
 
 
@@ -45,10 +86,28 @@ def _at(one: dict[str, Any]) -> str:
 def list_(app: App) -> Answer:
     """List the machines that were discovered and that no inventory knows."""
     answer = app.head.get("/v1/machines")
-    rows = [[m["mac"], m["address"] if m["on"] else "-", f"{m['vendor']} {m['product']}".strip() or "-", m["serial"] or "-",
-             m["cpus"], _size(m["memory"]), m["disks"], _at(m), m["bmc"] or "-",
-             seconds(m["seen_s"]), ",".join(m["rivals"][:3]) or "-"] for m in answer["machines"]]
-    return Answer(answer, lambda out: out.table(_LIST, rows, empty="no unknown machines; see `discovery` of networks"))
+    rows = [
+        [
+            m["mac"],
+            m["address"] if m["on"] else "-",
+            f"{m['vendor']} {m['product']}".strip() or "-",
+            m["serial"] or "-",
+            m["cpus"],
+            _size(m["memory"]),
+            m["disks"],
+            _at(m),
+            m["bmc"] or "-",
+            seconds(m["seen_s"]),
+            ",".join(m["rivals"][:3]) or "-",
+        ]
+        for m in answer["machines"]
+    ]
+    return Answer(
+        answer,
+        lambda out: out.table(
+            _LIST, rows, empty="no unknown machines; see `discovery` of networks"
+        ),
+    )
 
 
 @command(machine)
@@ -66,28 +125,80 @@ def show(app: App, name: str) -> Answer:
 
 def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
     bios = report.get("smbios", {}).get("bios", {})
-    found = [("machine", f"{one['vendor']} {one['product']}".strip() or "-"), ("node", one["node"] or "none"),
-             ("serial", one["serial"] or "none that can be used"), ("uuid", one["uuid"] or "-"),
-             ("firmware", " ".join(filter(None, (bios.get("vendor"), bios.get("version"), bios.get("date")))) or "-"),
-             ("boots by", ("UEFI" if one["uefi"] else "BIOS") + (", Secure Boot is on" if one["secure_boot"] else "")),
-             ("cpus", f"{one['cpus']}: {report.get('cpu', {}).get('model', '-')}"), ("memory", _size(one["memory"]))]
-    found += [("dimm", f"{d.get('slot', '?')}: {d.get('mb', 0)} MB {d.get('vendor', '')} {d.get('part', '')} {d.get('serial', '')}")
-              for d in report.get("dimms", [])]
-    found += [("disk", f"{d['name']}: {d['bytes'] / 1e9:.0f} GB {d.get('model', '')} {d.get('serial', '')}, SMART "
-                       f"{d.get('smart', 'not read')}") for d in report.get("disks", [])]
+    found = [
+        ("machine", f"{one['vendor']} {one['product']}".strip() or "-"),
+        ("node", one["node"] or "none"),
+        ("serial", one["serial"] or "none that can be used"),
+        ("uuid", one["uuid"] or "-"),
+        (
+            "firmware",
+            " ".join(filter(None, (bios.get("vendor"), bios.get("version"), bios.get("date"))))
+            or "-",
+        ),
+        (
+            "boots by",
+            ("UEFI" if one["uefi"] else "BIOS")
+            + (", Secure Boot is on" if one["secure_boot"] else ""),
+        ),
+        ("cpus", f"{one['cpus']}: {report.get('cpu', {}).get('model', '-')}"),
+        ("memory", _size(one["memory"])),
+    ]
+    found += [
+        (
+            "dimm",
+            f"{d.get('slot', '?')}: {d.get('mb', 0)} MB {d.get('vendor', '')} {d.get('part', '')} "
+            f"{d.get('serial', '')}",
+        )
+        for d in report.get("dimms", [])
+    ]
+    found += [
+        (
+            "disk",
+            f"{d['name']}: {d['bytes'] / 1e9:.0f} GB {d.get('model', '')} {d.get('serial', '')}, "
+            "SMART "
+            f"{d.get('smart', 'not read')}",
+        )
+        for d in report.get("disks", [])
+    ]
     if one["circuit"]:
-        found.append(("option 82", " ".join(f"{word} {one[word]}" for word in ("circuit", "remote", "relay") if one[word])))
+        found.append(
+            (
+                "option 82",
+                " ".join(
+                    f"{word} {one[word]}" for word in ("circuit", "remote", "relay") if one[word]
+                ),
+            )
+        )
     near = report.get("neighbours", {})
     for card in report.get("cards", []):
         port = near.get(card["name"], {})
-        speed = f"{card.get('mbps', 0)} Mb/s" if card.get("mbps") else "link" if card.get("link") else "no link"
+        speed = (
+            f"{card.get('mbps', 0)} Mb/s"
+            if card.get("mbps")
+            else "link"
+            if card.get("link")
+            else "no link"
+        )
         at = f", at {port['switch']} port {port['port']}" if port else ""
-        found.append(("card", f"{card['name']}: {card['mac']} {card.get('driver', '')}, {speed}{at}"))
+        found.append(
+            ("card", f"{card['name']}: {card['mac']} {card.get('driver', '')}, {speed}{at}")
+        )
     for kind, key in (("gpu", "gpus"), ("fabric", "fabrics")):
-        found += [(kind, f"{d.get('slot')}: {d.get('vendor')}:{d.get('device')}") for d in report.get(key, [])]
+        found += [
+            (kind, f"{d.get('slot')}: {d.get('vendor')}:{d.get('device')}")
+            for d in report.get(key, [])
+        ]
     bmc = report.get("bmc")
-    at = f"{bmc.get('address') or 'no address'} ({bmc.get('mac', '-')}), firmware {bmc.get('firmware', '-')}" if bmc else "none"
-    found += [("bmc", at), ("tpm", " ".join((report.get("tpm") or "none", report.get("tpm_ek", "")[:16])).strip())]
+    at = (
+        f"{bmc.get('address') or 'no address'} ({bmc.get('mac', '-')}), firmware "
+        f"{bmc.get('firmware', '-')}"
+        if bmc
+        else "none"
+    )
+    found += [
+        ("bmc", at),
+        ("tpm", " ".join((report.get("tpm") or "none", report.get("tpm_ek", "")[:16])).strip()),
+    ]
     found += [("not seen", f"{part}: {why}") for part, why in report.get("failed", {}).items()]
     found += [("differs", line) for line in one["drift"]]
     return found + [("claimed by", name) for name in one["rivals"]]
@@ -96,42 +207,102 @@ def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]
 @command(machine)
 @click.argument("macs", metavar="[MAC]...", nargs=-1)
 @click.option("--name", required=True, help="The names of the nodes: n[01-48].")
-@click.option("--ip", required=True, help="The address of the first one; the others follow, without those that nodes have.")
-@click.option("--order", default="switch-port", show_default=True, type=click.Choice(("switch-port", "mac", "serial", "seen")),
-              help="Which machine gets which name.")
-@click.option("--group", "groups", multiple=True, help="A group that they are in; several times for several.")
-@click.option("--bmc", is_flag=True, help="With the addresses of their BMCs; how to speak to them is for a group to say.")
-@click.option("--into", type=click.Path(exists=True, dir_okay=False, writable=True), help="The inventory that the entries go into.")
+@click.option(
+    "--ip",
+    required=True,
+    help="The address of the first one; the others follow, without those that nodes have.",
+)
+@click.option(
+    "--order",
+    default="switch-port",
+    show_default=True,
+    type=click.Choice(("switch-port", "mac", "serial", "seen")),
+    help="Which machine gets which name.",
+)
+@click.option(
+    "--group", "groups", multiple=True, help="A group that they are in; several times for several."
+)
+@click.option(
+    "--bmc",
+    is_flag=True,
+    help="With the addresses of their BMCs; how to speak to them is for a group to say.",
+)
+@click.option(
+    "--into",
+    type=click.Path(exists=True, dir_okay=False, writable=True),
+    help="The inventory that the entries go into.",
+)
 @yes_option
-def adopt(app: App, macs: tuple[str, ...], name: str, ip: str, order: str, groups: tuple[str, ...], bmc: bool, into: str | None,
-          yes: bool) -> Answer:
-    """Write the inventory's entries for machines: those named, or all that were discovered. `plan` and `apply` follow."""
-    body = {"macs": list(macs), "name": name, "ip": ip, "order": order, "groups": list(groups), "bmc": bmc}
+def adopt(
+    app: App,
+    macs: tuple[str, ...],
+    name: str,
+    ip: str,
+    order: str,
+    groups: tuple[str, ...],
+    bmc: bool,
+    into: str | None,
+    yes: bool,
+) -> Answer:
+    """Write the inventory's entries for machines: those named, or all that were discovered. `plan`
+    and `apply` follow."""
+    body = {
+        "macs": list(macs),
+        "name": name,
+        "ip": ip,
+        "order": order,
+        "groups": list(groups),
+        "bmc": bmc,
+    }
     answer = app.head.post("/v1/machines/adopt", body)
     if into is None:
         return Answer(answer, "\n".join(("nodes:", *(f"  {entry}" for entry in answer["entries"]))))
     path = Path(into)
     made = inserted(path.read_text(encoding="utf-8"), answer["entries"])
-    rows = [[m["name"], m["mac"], m["ip"], m["place"] or "-", m["serial"] or "-"] for m in answer["machines"]]
+    rows = [
+        [m["name"], m["mac"], m["ip"], m["place"] or "-", m["serial"] or "-"]
+        for m in answer["machines"]
+    ]
     if not yes:
         app.out.table(_ADOPT, rows)
         if not app.confirm(f"Write {len(rows)} nodes into {into}?", False):
             return Answer(code=FAILED)
     _write(path, made)
-    return Answer(answer, f"{len(rows)} nodes written into {into}; now `layercake plan {into}` and `layercake apply {into}`")
+    return Answer(
+        answer,
+        f"{len(rows)} nodes written into {into}; now `layercake plan {into}` and `layercake apply "
+        f"{into}`",
+    )
 
 
 def inserted(text: str, entries: list[str]) -> str:
-    """An inventory with more entries, first among its nodes; all else is as it was. Raises InputError."""
+    """An inventory with more entries, first among its nodes; all else is as it was. Raises
+    InputError."""
     found = _NODES.search(text)
     if found is None:
         if re.search(r"^[\"']?nodes[\"']?[ \t]*:", text, re.MULTILINE):
-            raise InputError("cannot write the entries: `nodes:` of the inventory is not a block", hint="put them in by hand")
-        return text + ("" if not text or text.endswith("\n") else "\n") + "nodes:\n" + "".join(f"  {entry}\n" for entry in entries)
-    after = text[found.end():].lstrip("\n")
-    own = next((line for line in after.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-    indent = own[:len(own) - len(own.lstrip())] or "  "
-    return text[:found.end()] + "\n" + "\n".join(indent + entry for entry in entries) + (text[found.end():] or "\n")
+            raise InputError(
+                "cannot write the entries: `nodes:` of the inventory is not a block",
+                hint="put them in by hand",
+            )
+        return (
+            text
+            + ("" if not text or text.endswith("\n") else "\n")
+            + "nodes:\n"
+            + "".join(f"  {entry}\n" for entry in entries)
+        )
+    after = text[found.end() :].lstrip("\n")
+    own = next(
+        (line for line in after.splitlines() if line.strip() and not line.lstrip().startswith("#")),
+        "",
+    )
+    indent = own[: len(own) - len(own.lstrip())] or "  "
+    return (
+        text[: found.end()]
+        + "\n"
+        + "\n".join(indent + entry for entry in entries)
+        + (text[found.end() :] or "\n")
+    )
 
 
 def _write(path: Path, text: str) -> None:
@@ -145,7 +316,8 @@ def _write(path: Path, text: str) -> None:
 @command(machine)
 @click.argument("network", metavar="NETWORK")
 def scan(app: App, network: str) -> Answer:
-    """Ask the addresses of NETWORK (10.2.0.0/24) whether a BMC is there, by IPMI and Redfish, without a login."""
+    """Ask the addresses of NETWORK (10.2.0.0/24) whether a BMC is there, by IPMI and Redfish,
+    without a login."""
     found: list[dict[str, Any]] = []
     start = count = 0
     while True:
@@ -154,10 +326,20 @@ def scan(app: App, network: str) -> Answer:
         if not start:
             break
         app.out.note(f"{count} addresses asked, {len(found)} answers")
-    rows = [[one["address"], one["protocol"], " ".join(filter(None, (one["vendor"], one["product"], one["version"]))) or "-",
-             one["uuid"] or "-", one["node"] or one["machine"] or "-"] for one in found]
+    rows = [
+        [
+            one["address"],
+            one["protocol"],
+            " ".join(filter(None, (one["vendor"], one["product"], one["version"]))) or "-",
+            one["uuid"] or "-",
+            one["node"] or one["machine"] or "-",
+        ]
+        for one in found
+    ]
     empty = f"no BMC answers at the {count} addresses of {network}"
-    return Answer({"found": found, "scanned": count}, lambda out: out.table(_SCAN, rows, empty=empty))
+    return Answer(
+        {"found": found, "scanned": count}, lambda out: out.table(_SCAN, rows, empty=empty)
+    )
 
 
 @command(machine)
@@ -168,14 +350,22 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
     if not app.confirm(f"The hardware of {nodes} is right as it is now?", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/machines/accept", {"range": nodes, "by": who()})
-    return Answer(answer, f"accepted: {fold(answer['nodes'])}" if answer["nodes"] else "none of them has reported yet")
+    return Answer(
+        answer,
+        f"accepted: {fold(answer['nodes'])}"
+        if answer["nodes"]
+        else "none of them has reported yet",
+    )
 
 
 @command(machine)
 @click.argument("mac")
 def forget(app: App, mac: str) -> Answer:
     """Forget a machine that no inventory knows."""
-    return Answer(answer := app.head.delete(f"/v1/machines/{quoted(mac)}"), f"forgotten: {answer['forgotten']}")
+    return Answer(
+        answer := app.head.delete(f"/v1/machines/{quoted(mac)}"),
+        f"forgotten: {answer['forgotten']}",
+    )
 
 
 @command(machine)
@@ -183,15 +373,34 @@ def forget(app: App, mac: str) -> Answer:
 def disks(app: App, node: str) -> Answer:
     """Show the disks of NODE: what the inventory makes of them, and what is in the way."""
     found = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
-    rows = [[d["name"], ", ".join(sorted(d["names"], key=len)) or "-", _size(d["bytes"]), d["model"] or "-",
-             d["transport"] + (", turns" if d["rotational"] else ""), d["layout"] or "-", d["holds"]] for d in found["disks"]]
+    rows = [
+        [
+            d["name"],
+            ", ".join(sorted(d["names"], key=len)) or "-",
+            _size(d["bytes"]),
+            d["model"] or "-",
+            d["transport"] + (", turns" if d["rotational"] else ""),
+            d["layout"] or "-",
+            d["holds"],
+        ]
+        for d in found["disks"]
+    ]
 
     def say(out: Output) -> None:
-        out.table(_DISKS, rows, empty=f"{node} has said nothing of its disks: it does when it boots with `disks` in the inventory")
+        out.table(
+            _DISKS,
+            rows,
+            empty=f"{node} has said nothing of its disks: it does when it boots with `disks` in "
+            "the inventory",
+        )
         for one in found["layouts"]:
-            out.line(f"layout {one['name']}: {one['state']}" + (f", {one['why']}" if one["why"] else ""))
+            out.line(
+                f"layout {one['name']}: {one['state']}" + (f", {one['why']}" if one["why"] else "")
+            )
         for word in found["words"]:
-            out.line(f"disk {word['disk']} was given free by {word['by']}, and is not made anew yet")
+            out.line(
+                f"disk {word['disk']} was given free by {word['by']}, and is not made anew yet"
+            )
 
     return Answer(found, say, FAILED if found["state"] in ("FOREIGN", "ERROR") else OK)
 
@@ -201,14 +410,22 @@ def disks(app: App, node: str) -> Answer:
 @click.argument("disk")
 @yes_option
 def wipe(app: App, node: str, disk: str, yes: bool) -> Answer:
-    """Give DISK of NODE free, by its serial number or WWID: it is made anew, and what it holds is lost. The inventory has to
-    name it too (`wipe` of its layout)."""
+    """Give DISK of NODE free, by its serial number or WWID: it is made anew, and what it holds is
+    lost. The inventory has to name it too (`wipe` of its layout)."""
     found = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
     one: dict[str, Any] | None = next((d for d in found["disks"] if disk in d["names"]), None)
     if one is None:
-        raise NotFound(f"cannot find disk {disk[:120]!r} of {node}", hint=f"see `layercake machine disks {node}`")
-    what = f"Disk {one['name']} of {node} ({one['model']}, {_size(one['bytes'])}) holds {one['holds'] or 'nothing in the way'}."
+        raise NotFound(
+            f"cannot find disk {disk[:120]!r} of {node}",
+            hint=f"see `layercake machine disks {node}`",
+        )
+    what = (
+        f"Disk {one['name']} of {node} ({one['model']}, {_size(one['bytes'])}) holds "
+        f"{one['holds'] or 'nothing in the way'}."
+    )
     if not app.confirm(f"{what} All of it is lost when the disk is made anew. Do that?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post(f"/v1/nodes/{quoted(node)}/disks/wipe", {"disk": disk, "mark": one["mark"], "by": who()})
+    answer = app.head.post(
+        f"/v1/nodes/{quoted(node)}/disks/wipe", {"disk": disk, "mark": one["mark"], "by": who()}
+    )
     return Answer(answer, f"disk {disk} of {node} is made anew as soon as the node has heard of it")

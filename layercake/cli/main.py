@@ -1,5 +1,5 @@
-"""The program `layercake`. Exit codes: 0 ok, 1 an operation failed or nodes did not converge, 2 usage or bad input,
-3 the head is unreachable, 4 refused; 130 interrupted."""
+"""The program `layercake`. Exit codes: 0 ok, 1 an operation failed or nodes did not converge, 2
+usage or bad input, 3 the head is unreachable, 4 refused; 130 interrupted."""
 
 from __future__ import annotations
 
@@ -13,23 +13,68 @@ import click
 from layercake import __version__
 from layercake.cli.common.command import BAD_INPUT, FAILED, JSON, OK, REFUSED, UNREACHABLE, App
 from layercake.cli.common.target import DEFAULT_SOCKET, Target
-from layercake.kraken.errors import DeclarationError, GraphTooLarge, InputError, LayercakeError, Refused, Unreachable
+from layercake.kraken.errors import (
+    DeclarationError,
+    GraphTooLarge,
+    InputError,
+    LayercakeError,
+    Refused,
+    Unreachable,
+)
 
 INTERRUPTED = 130
 _CODES: tuple[tuple[type[LayercakeError], int], ...] = (
-    (InputError, BAD_INPUT), (DeclarationError, BAD_INPUT), (GraphTooLarge, BAD_INPUT),
-    (Unreachable, UNREACHABLE), (Refused, REFUSED))
+    (InputError, BAD_INPUT),
+    (DeclarationError, BAD_INPUT),
+    (GraphTooLarge, BAD_INPUT),
+    (Unreachable, UNREACHABLE),
+    (Refused, REFUSED),
+)
 
 COMMANDS = {
-    "init": "head", "serve": "head", "status": "head", "plan": "inventory", "apply": "inventory", "networks": "inventory",
-    "dns": "inventory", "node": "nodes", "image": "images", "roll": "rolls", "power": "power", "calls": "calls", "call": "calls",
-    "events": "events", "explain": "guard", "graph": "graph", "new": "new", "freeze": "guard", "thaw": "guard", "outage": "guard",
-    "machine": "machines", "boot": "boots", "profile": "boots", "boot-media": "boots", "authority": "head", "check": "check",
-    "backup": "head", "restore": "head", "token": "tokens", "audit": "audit", "sim": "sim",
-    "watch": "watch", "report": "report", "console": "consoles", "sensors": "power", "dashboard": "dashboard", "tpm": "tpm",
-    "files": "files", "ssh-known-hosts": "files", "docs": "docs",
+    "init": "head",
+    "serve": "head",
+    "status": "head",
+    "plan": "inventory",
+    "apply": "inventory",
+    "networks": "inventory",
+    "dns": "inventory",
+    "node": "nodes",
+    "image": "images",
+    "roll": "rolls",
+    "power": "power",
+    "calls": "calls",
+    "call": "calls",
+    "events": "events",
+    "explain": "guard",
+    "graph": "graph",
+    "new": "new",
+    "freeze": "guard",
+    "thaw": "guard",
+    "outage": "guard",
+    "machine": "machines",
+    "boot": "boots",
+    "profile": "boots",
+    "boot-media": "boots",
+    "authority": "head",
+    "check": "check",
+    "backup": "head",
+    "restore": "head",
+    "token": "tokens",
+    "audit": "audit",
+    "sim": "sim",
+    "watch": "watch",
+    "report": "report",
+    "console": "consoles",
+    "sensors": "power",
+    "dashboard": "dashboard",
+    "tpm": "tpm",
+    "files": "files",
+    "ssh-known-hosts": "files",
+    "docs": "docs",
 }
-"""Each command and the file that it stands in, which is imported when the command is used and not before."""
+"""Each command and the file that it stands in, which is imported when the command is used and not
+before."""
 
 EPILOG = """\
 \b
@@ -39,12 +84,13 @@ Environment:
   LAYERCAKE_TOKEN_FILE  a file with the token for it
   LAYERCAKE_CA          the head's CA certificate, to check it by
   LAYERCAKE_CERT        a certificate with its key, for a token that needs one
-  LAYERCAKE_DATA        the head's data directory, for init, serve, check, backup and restore; /var/lib/layercake if not set
+  LAYERCAKE_DATA        the head's data directory, for init, serve, check, backup and restore;
+                        /var/lib/layercake if not set
   LAYERCAKE_PASSPHRASE  what backups are encrypted with, if no --passphrase-file is given
 
 \b
-Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the CA to pki/ca.pem;
-`layercake token create` makes others.
+Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the
+CA to pki/ca.pem; `layercake token create` makes others.
 The REST API describes itself at /v1/openapi.json.
 
 \b
@@ -61,18 +107,54 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(importlib.import_module(f"layercake.cli.{COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
+        found: click.Command = getattr(
+            importlib.import_module(f"layercake.cli.{COMMANDS[cmd_name]}"),
+            cmd_name.replace("-", "_"),
+        )
         return found
 
 
-@click.group(cls=_Commands, epilog=EPILOG, context_settings={
-    "help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--socket", default=DEFAULT_SOCKET, show_default=True, envvar="LAYERCAKE_SOCKET", show_envvar=True,
-              help="The head's socket.")
-@click.option("--url", default="", envvar="LAYERCAKE_URL", show_envvar=True, help="The head over the network: https://HOST:8443.")
-@click.option("--token-file", default="", envvar="LAYERCAKE_TOKEN_FILE", show_envvar=True, help="A file with the token for --url.")
-@click.option("--ca", default="", envvar="LAYERCAKE_CA", show_envvar=True, help="The head's CA certificate, for --url.")
-@click.option("--cert", default="", envvar="LAYERCAKE_CERT", show_envvar=True, help="A certificate with its key, for --url.")
+@click.group(
+    cls=_Commands,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option(
+    "--socket",
+    default=DEFAULT_SOCKET,
+    show_default=True,
+    envvar="LAYERCAKE_SOCKET",
+    show_envvar=True,
+    help="The head's socket.",
+)
+@click.option(
+    "--url",
+    default="",
+    envvar="LAYERCAKE_URL",
+    show_envvar=True,
+    help="The head over the network: https://HOST:8443.",
+)
+@click.option(
+    "--token-file",
+    default="",
+    envvar="LAYERCAKE_TOKEN_FILE",
+    show_envvar=True,
+    help="A file with the token for --url.",
+)
+@click.option(
+    "--ca",
+    default="",
+    envvar="LAYERCAKE_CA",
+    show_envvar=True,
+    help="The head's CA certificate, for --url.",
+)
+@click.option(
+    "--cert",
+    default="",
+    envvar="LAYERCAKE_CERT",
+    show_envvar=True,
+    help="A certificate with its key, for --url.",
+)
 @click.version_option(__version__, prog_name="layercake")
 @click.pass_obj
 def cli(app: App, socket: str, url: str, token_file: str, ca: str, cert: str) -> None:
@@ -85,11 +167,13 @@ def cli(app: App, socket: str, url: str, token_file: str, ca: str, cert: str) ->
 
 cli.params.append(JSON)
 
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code. Errors that a person can make or meet are printed, without traceback."""
+    """Runs one command; returns the exit code. Errors that a person can make or meet are printed,
+    without traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     app = App()
-    app.out.json = "--json" in given[:given.index("--") if "--" in given else None]
+    app.out.json = "--json" in given[: given.index("--") if "--" in given else None]
     try:
         result = cli.main(given, prog_name="layercake", standalone_mode=False, obj=app)
         sys.stdout.flush()
@@ -109,7 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _usage(app: App, error: click.UsageError) -> int:
     if app.out.json:
-        app.out.document({"error": error.format_message(), "hint": error.ctx.get_usage() if error.ctx else ""})
+        app.out.document(
+            {"error": error.format_message(), "hint": error.ctx.get_usage() if error.ctx else ""}
+        )
     else:
         error.show()
     return BAD_INPUT

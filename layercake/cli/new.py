@@ -1,4 +1,5 @@
-"""`layercake new module` and `layercake new variable`: the beginning of a site's own module, which works at once."""
+"""`layercake new module` and `layercake new variable`: the beginning of a site's own module, which
+works at once."""
 
 from __future__ import annotations
 
@@ -30,25 +31,49 @@ def new() -> None:
 
 @command(new)
 @click.argument("name")
-@click.option("--directory", "-d", type=click.Path(path_type=Path), help="Where to; a new directory NAME if not given.")
+@click.option(
+    "--directory",
+    "-d",
+    type=click.Path(path_type=Path),
+    help="Where to; a new directory NAME if not given.",
+)
 def module(app: App, name: str, directory: Path | None) -> Answer:
-    """Write the Python package NAME: a module with one variable, the mutation that discovers it, and a test."""
+    """Write the Python package NAME: a module with one variable, the mutation that discovers it,
+    and a test."""
     parts = _parts(name, ("GOOD", "BAD"))
     if importlib.util.find_spec(name) is not None:
-        raise InputError(f"cannot make module {name}: Python has a module of that name already", hint="take another name")
+        raise InputError(
+            f"cannot make module {name}: Python has a module of that name already",
+            hint="take another name",
+        )
     place = directory or Path(name)
-    files = {place / "pyproject.toml": _filled("pyproject", parts),
-             place / f"{name}.py": _checked(name, _filled("module", {**parts, "code": _filled("variable", parts)})),
-             place / f"test_{name}.py": _filled("test", parts)}
+    files = {
+        place / "pyproject.toml": _filled("pyproject", parts),
+        place / f"{name}.py": _checked(
+            name, _filled("module", {**parts, "code": _filled("variable", parts)})
+        ),
+        place / f"test_{name}.py": _filled("test", parts),
+    }
     there = [str(path) for path in files if path.exists()]
     if there:
-        raise InputError(f"cannot make module {name}: {', '.join(there)} exists already", hint="name another --directory")
+        raise InputError(
+            f"cannot make module {name}: {', '.join(there)} exists already",
+            hint="name another --directory",
+        )
     _write(files)
     config = ["modules:", f"  {name}: {{}}"]
-    return _answer(files, ["To use it, install it beside Layercake, by the pip of the Python that Layercake runs in:",
-                           f"  pip install -e {place.resolve()}",
-                           "(beside Debian's package: pip install --no-deps --target /usr/local/lib/layercake, and the directory)",
-                           "and add this to the head's config.yaml, and start the head again:", *(f"  {line}" for line in config)])
+    return _answer(
+        files,
+        [
+            "To use it, install it beside Layercake, by the pip of the Python that Layercake runs "
+            "in:",
+            f"  pip install -e {place.resolve()}",
+            "(beside Debian's package: pip install --no-deps --target /usr/local/lib/layercake, "
+            "and the directory)",
+            "and add this to the head's config.yaml, and start the head again:",
+            *(f"  {line}" for line in config),
+        ],
+    )
 
 
 @command(new)
@@ -62,19 +87,31 @@ def variable(app: App, directory: Path, name: str, values: tuple[str, ...]) -> A
     """
     parts = _parts(name, values)
     tests = list(directory.glob("test_*.py"))
-    file = directory / tests[0].name.removeprefix("test_") if len(tests) == 1 else directory / "module.py"
+    file = (
+        directory / tests[0].name.removeprefix("test_")
+        if len(tests) == 1
+        else directory / "module.py"
+    )
     if not file.is_file():
-        raise InputError(f"cannot add variable {name}: {directory} has no module and its test",
-                         hint="`layercake new module` makes them")
+        raise InputError(
+            f"cannot add variable {name}: {directory} has no module and its test",
+            hint="`layercake new module` makes them",
+        )
     code, test = file.read_text(), tests[0].read_text()
     code = _checked(name, _replaced(code, r"^(?=VARIABLES = )", _filled("variable", parts), file))
     wanted = f'"{name}": "{parts["first"]}"'
-    for line, more in (("VARIABLES", parts["constant"]), ("MUTATIONS", parts["function"]), ("WANTED", wanted)):
+    for line, more in (
+        ("VARIABLES", parts["constant"]),
+        ("MUTATIONS", parts["function"]),
+        ("WANTED", wanted),
+    ):
         code = _replaced(code, rf"(?<=^{line} = )(.*?),?(?=[)}}]$)", rf"\1, {more}", file)
     found = f'    "{name}-discover": {{"{name}": "{parts["first"]}"}},\n'
     files = {file: code, tests[0]: _replaced(test, r"(^FINDS = \{\n)", rf"\1{found}", tests[0])}
     _write(files)
-    return _answer(files, [f"Now let {parts['function']} find out what is so, and start the head again."])
+    return _answer(
+        files, [f"Now let {parts['function']} find out what is so, and start the head again."]
+    )
 
 
 def _answer(files: Mapping[Path, str], then: Sequence[str]) -> Answer:
@@ -88,13 +125,24 @@ def _answer(files: Mapping[Path, str], then: Sequence[str]) -> Answer:
 def _parts(name: str, values: Sequence[str]) -> dict[str, str]:
     """What the templates are filled with. Raises InputError for names that cannot be."""
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise InputError(f"cannot use {name!r} as a name: lower case, digits and _ make one, at most 24 characters")
+        raise InputError(
+            f"cannot use {name!r} as a name: lower case, digits and _ make one, at most 24 "
+            "characters"
+        )
     wrong = [v for v in values if not _VALUE.fullmatch(v) or v == "UNKNOWN"]
     if wrong or len(set(values)) != len(values):
-        raise InputError(f"cannot use the values {' '.join(values)}: they are distinct words in upper case, as GOOD BAD",
-                         hint="UNKNOWN is always one of them, and needs no mention")
-    return {"name": name, "constant": name.upper(), "function": f"{name}_discover", "first": values[0],
-            "values": ", ".join(f'"{v}"' for v in values)}
+        raise InputError(
+            f"cannot use the values {' '.join(values)}: they are distinct words in upper case, as "
+            "GOOD BAD",
+            hint="UNKNOWN is always one of them, and needs no mention",
+        )
+    return {
+        "name": name,
+        "constant": name.upper(),
+        "function": f"{name}_discover",
+        "first": values[0],
+        "values": ", ".join(f'"{v}"' for v in values),
+    }
 
 
 def _filled(template: str, parts: Mapping[str, str]) -> str:
@@ -105,12 +153,16 @@ def _replaced(text: str, pattern: str, new_text: str, file: Path) -> str:
     """Raises InputError unless the pattern is there once."""
     changed, count = re.subn(pattern, new_text, text, flags=re.MULTILINE)
     if count != 1:
-        raise InputError(f"cannot add to {file}: it no longer has the lines that `layercake new` looks for", hint="add it by hand")
+        raise InputError(
+            f"cannot add to {file}: it no longer has the lines that `layercake new` looks for",
+            hint="add it by hand",
+        )
     return changed
 
 
 def _checked(name: str, code: str) -> str:
-    """The code of a module. Raises InputError if a name in it means two things now, or it is no Python."""
+    """The code of a module. Raises InputError if a name in it means two things now, or it is no
+    Python."""
     try:
         tree = ast.parse(code)
     except SyntaxError as error:
@@ -125,7 +177,10 @@ def _checked(name: str, code: str) -> str:
             names.append(node.name)
     twice = [found for found, count in Counter(names).items() if count > 1]
     if twice:
-        raise InputError(f"cannot add {name}: the module has {', '.join(twice)} already", hint="take another name")
+        raise InputError(
+            f"cannot add {name}: the module has {', '.join(twice)} already",
+            hint="take another name",
+        )
     return code
 
 

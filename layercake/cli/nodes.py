@@ -20,9 +20,16 @@ from layercake.cli.releases import release
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed, Unreachable
 
-_CONTAINERS = (Column("CONTAINER"), Column("DIGEST"), Column("STATE", styled=True), Column("HEALTH", styled=True),
-               Column("UP", right=True), Column("RETRIES", right=True), Column("LAST ERROR", styled=True),
-               Column("ERROR", flexible=True))
+_CONTAINERS = (
+    Column("CONTAINER"),
+    Column("DIGEST"),
+    Column("STATE", styled=True),
+    Column("HEALTH", styled=True),
+    Column("UP", right=True),
+    Column("RETRIES", right=True),
+    Column("LAST ERROR", styled=True),
+    Column("ERROR", flexible=True),
+)
 
 
 @click.group()
@@ -36,16 +43,33 @@ for _command in (maintenance, take, remedy, release):
 
 @command(node, "list")
 @click.argument("nodes", metavar="[RANGE]", default="")
-@click.option("--where", default="", metavar="QUERY", help="Only those that it means: 'status!=converged and unchanged>5m'.")
-@click.option("--columns", default="", metavar="NAME,..",
-              help="Of name, status, ip, groups, seen, unchanged, place, label:KEY, power, and more.")
-@click.option("--sort", "order", default="", metavar="NAME", help="In the order of this column; -NAME the other way round.")
+@click.option(
+    "--where",
+    default="",
+    metavar="QUERY",
+    help="Only those that it means: 'status!=converged and unchanged>5m'.",
+)
+@click.option(
+    "--columns",
+    default="",
+    metavar="NAME,..",
+    help="Of name, status, ip, groups, seen, unchanged, place, label:KEY, power, and more.",
+)
+@click.option(
+    "--sort",
+    "order",
+    default="",
+    metavar="NAME",
+    help="In the order of this column; -NAME the other way round.",
+)
 def list_(app: App, nodes: str, where: str, columns: str, order: str) -> Answer:
     """List nodes: all, or those of RANGE (n[0-3], @group)."""
     chosen = [name for name in columns.split(",") if name]
     asked = fields_of([*chosen, *([order.removeprefix("-")] if order else [])]) if chosen else ""
     answer = app.head.get("/v1/nodes", range=nodes, where=where, fields=asked)
-    variables = answer.get("variables") or list(answer["nodes"][0]["state"] if answer["nodes"] else ())
+    variables = answer.get("variables") or list(
+        answer["nodes"][0]["state"] if answer["nodes"] else ()
+    )
     if order:
         answer["nodes"] = arranged(answer["nodes"], order, variables)
     kinds = [kind_of(name, variables) for name in chosen]
@@ -56,10 +80,27 @@ def list_(app: App, nodes: str, where: str, columns: str, order: str) -> Answer:
             rows = [[kind.text(v) for kind in kinds] for v in answer["nodes"]]
             out.table([column_of(name) for name in chosen], rows, empty=empty)
             return
-        columns = (Column("NAME"), Column("STATUS", styled=True), *(Column(v.upper(), styled=True) for v in variables),
-                   Column("IMAGES"), Column("IP"), Column("SEEN", right=True), Column("DETAIL", flexible=True))
-        rows = [[v["name"], v["status"], *(v["state"].get(name, "-") for name in variables), _images(v), v["ip"],
-                 seconds(v["last_seen_s"]), v["status_text"]] for v in answer["nodes"]]
+        columns = (
+            Column("NAME"),
+            Column("STATUS", styled=True),
+            *(Column(v.upper(), styled=True) for v in variables),
+            Column("IMAGES"),
+            Column("IP"),
+            Column("SEEN", right=True),
+            Column("DETAIL", flexible=True),
+        )
+        rows = [
+            [
+                v["name"],
+                v["status"],
+                *(v["state"].get(name, "-") for name in variables),
+                _images(v),
+                v["ip"],
+                seconds(v["last_seen_s"]),
+                v["status_text"],
+            ]
+            for v in answer["nodes"]
+        ]
         out.table(columns, rows, empty=empty)
 
     return Answer(answer, show)
@@ -75,14 +116,26 @@ def _images(view: Mapping[str, Any]) -> str:
 
     def text(found: set[tuple[str, str]]) -> str:
         # A digest is shown only where the name alone would hide that it changes.
-        return ",".join(f"{n}@{short(d)}" if n in same_name and running != wanted else n for n, d in sorted(found)) or "-"
+        return (
+            ",".join(
+                f"{n}@{short(d)}" if n in same_name and running != wanted else n
+                for n, d in sorted(found)
+            )
+            or "-"
+        )
 
     return text(running) if running == wanted else f"{text(running)} -> {text(wanted)}"
 
 
 @command(node)
 @click.argument("name")
-@click.option("--history", type=click.IntRange(0, 1000), default=20, show_default=True, help="How many events to show.")
+@click.option(
+    "--history",
+    type=click.IntRange(0, 1000),
+    default=20,
+    show_default=True,
+    help="How many events to show.",
+)
 def show(app: App, name: str, history: int) -> Answer:
     """Show the node NAME and what happened to it last."""
     answer = app.head.get(f"/v1/nodes/{quoted(name)}")
@@ -119,8 +172,14 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "profile", view["profile"]
     for card in view.get("cards") or ():
         needs = f", it needs {' or '.join(card['absent'])}" if card["absent"] else ""
-        yield "card", (f"{card['name']} {card['mac']} {card['driver']}" if card["driver"] else
-                       f"{card['id']} at {card['slot']}: no driver{needs}")
+        yield (
+            "card",
+            (
+                f"{card['name']} {card['mac']} {card['driver']}"
+                if card["driver"]
+                else f"{card['id']} at {card['slot']}: no driver{needs}"
+            ),
+        )
     for one in view.get("interfaces") or ():
         yield "interface", _interface(one)
     if view.get("clock"):
@@ -133,7 +192,13 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "boots next", sets["next"]
     times = view.get("boot_time") or {}
     if times.get("usual_s") is not None:
-        yield "boots in", (f"{seconds(times['usual_s'])} usually, {seconds(times['longest_s'])} at most, in {times['boots']} boots")
+        yield (
+            "boots in",
+            (
+                f"{seconds(times['usual_s'])} usually, {seconds(times['longest_s'])} at most, in "
+                f"{times['boots']} boots"
+            ),
+        )
     if times.get("now_s") is not None:
         yield "boot", f"for {seconds(times['now_s'])}"
     yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none: a person switches it"
@@ -142,23 +207,47 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "revision", str(view["revision"])
     if active:
         left = "" if active["deadline_s"] is None else f", {seconds(active['deadline_s'])} left"
-        yield "doing", f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}{left}"
+        yield (
+            "doing",
+            f"{active['mutation']}, attempt {active['attempt']}, for "
+            f"{seconds(active['seconds'])}{left}",
+        )
 
 
 def _interface(one: Mapping[str, Any]) -> str:
     """An interface as a line."""
     legs = ", ".join(f"{leg['name']} {leg['state']}" for leg in one["legs"])
-    told = [one["name"], one["kind"], one["state"], one["mac"], f"mtu {one['mtu']}" if one["mtu"] else "", *one["addresses"],
-            f"({legs})" if legs else "", f"- {one['trouble']}" if one["trouble"] else ""]
+    told = [
+        one["name"],
+        one["kind"],
+        one["state"],
+        one["mac"],
+        f"mtu {one['mtu']}" if one["mtu"] else "",
+        *one["addresses"],
+        f"({legs})" if legs else "",
+        f"- {one['trouble']}" if one["trouble"] else "",
+    ]
     return " ".join(filter(None, told))
 
 
 def _container_row(view: Mapping[str, Any]) -> list[object]:
-    up = seconds(view["started_s"]) if view["state"] == "running" and view["started_s"] is not None else "-"
+    up = (
+        seconds(view["started_s"])
+        if view["state"] == "running" and view["started_s"] is not None
+        else "-"
+    )
     again = f" (again in {seconds(view['retry_in_s'])})" if view["retry_in_s"] is not None else ""
     error = (view["error"].splitlines() or ["-"])[0] + again
-    return [view["name"], short(view["digest"]), view["state"], view["health"] or "-", up, view["retries"],
-            "-" if view["last_error"] == "NOERROR" else view["last_error"], error]
+    return [
+        view["name"],
+        short(view["digest"]),
+        view["state"],
+        view["health"] or "-",
+        up,
+        view["retries"],
+        "-" if view["last_error"] == "NOERROR" else view["last_error"],
+        error,
+    ]
 
 
 @command(node)
@@ -185,9 +274,11 @@ def clear(app: App, nodes: str) -> Answer:
 @nodes_argument
 @yes_option
 def revoke(app: App, nodes: str, yes: bool) -> Answer:
-    """End the sessions of the nodes of RANGE, with their keys and certificates. They are left alone until `node clear`, and start
-    anew then."""
-    if not app.confirm(f"End the sessions of {nodes}? What runs there goes on, and is no longer looked after.", yes):
+    """End the sessions of the nodes of RANGE, with their keys and certificates. They are left alone
+    until `node clear`, and start anew then."""
+    if not app.confirm(
+        f"End the sessions of {nodes}? What runs there goes on, and is no longer looked after.", yes
+    ):
         return Answer(code=FAILED)
     return _done(app.head.post("/v1/nodes/revoke", {"range": nodes, "by": who()}), "revoked")
 
@@ -196,29 +287,50 @@ def revoke(app: App, nodes: str, yes: bool) -> Answer:
 @nodes_argument
 def up(app: App, nodes: str) -> Answer:
     """Want the nodes of RANGE up."""
-    return _done(app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False}), "wanted up")
+    return _done(
+        app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False}),
+        "wanted up",
+    )
 
 
 @command(node)
 @nodes_argument
-@click.option("--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop.")
+@click.option(
+    "--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop."
+)
 @yes_option
 def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off; their images are stopped first."""
     if not confirm_stop(app, nodes, "Stop", yes):
         return Answer(code=FAILED)
-    return _done(app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}), "wanted off")
+    return _done(
+        app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}),
+        "wanted off",
+    )
 
 
 @command(node, "set")
 @click.argument("name")
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--unset", multiple=True, metavar="KEY", help="As if nobody said anything of KEY. May be given several times.")
-@click.option("--confirm-secrets", is_flag=True, help="Agree that its secrets go to another place than before.")
-def set_(app: App, name: str, values: tuple[str, ...], unset: tuple[str, ...], confirm_secrets: bool) -> Answer:
-    """Change the entry of the node NAME in the inventory in force, and no other node: KEY=VALUE, VALUE as in the inventory.
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="KEY",
+    help="As if nobody said anything of KEY. May be given several times.",
+)
+@click.option(
+    "--confirm-secrets",
+    is_flag=True,
+    help="Agree that its secrets go to another place than before.",
+)
+def set_(
+    app: App, name: str, values: tuple[str, ...], unset: tuple[str, ...], confirm_secrets: bool
+) -> Answer:
+    """Change the entry of the node NAME in the inventory in force, and no other node: KEY=VALUE,
+    VALUE as in the inventory.
 
-    Keys in a mapping are written bmc.address. Write it into your inventory too: the next `apply` wants what stands there.
+    Keys in a mapping are written bmc.address. Write it into your inventory too: the next `apply`
+    wants what stands there.
     """
     from layercake.cli.rolls import begun_line  # here, and below: other commands need none of it
 
@@ -227,7 +339,11 @@ def set_(app: App, name: str, values: tuple[str, ...], unset: tuple[str, ...], c
         raise click.UsageError("say what to change: KEY=VALUE, or --unset KEY")
     body = {"set": wanted, "unset": list(unset), "confirm_secrets": confirm_secrets, "by": who()}
     answer = app.head.patch(f"/v1/nodes/{quoted(name)}", body)
-    done = f"{name} is changed; write it into the inventory too" if answer["changed"] else f"{name} has that already"
+    done = (
+        f"{name} is changed; write it into the inventory too"
+        if answer["changed"]
+        else f"{name} has that already"
+    )
     return Answer(answer, "\n".join([done, *map(begun_line, answer["rolls"])]))
 
 
@@ -237,7 +353,9 @@ def _value(word: str) -> tuple[str, Any]:
 
     key, equals, value = word.partition("=")
     if not equals or not key:
-        raise click.UsageError(f"cannot use {word}: KEY=VALUE is expected, VALUE as in the inventory")
+        raise click.UsageError(
+            f"cannot use {word}: KEY=VALUE is expected, VALUE as in the inventory"
+        )
     problems = Problems(word)
     found = parse(value, problems)
     problems.raise_if_any()
@@ -246,9 +364,13 @@ def _value(word: str) -> tuple[str, Any]:
 
 @command(node)
 @click.argument("name")
-@click.option("--container", default="", help="The image whose log it is; the first one if not given.")
+@click.option(
+    "--container", default="", help="The image whose log it is; the first one if not given."
+)
 @click.option("--lines", type=click.IntRange(1, 10000), default=200, show_default=True)
-@click.option("--follow", "-f", "following", is_flag=True, help="Go on as the log grows, until interrupted.")
+@click.option(
+    "--follow", "-f", "following", is_flag=True, help="Go on as the log grows, until interrupted."
+)
 def logs(app: App, name: str, container: str, lines: int, following: bool) -> Answer:
     """Show the log of a container on the node NAME."""
     path = f"/v1/nodes/{quoted(name)}"
@@ -263,10 +385,21 @@ def logs(app: App, name: str, container: str, lines: int, following: bool) -> An
 @command(node, "exec")
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True)
-@click.option("--container", default="", help="The image to run it in; without, it runs in minOS itself.")
-@click.option("--timeout", type=click.FloatRange(0.1, 3600), default=60.0, show_default=True, help="Seconds until it is killed.")
-def execute(app: App, name: str, command: tuple[str, ...], container: str, timeout: float) -> Answer:
-    """Run COMMAND on the node NAME (write -- before it) and end as it ends. The head's history says who ran what.
+@click.option(
+    "--container", default="", help="The image to run it in; without, it runs in minOS itself."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3600),
+    default=60.0,
+    show_default=True,
+    help="Seconds until it is killed.",
+)
+def execute(
+    app: App, name: str, command: tuple[str, ...], container: str, timeout: float
+) -> Answer:
+    """Run COMMAND on the node NAME (write -- before it) and end as it ends. The head's history says
+    who ran what.
 
     With --json, which stands before the --, what it says is in the document, as text.
     """
@@ -275,7 +408,9 @@ def execute(app: App, name: str, command: tuple[str, ...], container: str, timeo
     for line in _lines(app.head.stream("POST", f"/v1/nodes/{quoted(name)}/exec", body=body)):
         told = json.loads(line)
         if "error" in told:
-            raise OperationFailed(f"cannot finish the command: {told['error']}", hint="give it more with --timeout")
+            raise OperationFailed(
+                f"cannot finish the command: {told['error']}", hint="give it more with --timeout"
+            )
         if "exit" in told:
             code = int(told["exit"]) if int(told["exit"]) >= 0 else 128 - int(told["exit"])
         for where in said.keys() & told.keys():

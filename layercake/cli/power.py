@@ -10,18 +10,46 @@ import click
 from layercake.base.text import show, whole_number
 from layercake.cli.calls import perform
 from layercake.cli.common.asking import confirm_stop
-from layercake.cli.common.command import FAILED, OK, REFUSED, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.command import (
+    FAILED,
+    OK,
+    REFUSED,
+    Answer,
+    App,
+    command,
+    nodes_argument,
+    yes_option,
+)
 from layercake.cli.common.output import Column, Output
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
 
-_STATUS = (Column("NODE"), Column("POWER", styled=True), Column("DRIVER"), Column("ADDRESS"), Column("ERROR", flexible=True))
+_STATUS = (
+    Column("NODE"),
+    Column("POWER", styled=True),
+    Column("DRIVER"),
+    Column("ADDRESS"),
+    Column("ERROR", flexible=True),
+)
 _RESULT = (Column("NODE"), Column("ACCEPTED"), Column("WHY", flexible=True))
 _CAPS = (Column("NODE"), Column("CAP", right=True), Column("ERROR", flexible=True))
 _SETUP = (Column("NODE"), Column("ADDRESS"), Column("NOW"), Column("WHAT CHANGES", flexible=True))
-_SENSORS = (Column("NODE"), Column("DRAWS", right=True), Column("HOTTEST", right=True), Column("WHERE"),
-            Column("SLOWEST FAN", right=True), Column("HEALTH", styled=True), Column("ERROR", flexible=True))
-_READINGS = (Column("NODE"), Column("SENSOR"), Column("VALUE", right=True), Column("UNIT"), Column("HEALTH", styled=True))
+_SENSORS = (
+    Column("NODE"),
+    Column("DRAWS", right=True),
+    Column("HOTTEST", right=True),
+    Column("WHERE"),
+    Column("SLOWEST FAN", right=True),
+    Column("HEALTH", styled=True),
+    Column("ERROR", flexible=True),
+)
+_READINGS = (
+    Column("NODE"),
+    Column("SENSOR"),
+    Column("VALUE", right=True),
+    Column("UNIT"),
+    Column("HEALTH", styled=True),
+)
 SENSORS_S = 1800.0  # some need half a minute for theirs, and a few are read at a time
 POWER_S = 180.0  # a slow BMC takes tens of seconds, and many are asked
 
@@ -36,7 +64,10 @@ def power() -> None:
 def status(app: App, nodes: str) -> Answer:
     """Ask the BMCs of RANGE (all if not given) now."""
     answer = app.head.get("/v1/power", range=nodes, timeout=POWER_S)
-    rows = [[p["node"], p["power"], p["driver"] or "-", p["address"] or "-", p["error"] or ""] for p in answer["power"]]
+    rows = [
+        [p["node"], p["power"], p["driver"] or "-", p["address"] or "-", p["error"] or ""]
+        for p in answer["power"]
+    ]
     code = FAILED if any(p["error"] for p in answer["power"]) else OK
     return Answer(answer, lambda out: out.table(_STATUS, rows, empty="no nodes"), code)
 
@@ -58,19 +89,35 @@ def log(app: App, nodes: str) -> Answer:
 @command(power)
 @nodes_argument
 def hardware(app: App, nodes: str) -> Answer:
-    """Read what the BMCs of RANGE know of their machines: models, serial numbers, versions of firmware."""
+    """Read what the BMCs of RANGE know of their machines: models, serial numbers, versions of
+    firmware."""
     return perform(app, "power.hardware", nodes, {})
 
 
-_ORDER: dict[str, Callable[[Any], Any]] = {"name": lambda row: row["node"], "power": lambda row: -(row["watts"] or 0.0),
-          "temperature": lambda row: -(row["hottest"] or 0.0),
-          "health": lambda row: ("critical", "failed", "warning", "ok", "unknown").index(row["health"])}
+_ORDER: dict[str, Callable[[Any], Any]] = {
+    "name": lambda row: row["node"],
+    "power": lambda row: -(row["watts"] or 0.0),
+    "temperature": lambda row: -(row["hottest"] or 0.0),
+    "health": lambda row: ("critical", "failed", "warning", "ok", "unknown").index(row["health"]),
+}
 
 
 @command()
 @nodes_argument
-@click.option("--all", "every", is_flag=True, help="Each reading, and not the most important ones of each node.")
-@click.option("--sort", "order", type=click.Choice(list(_ORDER)), default="name", show_default=True, help="What comes first.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Each reading, and not the most important ones of each node.",
+)
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(list(_ORDER)),
+    default="name",
+    show_default=True,
+    help="What comes first.",
+)
 def sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
     """Read what the machines of RANGE draw, how warm they are, and how their fans turn, now."""
     answer = app.head.get("/v1/power/sensors", range=nodes, timeout=SENSORS_S)
@@ -79,14 +126,35 @@ def sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
 
     def show(out: Output) -> None:
         if every:
-            out.table(_READINGS, [[row["node"], one["name"], _number(one["value"]), one["unit"], one["health"]]
-                                  for row in rows for one in row["readings"]], empty="no sensors")
+            out.table(
+                _READINGS,
+                [
+                    [row["node"], one["name"], _number(one["value"]), one["unit"], one["health"]]
+                    for row in rows
+                    for one in row["readings"]
+                ],
+                empty="no sensors",
+            )
             for row in rows:
                 if row["error"]:
                     out.note(f"{row['node']}: {row['error']}")
             return
-        out.table(_SENSORS, [[row["node"], _number(row["watts"], " W"), _number(row["hottest"], " °C"), row["hottest_name"] or "-",
-                              _number(row["slowest_fan"], " RPM"), row["health"], row["error"]] for row in rows], empty="no nodes")
+        out.table(
+            _SENSORS,
+            [
+                [
+                    row["node"],
+                    _number(row["watts"], " W"),
+                    _number(row["hottest"], " °C"),
+                    row["hottest_name"] or "-",
+                    _number(row["slowest_fan"], " RPM"),
+                    row["health"],
+                    row["error"],
+                ]
+                for row in rows
+            ],
+            empty="no nodes",
+        )
         drawn = [row["watts"] for row in rows if row["watts"] is not None]
         if len(drawn) > 1:
             out.line(f"{len(drawn)} of {len(rows)} nodes draw {sum(drawn):,.0f} W")
@@ -95,10 +163,18 @@ def sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
 
 
 def _number(value: float | None, unit: str = "") -> str:
-    return "-" if value is None else f"{value:,.10g}{unit}" if abs(value) < 1000 else f"{value:,.0f}{unit}"
+    return (
+        "-"
+        if value is None
+        else f"{value:,.10g}{unit}"
+        if abs(value) < 1000
+        else f"{value:,.0f}{unit}"
+    )
 
 
-def _change(app: App, nodes: str, what: str, force: bool, yes: bool, *, soft: bool = False) -> Answer:
+def _change(
+    app: App, nodes: str, what: str, force: bool, yes: bool, *, soft: bool = False
+) -> Answer:
     if what != "on" and not confirm_stop(app, nodes, f"Power {what}", yes):
         return Answer(code=FAILED)
     body = {"range": nodes, "action": what, "force": force, **({"soft": True} if soft else {})}
@@ -117,8 +193,12 @@ def on(app: App, nodes: str) -> Answer:
 
 @command(power)
 @nodes_argument
-@click.option("--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop.")
-@click.option("--soft", is_flag=True, help="Only if the system inside shuts down when its BMC asks it to.")
+@click.option(
+    "--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop."
+)
+@click.option(
+    "--soft", is_flag=True, help="Only if the system inside shuts down when its BMC asks it to."
+)
 @yes_option
 def off(app: App, nodes: str, force: bool, soft: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off."""
@@ -139,31 +219,50 @@ def cycle(app: App, nodes: str, force: bool, yes: bool) -> Answer:
 @click.argument("watts", metavar="[WATTS|none]", default="")
 @yes_option
 def cap(app: App, nodes: str, watts: str, yes: bool) -> Answer:
-    """Show how much the machines of RANGE may draw, or have their BMCs cap it at WATTS, or at none."""
+    """Show how much the machines of RANGE may draw, or have their BMCs cap it at WATTS, or at
+    none."""
     if not watts:
         answer = app.head.get("/v1/power/cap", range=nodes, timeout=POWER_S)
     else:
         wanted = None if watts == "none" else whole_number(watts, 65535)
         if wanted == 0 or (wanted is None and watts != "none"):
-            raise InputError(f"cannot cap the power at {show(watts)}: expected watts, or none", hint="as 350")
+            raise InputError(
+                f"cannot cap the power at {show(watts)}: expected watts, or none", hint="as 350"
+            )
         what = "Cap no more" if wanted is None else f"Cap at {wanted} W"
         if not app.confirm(f"{what} what {nodes} draw?", yes):
             return Answer(code=FAILED)
         answer = app.head.post("/v1/power/cap", {"range": nodes, "watts": wanted}, timeout=POWER_S)
-    rows = [[r["node"], "-" if r["error"] else "none" if r["watts"] is None else f"{r['watts']} W", r["error"]]
-            for r in answer["nodes"]]
+    rows = [
+        [
+            r["node"],
+            "-" if r["error"] else "none" if r["watts"] is None else f"{r['watts']} W",
+            r["error"],
+        ]
+        for r in answer["nodes"]
+    ]
     code = FAILED if any(r["error"] for r in answer["nodes"]) else OK
     return Answer(answer, lambda out: out.table(_CAPS, rows, empty="no nodes"), code)
 
 
 @command(power)
 @nodes_argument
-@click.option("--prefix", type=click.IntRange(8, 30), default=0, show_default=False,
-              help="The length of the prefix of the BMCs' network, if the inventory does not have it.")
-@click.option("--gateway", default="", help="The router of the BMCs' network, if the inventory does not have it.")
+@click.option(
+    "--prefix",
+    type=click.IntRange(8, 30),
+    default=0,
+    show_default=False,
+    help="The length of the prefix of the BMCs' network, if the inventory does not have it.",
+)
+@click.option(
+    "--gateway",
+    default="",
+    help="The router of the BMCs' network, if the inventory does not have it.",
+)
 @yes_option
 def setup(app: App, nodes: str, prefix: int, gateway: str, yes: bool) -> Answer:
-    """Set up the BMCs of the nodes of RANGE from inside, by their running agents: address, user and password of the inventory."""
+    """Set up the BMCs of the nodes of RANGE from inside, by their running agents: address, user and
+    password of the inventory."""
     body = {"range": nodes, "prefix": prefix, "gateway": gateway}
     rows = app.head.post("/v1/power/setup", body, timeout=POWER_S)["nodes"]
     changed = [one["node"] for one in rows if one["lines"] and not one["error"]]
@@ -172,12 +271,22 @@ def setup(app: App, nodes: str, prefix: int, gateway: str, yes: bool) -> Answer:
     if changed and not app.confirm(f"Change the BMCs of {fold(changed)}?", yes):
         return Answer(code=FAILED)
     if changed:
-        done = app.head.post("/v1/power/setup", {**body, "range": ",".join(changed), "apply": True}, timeout=POWER_S)["nodes"]
+        done = app.head.post(
+            "/v1/power/setup", {**body, "range": ",".join(changed), "apply": True}, timeout=POWER_S
+        )["nodes"]
         rows = [one for one in rows if one["node"] not in changed] + done
     code = FAILED if any(one["error"] for one in rows) else OK
     return Answer({"nodes": rows}, lambda out: out.table(_SETUP, _set_up(rows)), code)
 
 
 def _set_up(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [[one["node"], one["address"] or "-", one["now"] or "-",
-             one["error"] or ("done: " if one["done"] else "") + ("; ".join(one["lines"]) or "nothing")] for one in rows]
+    return [
+        [
+            one["node"],
+            one["address"] or "-",
+            one["now"] or "-",
+            one["error"]
+            or ("done: " if one["done"] else "") + ("; ".join(one["lines"]) or "nothing"),
+        ]
+        for one in rows
+    ]

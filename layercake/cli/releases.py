@@ -8,14 +8,34 @@ import click
 
 from layercake.cli.common.asking import counted, who
 from layercake.cli.common.client import quoted
-from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.command import (
+    FAILED,
+    OK,
+    Answer,
+    App,
+    command,
+    nodes_argument,
+    yes_option,
+)
 from layercake.cli.common.output import Column, Output, moment
 from layercake.inventory.ranges import fold
 
-_STEPS = (Column("STEP"), Column("RESULT", styled=True), Column("BEGAN"), Column("SECONDS", right=True),
-          Column("TRIES", right=True), Column("DETAIL", flexible=True))
-_DISKS = (Column("MODEL"), Column("SERIAL"), Column("BYTES", right=True), Column("SECONDS", right=True), Column("READ BACK"),
-          Column("WAY", flexible=True))
+_STEPS = (
+    Column("STEP"),
+    Column("RESULT", styled=True),
+    Column("BEGAN"),
+    Column("SECONDS", right=True),
+    Column("TRIES", right=True),
+    Column("DETAIL", flexible=True),
+)
+_DISKS = (
+    Column("MODEL"),
+    Column("SERIAL"),
+    Column("BYTES", right=True),
+    Column("SECONDS", right=True),
+    Column("READ BACK"),
+    Column("WAY", flexible=True),
+)
 _DONE = {"retry": "tried again", "abandon": "given up; the nodes stay held", "free": "free"}
 
 
@@ -23,30 +43,45 @@ _DONE = {"retry": "tried again", "abandon": "given up; the nodes stay held", "fr
 @nodes_argument
 @click.option("--force", is_flag=True, help="Also BUSY nodes; what runs on them is not waited for.")
 @click.option("--retry", "what", flag_value="retry", help="Try it again from the step that failed.")
-@click.option("--abandon", "what", flag_value="abandon", help="Give it up. The node stays held until --free.")
-@click.option("--free", "what", flag_value="free", help="Take the hold of a release away that was given up.")
+@click.option(
+    "--abandon", "what", flag_value="abandon", help="Give it up. The node stays held until --free."
+)
+@click.option(
+    "--free", "what", flag_value="free", help="Take the hold of a release away that was given up."
+)
 @click.option("--show", "what", flag_value="show", help="Show the last release, with its evidence.")
 @click.option("--all", "all_", is_flag=True, help="With --show: all releases that are kept.")
 @yes_option
 def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes: bool) -> Answer:
     """Release the nodes of RANGE for their next users.
 
-    Their images are stopped, all of their own disks are erased and read back, the TPM is cleared, keys are forgotten, the BMC gets
-    another password where it can, and the memory goes without power. Nothing is started on them before all of that was seen.
+    Their images are stopped, all of their own disks are erased and read back, the TPM is cleared,
+    keys are forgotten, the BMC gets another password where it can, and the memory goes without
+    power. Nothing is started on them before all of that was seen.
     """
     if what == "show":
         return _shown(app, nodes, all_=all_)
     if what is not None:
-        if what == "free" and not app.confirm(f"The disks of {nodes} may hold what their last users left. Free them?", yes):
+        if what == "free" and not app.confirm(
+            f"The disks of {nodes} may hold what their last users left. Free them?", yes
+        ):
             return Answer(code=FAILED)
-        answer = app.head.post("/v1/nodes/release/change", {"range": nodes, "what": what, "by": who()})
+        answer = app.head.post(
+            "/v1/nodes/release/change", {"range": nodes, "what": what, "by": who()}
+        )
         return Answer(answer, f"{_DONE[what]}: {fold(answer['nodes'])}")
     if not yes:
         found = counted(app.head.get("/v1/nodes", range=nodes)["nodes"])
-        if not app.confirm(f"ALL disks of {nodes} are erased, also what was to be kept: {found}. Release?", False):
+        if not app.confirm(
+            f"ALL disks of {nodes} are erased, also what was to be kept: {found}. Release?", False
+        ):
             return Answer(code=FAILED)
     answer = app.head.post("/v1/nodes/release", {"range": nodes, "force": force, "by": who()})
-    return Answer(answer, f"being released: {fold(answer['nodes'])}; see `layercake node release --show {fold(answer['nodes'])}`")
+    return Answer(
+        answer,
+        f"being released: {fold(answer['nodes'])}; see `layercake node release --show "
+        f"{fold(answer['nodes'])}`",
+    )
 
 
 def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
@@ -56,7 +91,9 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
     def say(out: Output) -> None:
         for one in found:
             if not one["releases"]:
-                out.line(f"{one['node']}: no release" + (f"; held: {one['held']}" if one["held"] else ""))
+                out.line(
+                    f"{one['node']}: no release" + (f"; held: {one['held']}" if one["held"] else "")
+                )
             for it in one["releases"] if all_ else one["releases"][:1]:
                 _tell(out, one, it, last=it is one["releases"][0])
 
@@ -65,17 +102,43 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
 
 
 def _tell(out: Output, one: dict[str, Any], it: dict[str, Any], *, last: bool) -> None:
-    out.line(f"{one['node']}: release {it['id']}, {it['state']}, asked for by {it['by']} at {moment(it['asked'])}")
+    out.line(
+        f"{one['node']}: release {it['id']}, {it['state']}, asked for by {it['by']} at "
+        f"{moment(it['asked'])}"
+    )
     for word in ("abandoned_by", "freed_by"):
         if it[word]:
             out.line(f"{word.replace('_', ' ')} {it[word]}")
     if last and one["held"]:
         out.line(f"held: {one['held']}")
-    out.table(_STEPS, [[s["name"], s["result"] or ("under way" if s["began"] else "-"), moment(s["began"]) if s["began"] else "-",
-                        f"{s['ended'] - s['began']:.0f}" if s["ended"] else "-", s["tries"] or "-", s["detail"]]
-                       for s in it["steps"]])
+    out.table(
+        _STEPS,
+        [
+            [
+                s["name"],
+                s["result"] or ("under way" if s["began"] else "-"),
+                moment(s["began"]) if s["began"] else "-",
+                f"{s['ended'] - s['began']:.0f}" if s["ended"] else "-",
+                s["tries"] or "-",
+                s["detail"],
+            ]
+            for s in it["steps"]
+        ],
+    )
     if it["disks"]:
-        out.table(_DISKS, [[d["model"] or "-", d["serial"] or "-", d["size"], f"{d['seconds']:.1f}",
-                            "blank" if d["verified"] else "NOT blank", d["way"]] for d in it["disks"]])
+        out.table(
+            _DISKS,
+            [
+                [
+                    d["model"] or "-",
+                    d["serial"] or "-",
+                    d["size"],
+                    f"{d['seconds']:.1f}",
+                    "blank" if d["verified"] else "NOT blank",
+                    d["way"],
+                ]
+                for d in it["disks"]
+            ],
+        )
     for line in it["left"]:
         out.line(f"left: {line}")

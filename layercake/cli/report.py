@@ -11,18 +11,35 @@ from typing import Any
 import click
 
 from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import BOLD, RED, STYLES, YELLOW, Output, clean, moment, seconds, span
+from layercake.cli.common.output import (
+    BOLD,
+    RED,
+    STYLES,
+    YELLOW,
+    Output,
+    clean,
+    moment,
+    seconds,
+    span,
+)
 from layercake.cli.rolls import one_line
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed
 
 TITLES: Mapping[str, tuple[str, str]] = {
-    "failed": ("Failed", RED), "slow": ("Slow", YELLOW), "held": ("Held back", YELLOW), "warned": ("Warnings", YELLOW),
-    "security": ("Security", RED), "changed": ("Changed", "")}
+    "failed": ("Failed", RED),
+    "slow": ("Slow", YELLOW),
+    "held": ("Held back", YELLOW),
+    "warned": ("Warnings", YELLOW),
+    "security": ("Security", RED),
+    "changed": ("Changed", ""),
+}
 _SHOWN_NODES, _TEXT = 200, 160
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h2{font-size:1.1rem;border-bottom:1px solid #8884;margin-top:1.6rem}table{border-collapse:collapse;width:100%}
-td{padding:.25rem .6rem .25rem 0;vertical-align:top}td:first-child{text-align:right;white-space:nowrap;font-weight:600}
+h2{font-size:1.1rem;border-bottom:1px solid #8884;margin-top:1.6rem}
+table{border-collapse:collapse;width:100%}
+td{padding:.25rem .6rem .25rem 0;vertical-align:top}
+td:first-child{text-align:right;white-space:nowrap;font-weight:600}
 small{color:#666}.failed,.security,.now{color:#b00020}:root{color-scheme:light dark}
 @media (prefers-color-scheme:dark){small{color:#aaa}.failed,.security,.now{color:#ff8a8a}}"""
 
@@ -32,10 +49,16 @@ Report = Mapping[str, Any]
 def now_lines(report: Report) -> Iterator[str]:
     """How the site is now: how many nodes are how, then what is out of order."""
     counts = sorted(report["nodes"].items(), key=lambda pair: -pair[1])
-    yield f"{sum(report['nodes'].values())} nodes: {', '.join(f'{count} {name}' for name, count in counts) or 'none'}"
+    yield (
+        f"{sum(report['nodes'].values())} nodes: "
+        f"{', '.join(f'{count} {name}' for name, count in counts) or 'none'}"
+    )
     for outage in report["outages"]:
-        yield (f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of {outage['members']} nodes "
-               "are silent")
+        yield (
+            f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of "
+            f"{outage['members']} nodes "
+            "are silent"
+        )
     if report["frozen"]:
         yield f"FROZEN by {report['frozen']['by']}: {report['frozen']['reason']}"
     if not report["database"]["well"]:
@@ -47,7 +70,13 @@ def now_lines(report: Report) -> Iterator[str]:
 def what(line: Mapping[str, Any]) -> str:
     """A kind, and of which nodes."""
     names = [name for name in line["nodes"] if name]
-    of = f" of {fold(names)[:_SHOWN_NODES]}" if names else f" of {line['node']}" if line["node"] and line["count"] == 1 else ""
+    of = (
+        f" of {fold(names)[:_SHOWN_NODES]}"
+        if names
+        else f" of {line['node']}"
+        if line["node"] and line["count"] == 1
+        else ""
+    )
     return f"{line['kind']}{of}"
 
 
@@ -84,31 +113,55 @@ def say(report: Report, out: Output) -> None:
 
 
 def page(report: Report) -> str:
-    """The report as a page of HTML, with nothing from elsewhere and no script in it: for a mail, or a directory of a web server."""
+    """The report as a page of HTML, with nothing from elsewhere and no script in it: for a mail, or
+    a directory of a web server."""
+
     def text(word: str) -> str:
         return html.escape(clean(word))
 
     first, *others = now_lines(report)
-    parts = ["<!doctype html><html lang=en><meta charset=utf-8>",
-             f"<title>Layercake, {text(title(report))}</title><style>{_STYLE}</style>",
-             f"<h1>Layercake</h1><p>{text(title(report))}</p><p>{text(first)}</p>",
-             *(f"<p class=now>{text(line)}</p>" for line in others)]
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        f"<title>Layercake, {text(title(report))}</title><style>{_STYLE}</style>",
+        f"<h1>Layercake</h1><p>{text(title(report))}</p><p>{text(first)}</p>",
+        *(f"<p class=now>{text(line)}</p>" for line in others),
+    ]
     for name, lines in report["sections"].items():
-        rows = "".join(f"<tr><td>{line['count']}<td>{text(what(line))}<br><small>{text(line['meaning'])}<br>{text(last(line))}"
-                       "</small>" for line in lines)
-        parts += [f"<h2 class={name}>{text(TITLES[name][0])}</h2><table>{rows}</table>"] if lines else []
+        rows = "".join(
+            f"<tr><td>{line['count']}<td>{text(what(line))}<br><small>{text(line['meaning'])}<br>{text(last(line))}"
+            "</small>"
+            for line in lines
+        )
+        parts += (
+            [f"<h2 class={name}>{text(TITLES[name][0])}</h2><table>{rows}</table>"] if lines else []
+        )
     if report["rolls"]:
-        rows = "".join(f"<tr><td>{text(moment(roll['at']))}<td>{text(one_line(roll))}" for roll in report["rolls"])
+        rows = "".join(
+            f"<tr><td>{text(moment(roll['at']))}<td>{text(one_line(roll))}"
+            for roll in report["rolls"]
+        )
         parts.append(f"<h2>Rolls</h2><table>{rows}</table>")
     return "\n".join(parts) + "\n"
 
 
 @command()
-@click.option("--last", "last_", default="1d", show_default=True, metavar="SPAN",
-              help="Of so many hours or days until now: 12h, 7d.")
-@click.option("--html", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of HTML to this file instead.")
+@click.option(
+    "--last",
+    "last_",
+    default="1d",
+    show_default=True,
+    metavar="SPAN",
+    help="Of so many hours or days until now: 12h, 7d.",
+)
+@click.option(
+    "--html",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page of HTML to this file instead.",
+)
 def report(app: App, last_: str, file: Path | None) -> Answer:
-    """Report what failed, was slow, was held back and changed since yesterday, and how the site is now."""
+    """Report what failed, was slow, was held back and changed since yesterday, and how the site is
+    now."""
     found = app.head.get("/v1/report", hours=math.ceil(span(last_) / 3600))
     if file is None:
         return Answer(found, lambda out: say(found, out))

@@ -1,4 +1,5 @@
-"""`layercake roll`: how rolls are, and orders to them; and `layercake image roll` when it goes in batches."""
+"""`layercake roll`: how rolls are, and orders to them; and `layercake image roll` when it goes in
+batches."""
 
 from __future__ import annotations
 
@@ -17,13 +18,39 @@ from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
 
 OVER = ("done", "failed", "aborted")
-_ORDER = ("done", "watching", "switching", "staged", "busy", "waiting", "staging", "to go back", "going back", "rolled back",
-          "failed", "skipped")
-_LIST = (Column("ID", right=True), Column("STATE", styled=True), Column("TO"), Column("NODES", right=True),
-         Column("DONE", right=True), Column("BATCH", right=True), Column("STAGE"),
-         Column("BY"), Column("BEGAN"), Column("REASON", flexible=True))
-_NODES = (Column("NODE"), Column("STATE", styled=True), Column("STAGE"), Column("BATCH", right=True),
-          Column("REASON", flexible=True))
+_ORDER = (
+    "done",
+    "watching",
+    "switching",
+    "staged",
+    "busy",
+    "waiting",
+    "staging",
+    "to go back",
+    "going back",
+    "rolled back",
+    "failed",
+    "skipped",
+)
+_LIST = (
+    Column("ID", right=True),
+    Column("STATE", styled=True),
+    Column("TO"),
+    Column("NODES", right=True),
+    Column("DONE", right=True),
+    Column("BATCH", right=True),
+    Column("STAGE"),
+    Column("BY"),
+    Column("BEGAN"),
+    Column("REASON", flexible=True),
+)
+_NODES = (
+    Column("NODE"),
+    Column("STATE", styled=True),
+    Column("STAGE"),
+    Column("BATCH", right=True),
+    Column("REASON", flexible=True),
+)
 _COUNTS = (Column("NODES ARE", styled=True), Column("COUNT", right=True))
 
 _BAR = 40  # columns
@@ -33,15 +60,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 _PLAN = (
-    click.option("--batch", metavar="N|P%", help="So many nodes, or this share of a stage, go together and pass a gate together."),
+    click.option(
+        "--batch",
+        metavar="N|P%",
+        help="So many nodes, or this share of a stage, go together and pass a gate together.",
+    ),
     click.option("--max-unavailable", metavar="N|P%", help="No more of them switch at a time."),
-    click.option("--canary", type=click.IntRange(min=1), metavar="N", help="So many nodes go first, as a batch of their own."),
-    click.option("--health-timeout", "health_timeout_s", type=click.FloatRange(0, 86400), metavar="S",
-                 help="A node must be well for so long after its switch, and its health checks pass; 5 if not given."),
-    click.option("--on-failure", type=click.Choice(["rollback", "pause"]),
-                 help="When a node fails: take its batch back, or pause."),
-    click.option("--stages", metavar="GROUP,..",
-                 help="Inventory groups that go one after the other; `all` at the end is the rest."),
+    click.option(
+        "--canary",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="So many nodes go first, as a batch of their own.",
+    ),
+    click.option(
+        "--health-timeout",
+        "health_timeout_s",
+        type=click.FloatRange(0, 86400),
+        metavar="S",
+        help="A node must be well for so long after its switch, and its health checks pass; 5 if "
+        "not given.",
+    ),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["rollback", "pause"]),
+        help="When a node fails: take its batch back, or pause.",
+    ),
+    click.option(
+        "--stages",
+        metavar="GROUP,..",
+        help="Inventory groups that go one after the other; `all` at the end is the rest.",
+    ),
 )
 
 
@@ -59,7 +107,9 @@ def plan_request(options: Mapping[str, Any]) -> dict[str, Any]:
     if stages is not None:
         given["stages"] = [name.strip() for name in stages.split(",")]
         if not all(given["stages"]):
-            raise InputError(f"cannot use --stages {stages!r}: group names with commas between them are expected")
+            raise InputError(
+                f"cannot use --stages {stages!r}: group names with commas between them are expected"
+            )
     return given
 
 
@@ -70,14 +120,34 @@ def roll() -> None:
 
 @command(roll)
 @click.argument("number", metavar="[ID]", type=click.IntRange(min=1), required=False)
-@click.option("--all", "everything", is_flag=True, help="With ID: all its nodes, not only those that are not done.")
-@click.option("--follow", "-f", is_flag=True, help="With ID: show progress until it is over or paused.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="With ID: all its nodes, not only those that are not done.",
+)
+@click.option(
+    "--follow", "-f", is_flag=True, help="With ID: show progress until it is over or paused."
+)
 def status(app: App, number: int | None, everything: bool, follow: bool) -> Answer:
     """Show the newest rolls, or the roll ID and its nodes."""
     if number is None:
         answer = app.head.get("/v1/rolls")
-        rows = [[r["id"], r["state"], r["image"], r["nodes_total"], r["counts"].get("done", 0), r["batch"] or "-", r["stage"],
-                 r["by"], moment(r["at"]), r["reason"]] for r in answer["rolls"]]
+        rows = [
+            [
+                r["id"],
+                r["state"],
+                r["image"],
+                r["nodes_total"],
+                r["counts"].get("done", 0),
+                r["batch"] or "-",
+                r["stage"],
+                r["by"],
+                moment(r["at"]),
+                r["reason"],
+            ]
+            for r in answer["rolls"]
+        ]
         empty = "no rolls; `layercake image roll RANGE IMAGE --batch 10%` begins one"
         return Answer(answer, lambda out: out.table(_LIST, rows, empty))
     if follow:
@@ -103,15 +173,22 @@ def _only(app: App) -> int:
     found = [r for r in app.head.get("/v1/rolls")["rolls"] if r["state"] not in OVER]
     if len(found) != 1:
         numbers = ", ".join(str(r["id"]) for r in found)
-        raise InputError("cannot tell which roll is meant: " + (f"there are {numbers}" if found else "none is under way"),
-                         hint="see `layercake roll status`")
+        raise InputError(
+            "cannot tell which roll is meant: "
+            + (f"there are {numbers}" if found else "none is under way"),
+            hint="see `layercake roll status`",
+        )
     return int(found[0]["id"])
 
 
 def begin(app: App, request: dict[str, Any], wait: bool, timeout: float) -> Answer:
     """Begins a roll in batches and follows it. The exit code says whether all is well."""
     answer = app.head.post("/v1/rolls", {**request, "by": who()})
-    return watched(app, int(answer["roll"]["id"]), timeout) if wait else Answer(answer, one_line(answer["roll"]))
+    return (
+        watched(app, int(answer["roll"]["id"]), timeout)
+        if wait
+        else Answer(answer, one_line(answer["roll"]))
+    )
 
 
 def watched(app: App, number: int, timeout: float) -> Answer:
@@ -125,7 +202,10 @@ def watched(app: App, number: int, timeout: float) -> Answer:
 def watched_all(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
     """The same of rolls that go side by side."""
     started = time.monotonic()
-    answers = [watched(app, int(roll["id"]), max(0.0, started + timeout - time.monotonic())) for roll in begun]
+    answers = [
+        watched(app, int(roll["id"]), max(0.0, started + timeout - time.monotonic()))
+        for roll in begun
+    ]
 
     def show(out: Output) -> None:
         for answer in answers:
@@ -138,7 +218,10 @@ def watched_all(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
 
 def begun_line(roll: Roll) -> str:
     """A roll that the head has begun by itself, in a line."""
-    return f"roll {roll['id']}: {fold(roll['nodes'])}; see `layercake roll status {roll['id']} --follow`"
+    return (
+        f"roll {roll['id']}: {fold(roll['nodes'])}; see `layercake roll status {roll['id']} "
+        "--follow`"
+    )
 
 
 def one_line(view: Roll) -> str:
@@ -155,7 +238,9 @@ def _where(view: Roll) -> str:
 
 def _result(app: App, number: int, everything: bool = False) -> Answer:
     """A roll with its nodes; the exit code says whether it went, or goes, well."""
-    view = app.head.get(f"/v1/rolls/{number}", nodes="all" if everything or app.out.json else "open")["roll"]
+    view = app.head.get(
+        f"/v1/rolls/{number}", nodes="all" if everything or app.out.json else "open"
+    )["roll"]
 
     def show(out: Output) -> None:
         out.line(one_line(view))
@@ -167,7 +252,9 @@ def _result(app: App, number: int, everything: bool = False) -> Answer:
         if rows:
             out.table(_NODES, rows)
 
-    bad = view["state"] in ("failed", "aborted") or (view["state"] == "paused" and view["counts"].get("failed"))
+    bad = view["state"] in ("failed", "aborted") or (
+        view["state"] == "paused" and view["counts"].get("failed")
+    )
     return Answer({"roll": view}, show, FAILED if bad else OK)
 
 
@@ -175,10 +262,15 @@ def _follow(app: App, number: int, timeout: float | None) -> bool:
     """Shows a roll until it is over or paused; False if `timeout` seconds pass before."""
     out, last = app.out, ""
     with out.progress() as show:
-        for answer, elapsed in looks(out, lambda: app.head.get(f"/v1/rolls/{number}", nodes="none"), timeout):
+        for answer, elapsed in looks(
+            out, lambda: app.head.get(f"/v1/rolls/{number}", nodes="none"), timeout
+        ):
             view = answer["roll"]
             text = one_line(view)
-            show([f"{elapsed:7.1f}s  {text}"] if text != last else [], functools.partial(_picture, view, elapsed, out))
+            show(
+                [f"{elapsed:7.1f}s  {text}"] if text != last else [],
+                functools.partial(_picture, view, elapsed, out),
+            )
             last = text
             if view["state"] in (*OVER, "paused"):
                 return True
@@ -191,14 +283,24 @@ def _picture(view: Roll, elapsed: float, out: Output) -> list[str]:
     bar = out.styled("━" * filled, GREEN) + out.styled("━" * (_BAR - filled), DIM)
     rows = [(k, view["counts"][k]) for k in _ORDER if view["counts"].get(k)]
     title = out.styled(clean(_where(view)), BOLD)
-    return [title, f"{bar} {done} of {total} nodes, {seconds(elapsed)}", *out.table_lines(_COUNTS, rows)]
+    return [
+        title,
+        f"{bar} {done} of {total} nodes, {seconds(elapsed)}",
+        *out.table_lines(_COUNTS, rows),
+    ]
 
 
-def request_of(nodes: str, image: str, replace: str | None, at_once: bool, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The request for a roll as the options have it, None if no option asks for one. Raises InputError."""
+def request_of(
+    nodes: str, image: str, replace: str | None, at_once: bool, options: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The request for a roll as the options have it, None if no option asks for one. Raises
+    InputError."""
     given = plan_request(options)
     if not given:
         return None
     if at_once:
-        raise InputError("cannot roll at once and in batches", hint=f"leave out --at-once, or --{min(given).replace('_', '-')}")
+        raise InputError(
+            "cannot roll at once and in batches",
+            hint=f"leave out --at-once, or --{min(given).replace('_', '-')}",
+        )
     return {"range": nodes, "image": image, "replace": replace, **given}

@@ -14,8 +14,15 @@ from layercake.cli.common.command import FAILED, Answer, App, command, yes_optio
 from layercake.cli.common.output import Column, Output, moment, span
 from layercake.kraken.errors import OperationFailed
 
-_TOKENS = (Column("NAME"), Column("ROLE"), Column("EXEC"), Column("EXPIRES"), Column("MADE"), Column("BY"),
-           Column("GROUPS", flexible=True))
+_TOKENS = (
+    Column("NAME"),
+    Column("ROLE"),
+    Column("EXEC"),
+    Column("EXPIRES"),
+    Column("MADE"),
+    Column("BY"),
+    Column("GROUPS", flexible=True),
+)
 NEVER = "never"
 
 
@@ -28,15 +35,29 @@ def token() -> None:
 def tokens(app: App) -> Answer:
     """List the tokens."""
     answer = app.head.get("/v1/tokens")
-    rows = [[t["name"], t["role"], "yes" if t["exec"] else "no", _until(t), moment(t["made"]), t["by"], _groups(t)]
-            for t in answer["tokens"]]
+    rows = [
+        [
+            t["name"],
+            t["role"],
+            "yes" if t["exec"] else "no",
+            _until(t),
+            moment(t["made"]),
+            t["by"],
+            _groups(t),
+        ]
+        for t in answer["tokens"]
+    ]
     return Answer(answer, lambda out: out.table(_TOKENS, rows, empty="no tokens"))
 
 
 def _until(found: dict[str, Any]) -> str:
     if found["expires"] is None:
         return NEVER
-    return "expired" if found["expired"] else time.strftime("%Y-%m-%d", time.localtime(found["expires"]))
+    return (
+        "expired"
+        if found["expired"]
+        else time.strftime("%Y-%m-%d", time.localtime(found["expires"]))
+    )
 
 
 def _groups(found: dict[str, Any]) -> str:
@@ -45,18 +66,56 @@ def _groups(found: dict[str, Any]) -> str:
 
 @command(token)
 @click.argument("name")
-@click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), required=True, help="What it may do.")
-@click.option("--group", "groups", multiple=True, help="A group of the inventory that it is bound to; without one, the whole site.")
+@click.option(
+    "--role",
+    type=click.Choice(["viewer", "operator", "admin"]),
+    required=True,
+    help="What it may do.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    help="A group of the inventory that it is bound to; without one, the whole site.",
+)
 @click.option("--exec", "may_exec", is_flag=True, help="It may run commands on nodes, too.")
-@click.option("--expires", default="90d", show_default=True, metavar="TIME", help="When it ends: 12h, 30d, or never.")
-@click.option("--cert", type=click.Path(dir_okay=False, path_type=Path),
-              help="It shall need a certificate too, which is written to this file, with its key, for --cert of the command.")
-@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file, for you alone to read.")
-def create(app: App, name: str, role: str, groups: tuple[str, ...], may_exec: bool, expires: str, cert: Path | None,
-           file: Path | None) -> Answer:
+@click.option(
+    "--expires",
+    default="90d",
+    show_default=True,
+    metavar="TIME",
+    help="When it ends: 12h, 30d, or never.",
+)
+@click.option(
+    "--cert",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="It shall need a certificate too, which is written to this file, with its key, for --cert "
+    "of the command.",
+)
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write it to this file, for you alone to read.",
+)
+def create(
+    app: App,
+    name: str,
+    role: str,
+    groups: tuple[str, ...],
+    may_exec: bool,
+    expires: str,
+    cert: Path | None,
+    file: Path | None,
+) -> Answer:
     """Create the token NAME. It is shown this once: the head keeps its digest only."""
-    asked = {"name": name, "role": role, "groups": list(groups) or None, "exec": may_exec,
-             "seconds": None if expires == NEVER else span(expires), "certificate": cert is not None}
+    asked = {
+        "name": name,
+        "role": role,
+        "groups": list(groups) or None,
+        "exec": may_exec,
+        "seconds": None if expires == NEVER else span(expires),
+        "certificate": cert is not None,
+    }
     answer = app.head.post("/v1/tokens", asked)
     if file is not None:
         _write(file, answer.pop("token") + "\n", f"`layercake token revoke {name}`")
@@ -85,7 +144,8 @@ def _write(file: Path, text: str, hint: str) -> None:
 @command(token)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def certificate(app: App, file: Path) -> Answer:
-    """Have a new certificate for the token that is in use, for sixty days, and write it with its key to FILE."""
+    """Have a new certificate for the token that is in use, for sixty days, and write it with its
+    key to FILE."""
     _write(file, _pem(app.head.post("/v1/certificate", {})), "the old one is good still")
     return Answer({"file": str(file)}, f"{file}: for --cert")
 

@@ -9,14 +9,40 @@ import click
 
 from layercake.cli.common.asking import who
 from layercake.cli.common.client import quoted
-from layercake.cli.common.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.cli.common.command import (
+    FAILED,
+    OK,
+    Answer,
+    App,
+    command,
+    nodes_argument,
+    yes_option,
+)
 from layercake.cli.common.output import Column, Output
 from layercake.inventory.ranges import fold
 
-_LIST = (Column("NODE"), Column("ASKED"), Column("RECORDED"), Column("SHOWN"), Column("MAKER"), Column("QUOTED"),
-         Column("TROUBLE", flexible=True))
-_REGISTERS = (Column("REGISTER", right=True), Column("WHAT", flexible=True), Column("IS"), Column("RECORDED"), Column("COMPARED"))
-_LOG = (Column("REGISTER", right=True), Column("KIND"), Column("DIGEST"), Column("WHAT", flexible=True))
+_LIST = (
+    Column("NODE"),
+    Column("ASKED"),
+    Column("RECORDED"),
+    Column("SHOWN"),
+    Column("MAKER"),
+    Column("QUOTED"),
+    Column("TROUBLE", flexible=True),
+)
+_REGISTERS = (
+    Column("REGISTER", right=True),
+    Column("WHAT", flexible=True),
+    Column("IS"),
+    Column("RECORDED"),
+    Column("COMPARED"),
+)
+_LOG = (
+    Column("REGISTER", right=True),
+    Column("KIND"),
+    Column("DIGEST"),
+    Column("WHAT", flexible=True),
+)
 
 
 @click.group()
@@ -28,9 +54,22 @@ def tpm() -> None:
 def list_(app: App) -> Answer:
     """List the nodes whose TPM is asked for, or was shown."""
     answer = app.head.get("/v1/tpms")
-    rows = [[t["node"], t["asked"], t["ek"][:16] or "-", t["shown"][:16] or "-", t["maker"] or "-", "yes" if t["quoted"] else "no",
-             t["troubles"][0] if t["troubles"] else ""] for t in answer["tpms"]]
-    return Answer(answer, lambda out: out.table(_LIST, rows, empty="no node's TPM is asked for; see `tpm` of nodes"))
+    rows = [
+        [
+            t["node"],
+            t["asked"],
+            t["ek"][:16] or "-",
+            t["shown"][:16] or "-",
+            t["maker"] or "-",
+            "yes" if t["quoted"] else "no",
+            t["troubles"][0] if t["troubles"] else "",
+        ]
+        for t in answer["tpms"]
+    ]
+    return Answer(
+        answer,
+        lambda out: out.table(_LIST, rows, empty="no node's TPM is asked for; see `tpm` of nodes"),
+    )
 
 
 @command(tpm)
@@ -45,40 +84,71 @@ def show(app: App, node: str, log: bool) -> Answer:
         for label, value in _facts(one):
             out.line(f"{label:<10} {value}")
         if one["registers"]:
-            out.table(_REGISTERS, [[r["register"], r["what"], r["value"][:16], r["recorded"][:16] or "-",
-                                    "yes" if r["wanted"] else "no"] for r in one["registers"]])
+            out.table(
+                _REGISTERS,
+                [
+                    [
+                        r["register"],
+                        r["what"],
+                        r["value"][:16],
+                        r["recorded"][:16] or "-",
+                        "yes" if r["wanted"] else "no",
+                    ]
+                    for r in one["registers"]
+                ],
+            )
         if log:
-            out.table(_LOG, [[s["register"], s["kind"], s["digest"][:16], s["text"]] for s in answer["log"]],
-                      empty="it has shown no event log")
+            out.table(
+                _LOG,
+                [[s["register"], s["kind"], s["digest"][:16], s["text"]] for s in answer["log"]],
+                empty="it has shown no event log",
+            )
 
     return Answer(answer, say, FAILED if one["troubles"] else OK)
 
 
 def _facts(one: dict[str, Any]) -> list[tuple[str, str]]:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["at"])) if one["at"] else "never"
-    return [("asked for", one["asked"]), ("recorded", one["ek"] or "none"), ("shown", one["shown"] or "none"),
-            ("maker", " ".join(filter(None, (one["maker"], one["issuer"]))) or "-"), ("shown at", at),
-            ("boot set", one["boot"] or "-"), ("resets", str(one["resets"])),
-            ("quoted", "yes" if one["quoted"] else "no, as far as the boot that runs goes"), ("secrets", f"to {one['secrets']}"),
-            *(("trouble", line) for line in one["troubles"])]
+    return [
+        ("asked for", one["asked"]),
+        ("recorded", one["ek"] or "none"),
+        ("shown", one["shown"] or "none"),
+        ("maker", " ".join(filter(None, (one["maker"], one["issuer"]))) or "-"),
+        ("shown at", at),
+        ("boot set", one["boot"] or "-"),
+        ("resets", str(one["resets"])),
+        ("quoted", "yes" if one["quoted"] else "no, as far as the boot that runs goes"),
+        ("secrets", f"to {one['secrets']}"),
+        *(("trouble", line) for line in one["troubles"]),
+    ]
 
 
 @command(tpm)
 @nodes_argument
 @yes_option
 def accept(app: App, nodes: str, yes: bool) -> Answer:
-    """Accept the TPMs of RANGE and what their registers are, as they were shown last: a board was replaced, or firmware renewed."""
+    """Accept the TPMs of RANGE and what their registers are, as they were shown last: a board was
+    replaced, or firmware renewed."""
     if not app.confirm(f"What the TPMs of {nodes} have shown last is right?", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/tpms/accept", {"range": nodes, "by": who()})
-    return Answer(answer, f"accepted: {fold(answer['nodes'])}" if answer["nodes"] else "none of them has shown its TPM yet")
+    return Answer(
+        answer,
+        f"accepted: {fold(answer['nodes'])}"
+        if answer["nodes"]
+        else "none of them has shown its TPM yet",
+    )
 
 
 @command(tpm)
 @click.argument("node")
 @yes_option
 def forget(app: App, node: str, yes: bool) -> Answer:
-    """Forget the TPM of NODE. With `tpm: required` it joins no more until another one is accepted."""
+    """Forget the TPM of NODE. With `tpm: required` it joins no more until another one is
+    accepted."""
     if not app.confirm(f"Forget the TPM of {node}?", yes):
         return Answer(code=FAILED)
-    return Answer(answer := app.head.delete(f"/v1/nodes/{quoted(node)}/tpm"), f"forgotten: the TPM of {answer['forgotten']}")
+    return Answer(
+        answer := app.head.delete(f"/v1/nodes/{quoted(node)}/tpm"),
+        f"forgotten: the TPM of {answer['forgotten']}",
+    )

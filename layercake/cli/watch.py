@@ -1,4 +1,5 @@
-"""`layercake watch`: the rack in a terminal, as it changes: each node as a letter, what is wrong by cause, what goes on."""
+"""`layercake watch`: the rack in a terminal, as it changes: each node as a letter, what is wrong by
+cause, what goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,15 @@ from layercake.cli.guard import alarms
 from layercake.cli.rolls import OVER, one_line
 from layercake.inventory.ranges import fold
 
-LETTERS = {"converged": "●", "working": "w", "waiting": "w", "held": "H", "asking": "?", "blocked": "B", "quarantined": "Q"}
+LETTERS = {
+    "converged": "●",
+    "working": "w",
+    "waiting": "w",
+    "held": "H",
+    "asking": "?",
+    "blocked": "B",
+    "quarantined": "Q",
+}
 """A node's letter by its status; what has none is its first letter."""
 EVERY_S, CAUSES_S = 1.0, 5.0
 """How often the head is asked, and how old what is known of the causes may be."""
@@ -35,9 +44,14 @@ class Rack:
         self._nodes: dict[str, tuple[str, str, str]] = {}
 
     def take(self, answer: Mapping[str, Any]) -> list[str]:
-        """Takes an answer of GET /v1/nodes in; what is news: how many there are, then a line for each whose status is another."""
+        """Takes an answer of GET /v1/nodes in; what is news: how many there are, then a line for
+        each whose status is another."""
         first = not self.change
-        gone = set(self._nodes) - {view["name"] for view in answer["nodes"]} if answer["whole"] else set(answer["removed"])
+        gone = (
+            set(self._nodes) - {view["name"] for view in answer["nodes"]}
+            if answer["whole"]
+            else set(answer["removed"])
+        )
         for name in gone:
             self._nodes.pop(name, None)
         news = [f"{name}  gone" for name in sorted(gone)]
@@ -48,7 +62,14 @@ class Rack:
             if before is not None and before[0] != view["status"]:
                 news.append(f"{view['name']}  {before[0]} -> {view['status']}")
         self.change = answer["change"]
-        return [f"{len(self._nodes)} nodes: {', '.join(f'{n} {name}' for name, n in self.counts.most_common())}"] if first else news
+        return (
+            [
+                f"{len(self._nodes)} nodes: "
+                f"{', '.join(f'{n} {name}' for name, n in self.counts.most_common())}"
+            ]
+            if first
+            else news
+        )
 
     @property
     def counts(self) -> Counter[str]:
@@ -60,22 +81,43 @@ class Rack:
         found: dict[str, list[tuple[str, str]]] = {}
         for name in sorted(self._nodes, key=_natural):
             status, group, power = self._nodes[name]
-            letter = _OTHER if status == "converged" and power == "OFF" else LETTERS.get(status, status[:1])
+            letter = (
+                _OTHER
+                if status == "converged" and power == "OFF"
+                else LETTERS.get(status, status[:1])
+            )
             found.setdefault(group, []).append((status, letter))
         yield from sorted(found.items())
 
 
 def _natural(name: str) -> tuple[str, int, str]:
     head = name.rstrip("0123456789")
-    return head, int(name[len(head):] or 0), name
+    return head, int(name[len(head) :] or 0), name
 
 
-def picture(rack: Rack, status: Mapping[str, Any], causes: Mapping[str, Any], rolls: Sequence[Mapping[str, Any]], out: Output,
-            width: int, height: int) -> list[str]:
+def picture(
+    rack: Rack,
+    status: Mapping[str, Any],
+    causes: Mapping[str, Any],
+    rolls: Sequence[Mapping[str, Any]],
+    out: Output,
+    width: int,
+    height: int,
+) -> list[str]:
     """What is seen on a terminal of that size: trouble first, then the nodes, then what goes on."""
     counts = rack.counts
-    total = ", ".join(f"{count} {out.styled(name, STYLES.get(name, ''))}" for name, count in counts.most_common()) or "no nodes"
-    lines = [f"{sum(counts.values())} nodes: {total}", *(out.styled(clean(line), style) for line, style in alarms(status)), ""]
+    total = (
+        ", ".join(
+            f"{count} {out.styled(name, STYLES.get(name, ''))}"
+            for name, count in counts.most_common()
+        )
+        or "no nodes"
+    )
+    lines = [
+        f"{sum(counts.values())} nodes: {total}",
+        *(out.styled(clean(line), style) for line, style in alarms(status)),
+        "",
+    ]
     shown = list(_causes(causes, out))
     going = [clean(one_line(roll))[:width] for roll in rolls if roll["state"] not in OVER][:3]
     room = max(_LEAST_GROUPS, height - len(lines) - len(shown) - len(going) - 3)
@@ -84,16 +126,21 @@ def picture(rack: Rack, status: Mapping[str, Any], causes: Mapping[str, Any], ro
         groups = [_short(group, nodes, out) for group, nodes in rack.rows()]
     hidden = len(groups) - room
     lines += [*groups[:room], *([out.styled(f"{hidden} more groups", DIM)] if hidden > 0 else [])]
-    return [*lines, "", *shown, *going][:max(height - 1, 1)]
+    return [*lines, "", *shown, *going][: max(height - 1, 1)]
 
 
 def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
     found = causes["causes"]
     for cause in found[:_SHOWN_CAUSES]:
-        text = f"{len(cause['nodes'])} {cause['status']}, since {seconds(cause['longest_s'])}: {cause['text']}"
+        text = (
+            f"{len(cause['nodes'])} {cause['status']}, since {seconds(cause['longest_s'])}: "
+            f"{cause['text']}"
+        )
         yield out.styled(clean(text)[:_ROOM], STYLES.get(cause["status"], BOLD))
         names = fold(cause["nodes"])
-        yield out.styled(clean(f"    {names}  next: {cause['next'].replace('NODE', names)}")[:_ROOM], DIM)
+        yield out.styled(
+            clean(f"    {names}  next: {cause['next'].replace('NODE', names)}")[:_ROOM], DIM
+        )
     if len(found) > _SHOWN_CAUSES:
         yield out.styled(f"{len(found) - _SHOWN_CAUSES} more causes: layercake explain", DIM)
 
@@ -102,7 +149,7 @@ def _group(group: str, nodes: Sequence[tuple[str, str]], width: int, out: Output
     label = f"{clean(group)[:16]:<16} {len(nodes):>5}  "
     room = max(8, width - len(label))
     for at in range(0, len(nodes), room):
-        yield (label if not at else " " * len(label)) + _letters(nodes[at:at + room], out)
+        yield (label if not at else " " * len(label)) + _letters(nodes[at : at + room], out)
 
 
 def _letters(nodes: Iterable[tuple[str, str]], out: Output) -> str:
@@ -119,15 +166,23 @@ def _letters(nodes: Iterable[tuple[str, str]], out: Output) -> str:
 def _short(group: str, nodes: Sequence[tuple[str, str]], out: Output) -> str:
     """A group in one line, of a rack that is too large for letters."""
     counts = Counter(status for status, _ in nodes)
-    words = ", ".join(f"{count} {out.styled(name, STYLES.get(name, ''))}" for name, count in counts.most_common())
+    words = ", ".join(
+        f"{count} {out.styled(name, STYLES.get(name, ''))}" for name, count in counts.most_common()
+    )
     return f"{clean(group)[:16]:<16} {len(nodes):>5}  {words}"
 
 
 @command()
-@click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S",
-              help="Seconds until it ends; without, it goes on until it is interrupted.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=None,
+    metavar="S",
+    help="Seconds until it ends; without, it goes on until it is interrupted.",
+)
 def watch(app: App, timeout: float | None) -> Answer:
-    """Show the rack as it changes, until interrupted: each node as a letter, outages, what is wrong by cause, and rolls.
+    """Show the rack as it changes, until interrupted: each node as a letter, outages, what is wrong
+    by cause, and rolls.
 
     \b
     ●  as wanted      o  off, as wanted    w  on its way, or waiting   H  held back
@@ -146,5 +201,10 @@ def watch(app: App, timeout: float | None) -> Answer:
     with app.out.progress() as show:
         for (status, news), _ in looks(app.out, ask, timeout, EVERY_S):
             rolls = app.head.get("/v1/rolls")["rolls"] if app.out.terminal else []
-            show(news, functools.partial(picture, rack, status, causes, rolls, app.out, app.out.width, app.out.height))
+            show(
+                news,
+                functools.partial(
+                    picture, rack, status, causes, rolls, app.out, app.out.width, app.out.height
+                ),
+            )
     return Answer({"nodes": dict(rack.counts)})

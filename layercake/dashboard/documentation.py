@@ -22,14 +22,14 @@ from layercake.moduleapi.web import open_to_all
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; connect-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    "font-src 'self'; connect-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action "
+    "'self'"
 )
 KINDS_OF_SITE: Mapping[str, str] = {**KINDS, ".png": "image/png", ".txt": "text/plain"}
 _KINDS = {**KINDS_OF_SITE, ".md": "text/plain"}
 _HEADERS = {**HEADERS, "Content-Security-Policy": POLICY}
 _MISSING = (
-    "The documentation is not on this head: "
-    "`make docs` in the clone that it runs from builds it.\n"
+    "The documentation is not on this head: `make docs` in the clone that it runs from builds it.\n"
 )
 
 

@@ -1,7 +1,7 @@
 """The files of the dashboard, as they are served: to everybody, as they hold nothing of the site.
 
-They are read once. All but the page itself are below a path that changes with any of them, so that a browser may keep them for
-ever; the page names that path, and is asked for each time.
+They are read once. All but the page itself are below a path that changes with any of them, so that
+a browser may keep them for ever; the page names that path, and is asked for each time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,32 @@ from layercake.moduleapi.web import open_to_all
 PATH = "/dashboard/"
 HERE = Path(__file__).parent / "web"
 PAGE = "index.html"
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
 BINARY = frozenset({"image/png"})
-POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-          "frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'")
-"""No script or style but our own files, and no text that becomes a part of the page (Trusted Types)."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for "
+    "'script'; trusted-types 'none'"
+)
+"""No script or style but our own files, and no text that becomes a part of the page (Trusted
+Types)."""
 HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Vary": "Accept-Encoding"}
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+}
 FOR_EVER, ASK = "public, max-age=31536000, immutable", "no-cache"
-"""How long browsers keep a file: for ever, or until they have asked whether it is still the same."""
+"""How long browsers keep a file: for ever, or until they have asked whether it is still the
+same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +59,23 @@ class File:
 
 def files(folder: Path = HERE) -> tuple[str, Mapping[str, File]]:
     """The path below PATH that changes with any file, and the files by their names."""
-    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in KINDS}
-    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + data + b"\0" for name, data in found.items())).hexdigest()[:16]
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in KINDS
+    }
+    digest = hashlib.sha256(
+        b"".join(name.encode() + b"\0" + data + b"\0" for name, data in found.items())
+    ).hexdigest()[:16]
     found[PAGE] = found[PAGE].replace(b"VERSION", digest.encode())
     return digest, {name: file_of(KINDS[Path(name).suffix], data) for name, data in found.items()}
 
 
 def file_of(kind: str, data: bytes) -> File:
     """A file of a content type with these bytes."""
-    return File(kind, data, gzip.compress(data, 9, mtime=0), f'"{hashlib.sha256(data).hexdigest()[:16]}"')
+    return File(
+        kind, data, gzip.compress(data, 9, mtime=0), f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+    )
 
 
 class Pages:
@@ -63,8 +87,12 @@ class Pages:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes: the page, and its files."""
-        return [web.get("/", self._home), web.get(PATH.rstrip("/"), self._home), web.get(PATH, self._page),
-                web.get(PATH + "{version}/{name:.+}", self._file)]
+        return [
+            web.get("/", self._home),
+            web.get(PATH.rstrip("/"), self._home),
+            web.get(PATH, self._page),
+            web.get(PATH + "{version}/{name:.+}", self._file),
+        ]
 
     async def _home(self, request: web.Request) -> web.StreamResponse:
         return web.Response(status=302, headers={"Location": PATH, "Cache-Control": ASK})
@@ -74,8 +102,14 @@ class Pages:
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        if request.match_info["version"] != self._version or name not in self._files or name == PAGE:
-            return web.Response(status=404, text="there is no such file; load the page anew\n", headers=HEADERS)
+        if (
+            request.match_info["version"] != self._version
+            or name not in self._files
+            or name == PAGE
+        ):
+            return web.Response(
+                status=404, text="there is no such file; load the page anew\n", headers=HEADERS
+            )
         return await self._answer(request, self._files[name], FOR_EVER)
 
     async def _answer(self, request: web.Request, file: File, keep: str) -> web.StreamResponse:
@@ -84,12 +118,16 @@ class Pages:
         return answer(request, file, keep)
 
 
-def answer(request: web.Request, file: File, keep: str, headers: Mapping[str, str] = HEADERS) -> web.StreamResponse:
+def answer(
+    request: web.Request, file: File, keep: str, headers: Mapping[str, str] = HEADERS
+) -> web.StreamResponse:
     """The answer with a file, or that the browser has it. `keep` is one of FOR_EVER and ASK."""
     headers = {**headers, "Cache-Control": keep, "ETag": file.mark}
     if file.mark in (word.strip() for word in request.headers.get("If-None-Match", "").split(",")):
         return web.Response(status=304, headers=headers)
-    headers["Content-Type"] = f"{file.kind}; charset=utf-8" if file.kind not in BINARY else file.kind
+    headers["Content-Type"] = (
+        f"{file.kind}; charset=utf-8" if file.kind not in BINARY else file.kind
+    )
     if "gzip" in request.headers.get("Accept-Encoding", ""):
         return web.Response(body=file.packed, headers={**headers, "Content-Encoding": "gzip"})
     return web.Response(body=file.plain, headers=headers)

@@ -85,7 +85,8 @@ def write(tree: Path, version: str) -> None:
     control = tree / "DEBIAN"
     control.mkdir()
     sums = (
-        f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  {path.relative_to(tree)}\n"
+        f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  "
+        f"{path.relative_to(tree)}\n"
         for path in files
     )
     (control / "md5sums").write_text("".join(sums))

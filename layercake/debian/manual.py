@@ -1,7 +1,8 @@
-"""Manual pages and shell completion, out of the command tree: what `layercake --help` says, nothing is written twice.
+"""Manual pages and shell completion, out of the command tree: what `layercake --help` says, nothing
+is written twice.
 
-There is a page for the program and one for each of its commands, with the commands inside it. Completion is click's own: the shell
-asks the program.
+There is a page for the program and one for each of its commands, with the commands inside it.
+Completion is click's own: the shell asks the program.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from layercake.cli.main import cli
 
 PROGRAM = "layercake"
 COMPLETIONS = {
-    "bash": "usr/share/bash-completion/completions/layercake", "zsh": "usr/share/zsh/vendor-completions/_layercake",
+    "bash": "usr/share/bash-completion/completions/layercake",
+    "zsh": "usr/share/zsh/vendor-completions/_layercake",
     "fish": "usr/share/fish/vendor_completions.d/layercake.fish",
 }
 
@@ -30,7 +32,12 @@ def completions() -> dict[str, str]:
         made = get_completion_class(shell)
         if made is None:
             raise LookupError(shell)
-        found[path] = inspect.cleandoc(made.source_template % made(cli, {}, PROGRAM, "_LAYERCAKE_COMPLETE").source_vars()) + "\n"
+        found[path] = (
+            inspect.cleandoc(
+                made.source_template % made(cli, {}, PROGRAM, "_LAYERCAKE_COMPLETE").source_vars()
+            )
+            + "\n"
+        )
     return found
 
 
@@ -39,23 +46,35 @@ def manual(version: str, seconds: int) -> dict[str, str]:
     date = time.strftime("%Y-%m-%d", time.gmtime(seconds))
     root = click.Context(cli, info_name=PROGRAM)
     names = cli.list_commands(root)
-    found = {f"{PROGRAM}.1": "\n".join(_page(cli, root, version, date, [f"{PROGRAM}-{name}" for name in names]))}
+    found = {
+        f"{PROGRAM}.1": "\n".join(
+            _page(cli, root, version, date, [f"{PROGRAM}-{name}" for name in names])
+        )
+    }
     for name in names:
         command = cli.get_command(root, name)
         if command is not None:
             context = click.Context(command, info_name=name, parent=root)
-            found[f"{PROGRAM}-{name}.1"] = "\n".join(_page(command, context, version, date, [PROGRAM]))
+            found[f"{PROGRAM}-{name}.1"] = "\n".join(
+                _page(command, context, version, date, [PROGRAM])
+            )
     return {name: text + "\n" for name, text in found.items()}
 
 
-def _page(command: click.Command, context: click.Context, version: str, date: str, others: list[str]) -> Iterator[str]:
+def _page(
+    command: click.Command, context: click.Context, version: str, date: str, others: list[str]
+) -> Iterator[str]:
     title = context.command_path.replace(" ", "-")
     yield f'.TH {title.upper()} 1 {date} "Layercake {version}" "Layercake"'
     yield f".SH NAME\n{title} \\- {_text(command.get_short_help_str(200).rstrip('.'))}"
     yield f".SH SYNOPSIS\n{_usage(command, context)}"
     yield ".SH DESCRIPTION"
     yield from _body(command, context)
-    inner = [] if command is cli or not isinstance(command, click.Group) else list(_inner(command, context))
+    inner = (
+        []
+        if command is cli or not isinstance(command, click.Group)
+        else list(_inner(command, context))
+    )
     if inner:
         yield ".SH COMMANDS"
         for one, below in inner:
@@ -72,7 +91,9 @@ def _page(command: click.Command, context: click.Context, version: str, date: st
     yield ".SH SEE ALSO\n" + ",\n".join(f".BR {_text(name)} (1)" for name in others)
 
 
-def _inner(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+def _inner(
+    group: click.Group, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
     for name in group.list_commands(context):
         found = group.get_command(context, name)
         if found is None:

@@ -1,4 +1,5 @@
-"""`make sbom`, its second half: what the dashboard has from npm, beside what the document has of PyPI already."""
+"""`make sbom`, its second half: what the dashboard has from npm, beside what the document has of
+PyPI already."""
 
 from __future__ import annotations
 
@@ -22,10 +23,23 @@ def components(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
         group, _, short = name.rpartition("/")
         kind, _, digest = package["integrity"].partition("-")
         reference = f"pkg:npm/{name.replace('@', '%40')}@{version}"
-        found.append({
-            "bom-ref": reference, "type": "library", "name": short, **({"group": group} if group else {}), "version": version,
-            "purl": reference, "licenses": [{"license": {"id": package["license"]}}],
-            "hashes": [{"alg": f"SHA-{kind.removeprefix('sha')}", "content": base64.b64decode(digest).hex()}]})
+        found.append(
+            {
+                "bom-ref": reference,
+                "type": "library",
+                "name": short,
+                **({"group": group} if group else {}),
+                "version": version,
+                "purl": reference,
+                "licenses": [{"license": {"id": package["license"]}}],
+                "hashes": [
+                    {
+                        "alg": f"SHA-{kind.removeprefix('sha')}",
+                        "content": base64.b64decode(digest).hex(),
+                    }
+                ],
+            }
+        )
     return found
 
 

@@ -86,18 +86,26 @@ log = logging.getLogger("layercake.head")
 LOOK_S = 0.5
 SCAN_S = 1.0
 THREAD_S = 0.0005
-"""How long the database's thread may hold the interpreter while the loop has something to do; Python's own 5 ms are felt."""
+"""How long the database's thread may hold the interpreter while the loop has something to do;
+Python's own 5 ms are felt."""
 SIGNING = "signing/begun"
-"""The document that says: from here on images and boot sets are signed as they are taken in, and only then."""
+"""The document that says: from here on images and boot sets are signed as they are taken in, and
+only then."""
 REFRESH = "power.refresh"
 """The call by which the power of a node that fell silent is read."""
 
 
 class Head:
-    """The parts of the head. `table` is what its modules declare; `environ` is where {env: NAME} of the inventory is looked up."""
+    """The parts of the head. `table` is what its modules declare; `environ` is where {env: NAME} of
+    the inventory is looked up."""
 
-    def __init__(self, data_dir: Path, settings: Settings, clock: Clock | None = None,
-                 environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Settings,
+        clock: Clock | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.settings = settings
         self.clock = clock or steady_clock()
@@ -108,25 +116,56 @@ class Head:
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
-        self.joining = Joining(self.store, self.clock, lambda record: self.sync.end(record), self._barred)
+        self.joining = Joining(
+            self.store, self.clock, lambda record: self.sync.end(record), self._barred
+        )
         self.authority = Authority(data_dir / "pki")
         self.boots = BootSets(data_dir / "boot", self.authority.sign, self.images.signer)
-        self.vault = Vault(settings.secrets_in(data_dir), os.environ if environ is None else environ)
+        self.vault = Vault(
+            settings.secrets_in(data_dir), os.environ if environ is None else environ
+        )
         self.networks = SiteNetworks()
         self.teller = Teller(
-            self.store, self.table, self.host, lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.vault,
-            settings.site(data_dir), self.networks, self.boots.of_strangers)
-        self.patience = Patience(self.store, lambda record, event: self.engine.post(record, event), self.clock)
+            self.store,
+            self.table,
+            self.host,
+            lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch),
+            self.vault,
+            settings.site(data_dir),
+            self.networks,
+            self.boots.of_strangers,
+        )
+        self.patience = Patience(
+            self.store, lambda record, event: self.engine.post(record, event), self.clock
+        )
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
         self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(self.authority)
-        self.guard = self.engine.gate = Guard(self.store, self.engine, settings.guard, Witnesses(self.node_link, self._power), self,
-                                              self.clock)
-        self.sync = Sync(self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard)
+        self.guard = self.engine.gate = Guard(
+            self.store,
+            self.engine,
+            settings.guard,
+            Witnesses(self.node_link, self._power),
+            self,
+            self.clock,
+        )
+        self.sync = Sync(
+            self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard
+        )
         self.attended = Attended(self.store, self.engine, self.sync)
-        self.ear = Ear(self.store, self.table, self.engine, self.sync, self._dispatcher, self.teller, self.joining, self.attended,
-                       self.patience, self.services.set_health)
+        self.ear = Ear(
+            self.store,
+            self.table,
+            self.engine,
+            self.sync,
+            self._dispatcher,
+            self.teller,
+            self.joining,
+            self.attended,
+            self.patience,
+            self.services.set_health,
+        )
         self.tally = Tally(self.store, {m.name for m in self.table.mutations})
         self.unmet = Unmet(self.store, self.clock, self.tally.converged.add)
         self.database = Database(data_dir / "layercake.db", self.clock)
@@ -136,32 +175,109 @@ class Head:
         self.sessions = Sessions(self.store.wall)
         self.audit = Audit(self.database, self.store, self.clock, settings.audit.days)
         self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
-        self.rolls = Rolls(self.store, self.desire, self.sync, self.database, self.clock, {
-            Kind.IMAGES: subjects.Images(self.desire), Kind.AGENT: subjects.Agents(),
-            Kind.BOOT: subjects.BootSets(self.desire, self.clock, self.teller.changed, self.patience.takes_s)})
+        self.rolls = Rolls(
+            self.store,
+            self.desire,
+            self.sync,
+            self.database,
+            self.clock,
+            {
+                Kind.IMAGES: subjects.Images(self.desire),
+                Kind.AGENT: subjects.Agents(),
+                Kind.BOOT: subjects.BootSets(
+                    self.desire, self.clock, self.teller.changed, self.patience.takes_s
+                ),
+            },
+        )
         self.guard.written = lambda node: self.database.written(self.store, node)
-        self.rolls.stopped = lambda record: self.guard.stopped(record) or self.machines.held(record) or self.table.held(record)
-        self.machines = Machines(self.store, Rows(self.database, self.store), Tickets(data_dir, self.store.wall), self.ask,
-                                 self.store.wall)
+        self.rolls.stopped = lambda record: (
+            self.guard.stopped(record) or self.machines.held(record) or self.table.held(record)
+        )
+        self.machines = Machines(
+            self.store,
+            Rows(self.database, self.store),
+            Tickets(data_dir, self.store.wall),
+            self.ask,
+            self.store.wall,
+        )
         self.machines.drifted = self._drifted
         self.machines.replacing.keeps = lambda record: (
-            "its agent answers" if self.sync.speaks(record) else self.guard.stopped(record))
+            "its agent answers" if self.sync.speaks(record) else self.guard.stopped(record)
+        )
         self.ear.claimed = self.machines.replacing.asked
         self._heads = settings.heads
-        self.files = Room(self.store, self.desire, self.networks, self.vault, section(settings, "files"),
-                          Sources(data_dir / "files"), self._serves, self._told_anew)
+        self.files = Room(
+            self.store,
+            self.desire,
+            self.networks,
+            self.vault,
+            section(settings, "files"),
+            Sources(data_dir / "files"),
+            self._serves,
+            self._told_anew,
+        )
         self.disks = DiskRoom(self.store, self.desire, self.boots, self._told_anew)
-        self.tpms = Tpms(self.store, self.database, section(settings, "tpm"), self.clock,
-                         lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch), self.machines.endorsement)
-        self.thermal = ThermalKeeper(data_dir / CAPS, self.store, self.engine, self.desire, self.ask, self.sync.push,
-                                     self.guard.stopped, active=self.table.modules.get(THERMAL.name) is THERMAL)
-        address = addresses(self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory))
-        self.nodes = NodeApi(self.store, self.desire, self.joining, self.sync, settings, self.images, self._serves, address,
-                             self.authority, self.table, self.boots, self.vault, self.files, self.machines, self.disks, self.tpms,
-                             self.thermal)
-        self.releases = Keeper(self.store, self.desire, Releases(self.database, self.store), HeadMeans(
-            self.store, self.desire, self.nodes, self.sync, self.joining, self.files.keys, self.disks, self.machines, self.vault,
-            self.table, self.order, self.ask, self.teller.changed), self.clock)
+        self.tpms = Tpms(
+            self.store,
+            self.database,
+            section(settings, "tpm"),
+            self.clock,
+            lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch),
+            self.machines.endorsement,
+        )
+        self.thermal = ThermalKeeper(
+            data_dir / CAPS,
+            self.store,
+            self.engine,
+            self.desire,
+            self.ask,
+            self.sync.push,
+            self.guard.stopped,
+            active=self.table.modules.get(THERMAL.name) is THERMAL,
+        )
+        address = addresses(
+            self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory)
+        )
+        self.nodes = NodeApi(
+            self.store,
+            self.desire,
+            self.joining,
+            self.sync,
+            settings,
+            self.images,
+            self._serves,
+            address,
+            self.authority,
+            self.table,
+            self.boots,
+            self.vault,
+            self.files,
+            self.machines,
+            self.disks,
+            self.tpms,
+            self.thermal,
+        )
+        self.releases = Keeper(
+            self.store,
+            self.desire,
+            Releases(self.database, self.store),
+            HeadMeans(
+                self.store,
+                self.desire,
+                self.nodes,
+                self.sync,
+                self.joining,
+                self.files.keys,
+                self.disks,
+                self.machines,
+                self.vault,
+                self.table,
+                self.order,
+                self.ask,
+                self.teller.changed,
+            ),
+            self.clock,
+        )
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self.readers = Readers()
         self._tasks: list[asyncio.Task[None]] = []
@@ -181,19 +297,39 @@ class Head:
         self.sync.open()
         await self.host.start(self.ear)
         self.services.start()
-        loops = (self.engine.run(), self._every(), self.database.run(self.store), self._boot_sets(), self.rolls.run(),
-                 self.lag.run(self.store), self.thermal.run(), process.tidy())
+        loops = (
+            self.engine.run(),
+            self._every(),
+            self.database.run(self.store),
+            self._boot_sets(),
+            self.rolls.run(),
+            self.lag.run(self.store),
+            self.thermal.run(),
+            process.tidy(),
+        )
         self._tasks = [asyncio.create_task(loop) for loop in loops]
-        self._tasks += Webhooks(self.settings.webhooks, self.store, self.vault, self.settings.address).run(self.database)
+        self._tasks += Webhooks(
+            self.settings.webhooks, self.store, self.vault, self.settings.address
+        ).run(self.database)
         if section(self.settings, "images").store != "file":
-            self._tasks += [asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())]
+            self._tasks += [
+                asyncio.create_task(work) for work in (self._check_images(), self.node_keys.run())
+            ]
         slurm = self.settings.slurm
         if slurm.conf and slurm.drain:
-            gate = Slurm(Scontrol(slurm.conf), self._draining, self.rolls.look, self._slurm_event,
-                         lambda: {r.name: r.node.id for r in self.store if r.care.maintenance is not None}, self.thermal.heat)
+            gate = Slurm(
+                Scontrol(slurm.conf),
+                self._draining,
+                self.rolls.look,
+                self._slurm_event,
+                lambda: {r.name: r.node.id for r in self.store if r.care.maintenance is not None},
+                self.thermal.heat,
+            )
             self.rolls.gate = gate
             self._tasks.append(asyncio.create_task(gate.run(slurm.poll_s)))
-        self.store.event(None, events.HEAD_STARTED, f"the head has started with {len(self.store)} nodes")
+        self.store.event(
+            None, events.HEAD_STARTED, f"the head has started with {len(self.store)} nodes"
+        )
 
     def _draining(self) -> list[Roll]:
         """The rolls that Slurm's nodes are drained for: an agent is replaced while jobs run."""
@@ -209,9 +345,14 @@ class Head:
                 log.error("cannot look at the boot sets: %s", error)
 
     def boots_touched(self, changed: Mapping[str, str]) -> None:
-        """Tells of boot sets that are not used any more, or again (BootSets.look), and gives none to a node that is not."""
+        """Tells of boot sets that are not used any more, or again (BootSets.look), and gives none
+        to a node that is not."""
         for name, why in changed.items():
-            kind, text = (events.BOOT_SET_REFUSED, why) if why else (events.BOOT_SET_WELL, "it is what was signed")
+            kind, text = (
+                (events.BOOT_SET_REFUSED, why)
+                if why
+                else (events.BOOT_SET_WELL, "it is what was signed")
+            )
             self.store.event(None, kind, f"boot set {name}: {text}", data={"set": name})
             for record in self.store:
                 if self.boots.of(record.boots, record.node.profile, record.node.arch) == name:
@@ -220,7 +361,8 @@ class Head:
             self.teller.networks()
 
     async def _check_images(self) -> None:
-        """Says whether the image store works. The head goes on without: what nodes run needs no store."""
+        """Says whether the image store works. The head goes on without: what nodes run needs no
+        store."""
         try:
             self.store.event(None, events.IMAGES_READY, await asyncio.to_thread(self.images.check))
         except LayercakeError as error:
@@ -245,8 +387,9 @@ class Head:
         await self.database.close(self.store)
 
     def load(self) -> None:
-        """Reads the database. What was discovered before is only a hint now: a node that was in sync is held for as long as its
-        agent may need to come back, so that a restart of the head touches no healthy node."""
+        """Reads the database. What was discovered before is only a hint now: a node that was in
+        sync is held for as long as its agent may need to come back, so that a restart of the head
+        touches no healthy node."""
         gc.disable()  # nothing of it is garbage, and to look for some took an eighth of the time
         try:
             self._load()
@@ -262,8 +405,12 @@ class Head:
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         self.desire.resume(was, self.clock(), grace)
         self.boots.load(self.database.documents("boot/"))
-        if not self.database.documents(SIGNING):  # what was taken in before anything was signed; nothing is later
-            self.images.sign_all({i.digest: i.size for r in self.store for i in (*r.wanted, *r.stage)})
+        if not self.database.documents(
+            SIGNING
+        ):  # what was taken in before anything was signed; nothing is later
+            self.images.sign_all(
+                {i.digest: i.size for r in self.store for i in (*r.wanted, *r.stage)}
+            )
             self.boots.sign_all()
             self.store.documents[SIGNING] = lambda: b"1"
         self.boots_touched(self.boots.look())
@@ -281,7 +428,13 @@ class Head:
             try:
                 if time.monotonic() - last_scan >= SCAN_S:
                     last_scan = time.monotonic()
-                    for look in (self.sync.scan, self.guard.look, self.attended.look, self.patience.look, self.services.trim_logs):
+                    for look in (
+                        self.sync.scan,
+                        self.guard.look,
+                        self.attended.look,
+                        self.patience.look,
+                        self.services.trim_logs,
+                    ):
                         look()
                         await asyncio.sleep(0)
                 self.rolls.tick()
@@ -334,8 +487,8 @@ class Head:
         self.engine.post(record, Discovered({"power": "HANG"}, why))
 
     def _lost(self, record: Record, loss: Loss, why: str) -> None:
-        """A node fell silent. One whose firmware asks for a boot program hangs, as far as the engine is concerned; of any other,
-        the BMC is asked at once."""
+        """A node fell silent. One whose firmware asks for a boot program hangs, as far as the
+        engine is concerned; of any other, the BMC is asked at once."""
         self.guard.lost(record, firmware=loss is Loss.FIRMWARE)
         if loss is Loss.FIRMWARE and record.planner.attended:
             self.attended.restarted(record, why)
@@ -348,7 +501,9 @@ class Head:
         task.add_done_callback(self._tasks.remove)
 
     async def _refresh(self, record: Record) -> None:
-        with contextlib.suppress(LayercakeError):  # the module that has the BMC tells of one that cannot be reached
+        with contextlib.suppress(
+            LayercakeError
+        ):  # the module that has the BMC tells of one that cannot be reached
             await self._power(record)
 
     async def _power(self, record: Record) -> str:
@@ -364,7 +519,8 @@ class Head:
         self.sync.push(record)
 
     def order(self, record: Record, order: Order) -> None:
-        """Has the engine do what a person ordered of a node's power; the caller has it written. Earlier failures are forgotten."""
+        """Has the engine do what a person ordered of a node's power; the caller has it written.
+        Earlier failures are forgotten."""
         record.care = msgspec.structs.replace(record.care, ours=True, order=order)
         self.engine.post(record, Cleared(f"{order.by} ordered {order.what}"))
         self.want_again(record)
@@ -377,7 +533,8 @@ class Head:
     # -- what the parts ask of each other
 
     async def ask(self, call: str, params: Mapping[str, Any], timeout: float = 20.0) -> Any:
-        """Asks the module that offers a call. Raises NotFound if none does, Unreachable, or the module's own error."""
+        """Asks the module that offers a call. Raises NotFound if none does, Unreachable, or the
+        module's own error."""
         self.table.call(call)
         return await self.host.call(self.table.caller[call], call, params, timeout)
 

@@ -1,7 +1,9 @@
-"""The modules of the appliance, each named once, here. What a module is stands in layercake/moduleapi/module.py.
+"""The modules of the appliance, each named once, here. What a module is stands in
+layercake/moduleapi/module.py.
 
-Each of these has a file that ends in MODULE. Nothing else in layercake.head, layercake.api and layercake.cli knows one by its name;
-tests/contract holds them to it. A site's own modules are named in config.yaml (head/hosting/declared.py).
+Each of these has a file that ends in MODULE. Nothing else in layercake.head, layercake.api and
+layercake.cli knows one by its name; tests/contract holds them to it. A site's own modules are named
+in config.yaml (head/hosting/declared.py).
 """
 
 from __future__ import annotations
@@ -36,10 +38,13 @@ def built_in() -> tuple[Module, ...]:
 
 def references() -> dict[str, str]:
     """Where the process of each finds its module: {name: "package.module:MODULE"}."""
-    return {module.name: f"{name}:MODULE" for name, module in zip(BUILT_IN, built_in(), strict=True)}
+    return {
+        module.name: f"{name}:MODULE" for name, module in zip(BUILT_IN, built_in(), strict=True)
+    }
 
 
 @functools.cache
 def standard() -> Table:
-    """The table of the appliance's own modules, as they are without any settings: for drawings, the reference, and tests."""
+    """The table of the appliance's own modules, as they are without any settings: for drawings, the
+    reference, and tests."""
     return Table(built_in())

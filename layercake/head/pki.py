@@ -1,8 +1,11 @@
-"""The head's own certificate authority: minOS pins it, so a node talks to this head and to no other.
+"""The head's own certificate authority: minOS pins it, so a node talks to this head and to no
+other.
 
-Below pki/: `ca.pem` are the authorities that are trusted, the acting one first; `ca.key` is the acting one's key. `next.pem` and
-`next.key` are there while an authority is replaced: nodes get certificates of the next one then, and learn to trust it, and the
-head itself goes on with the acting one until all have (`finish`). Certificates other than an authority's live for at most 60 days.
+Below pki/: `ca.pem` are the authorities that are trusted, the acting one first; `ca.key` is the
+acting one's key. `next.pem` and `next.key` are there while an authority is replaced: nodes get
+certificates of the next one then, and learn to trust it, and the head itself goes on with the
+acting one until all have (`finish`). Certificates other than an authority's live for at most 60
+days.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ _USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 class Age(NamedTuple):
-    """A certificate of the head's: what it is, until when it is good (seconds since the epoch), and for how many days more."""
+    """A certificate of the head's: what it is, until when it is good (seconds since the epoch), and
+    for how many days more."""
 
     what: str
     until: float
@@ -65,14 +69,23 @@ def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
-def _builder(subject: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+def _builder(
+    subject: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
     begins, name = _now() - _SLACK, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     return (
-        x509.CertificateBuilder().subject_name(name).issuer_name(issuer or name).public_key(public)
-        .serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(begins + datetime.timedelta(days=days))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer or name)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(begins + datetime.timedelta(days=days))
     )
 
 
@@ -80,13 +93,27 @@ def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     identity = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     usage = x509.KeyUsage(
-        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
     made = (
-        _builder(f"Layercake head CA {identity.digest.hex()[:8]}", None, key.public_key(), _AUTHORITY_DAYS)
+        _builder(
+            f"Layercake head CA {identity.digest.hex()[:8]}",
+            None,
+            key.public_key(),
+            _AUTHORITY_DAYS,
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True).add_extension(identity, critical=False).sign(key, hashes.SHA256())
+        .add_extension(usage, critical=True)
+        .add_extension(identity, critical=False)
+        .sign(key, hashes.SHA256())
     )
     return made, key
 
@@ -101,7 +128,8 @@ def create(directory: Path, *addresses: str) -> None:
 
 
 class Authority:
-    """The head's authority. Files are read when they are needed. A directory without one is a head that serves no node's API."""
+    """The head's authority. Files are read when they are needed. A directory without one is a head
+    that serves no node's API."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -119,8 +147,8 @@ class Authority:
 
     @property
     def mark(self) -> str:
-        """Tells one set of trusted authorities from another; "" without any. Each node that asks for its desired state is told it,
-        so the file is read again only when it is another."""
+        """Tells one set of trusted authorities from another; "" without any. Each node that asks
+        for its desired state is told it, so the file is read again only when it is another."""
         try:
             found = self.trusted.stat()
         except FileNotFoundError:
@@ -137,14 +165,23 @@ class Authority:
 
     def _read(self, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
         try:
-            certificate = x509.load_pem_x509_certificate((self._directory / f"{name}.pem").read_bytes())
-            key = serialization.load_pem_private_key((self._directory / f"{name}.key").read_bytes(), None)
+            certificate = x509.load_pem_x509_certificate(
+                (self._directory / f"{name}.pem").read_bytes()
+            )
+            key = serialization.load_pem_private_key(
+                (self._directory / f"{name}.key").read_bytes(), None
+            )
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise OperationFailed(f"cannot use the head's authority in {self._directory}: {error}") from None
+            raise OperationFailed(
+                f"cannot use the head's authority in {self._directory}: {error}"
+            ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise OperationFailed(f"cannot use the head's authority in {self._directory}: its key is not of an elliptic curve")
+            raise OperationFailed(
+                f"cannot use the head's authority in {self._directory}: its key is not of an "
+                "elliptic curve"
+            )
         return certificate, key
 
     @property
@@ -155,12 +192,14 @@ class Authority:
         return self._loaded
 
     def sign(self, data: bytes) -> bytes | None:
-        """The acting authority's signature (ECDSA over SHA-256) of some data, None on a head without an authority."""
+        """The acting authority's signature (ECDSA over SHA-256) of some data, None on a head
+        without an authority."""
         acting = self._read("ca")
         return None if acting is None else acting[1].sign(data, ec.ECDSA(hashes.SHA256()))
 
     def issue(self, node: str, session: int) -> dict[str, str] | None:
-        """{"cert", "key"} in PEM for one session, None on a head without an authority. The key is secret and is not kept."""
+        """{"cert", "key"} in PEM for one session, None on a head without an authority. The key is
+        secret and is not kept."""
         return self._issued(NODE_NAME, name_of(node, session))
 
     def issue_client(self, token: str) -> dict[str, str] | None:
@@ -174,12 +213,15 @@ class Authority:
         return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
 
     def renew(self, *addresses: str) -> bool:
-        """Makes the server's certificate anew if it is old, is not there, or is for other addresses (or DNS names) or of another
-        authority. Whether it did. Raises OperationFailed without an authority."""
+        """Makes the server's certificate anew if it is old, is not there, or is for other addresses
+        (or DNS names) or of another authority. Whether it did. Raises OperationFailed without an
+        authority."""
         acting = self._read("ca")
         if acting is None:
-            raise OperationFailed(f"cannot make the head's certificate: there is no authority in {self._directory}",
-                                  hint="run `layercake init`")
+            raise OperationFailed(
+                f"cannot make the head's certificate: there is no authority in {self._directory}",
+                hint="run `layercake init`",
+            )
         own = [_san(address) for address in dict.fromkeys((*addresses, *LOOPBACK))]
         names = list(dict.fromkeys([*own, x509.DNSName(socket.gethostname() or "head")]))
         if self._fresh(acting[0], own):
@@ -195,31 +237,51 @@ class Authority:
             found = self._read("server")
         except OperationFailed:
             return False
-        if found is None or found[0].issuer != authority.subject or found[0].public_key() != found[1].public_key():
+        if (
+            found is None
+            or found[0].issuer != authority.subject
+            or found[0].public_key() != found[1].public_key()
+        ):
             return False
         age, now = found[0].not_valid_before_utc + _SLACK, _now()
-        whole = found[0].not_valid_after_utc - found[0].not_valid_before_utc <= datetime.timedelta(days=DAYS)
+        whole = found[0].not_valid_after_utc - found[0].not_valid_before_utc <= datetime.timedelta(
+            days=DAYS
+        )
         known = found[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return whole and age - _SLACK <= now < age + datetime.timedelta(days=RENEW_DAYS) and set(names) <= set(known)
+        return (
+            whole
+            and age - _SLACK <= now < age + datetime.timedelta(days=RENEW_DAYS)
+            and set(names) <= set(known)
+        )
 
     def ages(self) -> list[Age]:
         """How long the head's certificates are still good, the soonest first."""
         found = []
-        for what, name in (("head", "server.pem"), ("authority", "ca.pem"), ("next authority", "next.pem")):
+        for what, name in (
+            ("head", "server.pem"),
+            ("authority", "ca.pem"),
+            ("next authority", "next.pem"),
+        ):
             try:
                 certificate = x509.load_pem_x509_certificate((self._directory / name).read_bytes())
             except (FileNotFoundError, ValueError):
                 continue
             until = certificate.not_valid_after_utc
-            found.append(Age(what, until.timestamp(), round((until - _now()).total_seconds() / 86400, 1)))
+            found.append(
+                Age(what, until.timestamp(), round((until - _now()).total_seconds() / 86400, 1))
+            )
         return sorted(found, key=lambda age: age.until)
 
     def begin(self) -> None:
-        """Makes the next authority; it is trusted beside the acting one from now on. Raises InputError."""
+        """Makes the next authority; it is trusted beside the acting one from now on. Raises
+        InputError."""
         acting = self._read("ca")
         if acting is None or self.changing:
-            raise InputError("cannot replace the authority: " + ("there is none" if acting is None else "that has begun already"),
-                             hint="see `layercake authority`")
+            raise InputError(
+                "cannot replace the authority: "
+                + ("there is none" if acting is None else "that has begun already"),
+                hint="see `layercake authority`",
+            )
         made, key = _authority()
         write_atomic(self._directory / "next.key", _key_bytes(key), durable=True)
         write_atomic(self._directory / "ca.pem", _pem([acting[0], made]), mode=0o644, durable=True)
@@ -230,10 +292,18 @@ class Authority:
     def finish(self, *addresses: str) -> None:
         """The next authority is the only one from now on. Raises InputError."""
         if not self.changing:
-            raise InputError("cannot finish: the authority is not being replaced", hint="see `layercake authority`")
+            raise InputError(
+                "cannot finish: the authority is not being replaced",
+                hint="see `layercake authority`",
+            )
         key = (self._directory / "next.key").read_bytes()
         write_atomic(self._directory / "ca.key", key, durable=True)
-        write_atomic(self._directory / "ca.pem", (self._directory / "next.pem").read_bytes(), mode=0o644, durable=True)
+        write_atomic(
+            self._directory / "ca.pem",
+            (self._directory / "next.pem").read_bytes(),
+            mode=0o644,
+            durable=True,
+        )
         self._loaded = None
         self.renew(*addresses)
         (self._directory / "next.pem").unlink()
@@ -249,7 +319,9 @@ def _san(address: str) -> x509.GeneralName:
 
 
 def _signed(
-    authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey], subject: str, names: list[x509.GeneralName],
+    authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey],
+    subject: str,
+    names: list[x509.GeneralName],
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """A new key, and its certificate, good for both ends of a connection."""
     issuer, signer = authority
@@ -259,7 +331,9 @@ def _signed(
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(_USAGES), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
         .sign(signer, hashes.SHA256())
     )
     return made, key
@@ -278,9 +352,9 @@ def _context(authority: Authority) -> ssl.SSLContext:
 
 
 def serving(authority: Authority) -> ssl.SSLContext:
-    """How the head serves: it shows its certificate of the time of each handshake, and looks at one that a client shows. Nodes show
-    theirs, which are of one session, so that no clock has a say in it. Nothing is resumed: who was trusted before an authority was
-    replaced is looked at anew."""
+    """How the head serves: it shows its certificate of the time of each handshake, and looks at one
+    that a client shows. Nodes show theirs, which are of one session, so that no clock has a say in
+    it. Nothing is resumed: who was trusted before an authority was replaced is looked at anew."""
     now = [_context(authority)]
 
     def renewed() -> None:

@@ -1,8 +1,10 @@
-"""Reads an inventory in a process of its own: one of 16 MB keeps a processor busy for a minute, and fills memory on the way.
+"""Reads an inventory in a process of its own: one of 16 MB keeps a processor busy for a minute, and
+fills memory on the way.
 
-    python -m layercake.head.reading      Questions on standard input, Answers on standard output, in MessagePack (see standing)
+    python -m layercake.head.reading
 
-It stays for the next question, and remembers what it read last.
+It reads Questions from standard input and writes Answers to standard output, in MessagePack (see
+standing). It stays for the next question, and remembers what it read last.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
 
 
 class Question(msgspec.Struct, frozen=True):
-    """An inventory's text and the name of its file, the images that there are, where the modules with a part of a node are
-    ("package.module:NAME"), the marks of the nodes that are known (Node.mark), and the architectures and profiles that there are
-    boot sets for, {profile: its architecture}, the site's default as ""; None: they are not looked at. `heads` are the head's
+    """An inventory's text and the name of its file, the images that there are, where the modules
+    with a part of a node are ("package.module:NAME"), the marks of the nodes that are known
+    (Node.mark), and the architectures and profiles that there are boot sets for, {profile: its
+    architecture}, the site's default as ""; None: they are not looked at. `heads` are the head's
     addresses with the length of their prefixes (inventory.load)."""
 
     text: str
@@ -49,8 +52,9 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The nodes that are new or have another mark than in the question, each by itself in MessagePack, the names of those that are
-    there no more, and what is to be said; or mistakes, or another error."""
+    """The nodes that are new or have another mark than in the question, each by itself in
+    MessagePack, the names of those that are there no more, and what is to be said; or mistakes, or
+    another error."""
 
     nodes: list[msgspec.Raw] = []
     removed: list[str] = []
@@ -62,7 +66,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def is_small(text: str) -> bool:
-    """Whether reading a text takes no longer than its length says: it is short, and nothing in it stands for more."""
+    """Whether reading a text takes no longer than its length says: it is short, and nothing in it
+    stands for more."""
     return len(text) <= SMALL and not _GROWS.search(text)
 
 
@@ -111,17 +116,28 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
     remembered = remembered or Remembered()
     parts = remembered.parts(question.modules)
     try:
-        found = load(question.text, question.file, set(question.images), parts=parts, known_arches=question.arches,
-                     known_profiles=question.profiles, heads=question.heads, memory=remembered.entries)
+        found = load(
+            question.text,
+            question.file,
+            set(question.images),
+            parts=parts,
+            known_arches=question.arches,
+            known_profiles=question.profiles,
+            heads=question.heads,
+            memory=remembered.entries,
+        )
     except InventoryErrors as errors:
         return Answer(mistakes=told(errors.problems))
     except InputError as error:
         return Answer(error=error.message, hint=error.hint)
     marks = question.marks
     records = remembered.told(found.nodes)
-    return Answer([msgspec.Raw(data) for name, (_, data, mark) in records.items() if marks.get(name) != mark],
-                  [name for name in marks if name not in found.nodes], [w.to_record() for w in found.warnings[:MISTAKES]],
-                  dict(found.networks))
+    return Answer(
+        [msgspec.Raw(data) for name, (_, data, mark) in records.items() if marks.get(name) != mark],
+        [name for name in marks if name not in found.nodes],
+        [w.to_record() for w in found.warnings[:MISTAKES]],
+        dict(found.networks),
+    )
 
 
 def told(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
@@ -129,7 +145,11 @@ def told(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
     first = [p.to_record() for p in problems[:MISTAKES]]
     if len(problems) > MISTAKES:
         last, more = problems[MISTAKES], len(problems) - MISTAKES
-        first.append(Problem(last.file, last.line, last.column, f"{more} more mistakes from here on").to_record())
+        first.append(
+            Problem(
+                last.file, last.line, last.column, f"{more} more mistakes from here on"
+            ).to_record()
+        )
     return first
 
 
@@ -139,7 +159,8 @@ def problems_of(records: Iterable[dict[str, Any]]) -> list[Problem]:
 
 
 def said(file: str, found: Answer) -> tuple[Problem, ...]:
-    """The warnings of an answer. Raises InventoryErrors and InputError for one that is no inventory."""
+    """The warnings of an answer. Raises InventoryErrors and InputError for one that is no
+    inventory."""
     if found.mistakes:
         raise InventoryErrors(file, problems_of(found.mistakes))
     if found.error:
@@ -151,7 +172,10 @@ class Readers:
     """The two: those who may only look do not keep an apply waiting."""
 
     def __init__(self) -> None:
-        self.plans, self.applied = Aside("plan the inventory", READING), Aside("apply the inventory", READING, urgent=True)
+        self.plans, self.applied = (
+            Aside("plan the inventory", READING),
+            Aside("apply the inventory", READING, urgent=True),
+        )
 
     @property
     def pids(self) -> list[int]:
@@ -168,7 +192,11 @@ def main() -> None:
     """One question after the other."""
     remembered = Remembered()
     gc.set_threshold(100_000, 20, 100)
-    serve(lambda data: msgspec.msgpack.encode(answer(msgspec.msgpack.decode(data, type=Question), remembered)))
+    serve(
+        lambda data: msgspec.msgpack.encode(
+            answer(msgspec.msgpack.decode(data, type=Question), remembered)
+        )
+    )
 
 
 if __name__ == "__main__":

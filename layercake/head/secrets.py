@@ -35,7 +35,8 @@ def warnings(nodes: Iterable[Node], parts: Mapping[str, Part], vault: Vault) -> 
 
 
 class Warnings:
-    """The same of the nodes that a head has. Looked for on a thread, and again when the inventory or a minute is another."""
+    """The same of the nodes that a head has. Looked for on a thread, and again when the inventory
+    or a minute is another."""
 
     def __init__(self, head: Head) -> None:
         self._head = head
@@ -52,7 +53,8 @@ class Warnings:
 
 
 def refuse_outside(nodes: Iterable[Node], directory: Path) -> None:
-    """Raises InputError for a secret that would be read from elsewhere than the directory of secrets."""
+    """Raises InputError for a secret that would be read from elsewhere than the directory of
+    secrets."""
     seen: set[str] = set()
     for node in nodes:
         for ref in (ref for part in node.parts.values() for ref in references(part)):
@@ -72,7 +74,8 @@ def look(ref: SecretRef, vault: Vault) -> list[str]:
 
 
 def sent_elsewhere(old: Node, new: Node, parts: Mapping[str, Part]) -> dict[str, Any] | None:
-    """Where a node's secrets would go that did not go there before: {"node", "from", "to"}; None if they stay."""
+    """Where a node's secrets would go that did not go there before: {"node", "from", "to"}; None if
+    they stay."""
     for module, part in new.parts.items():
         before = old.parts.get(module)
         if module not in parts or before is None or not references(part):

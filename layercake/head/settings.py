@@ -1,6 +1,8 @@
-"""The head's settings: one YAML file in the data directory, written by `layercake init`, checked when the head starts.
+"""The head's settings: one YAML file in the data directory, written by `layercake init`, checked
+when the head starts.
 
-Each module has a section of its own, read by the module's own struct; `modules` names the site's own modules and holds theirs.
+Each module has a section of its own, read by the module's own struct; `modules` names the site's
+own modules and holds theirs.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from layercake.moduleapi.network import HeadAddress, fits
 
 FILE_NAME = "config.yaml"
 USUAL, ETC = Path("/var/lib/layercake"), Path("/etc/layercake")
-"""The usual data directory. Its settings are in ETC, where an administrator looks for them, and FILE_NAME is a link to them."""
+"""The usual data directory. Its settings are in ETC, where an administrator looks for them, and
+FILE_NAME is a link to them."""
 
 
 def ipv4(value: object) -> str:
@@ -52,7 +55,9 @@ def ipv4_or_none(value: object) -> str | None:
 def ipv4_list(value: object) -> list[str]:
     """IPv4 addresses, perhaps none."""
     if not isinstance(value, list):
-        raise Mistake(f"expected a list of IPv4 addresses, found {describe(value)}", "such as [10.0.0.1]")
+        raise Mistake(
+            f"expected a list of IPv4 addresses, found {describe(value)}", "such as [10.0.0.1]"
+        )
     return [ipv4(word) for word in value]
 
 
@@ -88,21 +93,40 @@ def _is_server(word: str) -> bool:
 
 
 class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State sync. A node is lost when nothing came from it for `dead_s`, which is above `hello_s`."""
+    """State sync. A node is lost when nothing came from it for `dead_s`, which is above
+    `hello_s`."""
 
-    port: Annotated[int, Meta(ge=0, le=65535, description="UDP port that the nodes speak to.")] = 31415
+    port: Annotated[int, Meta(ge=0, le=65535, description="UDP port that the nodes speak to.")] = (
+        31415
+    )
     hello_s: Annotated[float, Meta(gt=0, description="Seconds between two HELLOs of a node.")] = 5.0
-    dead_s: Annotated[float, Meta(
-        gt=0, description="Seconds of silence after which a node is lost; three times hello_s is usual.")] = 15.0
-    probe_s: Annotated[float, Meta(gt=0, description="Seconds that a node has to answer when something speaks against it.")] = 3.0
+    dead_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Seconds of silence after which a node is lost; three times hello_s is "
+            "usual.",
+        ),
+    ] = 15.0
+    probe_s: Annotated[
+        float,
+        Meta(
+            gt=0, description="Seconds that a node has to answer when something speaks against it."
+        ),
+    ] = 3.0
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Slurm whose nodes are ours, by the same names."""
 
     conf: Annotated[str, Meta(description="Its slurm.conf on this machine; empty for none.")] = ""
-    drain: Annotated[bool, Meta(description="Whether rolls drain a node before its switch and resume it afterwards.")] = True
-    poll_s: Annotated[float, Meta(gt=0, description="Seconds between two looks at Slurm while there is a roll.")] = 2.0
+    drain: Annotated[
+        bool,
+        Meta(description="Whether rolls drain a node before its switch and resume it afterwards."),
+    ] = True
+    poll_s: Annotated[
+        float, Meta(gt=0, description="Seconds between two looks at Slurm while there is a roll.")
+    ] = 2.0
 
 
 class AuditSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,41 +136,103 @@ class AuditSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of the head. `sections` are the modules' structs (or plain mappings, before they were read), by section."""
+    """All settings of the head. `sections` are the modules' structs (or plain mappings, before they
+    were read), by section."""
 
-    interface: Annotated[str, Meta(min_length=1, description="The network interface that the nodes are on.")]
+    interface: Annotated[
+        str, Meta(min_length=1, description="The network interface that the nodes are on.")
+    ]
     address: Annotated[str, Check(ipv4), Meta(description="The head's address there.")]
-    prefix: Annotated[int, Meta(ge=8, le=30, description="The length of that network's prefix.")] = 24
-    gateway: Annotated[str | None, Check(ipv4_or_none), Meta(description="The nodes' default gateway, or null.")] = None
+    prefix: Annotated[
+        int, Meta(ge=8, le=30, description="The length of that network's prefix.")
+    ] = 24
+    gateway: Annotated[
+        str | None, Check(ipv4_or_none), Meta(description="The nodes' default gateway, or null.")
+    ] = None
     dns: Annotated[list[str], Check(ipv4_list), Meta(description="The nodes' DNS servers.")] = []
-    api_port: Annotated[int, Meta(ge=0, le=65535, description="TCP port of the API, for people and nodes.")] = 8443
-    api_listen: Annotated[str | None, Meta(description="The address that the API listens on; `address` if not given.")] = None
-    dashboard_url: Annotated[str, Check(https_url), Meta(
-        description="The URL that people open the dashboard by, such as https://head.example.org:8443; its host is in the head's "
-                    "certificate. https://ADDRESS:API_PORT if empty.")] = ""
-    more_networks: Annotated[dict[str, HeadAddress], Meta(
-        description="More networks of nodes that the head is in, by a name for people.")] = {}
-    socket: Annotated[str, Meta(description="The Unix socket for this machine's administrator.")] = "/run/layercake/api.sock"
-    socket_group: Annotated[str, Meta(description="A group of this machine whose members may use it too; empty for none.")] = ""
-    socket_role: Annotated[Literal["viewer", "operator"], Meta(description="The role that they have.")] = "viewer"
-    audit: Annotated[AuditSettings, Meta(description="The audit log: who changed what.")] = AuditSettings()
+    api_port: Annotated[
+        int, Meta(ge=0, le=65535, description="TCP port of the API, for people and nodes.")
+    ] = 8443
+    api_listen: Annotated[
+        str | None, Meta(description="The address that the API listens on; `address` if not given.")
+    ] = None
+    dashboard_url: Annotated[
+        str,
+        Check(https_url),
+        Meta(
+            description="The URL that people open the dashboard by, such as "
+            "https://head.example.org:8443; its host is in the head's "
+            "certificate. https://ADDRESS:API_PORT if empty."
+        ),
+    ] = ""
+    more_networks: Annotated[
+        dict[str, HeadAddress],
+        Meta(description="More networks of nodes that the head is in, by a name for people."),
+    ] = {}
+    socket: Annotated[
+        str, Meta(description="The Unix socket for this machine's administrator.")
+    ] = "/run/layercake/api.sock"
+    socket_group: Annotated[
+        str,
+        Meta(description="A group of this machine whose members may use it too; empty for none."),
+    ] = ""
+    socket_role: Annotated[
+        Literal["viewer", "operator"], Meta(description="The role that they have.")
+    ] = "viewer"
+    audit: Annotated[AuditSettings, Meta(description="The audit log: who changed what.")] = (
+        AuditSettings()
+    )
     oidc: Annotated[OidcSettings, Meta(description="People by OpenID Connect.")] = OidcSettings()
-    secrets: Annotated[str, Meta(
-        description="The directory that the inventory's secrets are in; `secrets` in the data directory if empty.")] = ""
+    secrets: Annotated[
+        str,
+        Meta(
+            description="The directory that the inventory's secrets are in; `secrets` in the data "
+            "directory if empty."
+        ),
+    ] = ""
     sync: Annotated[SyncSettings, Meta(description="State sync with the nodes.")] = SyncSettings()
-    slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = SlurmSettings()
-    guard: Annotated[GuardSettings, Meta(description="What keeps the head from harming the site.")] = GuardSettings()
-    more_drivers: Annotated[bool, Meta(
-        description="Whether nodes get drivers that their boot profile does not have, for devices that would have none.")] = True
-    log_events: Annotated[Literal["debug", "info", "warning", "error", "none"], Meta(
-        description="Events that are at least so grave are in the head's log too; in systemd's journal with the fields "
-                    "LAYERCAKE_NODE, LAYERCAKE_KIND, LAYERCAKE_EVENT.")] = "warning"
-    webhooks: Annotated[dict[str, WebhookSettings], Meta(description="Who is told of events by HTTP, by a name for people.")] = {}
-    logs: Annotated[dict[str, LogSettings], Meta(
-        description="Who gets the head's log, and those of containers and consoles, by a name for people.")] = {}
-    modules: Annotated[dict[str, SiteModule], Meta(description="The site's own modules, by name.")] = {}
-    simulated: Annotated[bool, Meta(
-        description="Of `layercake sim`: all nodes are simulated, and what they cannot do is refused.")] = False
+    slurm: Annotated[SlurmSettings, Meta(description="A Slurm cluster on the same nodes.")] = (
+        SlurmSettings()
+    )
+    guard: Annotated[
+        GuardSettings, Meta(description="What keeps the head from harming the site.")
+    ] = GuardSettings()
+    more_drivers: Annotated[
+        bool,
+        Meta(
+            description="Whether nodes get drivers that their boot profile does not have, for "
+            "devices that would have none."
+        ),
+    ] = True
+    log_events: Annotated[
+        Literal["debug", "info", "warning", "error", "none"],
+        Meta(
+            description="Events that are at least so grave are in the head's log too; in systemd's "
+            "journal with the fields "
+            "LAYERCAKE_NODE, LAYERCAKE_KIND, LAYERCAKE_EVENT."
+        ),
+    ] = "warning"
+    webhooks: Annotated[
+        dict[str, WebhookSettings],
+        Meta(description="Who is told of events by HTTP, by a name for people."),
+    ] = {}
+    logs: Annotated[
+        dict[str, LogSettings],
+        Meta(
+            description="Who gets the head's log, and those of containers and consoles, by a name "
+            "for people."
+        ),
+    ] = {}
+    modules: Annotated[
+        dict[str, SiteModule], Meta(description="The site's own modules, by name.")
+    ] = {}
+    simulated: Annotated[
+        bool,
+        Meta(
+            description="Of `layercake sim`: all nodes are simulated, and what they cannot do is "
+            "refused."
+        ),
+    ] = False
     sections: dict[str, Any] = {}
 
     @property
@@ -173,7 +259,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def heads(self) -> list[HeadAddress]:
         """All the networks that the head is in, the first one first."""
-        return [HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix), *self.more_networks.values()]
+        return [
+            HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix),
+            *self.more_networks.values(),
+        ]
 
     @property
     def addresses(self) -> list[str]:
@@ -182,14 +271,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beside_nodes(self) -> list[str]:
-        """The head's addresses with the length of their prefixes; none for a head on loopback, which is in no network of nodes."""
-        return [] if ipaddress.IPv4Address(self.address).is_loopback else [str(own) for own in self.heads]
+        """The head's addresses with the length of their prefixes; none for a head on loopback,
+        which is in no network of nodes."""
+        return (
+            []
+            if ipaddress.IPv4Address(self.address).is_loopback
+            else [str(own) for own in self.heads]
+        )
 
     def site(self, data_dir: Path) -> Site:
         """What every module's process is told of the head."""
-        return Site(interface=self.interface, address=self.address, prefix=self.prefix, gateway=self.gateway, dns=self.dns,
-                    head_url=self.head_url, sync_address=f"{self.address}:{self.sync.port}", data_dir=str(data_dir),
-                    more=list(self.more_networks.values()))
+        return Site(
+            interface=self.interface,
+            address=self.address,
+            prefix=self.prefix,
+            gateway=self.gateway,
+            dns=self.dns,
+            head_url=self.head_url,
+            sync_address=f"{self.address}:{self.sync.port}",
+            data_dir=str(data_dir),
+            more=list(self.more_networks.values()),
+        )
 
     def secrets_in(self, data_dir: Path) -> Path:
         """The directory that secrets are read from, and nothing else is."""
@@ -230,9 +332,16 @@ def load(data_dir: Path) -> Settings:
         problems.add(mark, "sync.dead_s must be above sync.hello_s", "three times hello_s is usual")
     if own is not None:
         _apart(root, own, problems)
-    if own is not None and own.secrets and (not Path(own.secrets).is_absolute() or data_dir.resolve().is_relative_to(own.secrets)):
-        problems.add(root.entries["secrets"].value.mark, "secrets must be the absolute path of a directory of its own",
-                     "the data directory holds the head's own keys")
+    if (
+        own is not None
+        and own.secrets
+        and (not Path(own.secrets).is_absolute() or data_dir.resolve().is_relative_to(own.secrets))
+    ):
+        problems.add(
+            root.entries["secrets"].value.mark,
+            "secrets must be the absolute path of a directory of its own",
+            "the data directory holds the head's own keys",
+        )
     problems.raise_if_any()
     if own is None:
         raise InputError(f"cannot read {path}: it cannot be used")
@@ -245,29 +354,59 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
     for number, (name, more) in enumerate(settings.more_networks.items(), 1):
         mark = entries.entries[name].key_mark if isinstance(entries, Table) else root.mark
         if (more.prefix > 32 and ":" not in more.address) or not fits(more.network):
-            problems.add(mark, f"more_networks.{name}: {more} is no network of nodes", "8 to 30 bits with IPv4, 64 with IPv6")
+            problems.add(
+                mark,
+                f"more_networks.{name}: {more} is no network of nodes",
+                "8 to 30 bits with IPv4, 64 with IPv6",
+            )
             return
         for other in settings.heads[:number]:
-            if other.network.version == more.network.version and other.network.overlaps(more.network):
-                problems.add(mark, f"more_networks.{name}: {more.network} overlaps with {other.network}, where the head is too")
+            if other.network.version == more.network.version and other.network.overlaps(
+                more.network
+            ):
+                problems.add(
+                    mark,
+                    f"more_networks.{name}: {more.network} overlaps with {other.network}, where "
+                    "the head is too",
+                )
 
 
-_NEWER = ("more_networks", "socket_group", "socket_role", "audit", "oidc", "secrets", "more_drivers", "webhooks", "log_events",
-          "logs", "dashboard_url", "simulated")
-"""Settings that a head of version 0.1 does not know: written only where they are not as usual, so that a site can go back."""
+_NEWER = (
+    "more_networks",
+    "socket_group",
+    "socket_role",
+    "audit",
+    "oidc",
+    "secrets",
+    "more_drivers",
+    "webhooks",
+    "log_events",
+    "logs",
+    "dashboard_url",
+    "simulated",
+)
+"""Settings that a head of version 0.1 does not know: written only where they are not as usual, so
+that a site can go back."""
 
 
 def _plain(section: msgspec.Struct) -> dict[str, Any]:
     """A module's section as it is written: without what is newer than version 0.1 and as usual."""
     usual, found = msgspec.structs.asdict(type(section)()), msgspec.structs.asdict(section)
     hints = get_type_hints(type(section), include_extras=True)
-    newer = {name for name, hint in hints.items() for meta in get_args(hint)[1:] if isinstance(meta, Meta) and meta.extra == NEWER}
-    return {name: value for name, value in found.items() if name not in newer or value != usual[name]}
+    newer = {
+        name
+        for name, hint in hints.items()
+        for meta in get_args(hint)[1:]
+        if isinstance(meta, Meta) and meta.extra == NEWER
+    }
+    return {
+        name: value for name, value in found.items() if name not in newer or value != usual[name]
+    }
 
 
 def place(data_dir: Path) -> Path:
-    """The file that the settings of a data directory are to be written to. A data directory whose settings are in it keeps them;
-    the usual one gets its link. Raises OSError."""
+    """The file that the settings of a data directory are to be written to. A data directory whose
+    settings are in it keeps them; the usual one gets its link. Raises OSError."""
     path = data_dir / FILE_NAME
     if data_dir == USUAL and not path.is_file():
         ETC.mkdir(mode=0o755, exist_ok=True)
@@ -277,7 +416,8 @@ def place(data_dir: Path) -> Path:
 
 
 def present(data_dir: Path) -> bool:
-    """Whether a data directory has settings. Those in ETC are the usual one's, also before it is made. Raises OSError."""
+    """Whether a data directory has settings. Those in ETC are the usual one's, also before it is
+    made. Raises OSError."""
     if data_dir == USUAL and (ETC / FILE_NAME).is_file():
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         place(data_dir)
@@ -293,7 +433,14 @@ def save(data_dir: Path, settings: Settings) -> None:
 def document(settings: Settings) -> dict[str, Any]:
     """What is written of the settings."""
     plain = msgspec.to_builtins(Settings(interface=settings.interface, address=settings.address))
-    own = {k: v for k, v in msgspec.to_builtins(settings).items() if k != "sections" and (k not in _NEWER or v != plain[k])}
+    own = {
+        k: v
+        for k, v in msgspec.to_builtins(settings).items()
+        if k != "sections" and (k not in _NEWER or v != plain[k])
+    }
     own["guard"] = _plain(settings.guard)
     sections = {m.section: _plain(settings.of(m)) for m in modules.built_in() if m.section}
-    return {**own, **{name: msgspec.to_builtins(section) for name, section in sections.items() if section}}
+    return {
+        **own,
+        **{name: msgspec.to_builtins(section) for name, section in sections.items() if section},
+    }

@@ -18,8 +18,9 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node's change. `fields` is {field: (old, new)} with JSON-ready values; fields in a mapping are "bmc.address" and so on.
-    For an added node the old values are None, for a removed one the new ones; empty fields are left out."""
+    """One node's change. `fields` is {field: (old, new)} with JSON-ready values; fields in a
+    mapping are "bmc.address" and so on. For an added node the old values are None, for a removed
+    one the new ones; empty fields are left out."""
 
     node: str
     action: Action
@@ -33,11 +34,16 @@ class Change:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Change:
         """What `to_record` wrote."""
-        return cls(record["node"], Action(record["action"]), {name: (pair[0], pair[1]) for name, pair in record["fields"].items()})
+        return cls(
+            record["node"],
+            Action(record["action"]),
+            {name: (pair[0], pair[1]) for name, pair in record["fields"].items()},
+        )
 
 
 def describe(changes: Iterable[Change]) -> str:
-    """The changes as text, a line for each node and one for each changed field; "no changes" if there are none."""
+    """The changes as text, a line for each node and one for each changed field; "no changes" if
+    there are none."""
     sign = {Action.ADD: "+", Action.REMOVE: "-", Action.CHANGE: "~"}
     lines = []
     for change in changes:

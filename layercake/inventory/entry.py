@@ -1,5 +1,5 @@
-"""Entries of nodes: what changes from one inventory to the next; and one node's entry as it stands there, with what groups and
-defaults said of it, and changed. Pure."""
+"""Entries of nodes: what changes from one inventory to the next; and one node's entry as it stands
+there, with what groups and defaults said of it, and changed. Pure."""
 
 from __future__ import annotations
 
@@ -28,20 +28,36 @@ def entry_of(node: Node) -> dict[str, Any]:
         place = record.get(part.KEY) if part.KEY else record
         for field in msgspec.structs.fields(part):
             if place is not None and getattr(part, field.name) == field.default:
-                place.pop(field.encode_name, None)  # nobody has said it, and it may not be said with all else
-    found = {"mac": record.pop("macs"), **{key: value for key, value in record.items() if key not in _FIXED}}
+                place.pop(
+                    field.encode_name, None
+                )  # nobody has said it, and it may not be said with all else
+    found = {
+        "mac": record.pop("macs"),
+        **{key: value for key, value in record.items() if key not in _FIXED},
+    }
     return {key: value for key, value in found.items() if not is_empty(value) and value != {}}
 
 
-def changed(node: Node, wanted: Mapping[str, Any], unset: Collection[str], *, parts: Mapping[str, Part],
-            networks: Mapping[str, Network], **known: Any) -> Node:
-    """A node with other values: {key: value}, keys in a mapping as "bmc.address"; those of `unset` are as if nobody said anything
-    of them. `known` is what `inventory.load.load` is given besides. Raises InputError."""
+def changed(
+    node: Node,
+    wanted: Mapping[str, Any],
+    unset: Collection[str],
+    *,
+    parts: Mapping[str, Part],
+    networks: Mapping[str, Network],
+    **known: Any,
+) -> Node:
+    """A node with other values: {key: value}, keys in a mapping as "bmc.address"; those of `unset`
+    are as if nobody said anything of them. `known` is what `inventory.load.load` is given besides.
+    Raises InputError."""
     entry = entry_of(node)
     for key in (*unset, *wanted):
         first = key.partition(".")[0]
         if first in _FIXED or first == "macs":
-            raise InputError(f"cannot change {first} of {node.name} alone", hint="change the inventory and apply it")
+            raise InputError(
+                f"cannot change {first} of {node.name} alone",
+                hint="change the inventory and apply it",
+            )
     for key in unset:
         place, last = _place(entry, key)
         place.pop(last, None)
@@ -49,14 +65,21 @@ def changed(node: Node, wanted: Mapping[str, Any], unset: Collection[str], *, pa
         place, last = _place(entry, key)
         place[last] = value
     groups = {name: {"domain": name in node.domains} for name in node.groups}
-    document = {"networks": msgspec.to_builtins(networks), "groups": groups,
-                "nodes": {node.name: {**entry, **({"groups": list(node.groups)} if groups else {})}}}
+    document = {
+        "networks": msgspec.to_builtins(networks),
+        "groups": groups,
+        "nodes": {node.name: {**entry, **({"groups": list(node.groups)} if groups else {})}},
+    }
     try:
-        return load(msgspec.yaml.encode(document).decode(), f"node {node.name}", parts=parts, **known).nodes[node.name]
+        return load(
+            msgspec.yaml.encode(document).decode(), f"node {node.name}", parts=parts, **known
+        ).nodes[node.name]
     except InventoryErrors as error:
         first_one = error.problems[0]
         more = f", and {len(error.problems) - 1} more mistakes" if len(error.problems) > 1 else ""
-        raise InputError(f"cannot change node {node.name}: {first_one.message}{more}", hint=first_one.hint) from None
+        raise InputError(
+            f"cannot change node {node.name}: {first_one.message}{more}", hint=first_one.hint
+        ) from None
 
 
 def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
@@ -70,13 +93,18 @@ def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     return place, last
 
 
-def with_cards(node: Node, before: Node | None, given: Collection[str], parts: Mapping[str, Part]) -> Node:
-    """A node as it is when its entry is in force: one without a MAC address keeps those that it had, unless it is recognised by
-    other things altogether: then another machine is meant. `given` are those that entries say: they are whose entry says them."""
+def with_cards(
+    node: Node, before: Node | None, given: Collection[str], parts: Mapping[str, Part]
+) -> Node:
+    """A node as it is when its entry is in force: one without a MAC address keeps those that it
+    had, unless it is recognised by other things altogether: then another machine is meant. `given`
+    are those that entries say: they are whose entry says them."""
     if node.macs or before is None or set(before.macs) & set(given):
         return node
     was = known_by(before, parts)
-    return node if was and was.isdisjoint(known_by(node, parts)) else replace(node, macs=before.macs)
+    return (
+        node if was and was.isdisjoint(known_by(node, parts)) else replace(node, macs=before.macs)
+    )
 
 
 def known_by(node: Node, parts: Mapping[str, Part]) -> set[Hashable]:
@@ -89,8 +117,11 @@ def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, 
     new = _own(node, parts).keys() - _own(before, parts).keys()
     for other in others if new else ():
         for key in new & _own(other, parts).keys():
-            raise InputError(f"cannot change node {node.name}: {key[0]} {_own(node, parts)[key]} is {other.name}'s",
-                             hint="no two nodes can have the same")
+            raise InputError(
+                f"cannot change node {node.name}: {key[0]} {_own(node, parts)[key]} is "
+                f"{other.name}'s",
+                hint="no two nodes can have the same",
+            )
 
 
 def _own(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], str]:
@@ -103,29 +134,45 @@ def _own(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], str]:
 
 
 def diff(old: Mapping[str, Node], new: Mapping[str, Node]) -> Iterator[Change]:
-    """The changes from `old` to `new`: removed nodes first, then the others in the order of `new`."""
+    """The changes from `old` to `new`: removed nodes first, then the others in the order of
+    `new`."""
     for name, node in old.items():
         if name not in new:
             before = _flat(node)
-            yield Change(name, Action.REMOVE, {k: (v, None) for k, v in before.items() if not is_empty(v)})
+            yield Change(
+                name, Action.REMOVE, {k: (v, None) for k, v in before.items() if not is_empty(v)}
+            )
     for name, node in new.items():
         after = _flat(node)
         if name not in old:
-            yield Change(name, Action.ADD, {k: (None, v) for k, v in after.items() if not is_empty(v)})
+            yield Change(
+                name, Action.ADD, {k: (None, v) for k, v in after.items() if not is_empty(v)}
+            )
             continue
         before = _flat(old[name])
-        different = {k: (before.get(k), after.get(k)) for k in dict.fromkeys([*before, *after]) if before.get(k) != after.get(k)}
+        different = {
+            k: (before.get(k), after.get(k))
+            for k in dict.fromkeys([*before, *after])
+            if before.get(k) != after.get(k)
+        }
         if different:
             yield Change(name, Action.CHANGE, different)
 
 
 def _flat(node: Node) -> dict[str, Any]:
     record = node.to_record()
-    del record["id"], record["name"]  # the id follows from the name, and the name is the change's own
+    del (
+        record["id"],
+        record["name"],
+    )  # the id follows from the name, and the name is the change's own
     for part in node.parts.values():
         if part.ENTRY is not None:
             entries = record.pop(part.KEY)
-            record |= {f"{part.KEY}.{name}.{k}": v for name, entry in entries.items() for k, v in entry.items()}
+            record |= {
+                f"{part.KEY}.{name}.{k}": v
+                for name, entry in entries.items()
+                for k, v in entry.items()
+            }
         elif part.KEY:
             record |= {f"{part.KEY}.{k}": v for k, v in record.pop(part.KEY).items()}
     return record

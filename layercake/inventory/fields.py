@@ -1,4 +1,5 @@
-"""Checks of the values that belong to no module: names, addresses, images. See moduleapi.fields for what a check is."""
+"""Checks of the values that belong to no module: names, addresses, images. See moduleapi.fields for
+what a check is."""
 
 from __future__ import annotations
 
@@ -16,19 +17,30 @@ _RESERVED_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "broad
 
 
 def node_name(name: str) -> str:
-    """A node's name: an RFC 1123 host name in lower case (it becomes a host name, a DNS name and part of file names)."""
+    """A node's name: an RFC 1123 host name in lower case (it becomes a host name, a DNS name and
+    part of file names)."""
     if not all(LABEL.fullmatch(label) for label in name.split(".")) or len(name) > 253:
-        hint = f"did you mean {name.lower()}?" if name != name.lower() else "lower-case letters, digits and inner hyphens, RFC 1123"
+        hint = (
+            f"did you mean {name.lower()}?"
+            if name != name.lower()
+            else "lower-case letters, digits and inner hyphens, RFC 1123"
+        )
         raise Mistake(f"{show(name)} is not a host name", hint)
     if not re.search("[a-z]", name) or name in _RESERVED_NAMES:
-        raise Mistake(f"{show(name)} cannot be a node's name", "a name has a letter, and is not reserved as localhost is")
+        raise Mistake(
+            f"{show(name)} cannot be a node's name",
+            "a name has a letter, and is not reserved as localhost is",
+        )
     return name
 
 
 def group_name(name: str) -> str:
     """A group's name, usable as @name in ranges."""
     if not _GROUP.fullmatch(name):
-        raise Mistake(f"{show(name)} is not a group name", "a letter, then letters, digits, - or _, at most 32")
+        raise Mistake(
+            f"{show(name)} is not a group name",
+            "a letter, then letters, digits, - or _, at most 32",
+        )
     if name == "all":
         raise Mistake("a group cannot be called all", "@all already means every node")
     return name
@@ -37,7 +49,10 @@ def group_name(name: str) -> str:
 def network_name(name: str) -> str:
     """A network's name."""
     if not _NETWORK.fullmatch(name):
-        raise Mistake(f"{show(name)} is not a network's name", "lower-case letters, digits, . _ and -, at most 32")
+        raise Mistake(
+            f"{show(name)} is not a network's name",
+            "lower-case letters, digits, . _ and -, at most 32",
+        )
     return name
 
 
@@ -54,7 +69,11 @@ def image(value: object, known: Iterable[str] | None) -> str:
     """One image name, and whether the store has it when `known` is given."""
     name = text(value)
     if not _IMAGE.fullmatch(name):
-        raise Mistake(f"{show(name)} is not an image name", "letters, digits, . _ and -, and perhaps one :tag")
+        raise Mistake(
+            f"{show(name)} is not an image name", "letters, digits, . _ and -, and perhaps one :tag"
+        )
     if known is not None and name not in known:
-        raise Mistake(f"there is no image {name}", nearest(name, known) or "add it with `layercake image add`")
+        raise Mistake(
+            f"there is no image {name}", nearest(name, known) or "add it with `layercake image add`"
+        )
     return name

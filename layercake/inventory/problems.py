@@ -18,7 +18,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake. `hint` says what to write instead, or is empty. Never holds the value of a password."""
+    """One mistake. `hint` says what to write instead, or is empty. Never holds the value of a
+    password."""
 
     file: str
     line: int
@@ -32,17 +33,28 @@ class Problem:
 
     def to_record(self) -> dict[str, object]:
         """JSON-ready, as the API's `problems` list has it."""
-        return {"file": self.file, "line": self.line, "column": self.column, "message": self.message, "hint": self.hint}
+        return {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "message": self.message,
+            "hint": self.hint,
+        }
 
 
 class InventoryErrors(InputError):
-    """An inventory (or another YAML file, `what`) with mistakes; `problems` holds all of them, in the order of the file."""
+    """An inventory (or another YAML file, `what`) with mistakes; `problems` holds all of them, in
+    the order of the file."""
 
     def __init__(self, file: str, problems: Iterable[Problem], what: str = "inventory") -> None:
-        self.problems: tuple[Problem, ...] = tuple(sorted(problems, key=lambda p: (p.line, p.column)))
+        self.problems: tuple[Problem, ...] = tuple(
+            sorted(problems, key=lambda p: (p.line, p.column))
+        )
         count = len(self.problems)
-        super().__init__(f"cannot use {what} {file}: {count} mistake{'' if count == 1 else 's'}",
-                         hint="nothing was changed; correct the places listed and try again")
+        super().__init__(
+            f"cannot use {what} {file}: {count} mistake{'' if count == 1 else 's'}",
+            hint="nothing was changed; correct the places listed and try again",
+        )
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {p}" for p in self.problems)])
@@ -57,7 +69,8 @@ class Problems:
         self.found: list[Problem] = []
 
     def add(self, mark: Mark, message: str, hint: str = "") -> None:
-        """Notes a mistake. The same one at the same place is noted once (an anchor is read once for each alias)."""
+        """Notes a mistake. The same one at the same place is noted once (an anchor is read once for
+        each alias)."""
         problem = Problem(self.file, mark.line, mark.column, message, hint)
         if problem not in self.found[-50:]:
             self.found.append(problem)

@@ -1,7 +1,8 @@
 """Node ranges in ClusterShell's syntax: n[0-3,7], rack[1-2]n[01-16], @group, n[0-9]!n3.
 
-ClusterShell materialises a range when it parses it, so the size is worked out here first: `n[0-999999999]` in a
-request must not eat the head's memory. ClusterShell is imported when it is needed: a command that folds no names starts faster.
+ClusterShell materialises a range when it parses it, so the size is worked out here first:
+`n[0-999999999]` in a request must not eat the head's memory. ClusterShell is imported when it is
+needed: a command that folds no names starts faster.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ _NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
 
 
 def names_of(text: str, most: int = MAX_NODES) -> list[str]:
-    """The names that a range spells out, sorted as ClusterShell does (n2 before n10); groups are not allowed.
+    """The names that a range spells out, sorted as ClusterShell does (n2 before n10); groups are
+    not allowed.
 
-    Raises InputError for bad syntax, no name at all, or more than `most` names. Whether the nodes exist is not looked at.
+    Raises InputError for bad syntax, no name at all, or more than `most` names. Whether the nodes
+    exist is not looked at.
     """
     if _check(text) > most:
         raise BadRange(text, f"more than {most} names")
@@ -52,18 +55,30 @@ def names_of(text: str, most: int = MAX_NODES) -> list[str]:
     return names
 
 
-def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]] | None = None) -> list[str]:
+def expand(
+    text: str, known: Collection[str], groups: Mapping[str, Iterable[str]] | None = None
+) -> list[str]:
     """The names of known nodes that a range stands for; @all is every known node.
 
-    Raises InputError for bad syntax, an unknown group or node (with the nearest valid name), or no node at all; and for one that
-    spells out far more names than there are nodes, which is not worked out: that would take the head a part of a second.
+    Raises InputError for bad syntax, an unknown group or node (with the nearest valid name), or no
+    node at all; and for one that spells out far more names than there are nodes, which is not
+    worked out: that would take the head a part of a second.
     """
     if _check(text) > 2 * len(known) + _SPARE:
-        raise BadRange(text, f"it spells out far more names than there are nodes ({len(known)})", hint="write @all for all of them")
-    members = {"all": set(known), **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"}}
+        raise BadRange(
+            text,
+            f"it spells out far more names than there are nodes ({len(known)})",
+            hint="write @all for all of them",
+        )
+    members = {
+        "all": set(known),
+        **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"},
+    }
     for group in _GROUP.findall(text):
         if group not in members:
-            raise UnknownName(text, f"there is no group {show(group)}", hint=nearest(group, members))
+            raise UnknownName(
+                text, f"there is no group {show(group)}", hint=nearest(group, members)
+            )
     if text[1:] in members and text[0] == "@" and (ordered := _in_order(members[text[1:]])):
         return ordered
     names = _parse(text, {group: ",".join(sorted(nodes)) for group, nodes in members.items()})
@@ -71,17 +86,22 @@ def expand(text: str, known: Collection[str], groups: Mapping[str, Iterable[str]
     unknown = [name for name in names if name not in valid]
     if unknown:
         more = f" and {len(unknown) - 1} more of this range" if len(unknown) > 1 else ""
-        raise UnknownName(text, f"there is no node {unknown[0]}{more}",
-                         hint=nearest(unknown[0], valid))
+        raise UnknownName(
+            text, f"there is no node {unknown[0]}{more}", hint=nearest(unknown[0], valid)
+        )
     if not names:
         raise BadRange(text, "it names no node", hint=SYNTAX)
     return names
 
 
 def _in_order(names: Collection[str]) -> list[str]:
-    """Names as ClusterShell sorts them, if each has one number, at its end: of 100,000 it takes 1.5 s, and this 0.04. [] for
-    others."""
-    found = [(match[1] + "%s", len(match[2]), name) for name in names if (match := _NUMBERED.fullmatch(name)) is not None]
+    """Names as ClusterShell sorts them, if each has one number, at its end: of 100,000 it takes 1.5
+    s, and this 0.04. [] for others."""
+    found = [
+        (match[1] + "%s", len(match[2]), name)
+        for name in names
+        if (match := _NUMBERED.fullmatch(name)) is not None
+    ]
     return [name for _, _, name in sorted(found)] if len(found) == len(names) else []
 
 
@@ -99,10 +119,17 @@ def _parse(text: str, groups: Mapping[str, str] | None = None) -> list[str]:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
     from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
 
-    resolver = RESOLVER_NOGROUP if groups is None else GroupResolver(GroupSource("inventory", groups))
+    resolver = (
+        RESOLVER_NOGROUP if groups is None else GroupResolver(GroupSource("inventory", groups))
+    )
     try:
         return [str(name) for name in NodeSet(text, resolver=resolver)]
-    except (NodeSetException, GroupResolverError, ValueError, AssertionError) as error:  # it asserts that no span is too long
+    except (
+        NodeSetException,
+        GroupResolverError,
+        ValueError,
+        AssertionError,
+    ) as error:  # it asserts that no span is too long
         raise BadRange(text, f"{_reason(error)}", hint=SYNTAX) from error
 
 
@@ -117,7 +144,9 @@ def _check(text: str) -> int:
     if not _ALLOWED.fullmatch(text):
         odd = next(c for c in text if not _ALLOWED.fullmatch(c))
         raise BadRange(text, f"{show(odd)} may not stand in it", hint=SYNTAX)
-    if re.search(r"[\[\]]", _BRACKET.sub("", text)):  # else what is counted here is not what ClusterShell reads
+    if re.search(
+        r"[\[\]]", _BRACKET.sub("", text)
+    ):  # else what is counted here is not what ClusterShell reads
         raise BadRange(text, "each [ needs its ], and none stands inside another", hint=SYNTAX)
     total = 0
     for part in re.split(r"[,!&^](?![^\[]*\])", text):
@@ -131,7 +160,8 @@ def _check(text: str) -> int:
 
 
 def _span(text: str, item: str, before: str) -> int:
-    """How many names a span spells out. Digits before its bracket belong to both of its ends: 6[0-65535] is 60 to 665535."""
+    """How many names a span spells out. Digits before its bracket belong to both of its ends:
+    6[0-65535] is 60 to 665535."""
     if len(before) > 18:
         raise BadRange(text, f"{show(before)} is too long a number before a bracket", hint=SYNTAX)
     found = _SPAN.fullmatch(item)

@@ -1,4 +1,5 @@
-"""Which keys there are, and how the value of each is read: those of every node, and those of the modules' parts."""
+"""Which keys there are, and how the value of each is read: those of every node, and those of the
+modules' parts."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ class Rule:
 def _profile(value: Any) -> str:
     name = text(value)
     if not schema.PROFILE.fullmatch(name):
-        raise Mistake(f"{name[:64]!r} is no name of a boot profile", "a to z, 0 to 9 and - are allowed, 32 at most")
+        raise Mistake(
+            f"{name[:64]!r} is no name of a boot profile",
+            "a to z, 0 to 9 and - are allowed, 32 at most",
+        )
     return name
 
 
@@ -51,7 +55,8 @@ NODE: dict[str, Rule] = {
 
 
 GROUP: dict[str, Rule] = {"domain": Rule(lambda value: converted(value, bool))}
-"""The keys of a group itself: whether its nodes share what they can lose together, a switch or a power supply."""
+"""The keys of a group itself: whether its nodes share what they can lose together, a switch or a
+power supply."""
 
 
 def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
@@ -63,8 +68,16 @@ def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
 def _rule(hint: Any, required: bool) -> Rule:
     for found in getattr(hint, "__metadata__", ()):
         if isinstance(found, Check):
-            return Rule(found.one, found.after, found.own, found.each, found.missing, required, found.several,
-                        found.merged)
+            return Rule(
+                found.one,
+                found.after,
+                found.own,
+                found.each,
+                found.missing,
+                required,
+                found.several,
+                found.merged,
+            )
     return Rule(lambda value: converted(value, hint), required=required)
 
 
@@ -75,13 +88,16 @@ def converted(value: Any, hint: Any) -> Any:
     except msgspec.ValidationError as error:
         place = _PLACE.search(str(error))
         told = _PLACE.sub("", str(error)).replace("`", "")
-        raise Mistake(told[:1].lower() + told[1:] + (f" in {place[1]}" if place and place[1] else "")) from None
+        raise Mistake(
+            told[:1].lower() + told[1:] + (f" in {place[1]}" if place and place[1] else "")
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """All keys of an inventory: those that stand among a node's own, and those in a mapping ("bmc": {"address": ...}). `named` are
-    the mappings whose keys are names that the site gives, with the keys of each entry ("interfaces": {"mtu": ...})."""
+    """All keys of an inventory: those that stand among a node's own, and those in a mapping ("bmc":
+    {"address": ...}). `named` are the mappings whose keys are names that the site gives, with the
+    keys of each entry ("interfaces": {"mtu": ...})."""
 
     own: Mapping[str, Rule]
     nested: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)

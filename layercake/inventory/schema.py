@@ -1,4 +1,5 @@
-"""The validated records: what one node is and what is wanted of it. Frozen; secrets appear as references only."""
+"""The validated records: what one node is and what is wanted of it. Frozen; secrets appear as
+references only."""
 
 from __future__ import annotations
 
@@ -28,8 +29,13 @@ PROFILE = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 
 def node_id(name: str) -> str:
     """The UUID of a node: the same name always gives the same id."""
-    digest = bytearray(hashlib.sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16])
-    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80  # RFC 9562 section 5.5; uuid.uuid5 takes 12 us for it
+    digest = bytearray(
+        hashlib.sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16]
+    )
+    digest[6], digest[8] = (
+        digest[6] & 0x0F | 0x50,
+        digest[8] & 0x3F | 0x80,
+    )  # RFC 9562 section 5.5; uuid.uuid5 takes 12 us for it
     text = digest.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -41,11 +47,13 @@ def mark_of(encoded: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `macs` are lower case with colons, the first is the one it boots from; there are none before a machine was seen
-    where a node without `mac` is to be. `ip` is of IPv4 or IPv6; `state` is what is wanted: up or off; `images` in the order they
-    start; `profile` is the boot profile that its boot set is built by, "" for the site's default set; `network` is the name of the
-    network that its address is in, "" if the inventory has none there. `domains` are those of its groups whose nodes are lost
-    together. `parts` are what the modules know of it besides, by the modules' names."""
+    """One node. `macs` are lower case with colons, the first is the one it boots from; there are
+    none before a machine was seen where a node without `mac` is to be. `ip` is of IPv4 or IPv6;
+    `state` is what is wanted: up or off; `images` in the order they start; `profile` is the boot
+    profile that its boot set is built by, "" for the site's default set; `network` is the name of
+    the network that its address is in, "" if the inventory has none there. `domains` are those of
+    its groups whose nodes are lost together. `parts` are what the modules know of it besides, by
+    the modules' names."""
 
     id: str
     name: str
@@ -62,14 +70,28 @@ class Node:
     parts: Mapping[str, NodePart] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
-        """JSON-ready, without secrets: references stay {"file": ..} or {"env": ..}. Parts are as they stand in an inventory."""
+        """JSON-ready, without secrets: references stay {"file": ..} or {"env": ..}. Parts are as
+        they stand in an inventory."""
         record: dict[str, Any] = {
-            "id": self.id, "name": self.name, "macs": list(self.macs), "ip": self.ip, "arch": self.arch, "firmware": self.firmware,
-            "state": self.state, "images": list(self.images), "profile": self.profile, "network": self.network,
-            "groups": list(self.groups), "domains": list(self.domains),
+            "id": self.id,
+            "name": self.name,
+            "macs": list(self.macs),
+            "ip": self.ip,
+            "arch": self.arch,
+            "firmware": self.firmware,
+            "state": self.state,
+            "images": list(self.images),
+            "profile": self.profile,
+            "network": self.network,
+            "groups": list(self.groups),
+            "domains": list(self.domains),
         }
         for part in self.parts.values():
-            secrets = {k: v.to_record() for k, v in msgspec.structs.asdict(part).items() if isinstance(v, SecretRef)}
+            secrets = {
+                k: v.to_record()
+                for k, v in msgspec.structs.asdict(part).items()
+                if isinstance(v, SecretRef)
+            }
             data = msgspec.to_builtins(part) | secrets
             data = data if part.ENTRY is None else data["entries"]
             record |= {part.KEY: data} if part.KEY else data
@@ -82,18 +104,26 @@ class Node:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], parts: Mapping[str, Part]) -> Node:
-        """What `to_record` wrote; fields that an older version did not write get their defaults, what no module here knows is left
-        out. Raises InputError."""
+        """What `to_record` wrote; fields that an older version did not write get their defaults,
+        what no module here knows is left out. Raises InputError."""
         return NodeRecords(parts).node(record)
 
 
 class NodeRecords:
-    """Reads what `Node.to_record` wrote. A module's part that is as that of the node before is the same object, and so are all of
-    them together: 13 us a node, else 45."""
+    """Reads what `Node.to_record` wrote. A module's part that is as that of the node before is the
+    same object, and so are all of them together: 13 us a node, else 45."""
 
     def __init__(self, parts: Mapping[str, Part]) -> None:
-        self._parts = [(name, part.struct, part.key, part.struct.ENTRY is not None, part.struct.__struct_fields__)
-                       for name, part in parts.items()]
+        self._parts = [
+            (
+                name,
+                part.struct,
+                part.key,
+                part.struct.ENTRY is not None,
+                part.struct.__struct_fields__,
+            )
+            for name, part in parts.items()
+        ]
         self._last: dict[str, tuple[bytes, NodePart]] = {}
         self._all: dict[str, NodePart] = {}
 
@@ -101,10 +131,19 @@ class NodeRecords:
         """The node. Raises InputError."""
         try:
             return Node(
-                id=record["id"], name=record["name"], macs=tuple(record["macs"]), ip=record["ip"],
-                arch=record.get("arch", "x86_64"), firmware=record.get("firmware", "bios"), state=record.get("state", "up"),
-                images=tuple(record.get("images", ())), profile=record.get("profile", ""), network=record.get("network", ""),
-                groups=tuple(record.get("groups", ())), domains=tuple(record.get("domains", ())), parts=self._of(record),
+                id=record["id"],
+                name=record["name"],
+                macs=tuple(record["macs"]),
+                ip=record["ip"],
+                arch=record.get("arch", "x86_64"),
+                firmware=record.get("firmware", "bios"),
+                state=record.get("state", "up"),
+                images=tuple(record.get("images", ())),
+                profile=record.get("profile", ""),
+                network=record.get("network", ""),
+                groups=tuple(record.get("groups", ())),
+                domains=tuple(record.get("domains", ())),
+                parts=self._of(record),
             )
         except KeyError as error:
             raise InputError(f"cannot read node record: {error.args[0]} is missing") from None
@@ -118,19 +157,24 @@ class NodeRecords:
             if not isinstance(data, dict):
                 continue
             own = {"entries": data} if named else {k: data[k] for k in fields if k in data}
-            last, word = self._last.get(name), msgspec.msgpack.encode(own)  # 1 == True, but their words differ
+            last, word = (
+                self._last.get(name),
+                msgspec.msgpack.encode(own),
+            )  # 1 == True, but their words differ
             if last is None or last[0] != word:
                 last = self._last[name] = word, msgspec.convert(own, struct)
             found[name] = last[1]
-        if found.keys() != self._all.keys() or any(part is not self._all[name] for name, part in found.items()):
+        if found.keys() != self._all.keys() or any(
+            part is not self._all[name] for name, part in found.items()
+        ):
             self._all = found
         return self._all
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A whole inventory. `nodes` by name, in the order of the file; `groups` is {group: names of its nodes}, `networks`
-    by their names."""
+    """A whole inventory. `nodes` by name, in the order of the file; `groups` is {group: names of
+    its nodes}, `networks` by their names."""
 
     file: str
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -141,9 +185,12 @@ class Inventory:
     def to_record(self) -> dict[str, Any]:
         """JSON-ready, without secrets."""
         return {
-            "file": self.file, "nodes": {name: node.to_record() for name, node in self.nodes.items()},
+            "file": self.file,
+            "nodes": {name: node.to_record() for name, node in self.nodes.items()},
             "groups": {name: list(nodes) for name, nodes in self.groups.items()},
-            "networks": {name: msgspec.to_builtins(network) for name, network in self.networks.items()},
+            "networks": {
+                name: msgspec.to_builtins(network) for name, network in self.networks.items()
+            },
         }
 
 
@@ -169,10 +216,12 @@ class Again(Exception):
 
 
 class Memory:
-    """The entries of the last inventory that was read: one that stands there as before, among the same groups, is not read again.
+    """The entries of the last inventory that was read: one that stands there as before, among the
+    same groups, is not read again.
 
-    Only what had no mistake is remembered. A reading in which there is any mistake, or in which two entries want the same, is done
-    again without it (load.load): so what is said of a mistake never depends on what was read before.
+    Only what had no mistake is remembered. A reading in which there is any mistake, or in which two
+    entries want the same, is done again without it (load.load): so what is said of a mistake never
+    depends on what was read before.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""One section of the YAML (defaults, a group, a node or node range) as checked fields that still know their place."""
+"""One section of the YAML (defaults, a group, a node or node range) as checked fields that still
+know their place."""
 
 from __future__ import annotations
 
@@ -34,10 +35,11 @@ class Field:
 
 @dataclass(slots=True)
 class Section:
-    """`shared` holds for each node of the section; `each` has one value per node, in the order of its names.
-    `broken` are the keys whose value was a mistake: they are not missed a second time. Keys in a mapping are "bmc.port"; "bmc"
-    alone says that there is none. Keys of a named entry are "interfaces.NAME.mtu", and "interfaces.NAME." says whether there is
-    one; a name may have dots."""
+    """`shared` holds for each node of the section; `each` has one value per node, in the order of
+    its names. `broken` are the keys whose value was a mistake: they are not missed a second time.
+    Keys in a mapping are "bmc.port"; "bmc" alone says that there is none. Keys of a named entry are
+    "interfaces.NAME.mtu", and "interfaces.NAME." says whether there is one; a name may have
+    dots."""
 
     mark: Mark
     shared: dict[str, Field] = field(default_factory=dict)
@@ -45,22 +47,42 @@ class Section:
     broken: set[str] = field(default_factory=set)
 
 
-def networks(entries: Mapping[str, Entry], problems: Problems, heads: Sequence[str]) -> dict[str, Network]:
-    """The section `networks`. `heads` are the head's addresses with the length of their prefixes, the first
-    one first; none if it has none with nodes. What is wrong with a network goes to `problems`, and it is left out."""
+def networks(
+    entries: Mapping[str, Entry], problems: Problems, heads: Sequence[str]
+) -> dict[str, Network]:
+    """The section `networks`. `heads` are the head's addresses with the length of their prefixes,
+    the first one first; none if it has none with nodes. What is wrong with a network goes to
+    `problems`, and it is left out."""
     if len(entries) > MAX_NETWORKS:
         last = list(entries.values())[MAX_NETWORKS]
         problems.add(last.key_mark, f"more than {MAX_NETWORKS} networks")
         return {}
-    found = {name: made for name, entry in entries.items() if (made := _network(name, entry, problems)) is not None}
-    for first, second in Subnets({name: network.subnet for name, network in found.items()}).overlapping():
-        later, sooner = sorted((first, second), key=lambda name: entries[name].key_mark, reverse=True)
-        problems.add(entries[later].key_mark, f"network {later}: its subnet {found[later].subnet} overlaps with network {sooner}",
-                     f"that one has {found[sooner].subnet}, line {entries[sooner].key_mark.line}")
+    found = {
+        name: made
+        for name, entry in entries.items()
+        if (made := _network(name, entry, problems)) is not None
+    }
+    for first, second in Subnets(
+        {name: network.subnet for name, network in found.items()}
+    ).overlapping():
+        later, sooner = sorted(
+            (first, second), key=lambda name: entries[name].key_mark, reverse=True
+        )
+        problems.add(
+            entries[later].key_mark,
+            f"network {later}: its subnet {found[later].subnet} overlaps with network {sooner}",
+            f"that one has {found[sooner].subnet}, line {entries[sooner].key_mark.line}",
+        )
     _for_guests(found, entries, problems, heads)
     for name, network in found.items():
         if heads:
-            _beside_head(name, network, entries[name], problems, [ipaddress.ip_interface(own) for own in heads])
+            _beside_head(
+                name,
+                network,
+                entries[name],
+                problems,
+                [ipaddress.ip_interface(own) for own in heads],
+            )
     return found
 
 
@@ -75,17 +97,27 @@ def _network(name: str, entry: Entry, problems: Problems) -> Network | None:
     return made
 
 
-def _for_guests(found: Mapping[str, Network], entries: Mapping[str, Entry], problems: Problems, heads: Sequence[str]) -> None:
+def _for_guests(
+    found: Mapping[str, Network],
+    entries: Mapping[str, Entry],
+    problems: Problems,
+    heads: Sequence[str],
+) -> None:
     """None of the head's addresses is for guests, and there are not too many that are."""
     if (many := sum(count(network.guests) for network in found.values())) > MOST_OF_ALL:
         first = next(name for name, network in found.items() if network.guests)
-        problems.add(_place(entries[first], "guests"),
-                     f"{many} addresses are for guests in all networks, at most {MOST_OF_ALL} fit")
+        problems.add(
+            _place(entries[first], "guests"),
+            f"{many} addresses are for guests in all networks, at most {MOST_OF_ALL} fit",
+        )
     for name, network in found.items():
         for own in (own.partition("/")[0] for own in heads):
             if within(own, parsed(network.guests)):
-                problems.add(_place(entries[name], "guests"), f"network {name}: the head's address {own} is among those for guests",
-                             "leave it out of the ranges")
+                problems.add(
+                    _place(entries[name], "guests"),
+                    f"network {name}: the head's address {own} is among those for guests",
+                    "leave it out of the ranges",
+                )
 
 
 def _place(entry: Entry, key: str) -> Mark:
@@ -94,37 +126,68 @@ def _place(entry: Entry, key: str) -> Mark:
     return keys[key].value.mark if key in keys else entry.key_mark
 
 
-def _beside_head(name: str, network: Network, entry: Entry, problems: Problems,
-                 heads: Sequence[ipaddress.IPv4Interface | ipaddress.IPv6Interface]) -> None:
-    """Networks that the head is in may be named, as they are; nodes of any other one need a way to the head."""
+def _beside_head(
+    name: str,
+    network: Network,
+    entry: Entry,
+    problems: Problems,
+    heads: Sequence[ipaddress.IPv4Interface | ipaddress.IPv6Interface],
+) -> None:
+    """Networks that the head is in may be named, as they are; nodes of any other one need a way to
+    the head."""
     subnet, addresses = ipaddress.ip_network(network.subnet), [str(own.ip) for own in heads]
     if network.head is not None and network.head not in addresses:
-        problems.add(entry.key_mark, f"network {name}: {network.head} is no address of the head",
-                     f"it has {', '.join(addresses)}, by config.yaml (address, more_networks)")
+        problems.add(
+            entry.key_mark,
+            f"network {name}: {network.head} is no address of the head",
+            f"it has {', '.join(addresses)}, by config.yaml (address, more_networks)",
+        )
         return
     for own in heads:
         if subnet == own.network:
             if network.head not in (None, str(own.ip)):
-                problems.add(entry.key_mark, f"network {name}: the head is in it itself, with {own.ip}", "take its `head` out")
+                problems.add(
+                    entry.key_mark,
+                    f"network {name}: the head is in it itself, with {own.ip}",
+                    "take its `head` out",
+                )
             return
         if subnet.version == own.version and subnet.overlaps(own.network):
-            problems.add(entry.key_mark, f"network {name}: its subnet {subnet} overlaps with {own.network}, where the head is",
-                         f"write {own.network} for the head's own network, or correct its `prefix` in config.yaml")
+            problems.add(
+                entry.key_mark,
+                f"network {name}: its subnet {subnet} overlaps with {own.network}, where the head "
+                "is",
+                f"write {own.network} for the head's own network, or correct its `prefix` in "
+                "config.yaml",
+            )
             return
     if subnet.version == 6:
-        problems.add(entry.key_mark, f"network {name}: the head has no address in it",
-                     "nodes boot by IPv6 where the head is in their network itself: see more_networks in config.yaml")
+        problems.add(
+            entry.key_mark,
+            f"network {name}: the head has no address in it",
+            "nodes boot by IPv6 where the head is in their network itself: see more_networks in "
+            "config.yaml",
+        )
         return
     used = network.head or addresses[0]
     if not network.reaches(used):
-        problems.add(entry.key_mark, f"network {name}: its nodes have no way to the head, {used}",
-                     "give it a gateway, or a route to the head's network")
+        problems.add(
+            entry.key_mark,
+            f"network {name}: its nodes have no way to the head, {used}",
+            "give it a gateway, or a route to the head's network",
+        )
 
 
 class Reader:
     """Reads sections; mistakes go to `problems`."""
 
-    def __init__(self, problems: Problems, keys: Keys, group_names: Collection[str], known_images: Collection[str] | None) -> None:
+    def __init__(
+        self,
+        problems: Problems,
+        keys: Keys,
+        group_names: Collection[str],
+        known_images: Collection[str] | None,
+    ) -> None:
         self._problems = problems
         self._keys = keys
         self._groups = group_names
@@ -134,13 +197,25 @@ class Reader:
         """The section `defaults` or a group: nothing in it belongs to one node alone."""
         section = Section(mark)
         own = {**self._keys.own, **(GROUP if group else {})}
-        valid = {key for key, rule in own.items() if not rule.own} | {"images", *self._keys.nested, *self._keys.named}
+        valid = {key for key, rule in own.items() if not rule.own} | {
+            "images",
+            *self._keys.nested,
+            *self._keys.named,
+        }
         misplaced = {key for key, rule in own.items() if rule.own} | {"groups"}
         for key, mark_, inner in self._entries(value, what, valid, misplaced):
             if key in self._keys.nested:
                 rules = self._keys.nested[key]
                 some = {k: r for k, r in rules.items() if not r.own}
-                self._mapping(section, key, mark_, inner, f"{what}: {key}", some, {k for k, r in rules.items() if r.own})
+                self._mapping(
+                    section,
+                    key,
+                    mark_,
+                    inner,
+                    f"{what}: {key}",
+                    some,
+                    {k for k, r in rules.items() if r.own},
+                )
             elif key in self._keys.named:
                 self._named(section, key, mark_, inner, f"{what}: {key}", shared=True)
             elif group and key in GROUP:
@@ -156,11 +231,24 @@ class Reader:
         valid = {*self._keys.own, *LISTS, *self._keys.nested, *self._keys.named}
         for key, mark_, inner in self._entries(value, what, valid, set()):
             if key == "groups":
-                self._list(section, key, inner, self._group, "expected a list of groups", "write [name]")
+                self._list(
+                    section, key, inner, self._group, "expected a list of groups", "write [name]"
+                )
             elif key in self._keys.nested:
-                self._mapping(section, key, mark_, inner, f"{what}: {key}", self._keys.nested[key], set(), (len(names), is_range))
+                self._mapping(
+                    section,
+                    key,
+                    mark_,
+                    inner,
+                    f"{what}: {key}",
+                    self._keys.nested[key],
+                    set(),
+                    (len(names), is_range),
+                )
             elif key in self._keys.named:
-                self._named(section, key, mark_, inner, f"{what}: {key}", nodes=(len(names), is_range))
+                self._named(
+                    section, key, mark_, inner, f"{what}: {key}", nodes=(len(names), is_range)
+                )
             elif key in self._keys.own and self._keys.own[key].own:
                 self._each(section, key, self._keys.own[key], inner, len(names), is_range)
             else:
@@ -168,34 +256,58 @@ class Reader:
         return section
 
     def _entries(
-        self, value: Marked, what: str, valid: Collection[str], misplaced: Collection[str],
+        self, value: Marked, what: str, valid: Collection[str], misplaced: Collection[str]
     ) -> list[tuple[str, Mark, Marked]]:
         if isinstance(value, Scalar) and value.value is None:
             return []
         if not isinstance(value, Table):
             hint = f"keys: {', '.join(sorted(valid))}"
-            self._problems.add(value.mark, f"{what}: expected a mapping, found {describe(value)}", hint)
+            self._problems.add(
+                value.mark, f"{what}: expected a mapping, found {describe(value)}", hint
+            )
             return []
         found = []
         for key, entry in value.entries.items():
             if key in valid:
                 found.append((key, entry.key_mark, entry.value))
             elif key in misplaced:
-                self._problems.add(entry.key_mark, f"{what}: {key} cannot stand here", "it belongs to each node under nodes")
+                self._problems.add(
+                    entry.key_mark,
+                    f"{what}: {key} cannot stand here",
+                    "it belongs to each node under nodes",
+                )
             else:
-                self._problems.add(entry.key_mark, f"{what}: unknown key {show(key)}", nearest(key, valid))
+                self._problems.add(
+                    entry.key_mark, f"{what}: unknown key {show(key)}", nearest(key, valid)
+                )
         return found
 
     def _common(self, section: Section, key: str, value: Marked) -> None:
         if key == "images":
-            self._list(section, key, value, lambda item: fields.image(item, self._images), "expected a list of image names",
-                       "write [name] even for one image; [] for none")
+            self._list(
+                section,
+                key,
+                value,
+                lambda item: fields.image(item, self._images),
+                "expected a list of image names",
+                "write [name] even for one image; [] for none",
+            )
         else:
             self._check(section, key, self._keys.own[key].one, value)
 
-    def _mapping(self, section: Section, key: str, mark: Mark, value: Marked, what: str, rules: Mapping[str, Rule],
-                 misplaced: set[str], nodes: tuple[int, bool] = (1, False)) -> None:
-        """A module's mapping. `nodes` is for how many nodes it stands, and whether they are a range."""
+    def _mapping(
+        self,
+        section: Section,
+        key: str,
+        mark: Mark,
+        value: Marked,
+        what: str,
+        rules: Mapping[str, Rule],
+        misplaced: set[str],
+        nodes: tuple[int, bool] = (1, False),
+    ) -> None:
+        """A module's mapping. `nodes` is for how many nodes it stands, and whether they are a
+        range."""
         if isinstance(value, Scalar) and value.value in (None, NONE):
             section.shared[key] = Field(None, mark)
             return
@@ -208,9 +320,19 @@ class Reader:
         if not isinstance(value, Table):
             section.broken |= {f"{key}.{name}" for name, rule in rules.items() if rule.required}
 
-    def _named(self, section: Section, key: str, mark: Mark, value: Marked, what: str, *, shared: bool = False,
-               nodes: tuple[int, bool] = (1, False)) -> None:
-        """A mapping whose keys are names that the site gives. null for a name: there is no such entry here."""
+    def _named(
+        self,
+        section: Section,
+        key: str,
+        mark: Mark,
+        value: Marked,
+        what: str,
+        *,
+        shared: bool = False,
+        nodes: tuple[int, bool] = (1, False),
+    ) -> None:
+        """A mapping whose keys are names that the site gives. null for a name: there is no such
+        entry here."""
         if isinstance(value, Scalar) and value.value in (None, NONE):
             section.shared[key] = Field(None, mark)
             return
@@ -218,17 +340,30 @@ class Reader:
         misplaced = {name for name, rule in rules.items() if rule.own} if shared else set()
         some = {name: rule for name, rule in rules.items() if name not in misplaced}
         if not isinstance(value, Table):
-            self._problems.add(value.mark, f"{what}: expected a mapping of names, found {describe(value)}")
+            self._problems.add(
+                value.mark, f"{what}: expected a mapping of names, found {describe(value)}"
+            )
             return
         for name, entry in value.entries.items():
             place = f"{key}.{name}"
-            self._mapping(section, place, entry.key_mark, entry.value, f"{what}.{name}", some, misplaced, nodes)
+            self._mapping(
+                section,
+                place,
+                entry.key_mark,
+                entry.value,
+                f"{what}.{name}",
+                some,
+                misplaced,
+                nodes,
+            )
             there = section.shared.pop(place, None) is None
             if there and not isinstance(entry.value, Table):
                 section.broken.add(f"{place}.")
             section.shared[f"{place}."] = Field(there, entry.key_mark)
 
-    def _check(self, section: Section, key: str, check: Callable[[Any], Any], value: Marked) -> None:
+    def _check(
+        self, section: Section, key: str, check: Callable[[Any], Any], value: Marked
+    ) -> None:
         try:
             section.shared[key] = Field(check(plain(value)), value.mark)
         except Mistake as mistake:
@@ -238,14 +373,22 @@ class Reader:
         section.broken.add(key)
         self._problems.add(mark, f"{key}: {mistake.message}", mistake.hint)
 
-    def _each(self, section: Section, key: str, rule: Rule, value: Marked, count: int, is_range: bool) -> None:
-        """One value per node: a list with as many items, or a start that counts up. A single node takes one value."""
+    def _each(
+        self, section: Section, key: str, rule: Rule, value: Marked, count: int, is_range: bool
+    ) -> None:
+        """One value per node: a list with as many items, or a start that counts up. A single node
+        takes one value."""
         found: list[Field] = []
         try:
             word = value.value if isinstance(value, Scalar) else None
             start = _start(word) if isinstance(word, str) else None
             if (starts := _starts(value) if rule.several else None) and rule.after is not None:
-                found = [Field(tuple(one for start in starts for one in rule.after(start, i)), value.mark) for i in range(count)]
+                found = [
+                    Field(
+                        tuple(one for start in starts for one in rule.after(start, i)), value.mark
+                    )
+                    for i in range(count)
+                ]
             elif start is not None and rule.after is not None:
                 found = [Field(rule.after(start, i), value.mark) for i in range(count)]
             elif not is_range:
@@ -253,16 +396,24 @@ class Reader:
             elif isinstance(value, Listing) and len(value.items) == count:
                 found = self._items(section, key, rule.one, value)
             elif isinstance(value, Listing):
-                raise Mistake(f"the range has {count} nodes, the list {len(value.items)} values", "list one value for each node")
+                raise Mistake(
+                    f"the range has {count} nodes, the list {len(value.items)} values",
+                    "list one value for each node",
+                )
             else:
                 counting = ', or a start that counts up, as "10.0.0.1+"' if rule.after else ""
-                raise Mistake(f"one value for a range of {count} nodes", f"write a list with one for each{counting}")
+                raise Mistake(
+                    f"one value for a range of {count} nodes",
+                    f"write a list with one for each{counting}",
+                )
         except Mistake as mistake:
             self._broken(section, key, value.mark, mistake)
         if len(found) == count:
             section.each[key] = tuple(found)
 
-    def _items(self, section: Section, key: str, check: Callable[[Any], Any], value: Listing) -> list[Field]:
+    def _items(
+        self, section: Section, key: str, check: Callable[[Any], Any], value: Listing
+    ) -> list[Field]:
         found = []
         for item in value.items:
             try:
@@ -271,33 +422,52 @@ class Reader:
                 self._broken(section, key, item.mark, mistake)
         return found
 
-    def _list(self, section: Section, key: str, value: Marked, check: Callable[[Any], str], expected: str, hint: str) -> None:
+    def _list(
+        self,
+        section: Section,
+        key: str,
+        value: Marked,
+        check: Callable[[Any], str],
+        expected: str,
+        hint: str,
+    ) -> None:
         if not isinstance(value, Listing):
-            self._broken(section, key, value.mark, Mistake(f"{expected}, found {describe(value)}", hint))
+            self._broken(
+                section, key, value.mark, Mistake(f"{expected}, found {describe(value)}", hint)
+            )
             return
         names = self._items(section, key, check, value)
         seen: set[str] = set()
         for name in names:
             if name.value in seen:
-                self._broken(section, key, name.mark, Mistake(f"{name.value} stands twice in the list"))
+                self._broken(
+                    section, key, name.mark, Mistake(f"{name.value} stands twice in the list")
+                )
             seen.add(name.value)
         section.shared[key] = Field(tuple(f.value for f in names), value.mark)
 
     def _group(self, item: object) -> str:
         name = text(item)
         if name not in self._groups:
-            raise Mistake(f"there is no group {show(name)}", nearest(name, self._groups) or "declare it under groups")
+            raise Mistake(
+                f"there is no group {show(name)}",
+                nearest(name, self._groups) or "declare it under groups",
+            )
         return name
 
 
 def _starts(value: Marked) -> list[str]:
     """The starts in a list in which everything counts up."""
     items = value.items if isinstance(value, Listing) else ()
-    words = [_start(item.value) if isinstance(item, Scalar) and isinstance(item.value, str) else None for item in items]
+    words = [
+        _start(item.value) if isinstance(item, Scalar) and isinstance(item.value, str) else None
+        for item in items
+    ]
     return [word for word in words if word is not None] if None not in words else []
 
 
 def _start(word: str) -> str | None:
-    """The start of "10.0.0.1+" or "https://10.0.0.1+:8000", without its plus; None when the word does not count up."""
+    """The start of "10.0.0.1+" or "https://10.0.0.1+:8000", without its plus; None when the word
+    does not count up."""
     head, plus, tail = word.partition("+")
     return head + tail if plus and (not tail or tail.startswith(":")) else None

@@ -14,4 +14,7 @@ def read(path: Path) -> str:
     except OSError as error:
         raise InputError(f"cannot read inventory {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read inventory {path}: byte {error.start} is not UTF-8", hint="save the file as UTF-8") from error
+        raise InputError(
+            f"cannot read inventory {path}: byte {error.start} is not UTF-8",
+            hint="save the file as UTF-8",
+        ) from error

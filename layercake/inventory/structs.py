@@ -1,4 +1,5 @@
-"""A YAML mapping read as a msgspec struct, with every mistake at its line: config.yaml, and what site modules declare."""
+"""A YAML mapping read as a msgspec struct, with every mistake at its line: config.yaml, and what
+site modules declare."""
 
 from __future__ import annotations
 
@@ -20,13 +21,16 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def read_file(path: Path, what: str, hint: str = "") -> tuple[Table, Problems]:
-    """The mapping in a YAML file, and where its mistakes go. Raises InputError, and InventoryErrors for what is not YAML."""
+    """The mapping in a YAML file, and where its mistakes go. Raises InputError, and InventoryErrors
+    for what is not YAML."""
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:
         raise InputError(f"cannot read {path}: there is no such file", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+        raise InputError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        ) from None
     problems = Problems(str(path), what)
     root = parse(text, problems)
     if root is not None and not isinstance(root, Table):
@@ -35,12 +39,22 @@ def read_file(path: Path, what: str, hint: str = "") -> tuple[Table, Problems]:
     return root if isinstance(root, Table) else Table(Mark(1, 1), {}), problems
 
 
-def read(value: Marked, struct: type[S], problems: Problems, where: str = "", *, beside: Collection[str] = ()) -> S | None:
-    """A mapping as a struct; keys in `beside` are somebody else's. Mistakes go to `problems`, and None is returned then."""
+def read(
+    value: Marked,
+    struct: type[S],
+    problems: Problems,
+    where: str = "",
+    *,
+    beside: Collection[str] = (),
+) -> S | None:
+    """A mapping as a struct; keys in `beside` are somebody else's. Mistakes go to `problems`, and
+    None is returned then."""
     if isinstance(value, Scalar) and value.value is None:
         value = Table(value.mark, {})
     if not isinstance(value, Table):
-        problems.add(value.mark, f"{where or 'the file'}: expected a mapping, found {describe(value)}")
+        problems.add(
+            value.mark, f"{where or 'the file'}: expected a mapping, found {describe(value)}"
+        )
         return None
     before, rules = len(problems.found), rules_of(struct)
     prefix = f"{where}." if where else ""
@@ -49,14 +63,21 @@ def read(value: Marked, struct: type[S], problems: Problems, where: str = "", *,
         if key in beside:
             continue
         if key not in rules:
-            problems.add(entry.key_mark, f"{prefix}{key}: unknown key {show(key)}", nearest(key, {*rules, *beside}))
+            problems.add(
+                entry.key_mark,
+                f"{prefix}{key}: unknown key {show(key)}",
+                nearest(key, {*rules, *beside}),
+            )
             continue
         inner, several = _struct_of(struct, key)
         try:
             if inner is None:
                 given[key] = rules[key].one(plain(entry.value))
             elif several and isinstance(entry.value, Table):
-                given[key] = {k: read(e.value, inner, problems, f"{prefix}{key}.{k}") for k, e in entry.value.entries.items()}
+                given[key] = {
+                    k: read(e.value, inner, problems, f"{prefix}{key}.{k}")
+                    for k, e in entry.value.entries.items()
+                }
             else:
                 given[key] = read(entry.value, inner, problems, prefix + key)
         except Mistake as mistake:
@@ -72,4 +93,8 @@ def _struct_of(struct: type[msgspec.Struct], key: str) -> tuple[type[msgspec.Str
     hint = typing.get_type_hints(struct).get(key)
     several = typing.get_origin(hint) is dict
     inner = typing.get_args(hint)[1] if several else hint
-    return (inner, several) if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else (None, False)
+    return (
+        (inner, several)
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+        else (None, False)
+    )

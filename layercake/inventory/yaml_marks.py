@@ -1,10 +1,13 @@
 """YAML with the place of every value, and without YAML's traps.
 
 PyYAML does the scanning and parsing (its events carry marks); values are built here, because:
-- PyYAML follows YAML 1.1, where a plain `off` is false (our `state: off`) and `52:54:00:12:34:56` is a number in base
-  60 (our MACs). Here plain scalars are typed as in the YAML 1.2 core schema (section 10.3.2 of that specification).
+- PyYAML follows YAML 1.1, where a plain `off` is false (our `state: off`) and `52:54:00:12:34:56`
+  is a number in base
+  60 (our MACs). Here plain scalars are typed as in the YAML 1.2 core schema (section 10.3.2 of that
+  specification).
 - PyYAML silently keeps the last of two equal keys; here the second is a mistake.
-- Tags could build objects, aliases could blow up ("billion laughs"); here tags are refused and aliases counted.
+- Tags could build objects, aliases could blow up ("billion laughs"); here tags are refused and
+  aliases counted.
 """
 
 from __future__ import annotations
@@ -27,10 +30,20 @@ MAX_VALUES = 2_000_000
 _INT = re.compile(r"[-+]?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}|0o[0-7]{1,20}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]{1,18}|[0-9]{1,18}(\.[0-9]{0,18})?)([eE][-+]?[0-9]{1,3})?")
 _WORDS: dict[str, bool | None] = {
-    "": None, "~": None, "null": None, "Null": None, "NULL": None,
-    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
 }
-# C1, surrogates and so on may not stand in YAML; found here so that the place is exact (PyYAML gives an offset only).
+# C1, surrogates and so on may not stand in YAML; found here so that the place is exact (PyYAML
+# gives an offset only).
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -86,19 +99,27 @@ def plain(value: Marked) -> Any:
 
 def describe(value: Marked) -> str:
     """What a value is, for "expected X, found Y"; never its content, which may be a password."""
-    return describe_plain(plain(value) if isinstance(value, Scalar) else [] if isinstance(value, Listing) else {})
+    return describe_plain(
+        plain(value) if isinstance(value, Scalar) else [] if isinstance(value, Listing) else {}
+    )
 
 
 def parse(text: str, problems: Problems) -> Marked | None:
     """The one document of `text`. Mistakes go to `problems`; None if nothing can be made of it."""
     if len(text) > MAX_TEXT:
-        problems.add(Mark(1, 1), f"the file has {len(text)} characters, at most {MAX_TEXT} are read")
+        problems.add(
+            Mark(1, 1), f"the file has {len(text)} characters, at most {MAX_TEXT} are read"
+        )
         return None
     bad = _UNPRINTABLE.search(text.removeprefix("\ufeff"))
     if bad:
         before = text.removeprefix("\ufeff")[: bad.start()]
         mark = Mark(before.count("\n") + 1, bad.start() - before.rfind("\n"))
-        problems.add(mark, f"the character U+{ord(bad.group()):04X} may not stand in YAML", "remove it; editors often hide it")
+        problems.add(
+            mark,
+            f"the character U+{ord(bad.group()):04X} may not stand in YAML",
+            "remove it; editors often hide it",
+        )
         return None
     try:
         return _Builder(text, problems).document()
@@ -107,9 +128,13 @@ def parse(text: str, problems: Problems) -> Marked | None:
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
         mark = Mark(place.line + 1, place.column + 1) if place else Mark(1, 1)
-        # Only the parser's own sentence: PyYAML's str() quotes the line, and the line may hold a password.
-        problems.add(mark, f"this is not YAML: {error.problem or error.context or 'syntax error'}",
-                     "check the indentation, and quote text that starts with a special character")
+        # Only the parser's own sentence: PyYAML's str() quotes the line, and the line may hold a
+        # password.
+        problems.add(
+            mark,
+            f"this is not YAML: {error.problem or error.context or 'syntax error'}",
+            "check the indentation, and quote text that starts with a special character",
+        )
         return None
 
 
@@ -131,7 +156,11 @@ class _Builder:
         next(self._events)  # DocumentEnd
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self._problems.add(_mark(event), "a second document starts here", "an inventory is one document; remove the ---")
+            self._problems.add(
+                _mark(event),
+                "a second document starts here",
+                "an inventory is one document; remove the ---",
+            )
         return root
 
     def _value(self, event: Any, depth: int) -> Marked:
@@ -141,11 +170,16 @@ class _Builder:
         self._count(mark, 1)
         if isinstance(event, yaml.AliasEvent):
             value, weight = self._anchors.get(str(event.anchor)) or self._stop(
-                mark, "this alias has no anchor before it", "text that starts with * must be quoted")
+                mark, "this alias has no anchor before it", "text that starts with * must be quoted"
+            )
             self._count(mark, weight)
             return value
         if event.tag is not None:
-            self._problems.add(mark, "tags are not allowed", "remove the word that starts with !, or quote the text")
+            self._problems.add(
+                mark,
+                "tags are not allowed",
+                "remove the word that starts with !, or quote the text",
+            )
         before = self._built
         value = self._inner(event, mark, depth)
         if event.anchor is not None:
@@ -154,7 +188,9 @@ class _Builder:
 
     def _inner(self, event: Any, mark: Mark, depth: int) -> Marked:
         if isinstance(event, yaml.ScalarEvent):
-            return Scalar(mark, _typed(event.value) if event.implicit[0] else event.value, event.value)
+            return Scalar(
+                mark, _typed(event.value) if event.implicit[0] else event.value, event.value
+            )
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Marked] = []
             while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
@@ -169,20 +205,33 @@ class _Builder:
 
     def _enter(self, entries: dict[str, Entry], name: Marked, entry: Entry) -> None:
         if not isinstance(name, Scalar):
-            self._problems.add(entry.key_mark, f"a key must be text, this is {describe(name)}",
-                               "a template's {{ }} must be filled in before, and text with braces quoted")
+            self._problems.add(
+                entry.key_mark,
+                f"a key must be text, this is {describe(name)}",
+                "a template's {{ }} must be filled in before, and text with braces quoted",
+            )
         elif name.text == "<<":
-            self._problems.add(entry.key_mark, "merge keys (<<) are not supported", "put shared values into a group")
+            self._problems.add(
+                entry.key_mark,
+                "merge keys (<<) are not supported",
+                "put shared values into a group",
+            )
         elif name.text in entries:
             first = entries[name.text].key_mark.line
-            self._problems.add(entry.key_mark, f"the key {show(name.text)} stands twice", f"the first one is in line {first}")
+            self._problems.add(
+                entry.key_mark,
+                f"the key {show(name.text)} stands twice",
+                f"the first one is in line {first}",
+            )
         else:
             entries[name.text] = entry
 
     def _count(self, mark: Mark, weight: int) -> None:
         self._built += weight
         if self._built > MAX_VALUES:
-            self._stop(mark, f"more than {MAX_VALUES} values, aliases counted as often as they are used")
+            self._stop(
+                mark, f"more than {MAX_VALUES} values, aliases counted as often as they are used"
+            )
 
     def _stop(self, mark: Mark, message: str, hint: str = "") -> NoReturn:
         self._problems.add(mark, message, hint)

@@ -1,17 +1,23 @@
 """One node's state machine, as a pure function: `step(node, event, now) -> (node, effects)`.
 
-The same code runs on the head, for all nodes, and on a node, for itself; `actor` says which. Rules that are easy to get wrong:
+The same code runs on the head, for all nodes, and on a node, for itself; `actor` says which. Rules
+that are easy to get wrong:
 
-- What is seen decides, not what was started: a mutation is complete when its values are discovered, whoever brought them about.
-- An unexpected discovery plans anew. The mutation under way is kept only while a cheapest chain still starts with it.
-- A timeout may put down a value (boot-wait: power=HANG) that leads round a loop of other mutations. Its failed attempts are counted
-  through the loop, else a node that never boots would be power-cycled for ever; they are forgotten when that mutation completes,
-  when something else is wanted, when a person clears the node, and when the goal was met for STABLE_S.
+- What is seen decides, not what was started: a mutation is complete when its values are discovered,
+  whoever brought them about.
+- An unexpected discovery plans anew. The mutation under way is kept only while a cheapest chain
+  still starts with it.
+- A timeout may put down a value (boot-wait: power=HANG) that leads round a loop of other mutations.
+  Its failed attempts are counted through the loop, else a node that never boots would be
+  power-cycled for ever; they are forgotten when that mutation completes, when something else is
+  wanted, when a person clears the node, and when the goal was met for STABLE_S.
 - What has stalled is as good as timed out, however early: the machine hangs, and is started anew.
-- A loop in which everything completes (a power supply that trips after each power-on) is bounded by ROUNDS_LIMIT.
+- A loop in which everything completes (a power supply that trips after each power-on) is bounded by
+  ROUNDS_LIMIT.
 - Values put down by a timeout are assumptions: they give way to evidence (Planner.observe).
-- The head gives the node's own mutations their timeout and AWAIT_MARGIN_S more, counts, and never puts down a value for them: that
-  is the node's business. A node waits for the head without any limit: it heals its images while the head is away.
+- The head gives the node's own mutations their timeout and AWAIT_MARGIN_S more, counts, and never
+  puts down a value for them: that is the node's business. A node waits for the head without any
+  limit: it heals its images while the head is away.
 """
 
 from __future__ import annotations
@@ -57,17 +63,47 @@ from layercake.kraken.planner import Planner
 from layercake.kraken.variables import UNKNOWN
 
 __all__ = [
-    "AWAIT_MARGIN_S", "BACKOFF_BASE_S", "BACKOFF_CAP_S", "NEVER", "ROUNDS_LIMIT", "STABLE_S", "Active", "Ask", "AttemptFailed",
-    "Await", "Barred", "Cancel", "Changed", "Cleared", "Completed", "DesiredChanged", "Discovered", "Effect", "Event", "Failed",
-    "Held", "NoChain", "NodeState", "Permitted", "Progress", "Quarantine", "Quarantined", "Released", "Start", "Tick",
-    "Unquarantined", "rest", "step",
+    "AWAIT_MARGIN_S",
+    "BACKOFF_BASE_S",
+    "BACKOFF_CAP_S",
+    "NEVER",
+    "ROUNDS_LIMIT",
+    "STABLE_S",
+    "Active",
+    "Ask",
+    "AttemptFailed",
+    "Await",
+    "Barred",
+    "Cancel",
+    "Changed",
+    "Cleared",
+    "Completed",
+    "DesiredChanged",
+    "Discovered",
+    "Effect",
+    "Event",
+    "Failed",
+    "Held",
+    "NoChain",
+    "NodeState",
+    "Permitted",
+    "Progress",
+    "Quarantine",
+    "Quarantined",
+    "Released",
+    "Start",
+    "Tick",
+    "Unquarantined",
+    "rest",
+    "step",
 ]
 
 BACKOFF_BASE_S = 5.0
 STABLE_S = 600.0
 """How long a goal must have been met before failures that came before it are forgotten."""
 ROUNDS_LIMIT = 30
-"""How often one mutation may complete, without the node being stable in between, before the engine stops trying."""
+"""How often one mutation may complete, without the node being stable in between, before the engine
+stops trying."""
 AWAIT_MARGIN_S = 10.0
 """What the other actor gets on top of a mutation's timeout: its own verdict has to travel."""
 RACE_S = 1.0
@@ -77,28 +113,48 @@ EXTENSION = 3.0
 
 
 def rest(failures: int, jitter: float) -> float:
-    """Seconds to wait after the n-th failure in a row: 5, 10, 20 ... at most 300, times 0.5 to 1.5 for a jitter in [0, 1)."""
+    """Seconds to wait after the n-th failure in a row: 5, 10, 20 ... at most 300, times 0.5 to 1.5
+    for a jitter in [0, 1)."""
     return backoff(failures, BACKOFF_BASE_S, BACKOFF_CAP_S) * (0.5 + jitter)
 
 
 def step(
-    planner: Planner, actor: Where, node: NodeState, event: Event, now: float, jitter: Callable[[], float]
+    planner: Planner,
+    actor: Where,
+    node: NodeState,
+    event: Event,
+    now: float,
+    jitter: Callable[[], float],
 ) -> tuple[NodeState, tuple[Effect, ...]]:
     """The node after an event, and what the caller has to do about it, in order.
 
-    `jitter` gives a number in [0, 1). Returns the same NodeState object if nothing changed. Raises DeclarationError for a discovery
-    of undeclared variables or values: the boundary where they came in has to refuse those.
+    `jitter` gives a number in [0, 1). Returns the same NodeState object if nothing changed. Raises
+    DeclarationError for a discovery of undeclared variables or values: the boundary where they came
+    in has to refuse those.
     """
-    if shortcut.plain(node, now, ROUNDS_LIMIT) and (key := shortcut.key_of(actor, node, event, now, STABLE_S)) is not None:
+    if (
+        shortcut.plain(node, now, ROUNDS_LIMIT)
+        and (key := shortcut.key_of(actor, node, event, now, STABLE_S)) is not None
+    ):
         way = planner.ways.get(key) or shortcut.learn(
-            planner.ways, key, node, event, lambda node, event: long_way(planner, actor, node, event, now, jitter))
+            planner.ways,
+            key,
+            node,
+            event,
+            lambda node, event: long_way(planner, actor, node, event, now, jitter),
+        )
         if way is not None:
             return shortcut.follow(way, node, event, now)
     return long_way(planner, actor, node, event, now, jitter)
 
 
 def long_way(
-    planner: Planner, actor: Where, node: NodeState, event: Event, now: float, jitter: Callable[[], float]
+    planner: Planner,
+    actor: Where,
+    node: NodeState,
+    event: Event,
+    now: float,
+    jitter: Callable[[], float],
 ) -> tuple[NodeState, tuple[Effect, ...]]:
     """What `step` means: it only remembers what this leads to (shortcut.py)."""
     turn = _Turn(planner, actor, node, now, jitter)
@@ -111,7 +167,14 @@ def long_way(
 class _Turn:
     """One call of `step`: the node as it becomes, and the effects so far."""
 
-    def __init__(self, planner: Planner, actor: Where, node: NodeState, now: float, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        actor: Where,
+        node: NodeState,
+        now: float,
+        jitter: Callable[[], float],
+    ) -> None:
         self.planner = planner
         self.actor = actor
         self.given = self.node = node
@@ -122,7 +185,8 @@ class _Turn:
         self.permitted = ""
 
     def set(self, **changes: Any) -> None:
-        """One copy a turn, which nobody else has yet: a new one for each change was half of what a step cost."""
+        """One copy a turn, which nobody else has yet: a new one for each change was half of what a
+        step cost."""
         if self.node is self.given:
             self.node = dataclasses.replace(self.given, **changes)
             return
@@ -144,7 +208,11 @@ class _Turn:
                     self.discovered(found, "the desired state has changed")
             case Failed(mutation, attempt, error, after):
                 active = self.node.active
-                if active is not None and active.mine and (active.mutation, active.attempt) == (mutation, attempt):
+                if (
+                    active is not None
+                    and active.mine
+                    and (active.mutation, active.attempt) == (mutation, attempt)
+                ):
                     self.gave_up(active, error, after)
             case Cleared(by):
                 self.forgive(f"cleared by {by}")
@@ -201,18 +269,25 @@ class _Turn:
         if quarantine is not None and not self.barred():
             if quarantine.mutation not in self.planner:
                 self.forgive(f"{quarantine.mutation} is no longer among the mutations")
-            elif not self.circling() and self.came_true(self.planner.mutation(quarantine.mutation), values):
+            elif not self.circling() and self.came_true(
+                self.planner.mutation(quarantine.mutation), values
+            ):
                 self.forgive(f"what {quarantine.mutation} is for was discovered after all")
 
     def value(self, variable: str) -> str:
         return self.planner.layout.get(self.node.state, variable)
 
     def reached(self, mutation: Mutation) -> bool:
-        """Whether all its changes are there; a discovery has succeeded with any value that is known."""
-        return all(self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b for k, (a, b) in mutation.changes.items())
+        """Whether all its changes are there; a discovery has succeeded with any value that is
+        known."""
+        return all(
+            self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b
+            for k, (a, b) in mutation.changes.items()
+        )
 
     def astray(self, mutation: Mutation) -> str:
-        """What a mutation led to instead, "" if it did not go wrong. Values that are gone do not count: others take those away."""
+        """What a mutation led to instead, "" if it did not go wrong. Values that are gone do not
+        count: others take those away."""
         for variable, (before, after) in mutation.changes.items():
             value = self.value(variable)
             if UNKNOWN not in (before, value) and value not in (before, after):
@@ -220,20 +295,27 @@ class _Turn:
         return ""
 
     def came_true(self, mutation: Mutation, values: Mapping[str, str]) -> bool:
-        """Whether a discovery gives what the mutation is for. Of one that discovers, the newly known variables are enough."""
+        """Whether a discovery gives what the mutation is for. Of one that discovers, the newly
+        known variables are enough."""
         wanted = {k: mutation.changes[k] for k in mutation.discovers} or mutation.changes
         if not any(values.get(k, UNKNOWN) != UNKNOWN for k in wanted):
             return False
-        return all(self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b for k, (a, b) in wanted.items())
+        return all(
+            self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b
+            for k, (a, b) in wanted.items()
+        )
 
     def barred(self) -> bool:
         """Whether only a person or another wish ends the quarantine."""
         return self.node.quarantine is not None and not self.node.quarantine.mutation
 
     def circling(self) -> bool:
-        """Whether the quarantine is for success that does not last; more of the same success is no way out of that."""
+        """Whether the quarantine is for success that does not last; more of the same success is no
+        way out of that."""
         quarantine = self.node.quarantine
-        return quarantine is not None and self.node.rounds.get(quarantine.mutation, 0) >= ROUNDS_LIMIT
+        return (
+            quarantine is not None and self.node.rounds.get(quarantine.mutation, 0) >= ROUNDS_LIMIT
+        )
 
     def complete(self, active: Active) -> None:
         self.effects.append(Completed(active.mutation, self.now - active.started))
@@ -255,17 +337,24 @@ class _Turn:
         self.failed(f"{active.mutation} was not done after {self.now - active.started:.0f} s")
 
     def gave_up(self, active: Active, error: str, after: str) -> None:
-        """A handler has failed. One that gives up as its time runs out says the same as the deadline, and often says why; so does
-        one that says `after` what nothing more was seen. Progress may have brought the deadline forward."""
+        """A handler has failed. One that gives up as its time runs out says the same as the
+        deadline, and often says why; so does one that says `after` what nothing more was seen.
+        Progress may have brought the deadline forward."""
         if active.mutation in self.planner:
-            until = min(active.deadline, active.started + self.planner.mutation(active.mutation).timeout)
+            until = min(
+                active.deadline, active.started + self.planner.mutation(active.mutation).timeout
+            )
             if after or self.now >= until - RACE_S:
                 self.assume_worst(active)
         self.failed(error)
 
     def assume_worst(self, active: Active) -> None:
         """Puts down the value that the mutation names for a timeout."""
-        value = self.planner.mutation(active.mutation).on_timeout if active.mutation in self.planner else None
+        value = (
+            self.planner.mutation(active.mutation).on_timeout
+            if active.mutation in self.planner
+            else None
+        )
         if value is not None:
             state = self.planner.assume(self.node.state, *value)
             assumed = self.node.assumed | self.planner.layout.mask(value[0])
@@ -332,7 +421,8 @@ class _Turn:
     def still_right(self, active: Active) -> bool:
         """Whether a cheapest chain starts with the mutation under way.
 
-        Its effects may be discovered piece by piece, so it is judged from where it started: the part that is done is rewound.
+        Its effects may be discovered piece by piece, so it is judged from where it started: the
+        part that is done is rewound.
         """
         if active.mutation not in self.planner:
             return False
@@ -352,7 +442,8 @@ class _Turn:
             self.set(active=None)
 
     def begin(self, mutation: Mutation, asked: str) -> None:
-        """Starts a step, unless it has to wait for its time or for permission; `asked` is what that was asked for before."""
+        """Starts a step, unless it has to wait for its time or for permission; `asked` is what that
+        was asked for before."""
         node, name = self.node, mutation.name
         if node.not_before > 0 and self.news and name not in node.attempts:
             self.set(not_before=0.0)  # another step than the one that failed: no reason to wait
@@ -360,7 +451,9 @@ class _Turn:
             self.set(wake=max(node.held_until, self.node.not_before))
             return
         if node.rounds.get(name, 0) >= ROUNDS_LIMIT:
-            reason = f"{name} succeeded {ROUNDS_LIMIT} times and the node does not stay as it should"
+            reason = (
+                f"{name} succeeded {ROUNDS_LIMIT} times and the node does not stay as it should"
+            )
             self.quarantine(name, reason, node.rounds[name])
             self.set(wake=NEVER)
             return

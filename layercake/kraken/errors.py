@@ -1,15 +1,15 @@
 """The exception tree. Everything that Layercake raises on purpose is a LayercakeError.
 
-    LayercakeError
-     +-- DeclarationError      a mutation or variable is declared wrongly (a programmer's mistake)
-     +-- GraphTooLarge         the declarations span more states than the limit
-     +-- WireError             a datagram is malformed, forged or replayed
-     +-- InputError            a user's mistake: inventory, command line, API request
-     |    +-- NotFound         what was named does not exist (an API answers 404)
-     +-- Refused               the request is understood and not allowed now (BUSY node, window closed)
-     +-- Unreachable           something outside does not answer (BMC, node, head)
-     +-- OperationFailed       something outside answered with a failure
-          +-- Stalled          something outside has begun, and does not get on
+LayercakeError
+ +-- DeclarationError      a mutation or variable is declared wrongly (a programmer's mistake)
+ +-- GraphTooLarge         the declarations span more states than the limit
+ +-- WireError             a datagram is malformed, forged or replayed
+ +-- InputError            a user's mistake: inventory, command line, API request
+ |    +-- NotFound         what was named does not exist (an API answers 404)
+ +-- Refused               the request is understood and not allowed now (BUSY node, window closed)
+ +-- Unreachable           something outside does not answer (BMC, node, head)
+ +-- OperationFailed       something outside answered with a failure
+      +-- Stalled          something outside has begun, and does not get on
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class OperationFailed(LayercakeError):
 
 
 class Stalled(OperationFailed):
-    """Something outside does not get on, and will not by itself; `after` is the last that was seen of it."""
+    """Something outside does not get on, and will not by itself; `after` is the last that was seen
+    of it."""
 
     def __init__(self, message: str, *, after: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -1,8 +1,9 @@
-"""Event kinds as facts: what can be told of a node or of the head, how grave it is, and what it means.
+"""Event kinds as facts: what can be told of a node or of the head, how grave it is, and what it
+means.
 
-Every kind is declared once, as a constant in the `events.py` of the part that tells it; `layercake.head.modules.EVENTS` gathers
-them all. Whoever tells an event names the constant, and whoever decides by an event compares constants or reads these fields:
-no decision reads a text.
+Every kind is declared once, as a constant in the `events.py` of the part that tells it;
+`layercake.head.modules.EVENTS` gathers them all. Whoever tells an event names the constant, and
+whoever decides by an event compares constants or reads these fields: no decision reads a text.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Bearing(enum.Enum):
 
     NONE = "only history"
     PROGRESS = "the boot gets on: it is given more time"
-    FIRMWARE = "the firmware gets on, before it is seen on the network: it is waited for as long again"
+    FIRMWARE = (
+        "the firmware gets on, before it is seen on the network: it is waited for as long again"
+    )
     ASKS = "the firmware asks for something to boot: the machine is on, and nothing else runs there"
     DOUBT = "something speaks against the node being alive: it is asked"
     STANDING = "says how things are, not what has happened: it is no line in the history"
@@ -40,12 +43,14 @@ class Bearing(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
-    """One kind of event. `name` is a dotted word ("boot.nbp-sent"); `meaning` is one sentence for the reference.
+    """One kind of event. `name` is a dotted word ("boot.nbp-sent"); `meaning` is one sentence for
+    the reference.
 
-    `urgent` events of a node are not gathered with others but sent at once, because somebody waits for them. The text of a
-    `private` one may quote a command line, a program's output or where a BMC is; so may that of each warning and error.
-    `security`: it is kept where no other event can push it out, and when it repeats itself it is counted (layercake/base/tally.py).
-    `page` is the how-to that has more, if there is one.
+    `urgent` events of a node are not gathered with others but sent at once, because somebody waits
+    for them. The text of a `private` one may quote a command line, a program's output or where a
+    BMC is; so may that of each warning and error. `security`: it is kept where no other event can
+    push it out, and when it repeats itself it is counted (layercake/base/tally.py). `page` is the
+    how-to that has more, if there is one.
     """
 
     name: str
@@ -59,16 +64,30 @@ class EventKind:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise DeclarationError(f"cannot declare event kind {self.name!r}: a kind is PART.WHAT in lower case")
+            raise DeclarationError(
+                f"cannot declare event kind {self.name!r}: a kind is PART.WHAT in lower case"
+            )
 
     def __str__(self) -> str:
         return self.name
 
 
 # What the engine tells, on the head and on the nodes alike.
-MUTATION_FAILED = EventKind("mutation.failed", Severity.WARNING, "An attempt at a mutation failed; the text says why.")
-NO_CHAIN = EventKind("mutation.no-chain", Severity.WARNING, "No chain of mutations leads from what is known to what is wanted.")
-QUARANTINE_SET = EventKind("quarantine.set", Severity.ERROR, "A mutation failed too often; a person or another wish clears it.")
-QUARANTINE_CLEARED = EventKind("quarantine.cleared", Severity.INFO, "A node is out of quarantine: it is worked on again.")
+MUTATION_FAILED = EventKind(
+    "mutation.failed", Severity.WARNING, "An attempt at a mutation failed; the text says why."
+)
+NO_CHAIN = EventKind(
+    "mutation.no-chain",
+    Severity.WARNING,
+    "No chain of mutations leads from what is known to what is wanted.",
+)
+QUARANTINE_SET = EventKind(
+    "quarantine.set",
+    Severity.ERROR,
+    "A mutation failed too often; a person or another wish clears it.",
+)
+QUARANTINE_CLEARED = EventKind(
+    "quarantine.cleared", Severity.INFO, "A node is out of quarantine: it is worked on again."
+)
 
 EVENTS: tuple[EventKind, ...] = (MUTATION_FAILED, NO_CHAIN, QUARANTINE_SET, QUARANTINE_CLEARED)

@@ -1,7 +1,8 @@
 """Declared, idempotent steps that change variables.
 
-A declaration stands directly above the handler that carries it out. `@mutation(...)` returns a Mutation and registers
-nothing: each service ends in a tuple MUTATIONS, listed once by hand where the service is wired in.
+A declaration stands directly above the handler that carries it out. `@mutation(...)` returns a
+Mutation and registers nothing: each service ends in a tuple MUTATIONS, listed once by hand where
+the service is wired in.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ class Where(enum.Enum):
 class Mutation:
     """One declared step.
 
-    `changes` is {variable: (from, to)}; from UNKNOWN makes it a discovery. `requires` and `excludes` are
-    {variable: values}: required, any of the values; excluded, none of them. `traits` are fixed facts of a node
-    (platform, arch, firmware). `timeout` is in seconds; on expiry `on_timeout` (variable, value) becomes the
-    discovered state, or nothing changes and the attempt counts as failed. After `retries` failed attempts the node
-    is quarantined. `cost` weighs the step in the shortest-path search, at least 1. `doc` says in a line what the step does,
-    for explain and graphs. `joins`: the node may join by what this step begins, so each attempt is given a one-use token
-    (parameters token and window_s). `guarded`: it does something to a machine, so the head's guard is asked before each attempt.
-    `stall`: once a step of it was seen, it is given so many seconds from the last one, be that more or less than was left; 0:
-    what was left is only prolonged. `person` is what a person is asked to do, of a step that nobody else can carry out: it is
-    waited for.
+    `changes` is {variable: (from, to)}; from UNKNOWN makes it a discovery. `requires` and
+    `excludes` are {variable: values}: required, any of the values; excluded, none of them. `traits`
+    are fixed facts of a node (platform, arch, firmware). `timeout` is in seconds; on expiry
+    `on_timeout` (variable, value) becomes the discovered state, or nothing changes and the attempt
+    counts as failed. After `retries` failed attempts the node is quarantined. `cost` weighs the
+    step in the shortest-path search, at least 1. `doc` says in a line what the step does, for
+    explain and graphs. `joins`: the node may join by what this step begins, so each attempt is
+    given a one-use token (parameters token and window_s). `guarded`: it does something to a
+    machine, so the head's guard is asked before each attempt. `stall`: once a step of it was seen,
+    it is given so many seconds from the last one, be that more or less than was left; 0: what was
+    left is only prolonged. `person` is what a person is asked to do, of a step that nobody else can
+    carry out: it is waited for.
     """
 
     name: str
@@ -82,24 +85,53 @@ class Mutation:
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Mutation:
-        """The mutation that `to_wire` described, without a handler. Raises DeclarationError if it is not well-formed."""
+        """The mutation that `to_wire` described, without a handler. Raises DeclarationError if it
+        is not well-formed."""
         try:
             timed = data["on_timeout"]
             return declare(
-                str(data["name"]), changes={v: (str(a), str(b)) for v, (a, b) in data["changes"].items()},
-                requires=data["requires"], excludes=data["excludes"], traits=data["traits"],
-                where=Where(data["where"]), timeout=data["timeout"], retries=int(data["retries"]), cost=int(data["cost"]),
+                str(data["name"]),
+                changes={v: (str(a), str(b)) for v, (a, b) in data["changes"].items()},
+                requires=data["requires"],
+                excludes=data["excludes"],
+                traits=data["traits"],
+                where=Where(data["where"]),
+                timeout=data["timeout"],
+                retries=int(data["retries"]),
+                cost=int(data["cost"]),
                 joins=bool(data["joins"]),
-                on_timeout=(str(timed[0]), str(timed[1])) if timed else None, doc=str(data["doc"]))
+                on_timeout=(str(timed[0]), str(timed[1])) if timed else None,
+                doc=str(data["doc"]),
+            )
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise DeclarationError(f"cannot read a mutation: it is not well-formed: {error!r}") from None
+            raise DeclarationError(
+                f"cannot read a mutation: it is not well-formed: {error!r}"
+            ) from None
 
 
-_ON_WIRE = ("name", "changes", "requires", "excludes", "traits", "timeout", "on_timeout", "cost", "retries", "joins", "doc")
+_ON_WIRE = (
+    "name",
+    "changes",
+    "requires",
+    "excludes",
+    "traits",
+    "timeout",
+    "on_timeout",
+    "cost",
+    "retries",
+    "joins",
+    "doc",
+)
 
 
 def _condition(raw: Mapping[str, str | tuple[str, ...]] | None) -> Condition:
     return {k: (v,) if isinstance(v, str) else tuple(v) for k, v in sorted((raw or {}).items())}
+
+
+def summary(handler: object) -> str:
+    """The first paragraph of a docstring, as one line; "" without one."""
+    paragraph = (getattr(handler, "__doc__", None) or "").strip().partition("\n\n")[0]
+    return " ".join(paragraph.split())
 
 
 def declare(
@@ -119,7 +151,7 @@ def declare(
     handler: Handler | None = None,
     doc: str = "",
 ) -> Mutation:
-    """A Mutation from its parts; `doc` is the first line of the handler's docstring if it is not given.
+    """A Mutation from its parts; `doc` is the summary of its handler if it is not given.
 
     Raises DeclarationError for a declaration that could never work.
     """
@@ -127,16 +159,34 @@ def declare(
         raise DeclarationError(f"cannot declare mutation {name}: it changes nothing")
     for variable, (before, after) in changes.items():
         if before == after:
-            raise DeclarationError(f"cannot declare mutation {name}: {variable} goes from {before} to itself")
+            raise DeclarationError(
+                f"cannot declare mutation {name}: {variable} goes from {before} to itself"
+            )
         if requires and variable in requires:
-            raise DeclarationError(f"cannot declare mutation {name}: {variable} is changed and also required",
-                                   hint="the from value is the requirement")
+            raise DeclarationError(
+                f"cannot declare mutation {name}: {variable} is changed and also required",
+                hint="the from value is the requirement",
+            )
     if cost < 1 or retries < 1 or timeout <= 0:
-        raise DeclarationError(f"cannot declare mutation {name}: cost and retries are at least 1, timeout is above 0 seconds")
-    text = (getattr(handler, "__doc__", None) or "").strip()
+        raise DeclarationError(
+            f"cannot declare mutation {name}: cost and retries are at least 1, timeout is above 0 "
+            "seconds"
+        )
     return Mutation(
-        name, dict(sorted(changes.items())), _condition(requires), _condition(excludes), _condition(traits),
-        where, timeout, on_timeout, cost, retries, joins, guarded, handler, doc or text.partition("\n")[0].rstrip(),
+        name,
+        dict(sorted(changes.items())),
+        _condition(requires),
+        _condition(excludes),
+        _condition(traits),
+        where,
+        timeout,
+        on_timeout,
+        cost,
+        retries,
+        joins,
+        guarded,
+        handler,
+        doc or summary(handler),
     )
 
 

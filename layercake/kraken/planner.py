@@ -1,7 +1,8 @@
 """Chains of mutations from where a node is to where it should be.
 
-One reverse search per distinct goal answers for every state of the graph, so a look-up per node costs a dictionary access.
-A state outside the graph (something was discovered that no chain leads to) is searched forwards, and remembered.
+One reverse search per distinct goal answers for every state of the graph, so a look-up per node
+costs a dictionary access. A state outside the graph (something was discovered that no chain leads
+to) is searched forwards, and remembered.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _Chain = tuple[Mutation, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """For one goal: the cost and number of steps from each state that can reach it, and the index of the next step."""
+    """For one goal: the cost and number of steps from each state that can reach it, and the index
+    of the next step."""
 
     distance: dict[int, tuple[int, int]]
     following: dict[int, tuple[int, int]]
@@ -33,14 +35,23 @@ class _Field:
 
 def applicable(mutations: Iterable[Mutation], traits: Mapping[str, str]) -> tuple[Mutation, ...]:
     """The mutations whose trait conditions these traits meet, by name."""
-    return tuple(sorted((m for m in mutations if all(traits.get(k) in v for k, v in m.traits.items())), key=lambda m: m.name))
+    return tuple(
+        sorted(
+            (m for m in mutations if all(traits.get(k) in v for k, v in m.traits.items())),
+            key=lambda m: m.name,
+        )
+    )
 
 
 class Planner:
-    """Plans for nodes with one set of traits. Deterministic; among equally cheap chains the shortest, then the first by name."""
+    """Plans for nodes with one set of traits. Deterministic; among equally cheap chains the
+    shortest, then the first by name."""
 
     def __init__(
-        self, mutations: Iterable[Mutation], variables: Iterable[Variable], traits: Mapping[str, str] | None = None,
+        self,
+        mutations: Iterable[Mutation],
+        variables: Iterable[Variable],
+        traits: Mapping[str, str] | None = None,
         limit: int = DEFAULT_LIMIT,
     ) -> None:
         self.mutations = tuple(mutations)
@@ -85,9 +96,10 @@ class Planner:
     def observe(self, state: int, values: Mapping[str, str], assumed: int = 0) -> tuple[int, int]:
         """The state after a discovery, and what is still assumed.
 
-        `assumed` masks variables whose value came from a timeout rather than from looking. Evidence beats assumption: a node that
-        is heard from cannot be in the power=HANG that was put down for it, so that becomes UNKNOWN and is looked up anew.
-        Raises DeclarationError for variables or values that are not declared.
+        `assumed` masks variables whose value came from a timeout rather than from looking. Evidence
+        beats assumption: a node that is heard from cannot be in the power=HANG that was put down
+        for it, so that becomes UNKNOWN and is looked up anew. Raises DeclarationError for variables
+        or values that are not declared.
         """
         for name, value in values.items():
             state = self.layout.set(state, name, value)
@@ -143,13 +155,20 @@ class Planner:
         if step is None or not step.applies(state):
             return False
         whole, rest = self.cost(state, goal), self.cost(self.graph.apply(step, state), goal)
-        return whole is not None and rest is not None and whole > 0 and whole == step.mutation.cost + rest
+        return (
+            whole is not None
+            and rest is not None
+            and whole > 0
+            and whole == step.mutation.cost + rest
+        )
 
-    def search(self, state: int, goal: Goal, steps: tuple[Step, ...] | None = None) -> tuple[Mutation, ...] | None:
+    def search(
+        self, state: int, goal: Goal, steps: tuple[Step, ...] | None = None
+    ) -> tuple[Mutation, ...] | None:
         """A forward search that does not need the state to be in the graph.
 
-        `steps` replaces the declared ones (explain asks "what if this exclusion were not there?"); the graph is of no help then.
-        Raises GraphTooLarge beyond the limit of states.
+        `steps` replaces the declared ones (explain asks "what if this exclusion were not there?");
+        the graph is of no help then. Raises GraphTooLarge beyond the limit of states.
         """
         usable = self.graph.steps if steps is None else steps
         known = self._field(goal) if steps is None else None
@@ -165,17 +184,23 @@ class Planner:
             done.add(here)
             if len(done) > self.limit:
                 where = ", ".join(f"{k}={v}" for k, v in self.layout.unpack(state).items())
-                raise GraphTooLarge(f"cannot find a chain: more than {self.limit} states are reachable from {where}")
+                raise GraphTooLarge(
+                    f"cannot find a chain: more than {self.limit} states are reachable from {where}"
+                )
             if known is not None and here in self.graph:
                 if here in known.distance:
                     more, steps_more = known.distance[here]
-                    heapq.heappush(heap, (cost + more, length + steps_more, path + self._walk(known, here), -1))
+                    heapq.heappush(
+                        heap, (cost + more, length + steps_more, path + self._walk(known, here), -1)
+                    )
                 continue
             for i, step in enumerate(usable):
                 if step.applies(here):
                     target = self.graph.apply(step, here)
                     if target not in done:
-                        heapq.heappush(heap, (cost + step.mutation.cost, length + 1, (*path, i), target))
+                        heapq.heappush(
+                            heap, (cost + step.mutation.cost, length + 1, (*path, i), target)
+                        )
         return None
 
     def _search_cached(self, state: int, goal: Goal) -> _Chain | None:
@@ -223,6 +248,9 @@ class Planner:
         following: dict[int, tuple[int, int]] = {}
         for state, (cost, length) in distance.items():
             if cost:
-                following[state] = next((i, t) for i, t in self.graph.outgoing[state]
-                                        if distance.get(t) == (cost - steps[i].mutation.cost, length - 1))
+                following[state] = next(
+                    (i, t)
+                    for i, t in self.graph.outgoing[state]
+                    if distance.get(t) == (cost - steps[i].mutation.cost, length - 1)
+                )
         return _Field(distance, following)

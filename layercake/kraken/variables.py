@@ -1,8 +1,9 @@
 """Variables and how the values of a node's variables are packed into one int.
 
-A variable is a finite enum whose zero value is UNKNOWN (paper, section 3.2, A1 and A2). A layout gives each
-variable a bit field; variables are ordered by name, so that the same declarations give the same layout whatever
-the order they were made in. Head and node compare layout digests before they trust each other's packed states.
+A variable is a finite enum whose zero value is UNKNOWN (paper, section 3.2, A1 and A2). A layout
+gives each variable a bit field; variables are ordered by name, so that the same declarations give
+the same layout whatever the order they were made in. Head and node compare layout digests before
+they trust each other's packed states.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _VALUE = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A named enum. `values[0]` is always UNKNOWN; the index of a value is what is packed and sent."""
+    """A named enum. `values[0]` is always UNKNOWN; the index of a value is what is packed and
+    sent."""
 
     name: str
     values: tuple[str, ...]
@@ -30,16 +32,27 @@ class Variable:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise DeclarationError(f"cannot declare variable {self.name!r}: names are lower case, at most 32 characters")
+            raise DeclarationError(
+                f"cannot declare variable {self.name!r}: names are lower case, at most 32 "
+                "characters"
+            )
         if len(self.values) < 2 or self.values[0] != UNKNOWN:
-            raise DeclarationError(f"cannot declare variable {self.name}: its first value must be UNKNOWN, and it needs another")
-        if len(set(self.values)) != len(self.values) or not all(_VALUE.fullmatch(v) for v in self.values):
-            raise DeclarationError(f"cannot declare variable {self.name}: values must be distinct upper-case words")
+            raise DeclarationError(
+                f"cannot declare variable {self.name}: its first value must be UNKNOWN, and it "
+                "needs another"
+            )
+        if len(set(self.values)) != len(self.values) or not all(
+            _VALUE.fullmatch(v) for v in self.values
+        ):
+            raise DeclarationError(
+                f"cannot declare variable {self.name}: values must be distinct upper-case words"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wanted: the bits under `mask` must equal `value`. Variables outside the mask are don't-care."""
+    """What is wanted: the bits under `mask` must equal `value`. Variables outside the mask are
+    don't-care."""
 
     mask: int
     value: int
@@ -61,7 +74,10 @@ class Layout:
         by_name: dict[str, Variable] = {}
         for variable in variables:
             if by_name.get(variable.name, variable).values != variable.values:
-                raise DeclarationError(f"cannot build layout: variable {variable.name} is declared twice with different values")
+                raise DeclarationError(
+                    f"cannot build layout: variable {variable.name} is declared twice with "
+                    "different values"
+                )
             by_name[variable.name] = variable
         self.variables: tuple[Variable, ...] = tuple(by_name[n] for n in sorted(by_name))
         self._field: dict[str, tuple[int, int]] = {}
@@ -83,7 +99,10 @@ class Layout:
         try:
             return self._field[name]
         except KeyError:
-            raise DeclarationError(f"cannot use variable {name!r}: it is not declared (known: {', '.join(self._field)})") from None
+            raise DeclarationError(
+                f"cannot use variable {name!r}: it is not declared (known: "
+                f"{', '.join(self._field)})"
+            ) from None
 
     def index(self, name: str, value: str) -> int:
         """The number of a value. Raises DeclarationError if variable or value is not declared."""
@@ -92,7 +111,10 @@ class Layout:
             return self._value_index[name][value]
         except KeyError:
             known = ", ".join(self._value_index[name])
-            raise DeclarationError(f"cannot use value {value!r} of variable {name}: it is not declared (known: {known})") from None
+            raise DeclarationError(
+                f"cannot use value {value!r} of variable {name}: it is not declared (known: "
+                f"{known})"
+            ) from None
 
     def mask(self, name: str) -> int:
         """The bits of one variable, in place."""
@@ -109,14 +131,17 @@ class Layout:
         return self._known(state)[name]
 
     def _known(self, state: int) -> dict[str, str]:
-        """The values of a state. A fleet is in few different states, so they are kept; within bounds: they come from outside."""
+        """The values of a state. A fleet is in few different states, so they are kept; within
+        bounds: they come from outside."""
         found = self._unpacked.get(state)
         if found is None:
             found = {}
             for variable in self.variables:
                 shift, ones = self._field[variable.name]
                 number = state >> shift & ones
-                found[variable.name] = variable.values[number] if number < len(variable.values) else UNKNOWN
+                found[variable.name] = (
+                    variable.values[number] if number < len(variable.values) else UNKNOWN
+                )
             if len(self._unpacked) < KEPT:
                 self._unpacked[state] = found
         return found
@@ -140,7 +165,11 @@ class Layout:
         """{variable: value} of a goal, without variables that do not matter."""
         found = self._goals.get(goal)
         if found is None:
-            found = {v.name: self.get(goal.value, v.name) for v in self.variables if goal.mask & self.mask(v.name)}
+            found = {
+                v.name: self.get(goal.value, v.name)
+                for v in self.variables
+                if goal.mask & self.mask(v.name)
+            }
             if len(self._goals) < KEPT:
                 self._goals[goal] = found
         return dict(found)

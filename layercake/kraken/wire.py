@@ -1,12 +1,14 @@
-"""The datagrams between head and node, and the node's HTTP credential. Codec only; sockets are elsewhere.
+"""The datagrams between head and node, and the node's HTTP credential. Codec only; sockets are
+elsewhere.
 
 A datagram is 112 bytes whatever the node holds, all integers big endian:
 
-    magic "LC" | version 1 | kind 1 | node 16 | session 8 | epoch 8 | sequence 8 | cfg 8 | dsc 8 | layout 4
-    | mask 16 | state 16 | tag 16
+    magic "LC" | version 1 | kind 1 | node 16 | session 8 | epoch 8 | sequence 8 | cfg 8 | dsc 8
+    | layout 4 | mask 16 | state 16 | tag 16
 
-The tag is blake2b-128, keyed with the session key, over all before it (RFC 7693 section 2.9). It proves who sent the datagram, not
-that it is fresh: see ReplayGuard. `peek` tells which key to try, and nothing that it says is to be trusted before `decode`.
+The tag is blake2b-128, keyed with the session key, over all before it (RFC 7693 section 2.9). It
+proves who sent the datagram, not that it is fresh: see ReplayGuard. `peek` tells which key to try,
+and nothing that it says is to be trusted before `decode`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ KEY_SIZE = 32
 _HEAD = struct.Struct(">2sBB16sQ")
 _BODY = struct.Struct(">2sBB16sQQQQQ4s16s16s")
 SIZE = _BODY.size + TAG_SIZE
-_TOKEN = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9]{1,20})\.([0-9a-f]{32})", re.ASCII)
+_TOKEN = re.compile(
+    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9]{1,20})\.([0-9a-f]{32})", re.ASCII
+)
 
 
 class Kind(IntEnum):
@@ -41,11 +45,12 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """One datagram. `mask` says which bits of the packed `state` the sender vouches for; `layout` is Layout.digest.
+    """One datagram. `mask` says which bits of the packed `state` the sender vouches for; `layout`
+    is Layout.digest.
 
-    HELLO (node to head): what the node has discovered, and the desired revision that it acts on. DESIRED (head to node):
-    the goal's mask and value, and the newest desired revision. CHALLENGE (head to node): the head's epoch has changed, say
-    HELLO under this one.
+    HELLO (node to head): what the node has discovered, and the desired revision that it acts on.
+    DESIRED (head to node): the goal's mask and value, and the newest desired revision. CHALLENGE
+    (head to node): the head's epoch has changed, say HELLO under this one.
     """
 
     kind: Kind
@@ -67,7 +72,10 @@ def _tag(data: bytes, key: bytes) -> bytes:
 def _check_key(key: bytes) -> None:
     # blake2b takes an empty key without a murmur, and the tag would then prove nothing.
     if len(key) < TAG_SIZE:
-        raise WireError(f"cannot authenticate a datagram: the key has {len(key)} bytes, at least {TAG_SIZE} are needed")
+        raise WireError(
+            f"cannot authenticate a datagram: the key has {len(key)} bytes, at least {TAG_SIZE} "
+            "are needed"
+        )
 
 
 def encode(datagram: Datagram, key: bytes) -> bytes:
@@ -75,17 +83,33 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
     d = datagram
     _check_key(key)
     if len(d.node) != 16 or len(d.layout) != 4:
-        raise WireError("cannot encode datagram: node has 16 bytes and layout 4", hint="pass uuid.bytes and Layout.digest")
+        raise WireError(
+            "cannot encode datagram: node has 16 bytes and layout 4",
+            hint="pass uuid.bytes and Layout.digest",
+        )
     try:
-        data = _BODY.pack(MAGIC, VERSION, d.kind, d.node, d.session, d.epoch, d.sequence, d.cfg_revision, d.dsc_revision, d.layout,
-                          d.mask.to_bytes(16, "big"), d.state.to_bytes(16, "big"))
+        data = _BODY.pack(
+            MAGIC,
+            VERSION,
+            d.kind,
+            d.node,
+            d.session,
+            d.epoch,
+            d.sequence,
+            d.cfg_revision,
+            d.dsc_revision,
+            d.layout,
+            d.mask.to_bytes(16, "big"),
+            d.state.to_bytes(16, "big"),
+        )
     except (struct.error, OverflowError) as error:
         raise WireError(f"cannot encode datagram: {error}") from error
     return data + _tag(data, key)
 
 
 def peek(data: bytes) -> tuple[bytes, int]:
-    """The node and session that a datagram claims to be of, to look its key up. Raises WireError if it is malformed."""
+    """The node and session that a datagram claims to be of, to look its key up. Raises WireError if
+    it is malformed."""
     if len(data) != SIZE:
         raise WireError(f"cannot read datagram: {len(data)} bytes, expected {SIZE}")
     magic, version, kind, node, session = _HEAD.unpack_from(data)
@@ -102,7 +126,8 @@ _KINDS = frozenset(int(k) for k in Kind)
 
 
 def decode(data: bytes, key: bytes) -> Datagram:
-    """The datagram, once its tag has been checked in constant time. Raises WireError if it is malformed or forged."""
+    """The datagram, once its tag has been checked in constant time. Raises WireError if it is
+    malformed or forged."""
     peek(data)
     _check_key(key)
     body = bytes(data[: _BODY.size])
@@ -113,24 +138,31 @@ def decode(data: bytes, key: bytes) -> Datagram:
     return Datagram(Kind(kind), node, session, epoch, sequence, cfg, dsc, layout, *numbers)
 
 
-# A datagram's parts, for who takes it without reading it: what it starts with, what makes it fresh, what it tells.
+# A datagram's parts, for who takes it without reading it: what it starts with, what makes it fresh,
+# what it tells.
 NODE, STARTS, FRESH, TELLS = slice(4, 20), slice(0, 36), slice(36, 44), slice(44, 96)
 _TELLS = struct.Struct(">QQ4s16s16s")
 _ANSWERS = MAGIC + bytes((VERSION, Kind.DESIRED))
 
 
 def genuine(data: bytes, key: bytes) -> bool:
-    """Whether the tag of a datagram of SIZE bytes is right, compared in constant time. The key is one that `encode` takes."""
-    return hmac.compare_digest(hashlib.blake2b(data[:-TAG_SIZE], key=key, digest_size=TAG_SIZE).digest(), data[-TAG_SIZE:])
+    """Whether the tag of a datagram of SIZE bytes is right, compared in constant time. The key is
+    one that `encode` takes."""
+    return hmac.compare_digest(
+        hashlib.blake2b(data[:-TAG_SIZE], key=key, digest_size=TAG_SIZE).digest(), data[-TAG_SIZE:]
+    )
 
 
 def tells(cfg_revision: int, dsc_revision: int, layout: bytes, mask: int, state: int) -> bytes:
     """The bytes TELLS of a datagram with these fields."""
-    return _TELLS.pack(cfg_revision, dsc_revision, layout, mask.to_bytes(16, "big"), state.to_bytes(16, "big"))
+    return _TELLS.pack(
+        cfg_revision, dsc_revision, layout, mask.to_bytes(16, "big"), state.to_bytes(16, "big")
+    )
 
 
 def answer(hello: bytes, sequence: int, says: bytes, key: bytes) -> bytes:
-    """The DESIRED of this number that answers a genuine HELLO, and has these bytes TELLS. The same as by `encode`."""
+    """The DESIRED of this number that answers a genuine HELLO, and has these bytes TELLS. The same
+    as by `encode`."""
     data = _ANSWERS + hello[4:36] + sequence.to_bytes(8, "big") + says
     return data + hashlib.blake2b(data, key=key, digest_size=TAG_SIZE).digest()
 
@@ -138,8 +170,8 @@ def answer(hello: bytes, sequence: int, says: bytes, key: bytes) -> bytes:
 class ReplayGuard:
     """Takes each sequence number of one session and direction at most once, in rising order.
 
-    Datagrams that overtake each other on the way are refused with the replays: each one carries the whole state, so an older one
-    has nothing to add.
+    Datagrams that overtake each other on the way are refused with the replays: each one carries the
+    whole state, so an older one has nothing to add.
     """
 
     __slots__ = ("last",)
@@ -148,7 +180,8 @@ class ReplayGuard:
         self.last = last
 
     def accept(self, sequence: int) -> bool:
-        """Whether the number is above all that were accepted; it counts from then on. Call it after `decode`, never before."""
+        """Whether the number is above all that were accepted; it counts from then on. Call it after
+        `decode`, never before."""
         if sequence <= self.last:
             return False
         self.last = sequence
@@ -156,7 +189,8 @@ class ReplayGuard:
 
 
 def node_text(node: bytes) -> str:
-    """A node's 16 bytes as a UUID in its usual form. (The module uuid stays out of what ships to nodes.)"""
+    """A node's 16 bytes as a UUID in its usual form. (The module uuid stays out of what ships to
+    nodes.)"""
     if len(node) != 16:
         raise WireError("cannot name node: its id has 16 bytes")
     h = node.hex()
@@ -164,11 +198,13 @@ def node_text(node: bytes) -> str:
 
 
 TO_HEAD, TO_NODE = b"http", b"node"
-"""Who presents a credential to whom: one that a node has sent to the head is worth nothing at the node's own API."""
+"""Who presents a credential to whom: one that a node has sent to the head is worth nothing at the
+node's own API."""
 
 
 def bearer(key: bytes, node: bytes, session: int, purpose: bytes = TO_HEAD) -> str:
-    """The value of a node's Authorization header, or with TO_NODE of the head's at the node: "Bearer NODE.SESSION.TAG"."""
+    """The value of a node's Authorization header, or with TO_NODE of the head's at the node:
+    "Bearer NODE.SESSION.TAG"."""
     _check_key(key)
     try:
         tag = _tag(purpose + session.to_bytes(8, "big"), key)
@@ -178,7 +214,8 @@ def bearer(key: bytes, node: bytes, session: int, purpose: bytes = TO_HEAD) -> s
 
 
 def peek_bearer(header: str) -> tuple[bytes, int]:
-    """The node and session that a credential claims, to look its key up. Raises WireError if it is malformed."""
+    """The node and session that a credential claims, to look its key up. Raises WireError if it is
+    malformed."""
     match = _TOKEN.fullmatch(header.removeprefix("Bearer "))
     if match is None or int(match[2]) >= 1 << 64:
         raise WireError("cannot read credential: it is not of the form NODE.SESSION.TAG")
@@ -186,8 +223,11 @@ def peek_bearer(header: str) -> tuple[bytes, int]:
 
 
 def check_bearer(header: str, key: bytes, purpose: bytes = TO_HEAD) -> tuple[bytes, int]:
-    """The node and session of a genuine credential, compared in constant time. Raises WireError if malformed or forged."""
+    """The node and session of a genuine credential, compared in constant time. Raises WireError if
+    malformed or forged."""
     node, session = peek_bearer(header)
-    if not hmac.compare_digest(bearer(key, node, session, purpose).removeprefix("Bearer "), header.removeprefix("Bearer ")):
+    if not hmac.compare_digest(
+        bearer(key, node, session, purpose).removeprefix("Bearer "), header.removeprefix("Bearer ")
+    ):
         raise WireError("cannot accept credential: its tag is wrong")
     return node, session

@@ -2,8 +2,8 @@
 
     python -m layercake.moduleapi.client --module pxe.module:MODULE --socket PATH --instance NAME
 
-The process must never outlive its head: it asks the kernel for SIGKILL when its parent dies, and it stops when
-the stream ends.
+The process must never outlive its head: it asks the kernel for SIGKILL when its parent dies, and it
+stops when the stream ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ import msgspec
 from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.process import leave_no_core
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Stalled, Unreachable
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    NotFound,
+    Refused,
+    Stalled,
+    Unreachable,
+)
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module, Site
@@ -36,9 +43,13 @@ API_VERSION = 2
 METHOD = "/layercake.module.v1.ModuleHost/Attach"
 COOKIE_VARIABLE = "LAYERCAKE_MODULE_COOKIE"
 ERROR_KINDS: dict[str, type[LayercakeError]] = {
-    "not-found": NotFound, "input": InputError, "refused": Refused, "unreachable": Unreachable,
+    "not-found": NotFound,
+    "input": InputError,
+    "refused": Refused,
+    "unreachable": Unreachable,
 }
-"""How an answer says what kind of error it is; a kind that is not here is a failure of the module."""
+"""How an answer says what kind of error it is; a kind that is not here is a failure of the
+module."""
 _PR_SET_PDEATHSIG = 1
 
 log = logging.getLogger("layercake.module")
@@ -51,12 +62,27 @@ class _StreamLink:
         self.queue: asyncio.Queue[pb.FromService | None] = asyncio.Queue()
 
     def discover(self, node: str, values: Mapping[str, str], why: str) -> None:
-        self.queue.put_nowait(pb.FromService(discovery=pb.Discovery(node=node, values=dict(values), why=why)))
+        self.queue.put_nowait(
+            pb.FromService(discovery=pb.Discovery(node=node, values=dict(values), why=why))
+        )
 
-    def event(self, node: str, kind: EventKind, text: str, *, severity: Severity | None = None,
-              data: Mapping[str, Any] | None = None) -> None:
+    def event(
+        self,
+        node: str,
+        kind: EventKind,
+        text: str,
+        *,
+        severity: Severity | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
         level = str(severity or kind.severity)
-        message = pb.Event(node=node, kind=kind.name, severity=level, text=text, data_json=json.dumps(dict(data or {})))
+        message = pb.Event(
+            node=node,
+            kind=kind.name,
+            severity=level,
+            text=text,
+            data_json=json.dumps(dict(data or {})),
+        )
         self.queue.put_nowait(pb.FromService(event=message))
 
     def health(self, text: str) -> None:
@@ -81,13 +107,17 @@ class _Runner:
         if kind == "settings":
             await self._start(message.settings)
         elif kind == "node_changed":
-            await self.service.node_changed(message.node_changed.node, json.loads(message.node_changed.json))
+            await self.service.node_changed(
+                message.node_changed.node, json.loads(message.node_changed.json)
+            )
         elif kind == "node_removed":
             await self.service.node_removed(message.node_removed.node)
         elif kind == "node_state":
             await self.service.node_state(message.node_state.node, dict(message.node_state.values))
         elif kind == "network_changed":
-            await self.service.network_changed(message.network_changed.name, json.loads(message.network_changed.json))
+            await self.service.network_changed(
+                message.network_changed.name, json.loads(message.network_changed.json)
+            )
         elif kind == "network_removed":
             await self.service.network_removed(message.network_removed.name)
         elif kind == "mutate":
@@ -105,7 +135,9 @@ class _Runner:
     async def _start(self, told: pb.Settings) -> None:
         try:
             site = msgspec.json.decode(told.site_json, type=Site)
-            await self.service.start(self.link, site, msgspec.json.decode(told.json, type=self.service.module.settings))
+            await self.service.start(
+                self.link, site, msgspec.json.decode(told.json, type=self.service.module.settings)
+            )
         except (LayercakeError, OSError) as error:
             self.link.health(f"cannot start: {error}")
             await asyncio.sleep(0.2)  # lets the text reach the head before the process ends
@@ -117,7 +149,9 @@ class _Runner:
         task.add_done_callback(lambda _: self.tasks.pop(number, None))
 
     async def _mutate(self, m: pb.Mutate) -> None:
-        request = MutationRequest(m.id, m.node, m.mutation, m.attempt, m.timeout_s, json.loads(m.params_json or b"{}"))
+        request = MutationRequest(
+            m.id, m.node, m.mutation, m.attempt, m.timeout_s, json.loads(m.params_json or b"{}")
+        )
         result = pb.MutationResult(id=m.id)
         try:
             result.values.update(await self.service.mutate(request))
@@ -136,11 +170,15 @@ class _Runner:
     async def _call(self, call: pb.Call) -> None:
         answer = pb.Answer(id=call.id)
         try:
-            answer.json = json.dumps(await self.service.call(call.method, json.loads(call.json or b"{}"))).encode()
+            answer.json = json.dumps(
+                await self.service.call(call.method, json.loads(call.json or b"{}"))
+            ).encode()
             answer.ok = True
         except LayercakeError as error:
             answer.error, answer.hint = error.message, error.hint
-            answer.kind = next((name for name, kind in ERROR_KINDS.items() if isinstance(error, kind)), "")
+            answer.kind = next(
+                (name for name, kind in ERROR_KINDS.items() if isinstance(error, kind)), ""
+            )
         except asyncio.CancelledError:
             return
         except Exception as error:
@@ -159,12 +197,16 @@ class _Runner:
 async def run(service: Service, socket_path: str, instance: str, cookie: str) -> None:
     """Attaches a service to the head and serves until the head says stop or goes away."""
     link = _StreamLink()
-    hello = pb.Hello(version=API_VERSION, service=service.module.name, instance=instance, cookie=cookie)
+    hello = pb.Hello(
+        version=API_VERSION, service=service.module.name, instance=instance, cookie=cookie
+    )
     link.queue.put_nowait(pb.FromService(hello=hello))
     runner = _Runner(service, link)
     async with grpc.aio.insecure_channel(f"unix:{socket_path}") as channel:
         attach = channel.stream_stream(
-            METHOD, request_serializer=pb.FromService.SerializeToString, response_deserializer=pb.FromHead.FromString
+            METHOD,
+            request_serializer=pb.FromService.SerializeToString,
+            response_deserializer=pb.FromHead.FromString,
         )
         try:
             async for message in attach(link.messages()):
@@ -203,7 +245,9 @@ def service_of(module: Module) -> Service:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The main function of a module's process; started by the head."""
-    parser = argparse.ArgumentParser(description="The process of a Layercake module. The head starts it; it is of no use alone.")
+    parser = argparse.ArgumentParser(
+        description="The process of a Layercake module. The head starts it; it is of no use alone."
+    )
     parser.add_argument("--module", required=True, help="where the module is: package.module:NAME")
     parser.add_argument("--socket", required=True, help="the head's module socket")
     parser.add_argument("--instance", required=True)

@@ -1,9 +1,11 @@
-"""Checks of single values from YAML, for the structs in which modules declare their settings and their part of a node.
+"""Checks of single values from YAML, for the structs in which modules declare their settings and
+their part of a node.
 
-A struct's field says what it takes by its type, by `msgspec.Meta` (bounds, pattern, and the description that the reference prints)
-and, where that is not enough, by a `Check` in its Annotated. A check takes the plain value and returns the validated one, or raises
-Mistake; the reader knows file and line. What passes ends up in DHCP answers, boot scripts and kernel command lines, so a value is
-refused unless it is known to be harmless there.
+A struct's field says what it takes by its type, by `msgspec.Meta` (bounds, pattern, and the
+description that the reference prints) and, where that is not enough, by a `Check` in its Annotated.
+A check takes the plain value and returns the validated one, or raises Mistake; the reader knows
+file and line. What passes ends up in DHCP answers, boot scripts and kernel command lines, so a
+value is refused unless it is known to be harmless there.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 NEWER = {"newer": True}
-"""For `Meta(extra=)`: a head of version 0.1 does not know this setting, so it is written only where it is not as usual."""
+"""For `Meta(extra=)`: a head of version 0.1 does not know this setting, so it is written only where
+it is not as usual."""
 
 
 class Mistake(Exception):
-    """What is wrong with a value, and what to write instead. The reader knows the place; `field` names another field than the one
-    that is being read, for a mistake that shows only when several are looked at together."""
+    """What is wrong with a value, and what to write instead. The reader knows the place; `field`
+    names another field than the one that is being read, for a mistake that shows only when several
+    are looked at together."""
 
     def __init__(self, message: str, hint: str = "", field: str = "") -> None:
         super().__init__(message)
@@ -41,10 +45,11 @@ class Mistake(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How a field is read beyond its type. `one` checks a value. `own`: each node has one of its own, so it stands under nodes, and
-    for a node range it is a list, or a start that counts up by `after` (start, steps). `each`: it may be such a list. `several`: a
-    node has several of them, `after` gives a tuple, and in a list of starts each counts up.
-    `missing` is the hint when it is required and not there. `merged`: it is a mapping, and what a later layer says is put over what
+    """How a field is read beyond its type. `one` checks a value. `own`: each node has one of its
+    own, so it stands under nodes, and for a node range it is a list, or a start that counts up by
+    `after` (start, steps). `each`: it may be such a list. `several`: a node has several of them,
+    `after` gives a tuple, and in a list of starts each counts up. `missing` is the hint when it is
+    required and not there. `merged`: it is a mapping, and what a later layer says is put over what
     an earlier one said, key by key."""
 
     one: Callable[[Any], Any]
@@ -64,8 +69,11 @@ def text(value: object) -> str:
     raise Mistake(f"expected text, found {describe(value)}", hint)
 
 
-def mapping(value: object, known: dict[str, Callable[[object], Any]], required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A mapping of known keys to what their checks make of the values; those in `required` have to be there. Raises Mistake."""
+def mapping(
+    value: object, known: dict[str, Callable[[object], Any]], required: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A mapping of known keys to what their checks make of the values; those in `required` have to
+    be there. Raises Mistake."""
     if not isinstance(value, dict):
         raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
     for key in value:
@@ -93,14 +101,17 @@ def one_of(*choices: str) -> Callable[[object], str]:
     def check(value: object) -> str:
         word = text(value)
         if word not in choices:
-            raise Mistake(f"expected {' or '.join(choices)}, found {show(word)}", nearest(word, choices))
+            raise Mistake(
+                f"expected {' or '.join(choices)}, found {show(word)}", nearest(word, choices)
+            )
         return word
 
     return check
 
 
 def number_of(word: str) -> tuple[int, int]:
-    """The version of an IP address, and its number. Raises ValueError. IPv4 costs a tenth of what ipaddress takes."""
+    """The version of an IP address, and its number. Raises ValueError. IPv4 costs a tenth of what
+    ipaddress takes."""
     if word.isascii() and "\0" not in word:
         try:
             return 4, int.from_bytes(socket.inet_pton(socket.AF_INET, word))
@@ -117,14 +128,21 @@ def ipv4(word: str) -> str:
     except ValueError:
         version, number = 0, 0
     if version != 4:
-        raise Mistake(f"{show(word)} is not an IPv4 address", "four numbers up to 255, as 10.0.0.17, without a prefix")
+        raise Mistake(
+            f"{show(word)} is not an IPv4 address",
+            "four numbers up to 255, as 10.0.0.17, without a prefix",
+        )
     return _of_host(number, word)
 
 
 def _of_host(number: int, word: str) -> str:
-    """The IPv4 address of a number, if a host can have it (RFC 1122 section 3.2.1.3); `word` is as it was written."""
+    """The IPv4 address of a number, if a host can have it (RFC 1122 section 3.2.1.3); `word` is as
+    it was written."""
     if 224 <= number >> 24 <= 239 or number >> 24 == 127 or number in (0, 0xFFFFFFFF):
-        raise Mistake(f"{show(word)} cannot be a node's address", "multicast, loopback and broadcast addresses are no node's own")
+        raise Mistake(
+            f"{show(word)} cannot be a node's address",
+            "multicast, loopback and broadcast addresses are no node's own",
+        )
     return word
 
 
@@ -138,15 +156,27 @@ def ipv6(word: str) -> str:
     try:
         address = ipaddress.IPv6Address(word)
     except ValueError:
-        raise Mistake(f"{show(word)} is not an IPv6 address", "such as fd00:20::17, without a prefix") from None
-    if address.is_multicast or address.is_unspecified or address.is_loopback or address.is_link_local or address.ipv4_mapped:
-        raise Mistake(f"{show(word)} cannot be a node's address", "multicast, loopback and link-local addresses are no node's own")
+        raise Mistake(
+            f"{show(word)} is not an IPv6 address", "such as fd00:20::17, without a prefix"
+        ) from None
+    if (
+        address.is_multicast
+        or address.is_unspecified
+        or address.is_loopback
+        or address.is_link_local
+        or address.ipv4_mapped
+    ):
+        raise Mistake(
+            f"{show(word)} cannot be a node's address",
+            "multicast, loopback and link-local addresses are no node's own",
+        )
     return str(address)
 
 
 @functools.lru_cache(maxsize=64)
 def _start(word: str) -> int | None:
-    """The number of a host's IPv4 address that is counted up from, None for IPv6. Nodes of a range share it."""
+    """The number of a host's IPv4 address that is counted up from, None for IPv6. Nodes of a range
+    share it."""
     return None if ":" in word else number_of(ipv4(word))[1]
 
 
@@ -154,7 +184,9 @@ def ip_after(word: str, steps: int) -> str:
     """The address `steps` further on."""
     start = _start(word)
     if start is not None and 0 <= (number := start + steps) <= 0xFFFFFFFF:
-        return _of_host(number, f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}")
+        return _of_host(
+            number, f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        )
     try:
         return host_ip(str(ipaddress.ip_address(host_ip(word)) + steps))
     except ipaddress.AddressValueError:
@@ -162,12 +194,18 @@ def ip_after(word: str, steps: int) -> str:
 
 
 def mac(word: str) -> str:
-    """An Ethernet address, brought to lower case with colons. Multicast and all-zero ones are refused."""
+    """An Ethernet address, brought to lower case with colons. Multicast and all-zero ones are
+    refused."""
     address = word.lower().replace("-", ":")
     if not _MAC.fullmatch(address):
-        raise Mistake(f"{show(word)} is not a MAC address", "write six pairs of hex digits: 52:54:00:12:34:56")
+        raise Mistake(
+            f"{show(word)} is not a MAC address", "write six pairs of hex digits: 52:54:00:12:34:56"
+        )
     if int(address[:2], 16) & 1 or address == "00:00:00:00:00:00":
-        raise Mistake(f"{show(word)} is not the address of one card", "multicast and all-zero addresses cannot be a node's")
+        raise Mistake(
+            f"{show(word)} is not the address of one card",
+            "multicast and all-zero addresses cannot be a node's",
+        )
     return address
 
 
@@ -184,7 +222,10 @@ def port(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Mistake(f"expected a port number, found {describe(value)}")
     if not 1 <= value <= 65535:
-        raise Mistake(f"the port {value} does not exist", "ports go from 1 to 65535; IPMI has 623, Redfish 443")
+        raise Mistake(
+            f"the port {value} does not exist",
+            "ports go from 1 to 65535; IPMI has 623, Redfish 443",
+        )
     return value
 
 
@@ -194,8 +235,15 @@ def host(word: str) -> str:
         return str(ipaddress.ip_address(word))
     except ValueError:
         pass
-    if re.fullmatch(r"[0-9.]+", word) or not all(LABEL.fullmatch(label) for label in word.lower().split(".")) or len(word) > 253:
-        raise Mistake(f"{show(word)} is neither an IP address nor a host name", "the port goes into the key port")
+    if (
+        re.fullmatch(r"[0-9.]+", word)
+        or not all(LABEL.fullmatch(label) for label in word.lower().split("."))
+        or len(word) > 253
+    ):
+        raise Mistake(
+            f"{show(word)} is neither an IP address nor a host name",
+            "the port goes into the key port",
+        )
     return word.lower()
 
 
@@ -206,4 +254,7 @@ def not_in_the_open(scheme: str, host: str) -> None:
     except ValueError:
         here = False
     if scheme == "http" and not here:
-        raise Mistake(f"what is told to {show(host)} would be open to all on the way", "https; http is for this machine alone")
+        raise Mistake(
+            f"what is told to {show(host)} would be open to all on the way",
+            "https; http is for this machine alone",
+        )

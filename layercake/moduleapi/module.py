@@ -1,8 +1,9 @@
 """What a module is: one object that says everything that the head has to know of it.
 
-A module's own file `module.py` ends in `MODULE = Module(...)`; layercake/head/modules.py names it once. The state engine plans with
-its variables and mutations, the inventory and config.yaml are read by its structs, its process is started, told of nodes and asked
-by the head, and the API, the command line and the reference list its calls and event kinds: all from this table.
+A module's own file `module.py` ends in `MODULE = Module(...)`; layercake/head/modules.py names it
+once. The state engine plans with its variables and mutations, the inventory and config.yaml are
+read by its structs, its process is started, told of nodes and asked by the head, and the API, the
+command line and the reference list its calls and event kinds: all from this table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from layercake.base.secrets import SecretRef
 from layercake.kraken.errors import DeclarationError
 from layercake.kraken.events import EventKind
-from layercake.kraken.mutation import Mutation
+from layercake.kraken.mutation import Mutation, summary
 from layercake.kraken.variables import Variable
 from layercake.moduleapi.network import HeadAddress
 
@@ -34,7 +35,8 @@ class Role(enum.IntEnum):
 
 
 class NodeRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The request of a call about one node, by its id. Calls with more to say have a struct that inherits from this one."""
+    """The request of a call about one node, by its id. Calls with more to say have a struct that
+    inherits from this one."""
 
     node: str
 
@@ -45,10 +47,12 @@ class NoRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Something that a module can be asked outside the state engine: `handler(service, request) -> answer`, JSON-ready.
+    """Something that a module can be asked outside the state engine: `handler(service, request) ->
+    answer`, JSON-ready.
 
-    `name` is a dotted word that no other module has ("power.sensors"); `request` and `answer` are types that msgspec knows. One
-    that is `inside` is asked by the head itself and by nobody else: there may be a secret in it.
+    `name` is a dotted word that no other module has ("power.sensors"); `request` and `answer` are
+    types that msgspec knows. One that is `inside` is asked by the head itself and by nobody else:
+    there may be a secret in it.
     """
 
     name: str
@@ -56,7 +60,9 @@ class Call:
     role: Role
     request: type[msgspec.Struct]
     answer: Any
-    handler: Callable[[Any, Any], Awaitable[Any]] | None = field(compare=False, repr=False, default=None)
+    handler: Callable[[Any, Any], Awaitable[Any]] | None = field(
+        compare=False, repr=False, default=None
+    )
     inside: bool = False
 
     @property
@@ -65,19 +71,26 @@ class Call:
         return any(f.name == "node" for f in msgspec.structs.fields(self.request))
 
 
-def call(name: str, *, role: Role, request: type[msgspec.Struct] = NodeRequest,
-         answer: Any = Any, inside: bool = False) -> Callable[[Callable[[Any, Any], Awaitable[Any]]], Call]:
-    """Declares the decorated handler as a call; the first line of its docstring is the summary."""
+def call(
+    name: str,
+    *,
+    role: Role,
+    request: type[msgspec.Struct] = NodeRequest,
+    answer: Any = Any,
+    inside: bool = False,
+) -> Callable[[Callable[[Any, Any], Awaitable[Any]]], Call]:
+    """Declares the decorated handler as a call; its summary is that of its docstring."""
 
     def wrap(handler: Callable[[Any, Any], Awaitable[Any]]) -> Call:
-        return Call(name, (handler.__doc__ or "").strip().partition("\n")[0], role, request, answer, handler, inside)
+        return Call(name, summary(handler), role, request, answer, handler, inside)
 
     return wrap
 
 
 class NodeFacts(Protocol):
-    """What every module may know of a node: its entry in the inventory (layercake.inventory.schema.Node), what it boots next, what
-    modules offer to others (Module.offers), and its network (moduleapi.network.told), None where the inventory has none."""
+    """What every module may know of a node: its entry in the inventory
+    (layercake.inventory.schema.Node), what it boots next, what modules offer to others
+    (Module.offers), and its network (moduleapi.network.told), None where the inventory has none."""
 
     @property
     def id(self) -> str: ...
@@ -100,27 +113,33 @@ class NodeFacts(Protocol):
 
 
 Reveal = Callable[[SecretRef | None], str]
-"""Gives the value of a secret that a part refers to, "" if it cannot be read: then the node's history says so."""
+"""Gives the value of a secret that a part refers to, "" if it cannot be read: then the node's
+history says so."""
 Record = Callable[[NodeFacts, Any, Reveal], Mapping[str, Any]]
-"""(node, its part or None, reveal) -> what the module's process is told of the node, JSON-ready; it may hold secrets."""
+"""(node, its part or None, reveal) -> what the module's process is told of the node, JSON-ready; it
+may hold secrets."""
 Offers = Callable[[NodeFacts, Any, Any, "Site"], Mapping[str, str]]
-"""(node, its part or None, the settings, the head) -> {word: text} that other modules may need to know of the node; no secrets."""
+"""(node, its part or None, the settings, the head) -> {word: text} that other modules may need to
+know of the node; no secrets."""
 Tells = Callable[[Any], Mapping[str, Any]]
-"""(a node's part or None) -> what the node itself is told of it with its desired state, JSON-ready and without secrets, by keys
-that no other module has."""
+"""(a node's part or None) -> what the node itself is told of it with its desired state, JSON-ready
+and without secrets, by keys that no other module has."""
 Held = Callable[[Any, Mapping[str, str]], str]
-"""(a node's part or None, its variables) -> why rolls are to leave the node out, "" if they are not."""
+"""(a node's part or None, its variables) -> why rolls are to leave the node out, "" if they are
+not."""
 Tune = Callable[[Mutation, Any, Any], Mutation]
-"""(mutation, a node's part, the settings) -> the mutation as it is for that node, with another timeout or number of attempts."""
+"""(mutation, a node's part, the settings) -> the mutation as it is for that node, with another
+timeout or number of attempts."""
 
 
 class NodePart(msgspec.Struct, frozen=True, kw_only=True):
     """A module's part of a node in the inventory: the fields are the keys.
 
-    They stand in a mapping under KEY, or with "" among the node's own keys. A field's Annotated may hold a `fields.Check` and a
-    `msgspec.Meta` with its description. With ENTRY, the keys under KEY are names that the site gives: each stands for a mapping
-    that ENTRY describes, and the one field, `entries`, has them by these names. With WHOLE, an entry of a later layer takes the
-    place of all of the earlier one of its name.
+    They stand in a mapping under KEY, or with "" among the node's own keys. A field's Annotated may
+    hold a `fields.Check` and a `msgspec.Meta` with its description. With ENTRY, the keys under KEY
+    are names that the site gives: each stands for a mapping that ENTRY describes, and the one
+    field, `entries`, has them by these names. With WHOLE, an entry of a later layer takes the place
+    of all of the earlier one of its name.
     """
 
     KEY: ClassVar[str] = ""
@@ -130,17 +149,23 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
 
 def references(part: NodePart) -> list[SecretRef]:
     """The secrets that a module's part of a node refers to."""
-    return [value for name in part.__struct_fields__ if isinstance(value := getattr(part, name), SecretRef)]
+    return [
+        value
+        for name in part.__struct_fields__
+        if isinstance(value := getattr(part, name), SecretRef)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How a module's part of a node is read. `complete` makes sense of all fields together, {field: value} as far as they are
-    there, and raises fields.Mistake; of a part with ENTRY they are {name: {field: value}}, and it gives {"entries": ...}. `unique`
-    gives values that no two nodes may share; the `field` of each, or "NAME.FIELD", is the one to blame then. `view` is what of it
-    people see with a node, None for a node without. `secret_to` says where its secrets are sent: when that changes, a person
-    confirms it. `warnings` are said with every plan and status. `known_by` is by what a node's machine is recognised, () for
-    nothing: such a node may do without a MAC address."""
+    """How a module's part of a node is read. `complete` makes sense of all fields together, {field:
+    value} as far as they are there, and raises fields.Mistake; of a part with ENTRY they are {name:
+    {field: value}}, and it gives {"entries": ...}. `unique` gives values that no two nodes may
+    share; the `field` of each, or "NAME.FIELD", is the one to blame then. `view` is what of it
+    people see with a node, None for a node without. `secret_to` says where its secrets are sent:
+    when that changes, a person confirms it. `warnings` are said with every plan and status.
+    `known_by` is by what a node's machine is recognised, () for nothing: such a node may do without
+    a MAC address."""
 
     struct: type[NodePart]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -161,8 +186,9 @@ NAME = "name"
 
 
 class Unique(NamedTuple):
-    """A value that no two nodes may share: what it is called, the value, how it is shown, and the field it stands in. `ip` is the
-    address that something has by it, "" for none: no guest gets that."""
+    """A value that no two nodes may share: what it is called, the value, how it is shown, and the
+    field it stands in. `ip` is the address that something has by it, "" for none: no guest gets
+    that."""
 
     what: str
     value: Hashable
@@ -173,8 +199,9 @@ class Unique(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """What a module wants of its variables: of a node that is wanted `up`, of one that is wanted `off`, and, in the place of what
-    `up` says, of one that is wanted up and shall run nothing (`empty`)."""
+    """What a module wants of its variables: of a node that is wanted `up`, of one that is wanted
+    `off`, and, in the place of what `up` says, of one that is wanted up and shall run nothing
+    (`empty`)."""
 
     up: Mapping[str, str] = field(default_factory=dict)
     off: Mapping[str, str] = field(default_factory=dict)
@@ -182,8 +209,8 @@ class Goals:
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What every module's process is told of the head: its addresses on the nodes' network, and where its data are. `more` are the
-    further networks that it is in."""
+    """What every module's process is told of the head: its addresses on the nodes' network, and
+    where its data are. `more` are the further networks that it is in."""
 
     interface: str
     address: str
@@ -198,7 +225,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def heads(self) -> list[HeadAddress]:
         """All the networks that it is in, the first one first."""
-        return [HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix), *self.more]
+        return [
+            HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix),
+            *self.more,
+        ]
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -209,17 +239,20 @@ class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Module:
     """One module.
 
-    `section` is its key in config.yaml, read as `settings`; `check` raises fields.Mistake for settings that do not go together.
-    `service` is where its process is made ("pxe.service:PxeService"), or `command` a program in any language; without either it has
-    no process. `record` says what the process is told of a node; without it, it is told of none. `offers` is what it tells the
-    other modules of a node, `tells` what it has the head tell the node itself. `watches` are the variables whose changes it is
-    told. `alive` is what a datagram of a node proves of its variables. `held` keeps
-    nodes out of rolls. `tune` adapts its mutations to one node; `tuned_by` gives
-    what of its part of a node that depends on, so that it is asked once for all nodes that are alike. `networks`: its process is
-    told of all networks of the inventory, also of those that no node is in. `with_part`: its mutations are those of nodes that have
-    its part, and other nodes cost nothing for it; `before` is what other modules' mutations require then, beside what they say
-    themselves: {mutation: {variable: value}}, and `unless` what excludes them. `gives_way`: a site's own module that has its name,
-    or one of its variables, takes its place: the appliance has it since a version only that others came before.
+    `section` is its key in config.yaml, read as `settings`; `check` raises fields.Mistake for
+    settings that do not go together. `service` is where its process is made
+    ("pxe.service:PxeService"), or `command` a program in any language; without either it has no
+    process. `record` says what the process is told of a node; without it, it is told of none.
+    `offers` is what it tells the other modules of a node, `tells` what it has the head tell the
+    node itself. `watches` are the variables whose changes it is told. `alive` is what a datagram of
+    a node proves of its variables. `held` keeps nodes out of rolls. `tune` adapts its mutations to
+    one node; `tuned_by` gives what of its part of a node that depends on, so that it is asked once
+    for all nodes that are alike. `networks`: its process is told of all networks of the inventory,
+    also of those that no node is in. `with_part`: its mutations are those of nodes that have its
+    part, and other nodes cost nothing for it; `before` is what other modules' mutations require
+    then, beside what they say themselves: {mutation: {variable: value}}, and `unless` what excludes
+    them. `gives_way`: a site's own module that has its name, or one of its variables, takes its
+    place: the appliance has it since a version only that others came before.
     """
 
     name: str
@@ -251,7 +284,9 @@ class Module:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise DeclarationError(f"cannot declare module {self.name!r}: a name is lower case, at most 32 characters")
+            raise DeclarationError(
+                f"cannot declare module {self.name!r}: a name is lower case, at most 32 characters"
+            )
 
     @property
     def has_process(self) -> bool:
@@ -260,5 +295,8 @@ class Module:
 
     @property
     def discovers(self) -> frozenset[str]:
-        """The variables that its process may say something about: those it declares, and those that its mutations change."""
-        return frozenset({v.name for v in self.variables} | {name for m in self.mutations for name in m.changes})
+        """The variables that its process may say something about: those it declares, and those that
+        its mutations change."""
+        return frozenset(
+            {v.name for v in self.variables} | {name for m in self.mutations for name in m.changes}
+        )

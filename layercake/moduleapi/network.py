@@ -1,4 +1,5 @@
-"""A network that nodes are in, as the inventory has it under `networks:`, and which network an address is in. Pure."""
+"""A network that nodes are in, as the inventory has it under `networks:`, and which network an
+address is in. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +30,16 @@ def subnet(value: object) -> str:
         found = ipaddress.ip_network(word)
     except ValueError:
         raise Mistake(f"cannot use {show(word)}: {_why_not(word)}", HOW) from None
-    if not fits(found) or found.is_multicast or found.is_loopback or (found.version == 6 and found.is_link_local):
-        raise Mistake(f"cannot use {show(word)}: no nodes can be in it",
-                      "prefixes have 8 to 30 bits, those of IPv6 have 64, and hold addresses of hosts")
+    if (
+        not fits(found)
+        or found.is_multicast
+        or found.is_loopback
+        or (found.version == 6 and found.is_link_local)
+    ):
+        raise Mistake(
+            f"cannot use {show(word)}: no nodes can be in it",
+            "prefixes have 8 to 30 bits, those of IPv6 have 64, and hold addresses of hosts",
+        )
     return str(found)
 
 
@@ -43,7 +51,10 @@ def fits(found: AnyNetwork) -> bool:
 def _why_not(word: str) -> str:
     """Why a text is not an IP subnet."""
     try:
-        return f"its address has bits beyond the prefix, {ipaddress.ip_network(word, strict=False)} has not"
+        return (
+            "its address has bits beyond the prefix, "
+            f"{ipaddress.ip_network(word, strict=False)} has not"
+        )
     except ValueError:
         return "it is not an IP subnet"
 
@@ -56,7 +67,9 @@ def address(value: object) -> str:
 def addresses(value: object) -> tuple[str, ...]:
     """IP addresses, perhaps none."""
     if not isinstance(value, list):
-        raise Mistake(f"expected a list of IP addresses, found {describe(value)}", "such as [10.0.0.1]")
+        raise Mistake(
+            f"expected a list of IP addresses, found {describe(value)}", "such as [10.0.0.1]"
+        )
     if len(value) > MAX_SERVERS:
         raise Mistake(f"{len(value)} addresses, at most {MAX_SERVERS} fit")
     return tuple(address(item) for item in value)
@@ -66,14 +79,20 @@ def domain(value: object) -> str:
     """A DNS domain, in lower case."""
     word = text(value).lower().rstrip(".")
     if not all(LABEL.fullmatch(label) for label in word.split(".")) or len(word) > 190:
-        raise Mistake(f"{show(word)} is not a domain", "labels of letters, digits and inner hyphens, with dots between them")
+        raise Mistake(
+            f"{show(word)} is not a domain",
+            "labels of letters, digits and inner hyphens, with dots between them",
+        )
     return word
 
 
 def routes(value: object) -> dict[str, str]:
     """Static routes: {subnet: the router's address}."""
     if not isinstance(value, dict):
-        raise Mistake(f"expected a mapping of subnets to routers, found {describe(value)}", "such as {10.30.0.0/16: 10.20.0.254}")
+        raise Mistake(
+            f"expected a mapping of subnets to routers, found {describe(value)}",
+            "such as {10.30.0.0/16: 10.20.0.254}",
+        )
     if len(value) > MAX_ROUTES:
         raise Mistake(f"{len(value)} routes, at most {MAX_ROUTES} fit")
     found = {}
@@ -81,7 +100,10 @@ def routes(value: object) -> dict[str, str]:
         try:
             found[str(ipaddress.ip_network(target))] = address(router)
         except ValueError:
-            raise Mistake(f"{show(target)} is not an IP subnet", "write the first address and the length of the prefix") from None
+            raise Mistake(
+                f"{show(target)} is not an IP subnet",
+                "write the first address and the length of the prefix",
+            ) from None
     return found
 
 
@@ -116,7 +138,9 @@ class HeadAddress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     interface: Annotated[str, Meta(min_length=1, description="The network interface.")]
     address: Annotated[str, Check(address), Meta(description="The head's address there.")]
-    prefix: Annotated[int, Meta(ge=8, le=64, description="The length of the network's prefix, 64 for IPv6.")] = 24
+    prefix: Annotated[
+        int, Meta(ge=8, le=64, description="The length of the network's prefix, 64 for IPv6.")
+    ] = 24
 
     def __str__(self) -> str:
         return f"{self.address}/{self.prefix}"
@@ -128,7 +152,8 @@ class HeadAddress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def host(self) -> str:
-        """The address as it stands before a port, in brackets if it is one of IPv6 (RFC 3986 section 3.2.2)."""
+        """The address as it stands before a port, in brackets if it is one of IPv6 (RFC 3986
+        section 3.2.2)."""
         return bracketed(self.address)
 
 
@@ -138,88 +163,181 @@ def bracketed(word: str) -> str:
 
 
 def facing(heads: Sequence[HeadAddress], network: Mapping[str, Any] | None) -> HeadAddress:
-    """Which of the head's addresses the nodes of a network (`told`, None for one without a name) use: what it says under `head`, or
-    the one that is in it. The first of `heads` is for all others."""
+    """Which of the head's addresses the nodes of a network (`told`, None for one without a name)
+    use: what it says under `head`, or the one that is in it. The first of `heads` is for all
+    others."""
     if network is None or len(heads) == 1:
         return heads[0]
-    return next((own for own in heads if own.address == network.get("head") or str(own.network) == network["subnet"]), heads[0])
+    return next(
+        (
+            own
+            for own in heads
+            if own.address == network.get("head") or str(own.network) == network["subnet"]
+        ),
+        heads[0],
+    )
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A network that nodes are in."""
 
-    subnet: Annotated[str, Check(subnet, missing=HOW), Meta(
-        description="Its subnet, of IPv4 or IPv6. A node whose address is in it belongs to it.")]
-    gateway: Annotated[str | None, Check(address), Meta(description="The default gateway, an address of the subnet.")] = None
-    dns: Annotated[tuple[str, ...], Check(addresses), Meta(
-        description="DNS servers; those of config.yaml if not given.")] = ()
-    ntp: Annotated[tuple[str, ...], Check(addresses), Meta(
-        description="Time servers; the head if not given, where boot.ntp_port is 123.")] = ()
+    subnet: Annotated[
+        str,
+        Check(subnet, missing=HOW),
+        Meta(
+            description="Its subnet, of IPv4 or IPv6. A node whose address is in it belongs to it."
+        ),
+    ]
+    gateway: Annotated[
+        str | None,
+        Check(address),
+        Meta(description="The default gateway, an address of the subnet."),
+    ] = None
+    dns: Annotated[
+        tuple[str, ...],
+        Check(addresses),
+        Meta(description="DNS servers; those of config.yaml if not given."),
+    ] = ()
+    ntp: Annotated[
+        tuple[str, ...],
+        Check(addresses),
+        Meta(description="Time servers; the head if not given, where boot.ntp_port is 123."),
+    ] = ()
     domain: Annotated[str, Check(domain), Meta(description="The DNS domain of its nodes.")] = ""
-    mtu: Annotated[int | None, Check(mtu), Meta(
-        description="The largest packet, in bytes; what the cards have by themselves if not given.")] = None
-    routes: Annotated[dict[str, str], Check(routes), Meta(
-        description="Static routes: {subnet: the address of the router}, which is in the subnet of this network.")] = {}
-    head: Annotated[str | None, Check(address), Meta(
-        description="Which of the head's addresses its nodes use, where it has several (more_networks) and none in this network; "
-                    "`address` of config.yaml if not given.")] = None
-    lease_s: Annotated[int | None, Check(lease), Meta(
-        description="Seconds that an address is leased for; the setting boot.lease_s if not given.")] = None
-    relays: Annotated[tuple[str, ...], Check(addresses), Meta(
-        description="Addresses that DHCP relays of this network give as theirs (giaddr, or link selection) and that are not in its "
-                    "subnet.")] = ()
-    guests: Annotated[tuple[str, ...], Check(of_guests.ranges), Meta(
-        description="Ranges of IPv4 addresses, FIRST-LAST, for machines that are not in the inventory: they get an address, and "
-                    "nothing to boot. If not given, they get none.")] = ()
-    discovery: Annotated[int | None, Check(discovery), Meta(
-        description="How many machines that are not in the inventory may boot at once to report what they are; it needs `guests`, "
-                    "which their addresses are of. If not given, none.")] = None
-    guest_lease_s: Annotated[int | None, Check(guest_lease), Meta(
-        description="Seconds that a guest's address is leased for, 60 to 86400; 600 if not given.")] = None
+    mtu: Annotated[
+        int | None,
+        Check(mtu),
+        Meta(
+            description="The largest packet, in bytes; what the cards have by themselves if not "
+            "given."
+        ),
+    ] = None
+    routes: Annotated[
+        dict[str, str],
+        Check(routes),
+        Meta(
+            description="Static routes: {subnet: the address of the router}, which is in the "
+            "subnet of this network."
+        ),
+    ] = {}
+    head: Annotated[
+        str | None,
+        Check(address),
+        Meta(
+            description="Which of the head's addresses its nodes use, where it has several "
+            "(more_networks) and none in this network; "
+            "`address` of config.yaml if not given."
+        ),
+    ] = None
+    lease_s: Annotated[
+        int | None,
+        Check(lease),
+        Meta(
+            description="Seconds that an address is leased for; the setting boot.lease_s if not "
+            "given."
+        ),
+    ] = None
+    relays: Annotated[
+        tuple[str, ...],
+        Check(addresses),
+        Meta(
+            description="Addresses that DHCP relays of this network give as theirs (giaddr, or "
+            "link selection) and that are not in its "
+            "subnet."
+        ),
+    ] = ()
+    guests: Annotated[
+        tuple[str, ...],
+        Check(of_guests.ranges),
+        Meta(
+            description="Ranges of IPv4 addresses, FIRST-LAST, for machines that are not in the "
+            "inventory: they get an address, and "
+            "nothing to boot. If not given, they get none."
+        ),
+    ] = ()
+    discovery: Annotated[
+        int | None,
+        Check(discovery),
+        Meta(
+            description="How many machines that are not in the inventory may boot at once to "
+            "report what they are; it needs `guests`, "
+            "which their addresses are of. If not given, none."
+        ),
+    ] = None
+    guest_lease_s: Annotated[
+        int | None,
+        Check(guest_lease),
+        Meta(
+            description="Seconds that a guest's address is leased for, 60 to 86400; 600 if not "
+            "given."
+        ),
+    ] = None
 
     def reaches(self, target: str) -> bool:
         """Whether its nodes have a route to an address."""
         host, own = ipaddress.ip_address(target), ipaddress.ip_network(self.subnet)
         if host.version != own.version:
             return False
-        return self.gateway is not None or any(host in ipaddress.ip_network(to) for to in (self.subnet, *self.routes))
+        return self.gateway is not None or any(
+            host in ipaddress.ip_network(to) for to in (self.subnet, *self.routes)
+        )
 
 
 def mistakes(network: Network) -> Iterator[Mistake]:
     """What does not go together in a network. `field` of each is the key to blame."""
     within = ipaddress.ip_network(network.subnet)
     if network.gateway is not None and not is_host(network.gateway, within):
-        yield Mistake(f"the gateway {network.gateway} is no host address of {within}", "nodes could not reach it", "gateway")
+        yield Mistake(
+            f"the gateway {network.gateway} is no host address of {within}",
+            "nodes could not reach it",
+            "gateway",
+        )
     for target, router in network.routes.items():
         if not is_host(router, within):
-            yield Mistake(f"the router {router} of the route to {target} is no host address of {within}",
-                          "nodes could not reach it", "routes")
+            yield Mistake(
+                f"the router {router} of the route to {target} is no host address of {within}",
+                "nodes could not reach it",
+                "routes",
+            )
         if ipaddress.ip_network(target).version != within.version:
-            yield Mistake(f"the route to {target} is of another kind of address than {within}", "", "routes")
+            yield Mistake(
+                f"the route to {target} is of another kind of address than {within}", "", "routes"
+            )
         if ipaddress.ip_network(target).prefixlen == 0:
             yield Mistake(f"{target} is the default route", "write it as gateway", "routes")
     if network.discovery and not network.guests:
-        yield Mistake("discovery needs addresses for the machines that are discovered", "give the network ranges of `guests`",
-                      "discovery")
+        yield Mistake(
+            "discovery needs addresses for the machines that are discovered",
+            "give the network ranges of `guests`",
+            "discovery",
+        )
     gateway = () if network.gateway is None else (network.gateway,)
     named = (*gateway, *network.routes.values(), *network.dns, *network.ntp, *network.relays)
     yield from of_guests.mistakes(network.guests, within, dict.fromkeys(named))
 
 
 def is_host(word: str, within: AnyNetwork) -> bool:
-    """Whether an address is one that a host of a subnet can have: not its first one, and with IPv4 not its last one."""
+    """Whether an address is one that a host of a subnet can have: not its first one, and with IPv4
+    not its last one."""
     version, number = number_of(word)
     first, last = int(within.network_address), int(within.broadcast_address)
     return version == within.version and first < number <= last and (version == 6 or number != last)
 
 
 class Subnets:
-    """Which of several networks an address is in: they do not overlap. `subnets` is {name: subnet}."""
+    """Which of several networks an address is in: they do not overlap. `subnets` is {name:
+    subnet}."""
 
     def __init__(self, subnets: Mapping[str, str]) -> None:
         self.parsed = {name: ipaddress.ip_network(word) for name, word in subnets.items()}
-        rows = sorted(((found.version, int(found.network_address)), (found.version, int(found.broadcast_address)), name)
-                      for name, found in self.parsed.items())
+        rows = sorted(
+            (
+                (found.version, int(found.network_address)),
+                (found.version, int(found.broadcast_address)),
+                name,
+            )
+            for name, found in self.parsed.items()
+        )
         self._starts = [start for start, _, _ in rows]
         self._rows = rows
 

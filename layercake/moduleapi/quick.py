@@ -1,8 +1,10 @@
-"""Small answers out of hand: to plain requests that are there in one piece, as long as a connection has no other.
+"""Small answers out of hand: to plain requests that are there in one piece, as long as a connection
+has no other.
 
-What a web server does for each request costs several times what there is to do for such an answer: a rack that is switched on
-asks for one a node, and a roll for four. Whatever is not as plain as that goes to the web server, which is made when it is first
-needed and has the connection from then on.
+What a web server does for each request costs several times what there is to do for such an answer:
+a rack that is switched on asks for one a node, and a roll for four. Whatever is not as plain as
+that goes to the web server, which is made when it is first needed and has the connection from then
+on.
 """
 
 from __future__ import annotations
@@ -22,10 +24,16 @@ from layercake.base.door import Between, guest_of
 BODY_S = 30.0
 """Seconds that a request's body may take."""
 SLICE_S = 0.0007
-"""For how long requests are answered at a stretch: of a hundred that are there at once others waited for 30 ms, turn by turn."""
+"""For how long requests are answered at a stretch: of a hundred that are there at once others
+waited for 30 ms, turn by turn."""
 _LONGEST, _LONGEST_HEAD = 65536, 2048
-_HEAD = re.compile(rb"(GET|POST) (/[A-Za-z0-9/._:-]*) HTTP/1\.1((?:\r\n[!-9;-~]+:[\t -~]*)*)\r\n\r\n")
-_MORE = re.compile(rb"\n(?:content-(?!length:|type:)|transfer-|expect|upgrade|connection:[^\r]*close|range|if-)", re.IGNORECASE)
+_HEAD = re.compile(
+    rb"(GET|POST) (/[A-Za-z0-9/._:-]*) HTTP/1\.1((?:\r\n[!-9;-~]+:[\t -~]*)*)\r\n\r\n"
+)
+_MORE = re.compile(
+    rb"\n(?:content-(?!length:|type:)|transfer-|expect|upgrade|connection:[^\r]*close|range|if-)",
+    re.IGNORECASE,
+)
 """Header fields of requests that want more than their plain answer."""
 _LENGTH = re.compile(rb"\ncontent-length:[\t ]*([0-9]{1,5})[\t ]*(?:\r|$)", re.IGNORECASE)
 _AUTHORIZATION = re.compile(rb"\nauthorization:[\t ]*(Bearer [!-~]+)[\t ]*(?:\r|$)", re.IGNORECASE)
@@ -33,7 +41,8 @@ _AUTHORIZATION = re.compile(rb"\nauthorization:[\t ]*(Bearer [!-~]+)[\t ]*(?:\r|
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: GET, or POST where there is a `body`. `authorization` is its bearer's credential, "" without one."""
+    """A request: GET, or POST where there is a `body`. `authorization` is its bearer's credential,
+    "" without one."""
 
     transport: asyncio.Transport
     path: str
@@ -48,8 +57,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Quick:
-    """An answer. `who` is whose request it was, which counts `weight` times, as for `web.known`; `sent` is called when the answer
-    is on its way, after `wait` seconds at least."""
+    """An answer. `who` is whose request it was, which counts `weight` times, as for `web.known`;
+    `sent` is called when the answer is on its way, after `wait` seconds at least."""
 
     who: str
     status: HTTPStatus
@@ -66,10 +75,12 @@ def _date(second: int) -> str:
 
 
 class Stretch:
-    """Work is done for `slice_s` in a turn of the loop; what comes then waits, in its order, for the next ones. `timer` is in
-    seconds."""
+    """Work is done for `slice_s` in a turn of the loop; what comes then waits, in its order, for
+    the next ones. `timer` is in seconds."""
 
-    def __init__(self, slice_s: float = SLICE_S, timer: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, slice_s: float = SLICE_S, timer: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._slice_s, self._timer = slice_s, timer
         self._waiting: deque[Callable[[], None]] = deque()
         self._used, self._begun = 0.0, False
@@ -104,13 +115,26 @@ class Stretch:
 
 
 class QuickRequests(Between):
-    """One connection. `answer` says what is answered to a request, None for what it leaves to the web server, of which `serve`
-    makes the protocol. `idle_s` is for how long a connection may wait for its next request; while it does it is in `idle`.
-    `stretch` is for all connections of a server."""
+    """One connection. `answer` says what is answered to a request, None for what it leaves to the
+    web server, of which `serve` makes the protocol. `idle_s` is for how long a connection may wait
+    for its next request; while it does it is in `idle`. `stretch` is for all connections of a
+    server."""
 
-    def __init__(self, answer: Callable[[Asked], Quick | None], serve: Callable[[], asyncio.Protocol], idle_s: float,
-                 idle: set[asyncio.Transport], stretch: Stretch) -> None:
-        self._answer, self._serve, self._idle_s, self._idle, self._stretch = answer, serve, idle_s, idle, stretch
+    def __init__(
+        self,
+        answer: Callable[[Asked], Quick | None],
+        serve: Callable[[], asyncio.Protocol],
+        idle_s: float,
+        idle: set[asyncio.Transport],
+        stretch: Stretch,
+    ) -> None:
+        self._answer, self._serve, self._idle_s, self._idle, self._stretch = (
+            answer,
+            serve,
+            idle_s,
+            idle,
+            stretch,
+        )
         self._came = b""
         self._timer: asyncio.TimerHandle | None = None
         self._until = 0.0
@@ -145,7 +169,8 @@ class QuickRequests(Between):
             raise
 
     def _took(self, data: bytes) -> bool:
-        """Answers a request that is there, or keeps what is there of one. False: it is the web server's."""
+        """Answers a request that is there, or keeps what is there of one. False: it is the web
+        server's."""
         head = _HEAD.match(data, 0, _LONGEST_HEAD)
         if head is None or _MORE.search(head[3]):
             return False
@@ -157,19 +182,26 @@ class QuickRequests(Between):
             self._begun = data
             self._ends_in(BODY_S)
             return True
-        return len(data) == end and self._answered(head[2], data[head.end():] if lengths else None, *credentials)
+        return len(data) == end and self._answered(
+            head[2], data[head.end() :] if lengths else None, *credentials
+        )
 
     def _answered(self, path: bytes, body: bytes | None, credential: bytes = b"") -> bool:
         transport, guest = self._transport, guest_of(self._transport)
         if transport is None or guest is None:
             return False
-        found = self._answer(Asked(transport, path.decode("ascii"), body, credential.decode("ascii")))
+        found = self._answer(
+            Asked(transport, path.decode("ascii"), body, credential.decode("ascii"))
+        )
         if found is None:
             return False
         wait = max(found.wait, guest.asked(found.who, found.weight))
         guest.took(max(len(body or b""), len(found.text)))
-        head = (f"HTTP/1.1 {found.status.value} {found.status.phrase}\r\nContent-Type: {found.kind}\r\n"
-                f"Cache-Control: no-store\r\nContent-Length: {len(found.text)}\r\nDate: {_date(int(time.time()))}\r\n\r\n")
+        head = (
+            f"HTTP/1.1 {found.status.value} {found.status.phrase}\r\nContent-Type: {found.kind}\r\n"
+            f"Cache-Control: no-store\r\nContent-Length: {len(found.text)}\r\nDate: "
+            f"{_date(int(time.time()))}\r\n\r\n"
+        )
         self._late = head.encode() + found.text
         if wait:
             asyncio.get_running_loop().call_later(wait, self._write)
@@ -197,7 +229,8 @@ class QuickRequests(Between):
         return self.inner
 
     def _ends_in(self, seconds: float) -> None:
-        """The connection ends then if nothing comes. A timer that is there is not moved for each request."""
+        """The connection ends then if nothing comes. A timer that is there is not moved for each
+        request."""
         loop = asyncio.get_running_loop()
         self._until = loop.time() + seconds
         if self._timer is not None and self._timer.when() > self._until:

@@ -1,7 +1,9 @@
-"""A process beside the head that answers one question after the other: what it has imported and remembers is there for the next.
+"""A process beside the head that answers one question after the other: what it has imported and
+remembers is there for the next.
 
-A question and its answer are each their length in four bytes, the highest first, and so many bytes. The process ends by itself when
-nobody asks for a while, or when it has grown too large (`serve`); the next question starts another.
+A question and its answer are each their length in four bytes, the highest first, and so many bytes.
+The process ends by itself when nobody asks for a while, or when it has grown too large (`serve`);
+the next question starts another.
 """
 
 from __future__ import annotations
@@ -38,16 +40,23 @@ class Ended(Exception):
 
 
 class Standing:
-    """The head's side. `argv` is the program, `answer` the bytes that an answer may have. For one question at a time."""
+    """The head's side. `argv` is the program, `answer` the bytes that an answer may have. For one
+    question at a time."""
 
-    def __init__(self, argv: Sequence[str], answer: int, environment: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(
+        self, argv: Sequence[str], answer: int, environment: Callable[[], Mapping[str, str]]
+    ) -> None:
         self._argv, self._answer, self._environment = argv, answer, environment
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def pid(self) -> int:
         """The process, 0 if there is none."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else 0
+        return (
+            self._process.pid
+            if self._process is not None and self._process.returncode is None
+            else 0
+        )
 
     async def ask(self, data: bytes) -> bytes:
         """The answer. Whoever gives up ends the process. Raises Ended, TooLong."""
@@ -63,10 +72,16 @@ class Standing:
         if not self.pid:
             await self.close()
             self._process = await asyncio.create_subprocess_exec(
-                *self._argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, process_group=0,
-                env=dict(self._environment()), limit=_AT_ONCE)
+                *self._argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                process_group=0,
+                env=dict(self._environment()),
+                limit=_AT_ONCE,
+            )
         process, answered = self._process, False
-        assert process is not None and process.stdin is not None and process.stdout is not None  # noqa: S101 (for the type checker)
+        # For the type checker.
+        assert process is not None and process.stdin is not None and process.stdout is not None  # noqa: S101
         try:
             process.stdin.write(_LENGTH.pack(len(data)) + data)
             await process.stdin.drain()
@@ -90,13 +105,17 @@ class Standing:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Ends a process that leads a group, and what it has started. Its input and its output are pipes."""
+    """Ends a process that leads a group, and what it has started. Its input and its output are
+    pipes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    assert process.stdin is not None and process.stdout is not None  # noqa: S101 (for the type checker)
+    # For the type checker.
+    assert process.stdin is not None and process.stdout is not None  # noqa: S101
     if not process.stdin.is_closing():
         process.stdin.transport.abort()
-    while await process.stdout.read(1 << 18):  # asyncio sees no end before it has seen that of the pipe
+    while await process.stdout.read(
+        1 << 18
+    ):  # asyncio sees no end before it has seen that of the pipe
         pass
     with contextlib.suppress(ConnectionError):  # it did not read all
         await process.stdin.wait_closed()
@@ -104,7 +123,8 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
-    """The process's side: answers what comes on standard input until nobody asks any more, or it has grown too large."""
+    """The process's side: answers what comes on standard input until nobody asks any more, or it
+    has grown too large."""
     asked, told = sys.stdin.buffer, sys.stdout.buffer
     while select.select([asked], [], [], IDLE_S)[0]:
         head = asked.read(_LENGTH.size)
@@ -119,8 +139,13 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
 
 
 def _most_memory() -> int:
-    """Bytes that this process has had at most. Not getrusage's ru_maxrss: that counts the program which started it, too, and a head
-    may be larger than what it starts (getrusage(2); the kernel keeps it over execve)."""
-    most = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii", errors="replace"), re.M)
+    """Bytes that this process has had at most. Not getrusage's ru_maxrss: that counts the program
+    which started it, too, and a head may be larger than what it starts (getrusage(2); the kernel
+    keeps it over execve)."""
+    most = re.search(
+        r"^VmHWM:\s+(\d+) kB",
+        Path("/proc/self/status").read_text(encoding="ascii", errors="replace"),
+        re.M,
+    )
     assert most is not None  # noqa: S101 (proc(5): each process has it)
     return int(most[1]) << 10

@@ -1,7 +1,9 @@
-"""Machines that no inventory knows, while they are discovered: what the boot service and the head both know of them.
+"""Machines that no inventory knows, while they are discovered: what the boot service and the head
+both know of them.
 
-Such a machine boots minOS by a ticket, which is good for nothing but to hand in a report of its hardware. The boot service issues
-it for one card with one address, and the head believes it: they share a key in a file of the data directory.
+Such a machine boots minOS by a ticket, which is good for nothing but to hand in a report of its
+hardware. The boot service issues it for one card with one address, and the head believes it: they
+share a key in a file of the data directory.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from layercake.kraken.errors import InputError, OperationFailed, Refused
 
 FILE_NAME = "discovery.key"
 LIFE_S = 1800.0
-"""Seconds that a machine which was discovered stays on and keeps its address, unless somebody takes it in before."""
+"""Seconds that a machine which was discovered stays on and keeps its address, unless somebody takes
+it in before."""
 MOST_AT_ONCE = 256
 DISCOVERED = "boot.discovered"
 """The call by which the head says that a machine has reported."""
@@ -27,14 +30,15 @@ _KEY_BYTES = 32
 
 
 def option82(relay: str, circuit: str, remote: str) -> str:
-    """A place by what a relay or a switch says of it (RFC 3046), as it is compared and shown; `relay` is "" where it does not
-    matter which one said so."""
+    """A place by what a relay or a switch says of it (RFC 3046), as it is compared and shown;
+    `relay` is "" where it does not matter which one said so."""
     words = (("circuit", circuit), ("remote", remote), ("relay", relay))
     return " ".join(f"{name} {word.strip().lower()}" for name, word in words if word.strip())
 
 
 class Tickets:
-    """Issues and checks. The key is made by whichever process needs it first. `wall` is in seconds since the epoch."""
+    """Issues and checks. The key is made by whichever process needs it first. `wall` is in seconds
+    since the epoch."""
 
     def __init__(self, directory: Path, wall: Callable[[], float]) -> None:
         self._file, self._wall, self._kept = directory / FILE_NAME, wall, b""
@@ -46,9 +50,13 @@ class Tickets:
                     self._make()
                 found = self._file.read_bytes()
             except OSError as error:
-                raise OperationFailed(f"cannot use the key of discovery {self._file}: {error.strerror}") from None
+                raise OperationFailed(
+                    f"cannot use the key of discovery {self._file}: {error.strerror}"
+                ) from None
             if len(found) != _KEY_BYTES:
-                raise InputError(f"cannot use the key of discovery {self._file}: it is damaged", hint="delete it")
+                raise InputError(
+                    f"cannot use the key of discovery {self._file}: it is damaged", hint="delete it"
+                )
             self._kept = found
         return self._kept
 
@@ -70,16 +78,23 @@ class Tickets:
         return hmac.new(self._key(), text, hashlib.sha256).hexdigest()
 
     def issue(self, mac: str, address: str, seconds: float = LIFE_S) -> str:
-        """A ticket for a card, by its MAC address in lower case, with an address. Raises LayercakeError."""
+        """A ticket for a card, by its MAC address in lower case, with an address. Raises
+        LayercakeError."""
         until = str(int(self._wall() + seconds))
         return f"{until}.{self._seal(mac, address, until)}"
 
     def check(self, ticket: str, mac: str, address: str) -> float:
         """For how many seconds more a ticket is good. Raises Refused."""
         until, _, said = ticket.partition(".")
-        if not hmac.compare_digest(self._seal(mac, address, until).encode(), said.encode("utf-8", "replace")):
-            raise Refused("cannot take the report: it comes without a ticket for this card at this address")
-        left = int(until) - self._wall()  # the seal is right, so it is a number that the boot service wrote
+        if not hmac.compare_digest(
+            self._seal(mac, address, until).encode(), said.encode("utf-8", "replace")
+        ):
+            raise Refused(
+                "cannot take the report: it comes without a ticket for this card at this address"
+            )
+        left = (
+            int(until) - self._wall()
+        )  # the seal is right, so it is a number that the boot service wrote
         if left <= 0:
             raise Refused("cannot take the report: its ticket is too old")
         return left

@@ -1,7 +1,8 @@
-"""A web server behind a door: what the head's API, the boot service and the image service have in common.
+"""A web server behind a door: what the head's API, the boot service and the image service have in
+common.
 
-A request of somebody who is nobody's guest yet ends its connection with the answer; so guessing costs a connection each time,
-and the door counts those.
+A request of somebody who is nobody's guest yet ends its connection with the answer; so guessing
+costs a connection each time, and the door counts those.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ _GOES_ON = web.RequestKey("goes_on", bool)
 
 
 def known(request: web.Request, who: str, weight: float = 1.0) -> None:
-    """The request is somebody's: `who` is a name for the credential, and no secret; it counts `weight` times (door.Limits)."""
+    """The request is somebody's: `who` is a name for the credential, and no secret; it counts
+    `weight` times (door.Limits)."""
     guest = guest_of(request.transport)
     if guest is not None:
         guest.known(who, weight)
 
 
 def shown(transport: asyncio.BaseTransport | None) -> dict[str, float]:
-    """The names in the certificate that the client of a connection has shown, which was checked but for its dates, and until when
-    it is good: seconds since the epoch."""
+    """The names in the certificate that the client of a connection has shown, which was checked but
+    for its dates, and until when it is good: seconds since the epoch."""
     found = transport.get_extra_info("peercert") if transport is not None else None
     if not found:
         return {}
@@ -40,8 +42,8 @@ def shown(transport: asyncio.BaseTransport | None) -> dict[str, float]:
 
 
 async def open_to_all(request: web.Request) -> None:
-    """The request may be a stranger's, and guesses at no credential: its connection may go on to the next one, at the pace of its
-    address."""
+    """The request may be a stranger's, and guesses at no credential: its connection may go on to
+    the next one, at the pace of its address."""
     guest = guest_of(request.transport)
     if guest is not None and not guest.who:
         request[_GOES_ON] = True
@@ -49,7 +51,8 @@ async def open_to_all(request: web.Request) -> None:
 
 
 async def body_of(request: web.Request, most: int) -> bytes:
-    """A request's body of at most so many bytes. Raises InputError, also for one that does not come to its end in time."""
+    """A request's body of at most so many bytes. Raises InputError, also for one that does not come
+    to its end in time."""
     guest, data = guest_of(request.transport), b""
     if guest is not None:
         await guest.pay()
@@ -58,7 +61,9 @@ async def body_of(request: web.Request, most: int) -> bytes:
             while not request.content.at_eof() and len(data) <= most:
                 data += await request.content.read(most + 1 - len(data))
     except TimeoutError:
-        raise InputError(f"cannot take the request: its body did not arrive in {BODY_S:.0f} s") from None
+        raise InputError(
+            f"cannot take the request: its body did not arrive in {BODY_S:.0f} s"
+        ) from None
     if guest is not None:
         guest.took(len(data))
     if len(data) > most:
@@ -87,15 +92,29 @@ async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 class WebServer:
-    """An application on one socket. `idle_s` is for how long a connection may wait for its next request; `quick` is asked first for
-    an answer out of hand (QuickRequests)."""
+    """An application on one socket. `idle_s` is for how long a connection may wait for its next
+    request; `quick` is asked first for an answer out of hand (QuickRequests)."""
 
-    def __init__(self, app: web.Application, limits: Limits, *, idle_s: float = 15.0, shutdown_s: float = 1.0,
-                 quick: Callable[[Asked], Quick | None] | None = None, **runner: Any) -> None:
+    def __init__(
+        self,
+        app: web.Application,
+        limits: Limits,
+        *,
+        idle_s: float = 15.0,
+        shutdown_s: float = 1.0,
+        quick: Callable[[Asked], Quick | None] | None = None,
+        **runner: Any,
+    ) -> None:
         app.middlewares.insert(0, _turns)
         self._limits, self._quick, self._idle_s = limits, quick, idle_s
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_s, shutdown_timeout=shutdown_s,
-                                     lingering_time=1.0, **runner)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            keepalive_timeout=idle_s,
+            shutdown_timeout=shutdown_s,
+            lingering_time=1.0,
+            **runner,
+        )
         self._idle: set[asyncio.Transport] = set()
         self.door: Door | None = None
 
@@ -104,14 +123,23 @@ class WebServer:
         """The TCP port, 0 while it is not open."""
         return self.door.port if self.door is not None else 0
 
-    async def open(self, *listeners: socket.socket, context: ssl.SSLContext | None = None, local: bool = False,
-                   relief: Callable[[], object] = lambda: None) -> None:
+    async def open(
+        self,
+        *listeners: socket.socket,
+        context: ssl.SSLContext | None = None,
+        local: bool = False,
+        relief: Callable[[], object] = lambda: None,
+    ) -> None:
         """Serves on sockets that are bound (door.bound). For the arguments see Door."""
         await self._runner.setup()
         server, quick = self._runner.server, self._quick
         assert server is not None  # noqa: S101 (setup makes it)
         stretch = Stretch()
-        serve = server if quick is None else lambda: QuickRequests(quick, server, self._idle_s, self._idle, stretch)
+        serve = (
+            server
+            if quick is None
+            else lambda: QuickRequests(quick, server, self._idle_s, self._idle, stretch)
+        )
         self.door = Door(serve, self._limits, context=context, local=local, relief=relief)
         self.door.open(*listeners)
 

@@ -1,11 +1,16 @@
-"""The node's own API: containers, their logs, commands inside, attach and mount objects. Only the head is served.
+"""The node's own API: containers, their logs, commands inside, attach and mount objects. Only the
+head is served.
 
     GET  /v1/openapi.json, /v1/status, /v1/containers, /v1/containers/NAME
     GET  /v1/containers/NAME/log?lines=200&follow=1       text as it comes
-    POST /v1/exec {"command": [..], "container": "", "timeout_s": 60}   lines {"out"|"err": base64} and last {"exit": n}
-    POST /v1/bmc {"user": "", "password": "", "address": "", "mask": "", "gateway": "", "apply": false}
-    GET, POST /imageapi/v1/attach, .../mount, .../container; GET, DELETE .../attach/ID, .../mount/ID, .../container/ID
-    POST /imageapi/v1/container/ID/state {"state": "running"|"exited"}; GET /imageapi/v1/container/ID/log
+    POST /v1/exec {"command": [..], "container": "", "timeout_s": 60}
+                                                          lines {"out"|"err": base64}, {"exit": n}
+    POST /v1/bmc {"user": "", "password": "", "address": "", "mask": "", "gateway": "",
+                  "apply": false}
+    GET, POST /imageapi/v1/attach, .../mount, .../container
+    GET, DELETE .../attach/ID, .../mount/ID, .../container/ID
+    POST /imageapi/v1/container/ID/state {"state": "running"|"exited"}
+    GET /imageapi/v1/container/ID/log
 """
 
 from __future__ import annotations
@@ -53,8 +58,15 @@ def _object(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-_EXEC = _object(command={"type": "array", "items": {"type": "string"}}, container={"type": "string"}, timeout_s={"type": "number"})
-_BMC = _object(**{key: {"type": "string"} for key in ("user", "password", "address", "mask", "gateway")}, apply={"type": "boolean"})
+_EXEC = _object(
+    command={"type": "array", "items": {"type": "string"}},
+    container={"type": "string"},
+    timeout_s={"type": "number"},
+)
+_BMC = _object(
+    **{key: {"type": "string"} for key in ("user", "password", "address", "mask", "gateway")},
+    apply={"type": "boolean"},
+)
 
 
 def json_reply(value: object, status: int = 200) -> Reply:
@@ -63,10 +75,15 @@ def json_reply(value: object, status: int = 200) -> Reply:
 
 
 class Api:
-    """The routes over a node's images; `bmc` sets up the BMC of a machine that is ours (layercake.node.bmc)."""
+    """The routes over a node's images; `bmc` sets up the BMC of a machine that is ours
+    (layercake.node.bmc)."""
 
-    def __init__(self, images: ImageSet, state: Callable[[], Mapping[str, Any]],
-                 bmc: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        images: ImageSet,
+        state: Callable[[], Mapping[str, Any]],
+        bmc: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
         self._images = images
         self._bmc = bmc
         self._objects = images.objects
@@ -74,11 +91,29 @@ class Api:
         self.routes = (
             Route("GET", "/v1/openapi.json", "This description", self._openapi),
             Route("GET", "/v1/status", "The agent", self._status),
-            Route("GET", "/v1/containers", "All containers with their state, health and last error", self._containers),
+            Route(
+                "GET",
+                "/v1/containers",
+                "All containers with their state, health and last error",
+                self._containers,
+            ),
             Route("GET", "/v1/containers/{name}", "One container", self._container),
-            Route("GET", "/v1/containers/{name}/log", "A container's output; with follow=1 as it comes", self._log),
-            Route("POST", "/v1/exec", "Run a command on the node or in a container", self._exec, _EXEC),
-            Route("POST", "/v1/bmc", "Say in what the BMC is not as wanted, or set it up", self._set_up_bmc, _BMC),
+            Route(
+                "GET",
+                "/v1/containers/{name}/log",
+                "A container's output; with follow=1 as it comes",
+                self._log,
+            ),
+            Route(
+                "POST", "/v1/exec", "Run a command on the node or in a container", self._exec, _EXEC
+            ),
+            Route(
+                "POST",
+                "/v1/bmc",
+                "Say in what the BMC is not as wanted, or set it up",
+                self._set_up_bmc,
+                _BMC,
+            ),
             *(route for kind in ("attach", "mount") for route in self._object_routes(kind)),
             *self._container_routes(),
         )
@@ -91,16 +126,45 @@ class Api:
             return json_reply({})
 
         return (
-            Route("GET", base, "All container objects", lambda request, names: json_reply({"objects": found.views()})),
-            Route("POST", base, "Make a container on a mount", lambda request, names: json_reply(found.create(_json(request)), 201),
-                  _object(name={"type": "string"}, mount={"type": "object"}, state={"enum": ["created", "running"]})),
-            Route("GET", base + "/{id}", "One container object", lambda request, names: json_reply(found.view(names["id"]))),
+            Route(
+                "GET",
+                base,
+                "All container objects",
+                lambda request, names: json_reply({"objects": found.views()}),
+            ),
+            Route(
+                "POST",
+                base,
+                "Make a container on a mount",
+                lambda request, names: json_reply(found.create(_json(request)), 201),
+                _object(
+                    name={"type": "string"},
+                    mount={"type": "object"},
+                    state={"enum": ["created", "running"]},
+                ),
+            ),
+            Route(
+                "GET",
+                base + "/{id}",
+                "One container object",
+                lambda request, names: json_reply(found.view(names["id"])),
+            ),
             Route("DELETE", base + "/{id}", "Stop a container object and take it away", delete),
-            Route("POST", base + "/{id}/state", "Start or stop a container object",
-                  lambda request, names: json_reply(found.set_state(names["id"], _json(request).get("state"))),
-                  _object(state={"enum": ["running", "exited"]})),
-            Route("GET", base + "/{id}/log", "A container object's output",
-                  lambda request, names: Reply(found.log(names["id"], 1000).encode(), kind=TEXT)),
+            Route(
+                "POST",
+                base + "/{id}/state",
+                "Start or stop a container object",
+                lambda request, names: json_reply(
+                    found.set_state(names["id"], _json(request).get("state"))
+                ),
+                _object(state={"enum": ["running", "exited"]}),
+            ),
+            Route(
+                "GET",
+                base + "/{id}/log",
+                "A container object's output",
+                lambda request, names: Reply(found.log(names["id"], 1000).encode(), kind=TEXT),
+            ),
         )
 
     def _object_routes(self, kind: str) -> tuple[Route, ...]:
@@ -113,15 +177,20 @@ class Api:
             return json_reply(self._objects.view(names["id"]))
 
         def create(request: Request, names: Mapping[str, str]) -> Reply:
-            return json_reply(self._objects.view(self._objects.acquire(kind, _json(request), USER)), 201)
+            return json_reply(
+                self._objects.view(self._objects.acquire(kind, _json(request), USER)), 201
+            )
 
         def delete(request: Request, names: Mapping[str, str]) -> Reply:
             self._objects.release(names["id"], USER)
             return json_reply({})
 
-        return (Route("GET", base, f"All {kind} objects", every), Route("GET", base + "/{id}", f"One {kind} object", one),
-                Route("POST", base, f"Make a {kind} object, or hold an equal one", create, _object()),
-                Route("DELETE", base + "/{id}", f"Let go of a {kind} object", delete))
+        return (
+            Route("GET", base, f"All {kind} objects", every),
+            Route("GET", base + "/{id}", f"One {kind} object", one),
+            Route("POST", base, f"Make a {kind} object, or hold an equal one", create, _object()),
+            Route("DELETE", base + "/{id}", f"Let go of a {kind} object", delete),
+        )
 
     def handle(self, request: Request) -> Reply:
         """Answers a request (minos.agent.http.server.Handle)."""
@@ -132,24 +201,45 @@ class Api:
                 known = True
                 if route.method == request.method:
                     return route.answer(request, names)
-        raise BadRequest(405 if known else 404, "there is no such operation" if known else "there is no such path")
+        raise BadRequest(
+            405 if known else 404,
+            "there is no such operation" if known else "there is no such path",
+        )
 
     def _openapi(self, request: Request, names: Mapping[str, str]) -> Reply:
         paths: dict[str, dict[str, Any]] = {}
         for route in self.routes:
             operation: dict[str, Any] = {
-                "summary": route.summary, "responses": {"200": {"description": "done"}, "default": {"description": "an error"}},
-                "parameters": [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}}
-                               for n in re.findall(r"{(\w+)}", route.path)]}
+                "summary": route.summary,
+                "responses": {
+                    "200": {"description": "done"},
+                    "default": {"description": "an error"},
+                },
+                "parameters": [
+                    {"name": n, "in": "path", "required": True, "schema": {"type": "string"}}
+                    for n in re.findall(r"{(\w+)}", route.path)
+                ],
+            }
             if route.body is not None:
-                operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": route.body}}}
+                operation["requestBody"] = {
+                    "required": True,
+                    "content": {"application/json": {"schema": route.body}},
+                }
             paths.setdefault(route.path, {})[route.method.lower()] = operation
-        return json_reply({
-            "openapi": "3.1.0", "info": {"title": "Layercake node", "version": __version__}, "paths": paths,
-            "components": {"securitySchemes": {"head": {"type": "http", "scheme": "bearer"}}}, "security": [{"head": []}]})
+        return json_reply(
+            {
+                "openapi": "3.1.0",
+                "info": {"title": "Layercake node", "version": __version__},
+                "paths": paths,
+                "components": {"securitySchemes": {"head": {"type": "http", "scheme": "bearer"}}},
+                "security": [{"head": []}],
+            }
+        )
 
     def _status(self, request: Request, names: Mapping[str, str]) -> Reply:
-        return json_reply({"version": __version__, **self._state(), "containers": self._images.views()})
+        return json_reply(
+            {"version": __version__, **self._state(), "containers": self._images.views()}
+        )
 
     def _containers(self, request: Request, names: Mapping[str, str]) -> Reply:
         return json_reply({"containers": self._images.views()})
@@ -160,7 +250,8 @@ class Api:
             self._images.newest(names["name"])  # raises, and says what there is
         return json_reply(found)
 
-    # ---- logs and commands -------------------------------------------------------------------------------------------
+    # ---- logs and commands
+    # -----
 
     def _log(self, request: Request, names: Mapping[str, str]) -> Reply:
         name, lines = names["name"], request.query.get("lines", "200")
@@ -171,24 +262,41 @@ class Api:
             return Reply(self._images.logs(name, int(lines)).encode(), kind=TEXT)
         if instance.spec.container.systemd and instance.phase in LIVE:
             command = ("journalctl", "--no-pager", "-q", "-f", "-n", lines)
-            return Reply(follow.lines_of(self._images.place(name), command, request.gone), kind=TEXT)
+            return Reply(
+                follow.lines_of(self._images.place(name), command, request.gone), kind=TEXT
+            )
 
         def there() -> bool:
             return any(i.id == instance.id for i in self._images.instances())
 
-        return Reply(follow.log(self._images.runtime.log(instance.id), int(lines), there, request.gone), kind=TEXT)
+        return Reply(
+            follow.log(self._images.runtime.log(instance.id), int(lines), there, request.gone),
+            kind=TEXT,
+        )
 
     def _exec(self, request: Request, names: Mapping[str, str]) -> Reply:
         body = _json(request)
-        command, container, timeout = words(body.get("command"), "command"), body.get("container") or "", body.get("timeout_s", 60)
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= EXEC_MAX:
-            raise InputError(f"cannot use timeout_s {str(timeout)[:20]}: expected up to {EXEC_MAX:.0f} seconds")
+        command, container, timeout = (
+            words(body.get("command"), "command"),
+            body.get("container") or "",
+            body.get("timeout_s", 60),
+        )
+        if (
+            isinstance(timeout, bool)
+            or not isinstance(timeout, int | float)
+            or not 0 < timeout <= EXEC_MAX
+        ):
+            raise InputError(
+                f"cannot use timeout_s {str(timeout)[:20]}: expected up to {EXEC_MAX:.0f} seconds"
+            )
         place = self._images.place(str(container)) if container else Place()
         return Reply(_lines(follow.run(place, command, timeout, request.gone)), kind=LINES)
 
     def _set_up_bmc(self, request: Request, names: Mapping[str, str]) -> Reply:
         if self._bmc is None:
-            raise InputError("cannot set up the BMC: this agent runs beside a system that is not ours")
+            raise InputError(
+                "cannot set up the BMC: this agent runs beside a system that is not ours"
+            )
         return json_reply(self._bmc(_json(request)))
 
 

@@ -1,4 +1,5 @@
-"""The node's BMC, set up from inside when the head asks for it. Nothing of it is imported before that."""
+"""The node's BMC, set up from inside when the head asks for it. Nothing of it is imported before
+that."""
 
 from __future__ import annotations
 
@@ -17,9 +18,12 @@ APPEARS_S, PAUSE_S = 5.0, 0.1
 _TURN = threading.Lock()
 
 
-def answer(need: Callable[[str], None], body: Mapping[str, Any], path: Path = DEVICE) -> dict[str, Any]:
-    """{"found": what the BMC says of itself, "lines": what is not as wanted, "done": whether that was changed}; `apply` of the
-    body says that it shall be. `need` loads a kernel module. Raises InputError, Refused, OperationFailed."""
+def answer(
+    need: Callable[[str], None], body: Mapping[str, Any], path: Path = DEVICE
+) -> dict[str, Any]:
+    """{"found": what the BMC says of itself, "lines": what is not as wanted, "done": whether that
+    was changed}; `apply` of the body says that it shall be. `need` loads a kernel module. Raises
+    InputError, Refused, OperationFailed."""
     wanted = read(body)
     if not _TURN.acquire(blocking=False):
         raise Refused("cannot set up the BMC: somebody else is at it")
@@ -46,5 +50,8 @@ def _open(need: Callable[[str], None], path: Path) -> Ipmi:
     try:
         return Ipmi(path)
     except OSError as error:
-        raise OperationFailed(f"cannot ask the BMC: {path}: {error.strerror}: the kernel finds none that a machine can speak with "
-                              "from inside") from None
+        raise OperationFailed(
+            f"cannot ask the BMC: {path}: {error.strerror}: the kernel finds none that a machine "
+            "can speak with "
+            "from inside"
+        ) from None

@@ -1,5 +1,5 @@
-"""The node's own disks and what there is for them: tools out of the boot set, modules, keys, mounts. Nothing of it is imported on a
-node that has none in the inventory."""
+"""The node's own disks and what there is for them: tools out of the boot set, modules, keys,
+mounts. Nothing of it is imported on a node that has none in the inventory."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ if TYPE_CHECKING:
 
 TOOLS = "disktools"
 BLANK, READY = "BLANK", "READY"
-"""Of a node without disks in the inventory: nothing is to be done, and nothing is in the way (minos.agent.disks.judge)."""
+"""Of a node without disks in the inventory: nothing is to be done, and nothing is in the way
+(minos.agent.disks.judge)."""
 KEY_BYTES = 64
 
 
 def fetched(run: Path, open_url: Fetch, key: Key, said: Mapping[str, Any] | None) -> Path:
     """The programs for disks, mounted, as the head says where they are. Raises LayercakeError."""
     if not said:
-        raise OperationFailed("the head gives no programs for disks for the boot set that this node has booted",
-                              hint="build another boot set and boot it: `layercake boot build`, then `layercake boot roll`")
+        raise OperationFailed(
+            "the head gives no programs for disks for the boot set that this node has booted",
+            hint="build another boot set and boot it: `layercake boot build`, then `layercake boot "
+            "roll`",
+        )
     layers = Layers(run / TOOLS, open_url, _no_secret, key)
     content = {word: said[word] for word in ("digest", "size", "url", "signature") if word in said}
     return layers.layer(parse_image({"name": TOOLS, **content}), lambda: False)
@@ -71,9 +75,11 @@ class LateDisks:
         if self._keeper is not None:
             self._keeper.tell()
 
-    # ---- the mutations of `disk` (minos.disks.mutations.Disks) -----------------------------------------------------------------
+    # ---- the mutations of `disk` (minos.disks.mutations.Disks)
+    # -----------------------------------------------------------------
 
-    # A node plans by what its head said as it joined; its inventory may have lost its disks since, or its head be an older one.
+    # A node plans by what its head said as it joined; its inventory may have lost its disks since,
+    # or its head be an older one.
 
     def discover(self) -> str:
         """Finds out how they are, and brings up what was made before. Raises LayercakeError."""
@@ -93,7 +99,8 @@ class LateDisks:
         """Takes down what is up. Raises LayercakeError."""
         return BLANK if self._keeper is None else self._keeper.close()
 
-    # ---- with what it is done ---------------------------------------------------------------------------------------------------
+    # ---- with what it is done
+    # -----
 
     def _make(self) -> DiskKeeper:
         from minos.agent.disks.keeper import DiskKeeper
@@ -101,12 +108,22 @@ class LateDisks:
         from minos.agent.disks.tools import Tools
 
         early = self._early
-        tools = Tools(lambda: fetched(early.config.run, self._open_url, lambda: early.image_key, self._tools))
-        return DiskKeeper(early.config, early.event, names,
-                          Means(tools, self._need, self._key, mount.filesystem, mount.unmount, early.config.node))
+        tools = Tools(
+            lambda: fetched(early.config.run, self._open_url, lambda: early.image_key, self._tools)
+        )
+        return DiskKeeper(
+            early.config,
+            early.event,
+            names,
+            Means(tools, self._need, self._key, mount.filesystem, mount.unmount, early.config.node),
+        )
 
     def _key(self, layout: Layout) -> bytes:
-        return Secrets(self._early.config).of_disks(layout.name) if layout.encrypt == "kept" else os.urandom(KEY_BYTES)
+        return (
+            Secrets(self._early.config).of_disks(layout.name)
+            if layout.encrypt == "kept"
+            else os.urandom(KEY_BYTES)
+        )
 
     def _need(self, name: str) -> None:
         session = self._known

@@ -1,4 +1,5 @@
-"""The node's own files and its images, put together: who writes into which root, and what is done in an image then."""
+"""The node's own files and its images, put together: who writes into which root, and what is done
+in an image then."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ ACTION_S = 60.0
 
 
 def within(path: Path, first: int, work: Callable[[Root], None]) -> None:
-    """Does something with a root file system of which the node's user `first` is root. Raises LayercakeError, OSError."""
+    """Does something with a root file system of which the node's user `first` is root. Raises
+    LayercakeError, OSError."""
+
     def run() -> None:
         root = Root(path, first)
         try:
@@ -89,22 +92,30 @@ class RunningImage:
         try:
             _, errors = process.communicate(timeout=ACTION_S)
         except subprocess.TimeoutExpired:
-            raise OperationFailed(f"cannot reload {unit}: it takes longer than {ACTION_S:.0f} s") from None
+            raise OperationFailed(
+                f"cannot reload {unit}: it takes longer than {ACTION_S:.0f} s"
+            ) from None
         finally:
             execute.kill(process)
         if process.returncode:
             text = (errors or b"").decode(errors="replace").strip().splitlines()
-            raise OperationFailed(f"cannot reload {unit}: {text[-1][:300] if text else f'status {process.returncode}'}")
+            raise OperationFailed(
+                f"cannot reload {unit}: "
+                f"{text[-1][:300] if text else f'status {process.returncode}'}"
+            )
 
 
 def running(images: ImageSet) -> Iterator[RunningImage]:
     """The images that run now."""
-    return (RunningImage(images, instance) for instance in images.instances() if instance.phase in LIVE)
+    return (
+        RunningImage(images, instance) for instance in images.instances() if instance.phase in LIVE
+    )
 
 
 class Preparing:
-    """What is done before an instance starts (imageapi.node.imageset.bundles.Files), and before the first one: the site's tasks. It
-    is the node's files and tasks as the agent's loop has them, too (minos.agent.loop.NodeFiles)."""
+    """What is done before an instance starts (imageapi.node.imageset.bundles.Files), and before the
+    first one: the site's tasks. It is the node's files and tasks as the agent's loop has them, too
+    (minos.agent.loop.NodeFiles)."""
 
     def __init__(self, files: FileKeeper, tasks: TaskKeeper, disks: LateDisks) -> None:
         self._files, self._tasks, self._disks = files, tasks, disks
@@ -129,4 +140,6 @@ class Preparing:
         """Makes an instance's root ready. Raises LayercakeError."""
         self._files.ready()
         self._tasks.finish()
-        within(root, first, lambda opened: self._files.give(instance.id, instance.spec.name, opened))
+        within(
+            root, first, lambda opened: self._files.give(instance.id, instance.spec.name, opened)
+        )

@@ -1,9 +1,12 @@
-"""The agent's start: in minOS, init forks this (`main_on_node`); on a host, for benchmarks and tests:
+"""The agent's start: in minOS, init forks this (`main_on_node`); on a host, for benchmarks and
+tests:
 
-    python -m layercake.node.main --head URL --ca FILE --node UUID --token-file F --run DIR --sync HOST:PORT
+    python -m layercake.node.main --head URL --ca FILE --node UUID --token-file F --run DIR \\
+      --sync HOST:PORT
 
-Most of a start is importing, and joining is mostly waiting for the head: so this file imports just what joining needs,
-and the rest (layercake/node/wiring.py) comes in while the join is under way. On an emulated machine that is a second.
+Most of a start is importing, and joining is mostly waiting for the head: so this file imports just
+what joining needs, and the rest (layercake/node/wiring.py) comes in while the join is under way. On
+an emulated machine that is a second.
 """
 
 from __future__ import annotations
@@ -29,16 +32,21 @@ API_PORT = 8444
 
 def say(text: str) -> None:
     """A line on the console, with the seconds since the kernel started."""
-    print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201 (the console is our output)
+    # The console is our output.
+    print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201
 
 
 def jitter() -> float:
-    """A number in [0, 1). Not the random module: it is slow to import, and this is all that is needed of it."""
+    """A number in [0, 1). Not the random module: it is slow to import, and this is all that is
+    needed of it."""
     return int.from_bytes(os.urandom(4), "big") / 2**32
 
 
-def start(config: Config, cgroup: str = "layercake", api_port: int = 0, *, owner: bool = False) -> None:
-    """Joins, and runs the agent. `owner`: the machine is ours, it runs minOS. Returns after SIGTERM. Raises LayercakeError."""
+def start(
+    config: Config, cgroup: str = "layercake", api_port: int = 0, *, owner: bool = False
+) -> None:
+    """Joins, and runs the agent. `owner`: the machine is ours, it runs minOS. Returns after
+    SIGTERM. Raises LayercakeError."""
     config.run.mkdir(parents=True, exist_ok=True)
     if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
         importlib.import_module("layercake.node.wiring")
@@ -60,8 +68,21 @@ def boot_id() -> str:
 def configuration(found: cmdline.Identity, token: str, authority: Path, run: Path) -> Config:
     """The agent's configuration from what a command line says."""
     agent = os.environ.get(NAME, OWN)
-    return Config(found.node, found.name, found.mac, found.head, found.sync, token, authority, run, boot_id(), __version__,
-                  found.boot, found.boot if agent == OWN else agent, found.ntp)
+    return Config(
+        found.node,
+        found.name,
+        found.mac,
+        found.head,
+        found.sync,
+        token,
+        authority,
+        run,
+        boot_id(),
+        __version__,
+        found.boot,
+        found.boot if agent == OWN else agent,
+        found.ntp,
+    )
 
 
 def main_on_node(run: str) -> None:
@@ -76,12 +97,16 @@ def main_on_node(run: str) -> None:
     start(config, api_port=API_PORT, owner=True)
 
 
-USAGE = ("usage: python -m layercake.node.main --head URL --ca FILE --node UUID --token-file FILE --run DIR "
-         "[--sync HOST:PORT] [--name NAME] [--mac MAC] [--boot SET] [--cgroup NAME]")
+USAGE = (
+    "usage: python -m layercake.node.main --head URL --ca FILE --node UUID --token-file FILE --run "
+    "DIR "
+    "[--sync HOST:PORT] [--name NAME] [--mac MAC] [--boot SET] [--cgroup NAME]"
+)
 
 
 def options(arguments: Sequence[str]) -> dict[str, str]:
-    """The --name value pairs of a command line. (argparse would cost a node's start for nothing.) Raises InputError."""
+    """The --name value pairs of a command line. (argparse would cost a node's start for nothing.)
+    Raises InputError."""
     known = ("head", "ca", "node", "token-file", "run", "sync", "name", "mac", "boot", "cgroup")
     found = {"name": "", "mac": "", "sync": "", "boot": "", "cgroup": "layercake"}
     words = list(arguments)
@@ -104,7 +129,11 @@ def main(arguments: Sequence[str]) -> None:
     try:
         found = options(arguments)
         token = Path(found["token-file"]).read_text().strip()
-        text = " ".join(f"layercake.{k}={found[k]}" for k in ("node", "name", "mac", "head", "sync", "boot") if found[k])
+        text = " ".join(
+            f"layercake.{k}={found[k]}"
+            for k in ("node", "name", "mac", "head", "sync", "boot")
+            if found[k]
+        )
         config = configuration(cmdline.parse(text), token, Path(found["ca"]), Path(found["run"]))
         start(config, found["cgroup"])
     except (LayercakeError, OSError) as error:

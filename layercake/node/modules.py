@@ -18,8 +18,16 @@ def need(early: Early, session: Session, name: str) -> None:
     """Loads a kernel module. Raises OperationFailed."""
     if _is_there(name):
         return
-    with contextlib.suppress(FileNotFoundError, subprocess.TimeoutExpired):  # then the head is asked
-        subprocess.run(["modprobe", "-q", name], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    with contextlib.suppress(
+        FileNotFoundError, subprocess.TimeoutExpired
+    ):  # then the head is asked
+        subprocess.run(
+            ["modprobe", "-q", name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
     if _is_there(name):
         return
     from minos.agent.drivers import Drivers
@@ -27,7 +35,9 @@ def need(early: Early, session: Session, name: str) -> None:
     try:
         Drivers(early.config, lambda: session, early.event, tries=5).named(f"module:{name}")
     except (LayercakeError, OSError) as error:
-        raise OperationFailed(f"this node's kernel has no module {name}, and it cannot be had from the head: {error}") from None
+        raise OperationFailed(
+            f"this node's kernel has no module {name}, and it cannot be had from the head: {error}"
+        ) from None
 
 
 def _is_there(name: str) -> bool:

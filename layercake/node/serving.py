@@ -1,7 +1,9 @@
-"""The node's own API on the network: TLS with the certificate that the head gave at the join, open to the head alone.
+"""The node's own API on the network: TLS with the certificate that the head gave at the join, open
+to the head alone.
 
-Both sides are sure of each other: the certificate is signed by the head's authority and names this node and session, and
-the head's credential is made with the session's key. An earlier boot's certificate or credential is worth nothing.
+Both sides are sure of each other: the certificate is signed by the head's authority and names this
+node and session, and the head's credential is made with the session's key. An earlier boot's
+certificate or credential is worth nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +25,14 @@ from minos.events import NODE_API, NODE_API_FAILED
 class Serving:
     """Serves a session. `start` takes a moment: it runs on a thread of its own."""
 
-    def __init__(self, config: Config, images: ImageSet, event: EventSink, port: int,
-                 bmc: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        images: ImageSet,
+        event: EventSink,
+        port: int,
+        bmc: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
         self._config = config
         self._images = images
         self._event = event
@@ -45,10 +53,23 @@ class Serving:
                 except WireError:
                     return False
 
-            api = Api(self._images, lambda: {"node": config.node, "name": config.name, "boot_id": config.boot_id,
-                                             "image": self._images.state()}, self._bmc)
-            self._server = Server(for_head(config, session), allowed, api.handle, self._port,
-                                  is_head if session.mutual else lambda certificate: True)
+            api = Api(
+                self._images,
+                lambda: {
+                    "node": config.node,
+                    "name": config.name,
+                    "boot_id": config.boot_id,
+                    "image": self._images.state(),
+                },
+                self._bmc,
+            )
+            self._server = Server(
+                for_head(config, session),
+                allowed,
+                api.handle,
+                self._port,
+                is_head if session.mutual else lambda certificate: True,
+            )
             self.tell(session)
         except (LayercakeError, OSError) as error:
             self._event(NODE_API_FAILED, f"the node's API is not served: {error}")
@@ -60,11 +81,19 @@ class Serving:
         try:
             self._server.context = for_head(self._config, session)
         except (LayercakeError, OSError) as error:
-            self._event(NODE_API_FAILED, f"the node's API goes on with its old certificate: {error}")
+            self._event(
+                NODE_API_FAILED, f"the node's API goes on with its old certificate: {error}"
+            )
         self.tell(session)
 
     def tell(self, session: Session) -> None:
-        """Tells the head where the API listens, which authorities the node trusts, and which certificate it has."""
+        """Tells the head where the API listens, which authorities the node trusts, and which
+        certificate it has."""
         if self._server is not None:
-            self._event(NODE_API, f"the node's API listens on port {self._server.port}", port=self._server.port,
-                        authorities=mark(self._config.authority), certificate=session.certificate)
+            self._event(
+                NODE_API,
+                f"the node's API listens on port {self._server.port}",
+                port=self._server.port,
+                authorities=mark(self._config.authority),
+                certificate=session.certificate,
+            )

@@ -1,4 +1,5 @@
-"""The node's wiring: the agent of minos, the images of imageapi, and the engine, put together in one place."""
+"""The node's wiring: the agent of minos, the images of imageapi, and the engine, put together in
+one place."""
 
 from __future__ import annotations
 
@@ -39,10 +40,17 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """What a mutation's handler works on (imageapi.mutations.NodeContext, minos.disks.mutations.DiskContext)."""
+    """What a mutation's handler works on (imageapi.mutations.NodeContext,
+    minos.disks.mutations.DiskContext)."""
 
-    def __init__(self, images: ImageSet, disks: LateDisks, run: Path, interrupted: Callable[[], bool],
-                 tell_all: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        images: ImageSet,
+        disks: LateDisks,
+        run: Path,
+        interrupted: Callable[[], bool],
+        tell_all: Callable[[], None],
+    ) -> None:
         self.images = images
         self.disks = disks
         self.interrupted = interrupted
@@ -55,7 +63,8 @@ class Context:
 
 
 class LateMetadata:
-    """What images are told that ask as clouds answer: nothing of it is imported where the head has nothing for it."""
+    """What images are told that ask as clouds answer: nothing of it is imported where the head has
+    nothing for it."""
 
     def __init__(self) -> None:
         self._service: Metadata | None = None
@@ -71,8 +80,9 @@ class LateMetadata:
 
 
 class LateApi:
-    """The node's own API (minos.agent.loop.NodeApi). What it needs is imported when it starts: the images run by then. With it
-    begins the survey of the hardware, of a machine that is ours (`owner`)."""
+    """The node's own API (minos.agent.loop.NodeApi). What it needs is imported when it starts: the
+    images run by then. With it begins the survey of the hardware, of a machine that is ours
+    (`owner`)."""
 
     def __init__(self, early: Early, images: ImageSet, port: int, *, owner: bool) -> None:
         self._owner = owner
@@ -91,8 +101,13 @@ class LateApi:
 
             return answer(lambda name: need(self._early, session, name), body)
 
-        serving = self._serving = Serving(self._early.config, self._images, self._early.event, self._port,
-                                          bmc if self._owner else None)
+        serving = self._serving = Serving(
+            self._early.config,
+            self._images,
+            self._early.event,
+            self._port,
+            bmc if self._owner else None,
+        )
         serving.start(session)
         if self._owner:
             from minos.survey import keeper  # the last of all: nobody waits for it
@@ -114,13 +129,22 @@ class LateApi:
 
 def open_url(url: str, offset: int) -> Body:
     """Opens an image's address (imageapi.node.attach.fetch.Fetch)."""
-    return FileBody(url.removeprefix("file://"), offset) if url.startswith("file:") else Download(url, offset)
+    return (
+        FileBody(url.removeprefix("file://"), offset)
+        if url.startswith("file:")
+        else Download(url, offset)
+    )
 
 
-def handlers(images: ImageSet, disks: LateDisks, run: Path, tell_all: Callable[[], None],
-             ready: Callable[[], None]) -> dict[str, Handler]:
-    """What this minOS can carry out itself, by the names of the mutations. Their declarations come from the head, at the join.
-    `ready` returns when they may begin."""
+def handlers(
+    images: ImageSet,
+    disks: LateDisks,
+    run: Path,
+    tell_all: Callable[[], None],
+    ready: Callable[[], None],
+) -> dict[str, Handler]:
+    """What this minOS can carry out itself, by the names of the mutations. Their declarations come
+    from the head, at the join. `ready` returns when they may begin."""
 
     def bind(handler: Callable[..., Mapping[str, str]]) -> Handler:
         def carry_out(interrupted: Callable[[], bool]) -> Mapping[str, str]:
@@ -134,13 +158,16 @@ def handlers(images: ImageSet, disks: LateDisks, run: Path, tell_all: Callable[[
 
 
 class LateOrders:
-    """What a release needs on a machine that is ours: nothing of it is imported before the head asks for it."""
+    """What a release needs on a machine that is ours: nothing of it is imported before the head
+    asks for it."""
 
     def __init__(self) -> None:
         self._alone = threading.Lock()
         self._orders: Orders | None = None
 
-    def carry_out(self, settled: Callable[[], bool], request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def carry_out(
+        self, settled: Callable[[], bool], request: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """One order (minos.erase.orders). Raises LayercakeError."""
         with self._alone:
             if self._orders is None:
@@ -156,20 +183,47 @@ def _power_off() -> None:
     syscalls.reboot(syscalls.RB_POWER_OFF)
 
 
-def make(early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False) -> Agent:
-    """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the machine runs minOS, and its
-    interfaces are the agent's to set. Raises LayercakeError."""
+def make(
+    early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False
+) -> Agent:
+    """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the
+    machine runs minOS, and its interfaces are the agent's to set. Raises LayercakeError."""
     run = early.config.run
     preparing: Preparing
     disks = LateDisks(early, open_url)
-    images = ImageSet(run, Runtime(run, parent=cgroup), open_url, early.event, secret=Secrets(early.config),
-                      key=lambda: early.image_key, changed=early.look, busy=lambda: is_busy(run),
-                      files=lambda *instance: preparing.give(*instance))
-    preparing = Preparing(FileKeeper(early.config, early.event, lambda: running(images), Path("/") if owner else None,
-                                     LateMetadata().take),
-                          TaskKeeper(early.config, early.event), disks)
+    images = ImageSet(
+        run,
+        Runtime(run, parent=cgroup),
+        open_url,
+        early.event,
+        secret=Secrets(early.config),
+        key=lambda: early.image_key,
+        changed=early.look,
+        busy=lambda: is_busy(run),
+        files=lambda *instance: preparing.give(*instance),
+    )
+    preparing = Preparing(
+        FileKeeper(
+            early.config,
+            early.event,
+            lambda: running(images),
+            Path("/") if owner else None,
+            LateMetadata().take,
+        ),
+        TaskKeeper(early.config, early.event),
+        disks,
+    )
     network = LateNetwork(early, owner=owner)
     worker = Worker(handlers(images, disks, run, early.link.drain, network.wait), early.inbox.put)
-    return Agent(early, images, worker, LateApi(early, images, api_port, owner=owner), network, preparing,
-                 orders=LateOrders().carry_out if owner else no_orders, power_off=_power_off if owner else None,
-                 clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    return Agent(
+        early,
+        images,
+        worker,
+        LateApi(early, images, api_port, owner=owner),
+        network,
+        preparing,
+        orders=LateOrders().carry_out if owner else no_orders,
+        power_off=_power_off if owner else None,
+        clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+    )

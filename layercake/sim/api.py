@@ -31,10 +31,16 @@ class Api:
         self._path = path
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON that a request is answered with. Raises OSError if no head is there, OperationFailed if it refuses."""
+        """The JSON that a request is answered with. Raises OSError if no head is there,
+        OperationFailed if it refuses."""
         connection = _Connection(self._path)
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+            connection.request(
+                method,
+                path,
+                None if body is None else json.dumps(body),
+                {"Content-Type": "application/json"},
+            )
             answer = connection.getresponse()
             text = answer.read()
         except http.client.HTTPException as error:
@@ -42,5 +48,7 @@ class Api:
         finally:
             connection.close()
         if answer.status != 200:
-            raise OperationFailed(f"cannot {method} {path}: {answer.status} {text[:2000].decode(errors='replace')}")
+            raise OperationFailed(
+                f"cannot {method} {path}: {answer.status} {text[:2000].decode(errors='replace')}"
+            )
         return json.loads(text)

@@ -1,11 +1,14 @@
 """A head and a fleet for benchmarks, whose nodes and sessions are installed in bulk.
 
-A join costs a TLS handshake and a flush of the database; a hundred thousand of them would take most of an hour and are no part of
-what is measured. So the nodes are put into the store as the inventory would, and each gets a session as a join would give it, whose
-keys go to a file that the fleet reads. From there on nothing is simulated on the head's side.
+A join costs a TLS handshake and a flush of the database; a hundred thousand of them would take most
+of an hour and are no part of what is measured. So the nodes are put into the store as the inventory
+would, and each gets a session as a join would give it, whose keys go to a file that the fleet
+reads. From there on nothing is simulated on the head's side.
 
     python -m layercake.sim.bulk head DIRECTORY NODES HELLO_S
-    python -m layercake.sim.bulk fleet DIRECTORY        SIGUSR1: SILENT_SHARE of the agents fall silent; SIGUSR2: they are back
+    python -m layercake.sim.bulk fleet DIRECTORY
+
+SIGUSR1 makes SILENT_SHARE of the agents fall silent; SIGUSR2 brings them back.
 """
 
 from __future__ import annotations
@@ -42,8 +45,9 @@ KEYS = "agents.json"
 CONNECTIONS = 256
 SILENT_SHARE = 1 / 3
 MANY, ONE_S = 20_000, 0.001
-"""More agents than these begin one after the other, with so many seconds in between; their nodes are known to run what they shall
-beforehand, as a head would time the last ones out before their agents begin."""
+"""More agents than these begin one after the other, with so many seconds in between; their nodes
+are known to run what they shall beforehand, as a head would time the last ones out before their
+agents begin."""
 _FIRST = ipaddress.IPv4Address("10.98.0.1")
 
 
@@ -53,8 +57,15 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
     async with head.desire.draft() as draft:
         for number in range(count):
             name, mac = f"s{number:05d}", (0x525400000000 + number).to_bytes(6, "big").hex(":")
-            node = head.table.node({"id": node_id(name), "name": name, "macs": [mac], "ip": str(_FIRST + number),
-                                    "images": [image.name]})
+            node = head.table.node(
+                {
+                    "id": node_id(name),
+                    "name": name,
+                    "macs": [mac],
+                    "ip": str(_FIRST + number),
+                    "images": [image.name],
+                }
+            )
             records.append(head.add(draft, node))
             head.desire.want(draft, records[-1], (image,))
     known = {"power": "ON", "boot": "INIT", "run": "INIT"}
@@ -65,10 +76,22 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
         record.session = Session(number + 1, number.to_bytes(32, "big"), "boot-1", head.clock())
         head.engine.post(record, Discovered(known, "installed in bulk"))
         key = base64.b64encode(record.session.key).decode()
-        agents.append({"name": record.name, "node": record.node.id, "session": number + 1, "key": key})
+        agents.append(
+            {"name": record.name, "node": record.node.id, "session": number + 1, "key": key}
+        )
     layout, timers = head.table.default_planner.layout.to_wire(), head.settings.sync
-    path.write_text(json.dumps({"epoch": head.store.epoch, "layout": layout, "agents": agents, "hello_s": timers.hello_s,
-                                "sync": timers.port, "tls": head.settings.api_port}))
+    path.write_text(
+        json.dumps(
+            {
+                "epoch": head.store.epoch,
+                "layout": layout,
+                "agents": agents,
+                "hello_s": timers.hello_s,
+                "sync": timers.port,
+                "tls": head.settings.api_port,
+            }
+        )
+    )
 
 
 async def serve(directory: Path, count: int, hello_s: float) -> None:
@@ -76,7 +99,9 @@ async def serve(directory: Path, count: int, hello_s: float) -> None:
     pki.create(directory / "pki", ADDRESS)
     (directory / "boot").mkdir()
     timers = SyncSettings(hello_s=hello_s, dead_s=3 * hello_s)
-    settings = Settings(interface="br0", address=ADDRESS, socket=str(directory / "api.sock"), sync=timers)
+    settings = Settings(
+        interface="br0", address=ADDRESS, socket=str(directory / "api.sock"), sync=timers
+    )
     head = Head(directory, settings)
     api, operations, stop = Api(head), Operations(head), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -87,7 +112,12 @@ async def serve(directory: Path, count: int, hello_s: float) -> None:
         await operations.images.add(file, name, {"systemd": False})
     image = head.images.get("one")
     partial = directory / f".{KEYS}"
-    await install(head, count, WantedImage(image.name, image.digest, image.size, image.container.to_wire()), partial)
+    await install(
+        head,
+        count,
+        WantedImage(image.name, image.digest, image.size, image.container.to_wire()),
+        partial,
+    )
     await head.database.flush(head.store)
     await api.start()
     partial.replace(directory / KEYS)
@@ -102,17 +132,31 @@ async def play(directory: Path) -> None:
     """The fleet, until SIGTERM."""
     data = json.loads((directory / KEYS).read_text())
     layout = Layout.from_wire(data["layout"])
-    where = Where(address=ADDRESS, tls=data["tls"], sync=data["sync"], http=0, authority=directory / "pki" / "ca.pem")
-    fleet = Fleet([Plate(a["name"], a["node"], "", "") for a in data["agents"]], where, Faults(), Tempo(), own=False,
-                  connections=CONNECTIONS)
-    some = [a["name"] for a in data["agents"]][:round(len(data["agents"]) * SILENT_SHARE)]
+    where = Where(
+        address=ADDRESS,
+        tls=data["tls"],
+        sync=data["sync"],
+        http=0,
+        authority=directory / "pki" / "ca.pem",
+    )
+    fleet = Fleet(
+        [Plate(a["name"], a["node"], "", "") for a in data["agents"]],
+        where,
+        Faults(),
+        Tempo(),
+        own=False,
+        connections=CONNECTIONS,
+    )
+    some = [a["name"] for a in data["agents"]][: round(len(data["agents"]) * SILENT_SHARE)]
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, lambda: fleet.darken(some, dark=True))
     loop.add_signal_handler(signal.SIGUSR2, lambda: fleet.darken(some, dark=False))
     await fleet.start()
     for a in data["agents"]:
-        facts = Facts(a["session"], base64.b64decode(a["key"]), data["epoch"], layout, data["hello_s"])
+        facts = Facts(
+            a["session"], base64.b64decode(a["key"]), data["epoch"], layout, data["hello_s"]
+        )
         fleet.attach(a["name"], facts)
         if len(data["agents"]) > MANY:  # else HELLOs come too late behind 100,000 requests
             await asyncio.sleep(ONE_S)
@@ -128,7 +172,11 @@ def main() -> None:
     if profile:
         profile.enable()
     part, directory, *numbers = sys.argv[1:]
-    asyncio.run(serve(Path(directory), int(numbers[0]), float(numbers[1])) if part == "head" else play(Path(directory)))
+    asyncio.run(
+        serve(Path(directory), int(numbers[0]), float(numbers[1]))
+        if part == "head"
+        else play(Path(directory))
+    )
     if profile:
         profile.disable()
         pstats.Stats(profile, stream=sys.stderr).sort_stats(os.environ["PROFILE"]).print_stats(60)

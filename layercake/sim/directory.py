@@ -1,7 +1,7 @@
 """The directory of a simulation: made for it, locked while it runs, and removed at its end.
 
 A simulation that was killed together with its launcher leaves its directory behind; `sweep` removes
-what is left of those that had a temporary one. """
+what is left of those that had a temporary one."""
 
 from __future__ import annotations
 

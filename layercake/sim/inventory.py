@@ -1,4 +1,5 @@
-"""Inventories of simulated nodes: made up, or a site's own with its BMCs replaced by simulated ones."""
+"""Inventories of simulated nodes: made up, or a site's own with its BMCs replaced by simulated
+ones."""
 
 from __future__ import annotations
 
@@ -28,28 +29,39 @@ _KEPT = ("driver", "address", "port", "system", "timeout_s")
 
 
 def made_up(nodes: int, *, images: Iterable[str] = ("one",), rack: int = RACK) -> str:
-    """An inventory of so many nodes, each rack a domain of its own (`rack0000`), in YAML. Raises InputError."""
+    """An inventory of so many nodes, each rack a domain of its own (`rack0000`), in YAML. Raises
+    InputError."""
     if not 1 <= nodes <= MOST:
         raise InputError(f"cannot make an inventory of {nodes} nodes: 1 to {MOST} can be simulated")
     racks = range((nodes + rack - 1) // rack)
     first = ipaddress.IPv4Address("10.1.0.0")
-    lines = ["# Made up by `layercake sim inventory`.", f"defaults: {{state: up, images: [{', '.join(images)}]}}", "groups:"]
+    lines = [
+        "# Made up by `layercake sim inventory`.",
+        f"defaults: {{state: up, images: [{', '.join(images)}]}}",
+        "groups:",
+    ]
     lines += [f"  rack{number:04d}: {{domain: true}}" for number in racks]
     lines.append("nodes:")
     for number in racks:
         begin, count = number * rack, min(rack, nodes - number * rack)
         mac = (0x020000000000 + begin).to_bytes(6, "big").hex(":")
-        lines.append(f'  r{number:04d}n[00-{count - 1:02d}]: {{groups: [rack{number:04d}], mac: "{mac}+", ip: {first + begin}+, '
-                     f"bmc: {{driver: sim, address: {ipaddress.IPv4Address('10.128.0.0') + begin}+}}}}")
+        lines.append(
+            f'  r{number:04d}n[00-{count - 1:02d}]: {{groups: [rack{number:04d}], mac: "{mac}+", '
+            f"ip: {first + begin}+, "
+            f"bmc: {{driver: sim, address: {ipaddress.IPv4Address('10.128.0.0') + begin}+}}}}"
+        )
     return "\n".join(lines) + "\n"
 
 
 def replaced(text: str, name: str = "inventory") -> str:
-    """A site's inventory with simulated BMCs: the same nodes, and no password of a BMC. Raises InputError."""
+    """A site's inventory with simulated BMCs: the same nodes, and no password of a BMC. Raises
+    InputError."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise InputError(f"cannot read {name}: it is not YAML", hint=str(getattr(error, "problem", ""))) from None
+        raise InputError(
+            f"cannot read {name}: it is not YAML", hint=str(getattr(error, "problem", ""))
+        ) from None
     if root is None:
         raise InputError(f"cannot simulate {name}: it is empty")
     _replace(root)
@@ -83,13 +95,17 @@ def _plain(bmc: yaml.MappingNode, address: yaml.ScalarNode) -> None:
     url = urlsplit(str(address.value).removesuffix("+"))
     address.value = (url.hostname or "") + ("+" if counted else "")
     if url.port is not None:
-        pair = (yaml.ScalarNode(_TEXT, "port"), yaml.ScalarNode("tag:yaml.org,2002:int", str(url.port)))
+        pair = (
+            yaml.ScalarNode(_TEXT, "port"),
+            yaml.ScalarNode("tag:yaml.org,2002:int", str(url.port)),
+        )
         bmc.value = [*(p for p in bmc.value if p[0].value != "port"), pair]
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who is in a simulation: an inventory as text and as it was read, and the machines that it is about."""
+    """Who is in a simulation: an inventory as text and as it was read, and the machines that it is
+    about."""
 
     text: str
     inventory: Inventory
@@ -107,31 +123,53 @@ class Cast:
 
     @property
     def head(self) -> str:
-        """An address for the head in the network of those nodes that the inventory declares none for, and its prefix: the smallest
-        network that has them all."""
-        inside = [int(ipaddress.IPv4Address(node.ip)) for node in self.inventory.nodes.values() if not node.network]
-        inside = inside or [int(ipaddress.IPv4Address(node.ip)) for node in self.inventory.nodes.values()]
+        """An address for the head in the network of those nodes that the inventory declares none
+        for, and its prefix: the smallest network that has them all."""
+        inside = [
+            int(ipaddress.IPv4Address(node.ip))
+            for node in self.inventory.nodes.values()
+            if not node.network
+        ]
+        inside = inside or [
+            int(ipaddress.IPv4Address(node.ip)) for node in self.inventory.nodes.values()
+        ]
         taken = set(inside)
         for prefix in range(24, 7, -1):
             network = ipaddress.IPv4Network((min(inside), prefix), strict=False)
-            free = next((a for a in map(int, (network[1], network[-2])) if a not in taken and a + 1 not in taken), None)
+            free = next(
+                (
+                    a
+                    for a in map(int, (network[1], network[-2]))
+                    if a not in taken and a + 1 not in taken
+                ),
+                None,
+            )
             ends = {int(network[0]), int(network[-1])}
             if int(network[-1]) >= max(inside) and not ends & taken and free is not None:
                 return f"{ipaddress.IPv4Address(free)}/{prefix}"
-        raise InputError("cannot find a network that all nodes are in", hint="say the site's settings: --config FILE")
+        raise InputError(
+            "cannot find a network that all nodes are in",
+            hint="say the site's settings: --config FILE",
+        )
 
 
 def cast(text: str, name: str = "inventory", heads: Sequence[str] = ()) -> Cast:
-    """Reads an inventory of simulated nodes; `heads` are the head's addresses with their prefixes, if they are known. Raises
-    InputError for one with mistakes, and for one that cannot be simulated."""
+    """Reads an inventory of simulated nodes; `heads` are the head's addresses with their prefixes,
+    if they are known. Raises InputError for one with mistakes, and for one that cannot be
+    simulated."""
     inventory = load(text, name, parts=modules.standard().parts, heads=heads)
     if not 1 <= len(inventory.nodes) <= MOST:
         raise InputError(f"cannot simulate {len(inventory.nodes)} nodes: 1 to {MOST} can be")
     if without := [node.name for node in inventory.nodes.values() if not node.macs]:
-        raise InputError(f"cannot simulate {without[0]}: it has no mac", hint="give each node one: places are not simulated")
+        raise InputError(
+            f"cannot simulate {without[0]}: it has no mac",
+            hint="give each node one: places are not simulated",
+        )
     six = [node.name for node in inventory.nodes.values() if ":" in node.ip]
     if six:
-        raise InputError(f"cannot simulate {six[0]}: nodes with IPv6 addresses alone are not simulated")
+        raise InputError(
+            f"cannot simulate {six[0]}: nodes with IPv6 addresses alone are not simulated"
+        )
     return Cast(text, inventory, tuple(_plate(node) for node in inventory.nodes.values()))
 
 
@@ -143,14 +181,17 @@ def of_file(path: Path, heads: Sequence[str] = ()) -> Cast:
         raise InputError(f"cannot read {path}: {error}") from None
     text = replaced(text, str(path))
     if not heads and re.search(r"^networks:", text, re.MULTILINE):
-        raise InputError(f"cannot simulate {path}: it declares networks, and nothing says which one the head is in",
-                         hint="say --config FILE, the site's settings, or --address ADDRESS/PREFIX")
+        raise InputError(
+            f"cannot simulate {path}: it declares networks, and nothing says which one the head is "
+            "in",
+            hint="say --config FILE, the site's settings, or --address ADDRESS/PREFIX",
+        )
     return cast(text, str(path), heads)
 
 
 def _plate(node: Node) -> Plate:
     bmc = node.parts.get("powerman")
     key = key_of(bmc.address, bmc.port, bmc.system) if isinstance(bmc, Bmc) else ""
-    return Plate(node.name, node.id, node.macs[0], node.ip, key, node.firmware, node.arch, node.groups)
-
-
+    return Plate(
+        node.name, node.id, node.macs[0], node.ip, key, node.firmware, node.arch, node.groups
+    )

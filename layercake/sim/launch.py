@@ -22,8 +22,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Child:
-    """The simulation's process, which gets the signals that this one gets. It is in a session of its own, so that Ctrl-C reaches it
-    once, and in a way that it can understand at any moment: SIGTERM."""
+    """The simulation's process, which gets the signals that this one gets. It is in a session of
+    its own, so that Ctrl-C reaches it once, and in a way that it can understand at any moment:
+    SIGTERM."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -39,7 +40,9 @@ class _Child:
         """Runs it to its end; the exit status, 0 if it ended because it was told to."""
         if self._signalled:
             return 0
-        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=descriptors, start_new_session=True)
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, pass_fds=descriptors, start_new_session=True
+        )
         if self._signalled:
             self._process.terminate()
         status = self._process.wait()
@@ -56,13 +59,19 @@ def _signals(child: _Child) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def launch(options: Mapping[str, Any], *, place: Path | None = None, listen: str = "", remote: bool = False) -> int:
-    """Plays what layercake.sim.play.Options say until it ends or is interrupted; the exit status. It and its head end with this
-    process, whatever ends that. `place` is the simulation's directory, a temporary one if None; `listen` is the ADDRESS:PORT at
-    which a browser on this machine reaches it. Raises InputError, before anything is made, where that cannot be."""
+def launch(
+    options: Mapping[str, Any], *, place: Path | None = None, listen: str = "", remote: bool = False
+) -> int:
+    """Plays what layercake.sim.play.Options say until it ends or is interrupted; the exit status.
+    It and its head end with this process, whatever ends that. `place` is the simulation's
+    directory, a temporary one if None; `listen` is the ADDRESS:PORT at which a browser on this
+    machine reaches it. Raises InputError, before anything is made, where that cannot be."""
     if why := namespace.refused():
-        raise InputError(f"cannot simulate: no network namespace can be made here: {why}",
-                         hint="run it as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone)")
+        raise InputError(
+            f"cannot simulate: no network namespace can be made here: {why}",
+            hint="run it as root, or allow user namespaces (sysctl "
+            "kernel.unprivileged_userns_clone)",
+        )
     child, keep = _Child(), bool(options.get("keep"))
     with ExitStack() as stack:
         stack.enter_context(_signals(child))
@@ -86,7 +95,9 @@ def _claimed(path: Path, *, temporary: bool) -> int:
         raise
 
 
-def _command(options: dict[str, Any], lock: int, listener: socket.socket | None) -> tuple[list[str], list[int]]:
+def _command(
+    options: dict[str, Any], lock: int, listener: socket.socket | None
+) -> tuple[list[str], list[int]]:
     """The simulation's command, and the file descriptors that it inherits."""
     os.set_inheritable(lock, True)
     options |= {"lock": lock, "parent": os.getpid()}

@@ -2,7 +2,7 @@
 own network namespace.
 
 The simulation has a network namespace of its own, but a socket stays in the one that it was opened
-in. The launcher opens it, and the simulated head inherits it. """
+in. The launcher opens it, and the simulated head inherits it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def open_listener(text: str, *, remote: bool = False) -> socket.socket:
     if not address.is_loopback and not remote:
         raise InputError(
             f"cannot listen on {text}: other machines may reach that address",
-            hint=f"use {EXAMPLE} and an SSH tunnel (ssh -L 8443:{EXAMPLE} HOST), or say --allow-remote",
+            hint=f"use {EXAMPLE} and an SSH tunnel (ssh -L 8443:{EXAMPLE} HOST), or say "
+            "--allow-remote",
         )
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:

@@ -1,4 +1,5 @@
-"""The network namespace of a simulation: nothing in it leads to a real network, and every address in it is its own."""
+"""The network namespace of a simulation: nothing in it leads to a real network, and every address
+in it is its own."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def command(words: Sequence[str]) -> list[str]:
-    """A command that runs words in a new network namespace; who is not root gets a user namespace, too, and is root there."""
+    """A command that runs words in a new network namespace; who is not root gets a user namespace,
+    too, and is root there."""
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *own, "--net", "--", *words]
 
@@ -26,16 +28,22 @@ def refused() -> str:
         if shutil.which(program) is None:
             return f"{program} is not installed"
     done = subprocess.run(command(["true"]), capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stderr.strip() or f"unshare ends with {done.returncode}"
+    return (
+        ""
+        if done.returncode == 0
+        else done.stderr.strip() or f"unshare ends with {done.returncode}"
+    )
 
 
 def set_up() -> None:
-    """Makes every address this namespace's own. Raises OperationFailed where there is more than loopback: it is not a new
-    one."""
+    """Makes every address this namespace's own. Raises OperationFailed where there is more than
+    loopback: it is not a new one."""
     names = _interfaces()
     if names != ["lo"]:
         hint = "`layercake sim run` makes one of its own"
-        raise OperationFailed(f"cannot simulate here: this network has {', '.join(names)}", hint=hint)
+        raise OperationFailed(
+            f"cannot simulate here: this network has {', '.join(names)}", hint=hint
+        )
     for words in _SETUP:
         done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
         if done.returncode != 0:

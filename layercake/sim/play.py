@@ -1,6 +1,7 @@
-"""A whole simulation: a throw-away head and a fleet, in a network namespace of its own (namespace.py).
+"""A whole simulation: a throw-away head and a fleet, in a network namespace of its own
+(namespace.py).
 
-    python -m layercake.sim.play OPTIONS        JSON, the fields of Options
+python -m layercake.sim.play OPTIONS        JSON, the fields of Options
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ UP_S = 60.0
 
 
 class Dark(msgspec.Struct, frozen=True):
-    """An outage: which nodes, a share of them (`33%`), a group, or a range; when it begins, in seconds after the inventory was
-    applied, how long it lasts, and after how long it comes again, 0 for never."""
+    """An outage: which nodes, a share of them (`33%`), a group, or a range; when it begins, in
+    seconds after the inventory was applied, how long it lasts, and after how long it comes again, 0
+    for never."""
 
     nodes: str
     at: float = 60.0
@@ -48,12 +50,13 @@ class Dark(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is simulated. `directory` is the simulation's own; `inventory` is a site's, or `nodes` are made up; `config` are a
-    site's settings; `changes` are settings by their dotted names. `seconds` 0: until it is interrupted. `keep`: the directory
-    stays. `status_s`: seconds between two lines of status, 0 for the usual. `program` is how people call `layercake`.
+    """What is simulated. `directory` is the simulation's own; `inventory` is a site's, or `nodes`
+    are made up; `config` are a site's settings; `changes` are settings by their dotted names.
+    `seconds` 0: until it is interrupted. `keep`: the directory stays. `status_s`: seconds between
+    two lines of status, 0 for the usual. `program` is how people call `layercake`.
 
-    Of the launcher: `lock` and `listener` are file descriptors, of the directory's lock and of a listening socket whose URL is
-    `url`; `parent` is its process."""
+    Of the launcher: `lock` and `listener` are file descriptors, of the directory's lock and of a
+    listening socket whose URL is `url`; `parent` is its process."""
 
     directory: str
     nodes: int = 100
@@ -78,7 +81,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Play:
-    """A simulation that runs: its head, its fleet, who is in it, and which faults it has. `screen` is where it says how it is."""
+    """A simulation that runs: its head, its fleet, who is in it, and which faults it has. `screen`
+    is where it says how it is."""
 
     options: Options
     directory: Path
@@ -114,7 +118,9 @@ class Play:
         if dark:
             self.fleet.later(which.lasts, partial(self._turn, which, names, dark=False))
         elif which.every:
-            self.fleet.later(max(1.0, which.every - which.lasts), partial(self._turn, which, names, dark=True))
+            self.fleet.later(
+                max(1.0, which.every - which.lasts), partial(self._turn, which, names, dark=True)
+            )
 
 
 def share_of(words: str) -> float:
@@ -129,25 +135,51 @@ def share_of(words: str) -> float:
 
 
 def made(options: Options, screen: Screen) -> Play:
-    """The parts of a simulation in a directory that is claimed for it; nothing runs yet. Raises InputError."""
+    """The parts of a simulation in a directory that is claimed for it; nothing runs yet. Raises
+    InputError."""
     place = Path(options.directory).absolute()
     config = _config(Path(options.config)) if options.config else None
-    heads = [options.address] if options.address else [f"{config.get('address')}/{config.get('prefix', 24)}"] if config else []
+    heads = (
+        [options.address]
+        if options.address
+        else [f"{config.get('address')}/{config.get('prefix', 24)}"]
+        if config
+        else []
+    )
     for head in heads:
         try:
             ipaddress.IPv4Interface(head)
         except ValueError:
-            raise InputError(f"cannot use {head} as the head's address", hint="such as 10.0.0.1/8") from None
-    cast = (inventory.of_file(Path(options.inventory), heads) if options.inventory else
-            inventory.cast(inventory.made_up(options.nodes), heads=heads))
+            raise InputError(
+                f"cannot use {head} as the head's address", hint="such as 10.0.0.1/8"
+            ) from None
+    cast = (
+        inventory.of_file(Path(options.inventory), heads)
+        if options.inventory
+        else inventory.cast(inventory.made_up(options.nodes), heads=heads)
+    )
     address = options.address or ("" if options.inventory or config is not None else inventory.HEAD)
-    settings = site.settings_of(place, cast, config=config, changes=options.changes, address=address, dhcp=options.dhcp,
-                                url=options.url)
+    settings = site.settings_of(
+        place,
+        cast,
+        config=config,
+        changes=options.changes,
+        address=address,
+        dhcp=options.dhcp,
+        url=options.url,
+    )
     site.prepare(place, settings, cast)
     boot = next(s for s in settings.sections.values() if hasattr(s, "dhcp_port"))
     faults = msgspec.convert(options.faults, Faults)
-    where = Head(address=settings.address, tls=settings.api_port, sync=settings.sync.port, http=boot.http_port,
-                 authority=place / "pki" / "ca.pem", bmcs=place / BMCS, dhcp=boot.dhcp_port if options.dhcp else 0)
+    where = Head(
+        address=settings.address,
+        tls=settings.api_port,
+        sync=settings.sync.port,
+        http=boot.http_port,
+        authority=place / "pki" / "ca.pem",
+        bmcs=place / BMCS,
+        dhcp=boot.dhcp_port if options.dhcp else 0,
+    )
     fleet = Fleet(cast.plates, where, faults, Tempo(options.firmware_s, options.kernel_s))
     play = Play(options, place, cast, site.HeadProcess(place), fleet, settings, faults, screen)
     for dark in options.dark:
@@ -165,9 +197,11 @@ def _config(path: Path) -> dict[str, Any]:
     return found
 
 
-async def run(options: Options, stop: asyncio.Event, screen: Screen, then: Callable[[Play], Awaitable[None]]) -> None:
-    """Plays; `then` is what happens once the inventory is applied. Whatever comes, nothing is left running, and no directory unless
-    it is to be kept. Raises LayercakeError and OSError."""
+async def run(
+    options: Options, stop: asyncio.Event, screen: Screen, then: Callable[[Play], Awaitable[None]]
+) -> None:
+    """Plays; `then` is what happens once the inventory is applied. Whatever comes, nothing is left
+    running, and no directory unless it is to be kept. Raises LayercakeError and OSError."""
     namespace.set_up()
     open_files()
     path = Path(options.directory).absolute()
@@ -220,29 +254,44 @@ class Watch:
         self._end = self._now() + seconds if seconds else float("inf")
 
     async def until(self, true: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Looks each second, until something is true of the head's status. Raises OperationFailed if the head has ended."""
+        """Looks each second, until something is true of the head's status. Raises OperationFailed
+        if the head has ended."""
         while not self._stop.is_set() and self._now() < self._end:
             try:
                 async with asyncio.timeout(SECOND_S):
                     await self._stop.wait()
             except TimeoutError:
                 status = await self._status()
-                self._play.screen.status(line(status, self._play.fleet.view(), self._meter.look()), self._now())
+                self._play.screen.status(
+                    line(status, self._play.fleet.view(), self._meter.look()), self._now()
+                )
                 if true(status):
                     return
 
     async def _status(self) -> Mapping[str, Any]:
         try:
-            answer: Mapping[str, Any] = await asyncio.to_thread(self._play.head.api.ask, "GET", "/v1/status")
+            answer: Mapping[str, Any] = await asyncio.to_thread(
+                self._play.head.api.ask, "GET", "/v1/status"
+            )
             return answer
         except OSError as error:
-            raise OperationFailed(f"cannot go on: the head does not answer: {error}\n{self._play.head.log()}") from None
+            raise OperationFailed(
+                f"cannot go on: the head does not answer: {error}\n{self._play.head.log()}"
+            ) from None
 
     async def until_up(self) -> None:
-        """Until all nodes without a fault run what is wanted, or the time that this may take is over."""
+        """Until all nodes without a fault run what is wanted, or the time that this may take is
+        over."""
         end = self._now() + UP_S
-        bad = {name for names in wrong(self._play.fleet.machines.values()).values() for name in names}
-        await self.until(lambda status: self._now() > end or status["nodes"]["converged"] >= status["nodes"]["total"] - len(bad))
+        bad = {
+            name for names in wrong(self._play.fleet.machines.values()).values() for name in names
+        }
+        await self.until(
+            lambda status: (
+                self._now() > end
+                or status["nodes"]["converged"] >= status["nodes"]["total"] - len(bad)
+            )
+        )
 
 
 async def main(options: Options) -> None:
@@ -254,14 +303,22 @@ async def main(options: Options) -> None:
         return  # the launcher was killed before this process was told to end with it
 
     async def then(play: Play) -> None:
-        for text in welcome.begin(play.settings.address, play.fleet.machines.values(), play.command):
+        for text in welcome.begin(
+            play.settings.address, play.fleet.machines.values(), play.command
+        ):
             screen.line(text)
         watch = Watch(play, stop)
         if options.url:
             await watch.until_up()
             if not stop.is_set():
                 certificate = play.directory / "pki" / "server.pem"
-                screen.line("\n".join(await asyncio.to_thread(welcome.link, play.head.api, certificate, play.command)))
+                screen.line(
+                    "\n".join(
+                        await asyncio.to_thread(
+                            welcome.link, play.head.api, certificate, play.command
+                        )
+                    )
+                )
         await watch.until(lambda status: False)
 
     try:
@@ -282,6 +339,13 @@ if __name__ == "__main__":
     try:
         asyncio.run(main(parsed(sys.argv[1])))
     except LayercakeError as error:
-        problems = [f"  {problem}" for problem in error.problems] if isinstance(error, InventoryErrors) else []
-        sys.stderr.write("\n".join([error.message, *problems, *([f"hint: {error.hint}"] if error.hint else [])]) + "\n")
+        problems = (
+            [f"  {problem}" for problem in error.problems]
+            if isinstance(error, InventoryErrors)
+            else []
+        )
+        sys.stderr.write(
+            "\n".join([error.message, *problems, *([f"hint: {error.hint}"] if error.hint else [])])
+            + "\n"
+        )
         sys.exit(2 if isinstance(error, InputError) else 1)

@@ -30,7 +30,11 @@ def cpu_s(pid: int) -> float:
 def rss_mb(pid: int) -> float:
     """The memory that a process has; 0.0 of one that has ended."""
     with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return (
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / 1e6
+        )
     return 0.0
 
 
@@ -43,22 +47,38 @@ class Meter:
         self._at = time.monotonic()
 
     def look(self) -> dict[str, float]:
-        """Cores of the head itself and of its services since the last look, and its memory in MB."""
+        """Cores of the head itself and of its services since the last look, and its memory in
+        MB."""
         now, used = time.monotonic(), {pid: cpu_s(pid) for pid in family(self._pid)}
         spent = {pid: seconds - self._before.get(pid, seconds) for pid, seconds in used.items()}
         took, self._at, self._before = max(1e-6, now - self._at), now, used
         services = sum(s for pid, s in spent.items() if pid != self._pid)
-        return {"head": spent.get(self._pid, 0.0) / took, "services": services / took, "rss_mb": rss_mb(self._pid)}
+        return {
+            "head": spent.get(self._pid, 0.0) / took,
+            "services": services / took,
+            "rss_mb": rss_mb(self._pid),
+        }
 
 
 def line(status: Mapping[str, Any], fleet: Mapping[str, Any], costs: Mapping[str, float]) -> str:
     """The line of a second."""
     nodes, guard = status["nodes"], status["guard"]
     parts = [f"{nodes['converged']}/{nodes['total']} converged", f"{nodes['working']} working"]
-    parts += [f"{nodes[name]} {name}" for name in ("quarantined", "blocked", "asking") if nodes[name]]
-    parts += [f"{count} {what}" for what, count in (("silent", guard["silent"]), ("wait", guard["waiting"]),
-                                                    ("dark", fleet["dark"])) if count]
+    parts += [
+        f"{nodes[name]} {name}" for name in ("quarantined", "blocked", "asking") if nodes[name]
+    ]
+    parts += [
+        f"{count} {what}"
+        for what, count in (
+            ("silent", guard["silent"]),
+            ("wait", guard["waiting"]),
+            ("dark", fleet["dark"]),
+        )
+        if count
+    ]
     parts += [f"OUTAGE of {outage['where']} ({outage['silent']})" for outage in guard["outages"]]
     parts.append(f"{fleet['power']} power commands")
-    parts.append(f"head {costs['head']:.2f} + {costs['services']:.2f} cores, {costs['rss_mb']:.0f} MB")
+    parts.append(
+        f"head {costs['head']:.2f} + {costs['services']:.2f} cores, {costs['rss_mb']:.0f} MB"
+    )
     return " | ".join(parts)

@@ -1,4 +1,5 @@
-"""A throw-away head for a simulated fleet: a directory of its own, settings, images and boot sets, and its process."""
+"""A throw-away head for a simulated fleet: a directory of its own, settings, images and boot sets,
+and its process."""
 
 from __future__ import annotations
 
@@ -30,15 +31,35 @@ _STARTS_S = 120.0
 _STOPS_S = 60.0
 _ALL_FILES = ("vmlinuz", "minos.img")
 _DEFAULT_SETS = 2
-_OWN = ("interface", "socket", "socket_group", "oidc", "slurm", "secrets", "modules", "more_networks", "api_listen", "simulated",
-        "dashboard_url")
+_OWN = (
+    "interface",
+    "socket",
+    "socket_group",
+    "oidc",
+    "slurm",
+    "secrets",
+    "modules",
+    "more_networks",
+    "api_listen",
+    "simulated",
+    "dashboard_url",
+)
 """Settings of a site that a simulation of it does not take over: they lead to what is real."""
 
 
-def settings_of(directory: Path, cast: Cast, *, config: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None,
-                address: str = "", dhcp: bool = False, url: str = "") -> head_settings.Settings:
-    """The settings of the head, written down. `config` are those of a site, `changes` are by their dotted names, `address` is the
-    head's with its prefix, `url` is where browsers reach it. Raises InputError, InventoryErrors."""
+def settings_of(
+    directory: Path,
+    cast: Cast,
+    *,
+    config: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    address: str = "",
+    dhcp: bool = False,
+    url: str = "",
+) -> head_settings.Settings:
+    """The settings of the head, written down. `config` are those of a site, `changes` are by their
+    dotted names, `address` is the head's with its prefix, `url` is where browsers reach it. Raises
+    InputError, InventoryErrors."""
     found: dict[str, Any] = {key: value for key, value in (config or {}).items() if key not in _OWN}
     if address or config is None:
         found["address"], _, prefix = (address or cast.head).partition("/")
@@ -46,9 +67,21 @@ def settings_of(directory: Path, cast: Cast, *, config: Mapping[str, Any] | None
     power, boot = dict(found.get("power") or {}), dict(found.get("boot") or {})
     power.setdefault("poll_s", max(30.0, len(cast.plates) / 100))
     power["media_port"] = 0
-    boot |= {"dhcp": "serve" if dhcp else "off", "ipxe_dir": str(directory / "ipxe"), "ra_prefix": None, "ntp_port": 0}
-    found |= {"interface": INTERFACE, "simulated": True, "dashboard_url": url, "socket": str(directory / SOCKET),
-              "power": power, "boot": boot, "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"}}
+    boot |= {
+        "dhcp": "serve" if dhcp else "off",
+        "ipxe_dir": str(directory / "ipxe"),
+        "ra_prefix": None,
+        "ntp_port": 0,
+    }
+    found |= {
+        "interface": INTERFACE,
+        "simulated": True,
+        "dashboard_url": url,
+        "socket": str(directory / SOCKET),
+        "power": power,
+        "boot": boot,
+        "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"},
+    }
     for name, value in (changes or {}).items():
         *path, last = name.split(".")
         place = found
@@ -62,7 +95,8 @@ def settings_of(directory: Path, cast: Cast, *, config: Mapping[str, Any] | None
 
 
 def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> None:
-    """What a head needs to boot nodes: keys, boot sets, boot programs. All of it is of a few bytes: simulated nodes run nothing."""
+    """What a head needs to boot nodes: keys, boot sets, boot programs. All of it is of a few bytes:
+    simulated nodes run nothing."""
     pki.create(directory / "pki", *settings.certificate_names)
     for name in ("secrets", "ipxe", "boot", "files"):
         (directory / name).mkdir(mode=0o700, exist_ok=True)
@@ -74,12 +108,20 @@ def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> No
     for profile, arch in cast.profiles:
         if profile:
             made = of(profile, None)
-            _boot_set(directory, signer, Profile(made.name, made.kernel, architecture=arch), f"profile {profile}", age_s=3600.0)
+            _boot_set(
+                directory,
+                signer,
+                Profile(made.name, made.kernel, architecture=arch),
+                f"profile {profile}",
+                age_s=3600.0,
+            )
     for image in {*cast.images, "one", "two"}:
         (directory / "files" / f"{image}.squashfs").write_bytes(b"hsqs" + image.encode() * 100)
 
 
-def _boot_set(directory: Path, signer: Signer, profile: Profile | None, text: str, *, age_s: float) -> None:
+def _boot_set(
+    directory: Path, signer: Signer, profile: Profile | None, text: str, *, age_s: float
+) -> None:
     boot, new = directory / "boot", directory / "boot" / ".new"
     new.mkdir()
     for name in _ALL_FILES:
@@ -93,7 +135,8 @@ def _boot_set(directory: Path, signer: Signer, profile: Profile | None, text: st
 
 
 class HeadProcess:
-    """The head's process, in the network namespace of who starts it. `api` is how it is spoken to."""
+    """The head's process, in the network namespace of who starts it. `api` is how it is spoken
+    to."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -106,13 +149,30 @@ class HeadProcess:
         return self._process.pid if self._process is not None else 0
 
     def start(self, listener: int = -1) -> None:
-        """Starts it. It ends with the thread that does this. It serves its API on `listener`, too: the file descriptor of a
-        listening socket, which is closed here."""
-        argv = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "layercake.cli.main", "serve",
-                "--data-dir", str(self._directory), *(["--listen-fd", str(listener)] if listener >= 0 else [])]
+        """Starts it. It ends with the thread that does this. It serves its API on `listener`, too:
+        the file descriptor of a listening socket, which is closed here."""
+        argv = [
+            "setpriv",
+            "--pdeathsig",
+            "TERM",
+            "--",
+            sys.executable,
+            "-m",
+            "layercake.cli.main",
+            "serve",
+            "--data-dir",
+            str(self._directory),
+            *(["--listen-fd", str(listener)] if listener >= 0 else []),
+        ]
         with (self._directory / LOG).open("ab") as log:
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                             pass_fds=[listener] if listener >= 0 else [])
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[listener] if listener >= 0 else [],
+            )
         if listener >= 0:
             os.close(listener)
 
@@ -152,6 +212,17 @@ class HeadProcess:
     def fill(self, cast: Cast, extra: Sequence[str] = ("one", "two")) -> None:
         """Gives it images of these names and applies the inventory. Raises OperationFailed."""
         for image in sorted({*cast.images, *extra}):
-            self.api.ask("POST", "/v1/images", {"path": str(self._directory / "files" / f"{image}.squashfs"), "name": image,
-                                                "systemd": False})
-        self.api.ask("POST", "/v1/inventory/apply", {"yaml": cast.text, "file": "sim.yaml", "allow_remove": False})
+            self.api.ask(
+                "POST",
+                "/v1/images",
+                {
+                    "path": str(self._directory / "files" / f"{image}.squashfs"),
+                    "name": image,
+                    "systemd": False,
+                },
+            )
+        self.api.ask(
+            "POST",
+            "/v1/inventory/apply",
+            {"yaml": cast.text, "file": "sim.yaml", "allow_remove": False},
+        )

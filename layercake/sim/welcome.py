@@ -18,7 +18,8 @@ def begin(address: str, machines: Collection[Machine], command: str) -> list[str
     """What there is: a head at an address, how to talk to it by `command`, and which nodes have
     which fault."""
     return [
-        f"a head at {address} with {len(machines)} simulated nodes; talk to it, in another terminal:",
+        f"a head at {address} with {len(machines)} simulated nodes; talk to it, in another "
+        "terminal:",
         f"  {command} status",
         "Ctrl-C ends it.",
         *(f"{what}: {ranges.fold(names)}" for what, names in wrong(machines).items() if names),
@@ -37,7 +38,8 @@ def link(api: Api, certificate: Path, command: str) -> list[str]:
     ticket = api.ask("POST", "/v1/session/ticket", {"exec": True})
     return [
         "",
-        "The browser warns of the certificate, which this simulation has made for itself. Its SHA-256 fingerprint:",
+        "The browser warns of the certificate, which this simulation has made for itself. Its "
+        "SHA-256 fingerprint:",
         f"  {fingerprint(certificate)}",
         f"Another link, when this one was used or is over:  {command} dashboard",
         f"The dashboard, good once and for {ticket['seconds'] / 60:.0f} minutes:",

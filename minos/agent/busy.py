@@ -1,11 +1,13 @@
-"""Whether work is going on here that must not be interrupted: `layercake-busy` on the node, or inside a container.
+"""Whether work is going on here that must not be interrupted: `layercake-busy` on the node, or
+inside a container.
 
     RUN/busy        somebody on the node said so
-    RUN/busy.d/WHO  so did WHO, from a container that has this directory mounted (imageapi/slurm/layercake-busy): RUN itself holds
-                    the session's key, no container is to see it
+    RUN/busy.d/WHO  so did WHO, from a container that has this directory mounted
+                    (imageapi/slurm/layercake-busy): RUN itself holds the session's key, no
+                    container is to see it
 
-It is seen when it is said: the kernel tells which names come and go. Containers belong to others, so a flood of names costs a look
-each GATHER seconds, no more.
+It is seen when it is said: the kernel tells which names come and go. Containers belong to others,
+so a flood of names costs a look each GATHER seconds, no more.
 """
 
 from __future__ import annotations
@@ -43,12 +45,20 @@ def is_busy(run: Path) -> bool:
 
 
 class Busy:
-    """`is_busy` of a directory, looked at when something has changed. `clock` gives seconds, `say` takes a line for the console.
+    """`is_busy` of a directory, looked at when something has changed. `clock` gives seconds, `say`
+    takes a line for the console.
 
-    Where the kernel gives no watch (its limits of inotify are reached), each `look` is a look at the files.
+    Where the kernel gives no watch (its limits of inotify are reached), each `look` is a look at
+    the files.
     """
 
-    def __init__(self, run: Path, selector: selectors.BaseSelector, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        selector: selectors.BaseSelector,
+        clock: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
         self._run, self._selector, self._clock, self._say = run, selector, clock, say
         self._inotify: Inotify | None = None
         self._root = -1
@@ -93,10 +103,15 @@ class Busy:
             self._inotify.close()
 
     def _matters(self, event: Event) -> bool:
-        return event.directory != self._root or bool(event.mask & IGNORED) or event.name in (FLAG.encode(), DIRECTORY.encode())
+        return (
+            event.directory != self._root
+            or bool(event.mask & IGNORED)
+            or event.name in (FLAG.encode(), DIRECTORY.encode())
+        )
 
     def _watch(self) -> bool:
-        """Watches both directories; one that was replaced meanwhile is another. Returns whether what changes is told."""
+        """Watches both directories; one that was replaced meanwhile is another. Returns whether
+        what changes is told."""
         if self._inotify is None:
             return False
         try:
@@ -112,4 +127,7 @@ class Busy:
     def _blind(self, error: OSError) -> None:
         if not self._blind_said:
             self._blind_said = True
-            self._say(f"agent: cannot watch for BUSY: {error} (hint: it is looked for once a second instead)")
+            self._say(
+                f"agent: cannot watch for BUSY: {error} (hint: it is looked for once a second "
+                "instead)"
+            )

@@ -1,8 +1,8 @@
-"""The power button: that of the machine's case, or pressed by its BMC, as IPMI's soft shutdown (specification 2.0, 28.3) and
-Redfish's GracefulShutdown do.
+"""The power button: that of the machine's case, or pressed by its BMC, as IPMI's soft shutdown
+(specification 2.0, 28.3) and Redfish's GracefulShutdown do.
 
-The kernel's driver `button` tells of it by generic netlink, family acpi_event (Linux, drivers/acpi/event.c). There is no logind in
-minOS that would listen.
+The kernel's driver `button` tells of it by generic netlink, family acpi_event (Linux,
+drivers/acpi/event.c). There is no logind in minOS that would listen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _HEAD = 4
 
 
 class Button:
-    """Listens on a thread of its own. `post` takes messages to the loop, `say` is told why nobody listens."""
+    """Listens on a thread of its own. `post` takes messages to the loop, `say` is told why nobody
+    listens."""
 
     def __init__(self, post: Callable[[object], None], say: Callable[[str], None]) -> None:
         self._post, self._say = post, say
@@ -47,7 +48,9 @@ class Button:
             while True:
                 try:
                     said = listener.recv(1 << 16)
-                except OSError:  # more events than it has room for: the button is pressed again by who means it
+                except (
+                    OSError
+                ):  # more events than it has room for: the button is pressed again by who means it
                     continue
                 if pressed(said):
                     self._post(Pressed())
@@ -65,12 +68,20 @@ def pressed(said: bytes) -> bool:
 
 
 def listen() -> socket.socket:
-    """A socket that gets the kernel's ACPI events. Raises OSError, and OperationFailed where the machine has no ACPI."""
+    """A socket that gets the kernel's ACPI events. Raises OSError, and OperationFailed where the
+    machine has no ACPI."""
     made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _GENERIC)
     try:
         made.bind((0, 0))
         made.settimeout(5)
-        made.send(message(_CONTROL, 0, 1, struct.pack("=BBH", _GET_FAMILY, 1, 0) + attribute(_FAMILY_NAME, _FAMILY)))
+        made.send(
+            message(
+                _CONTROL,
+                0,
+                1,
+                struct.pack("=BBH", _GET_FAMILY, 1, 0) + attribute(_FAMILY_NAME, _FAMILY),
+            )
+        )
         made.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group_of(made.recv(1 << 16)))
         made.settimeout(None)
     except BaseException:
@@ -82,7 +93,9 @@ def listen() -> socket.socket:
 def group_of(answer: bytes) -> int:
     """The number of the group of ACPI events in the kernel's answer. Raises OperationFailed."""
     for kind, _, body in messages(answer):
-        groups = {} if kind == NLMSG_ERROR else attributes(attributes(body[_HEAD:]).get(_GROUPS, b""))
+        groups = (
+            {} if kind == NLMSG_ERROR else attributes(attributes(body[_HEAD:]).get(_GROUPS, b""))
+        )
         for group in map(attributes, groups.values()):
             if group.get(_GROUP_NAME) == _GROUP and len(group.get(_GROUP_ID, b"")) == 4:
                 return int(struct.unpack("=I", group[_GROUP_ID])[0])

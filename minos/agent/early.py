@@ -1,4 +1,5 @@
-"""What an agent starts with, while the rest is still being imported: its inbox, its stored session, and the link, which joins."""
+"""What an agent starts with, while the rest is still being imported: its inbox, its stored session,
+and the link, which joins."""
 
 from __future__ import annotations
 
@@ -51,13 +52,21 @@ class Look:
 
 
 class Early:
-    """`session` is that of an earlier agent of this boot, None if there is none. Raises OperationFailed.
+    """`session` is that of an earlier agent of this boot, None if there is none. Raises
+    OperationFailed.
 
-    `say` writes a line on the console, `wall` gives the time of day in seconds, `jitter` a number in [0, 1).
+    `say` writes a line on the console, `wall` gives the time of day in seconds, `jitter` a number
+    in [0, 1).
     """
 
-    def __init__(self, config: Config, *, say: Callable[[str], None], wall: Callable[[], float],
-                 jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        say: Callable[[str], None],
+        wall: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:
         self.config = config
         self.say = say
         self.jitter = jitter
@@ -67,8 +76,11 @@ class Early:
         self.image_key = self.session.image_key if self.session else b""
         self.link = Link(config, self.session, self._take, now=wall, jitter=jitter)
 
-    def event(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
-        """Something happened: into the node's history on the head, and on the console if it is not mere detail. From any thread."""
+    def event(
+        self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any
+    ) -> None:
+        """Something happened: into the node's history on the head, and on the console if it is not
+        mere detail. From any thread."""
         if (severity or kind.severity) is not Severity.DEBUG:
             self.say(f"agent: {text.splitlines()[0]}")
         self.link.tell(kind, text, severity, **data)
@@ -78,7 +90,8 @@ class Early:
         self.inbox.put(Look())
 
     def _take(self, message: Message) -> None:
-        """A session is written down at once: the token is used up, and whatever happens to this process, the next can go on."""
+        """A session is written down at once: the token is used up, and whatever happens to this
+        process, the next can go on."""
         if isinstance(message, Joined | Renewed):
             self.file.save(self.config, message.session)
             self.image_key = message.session.image_key

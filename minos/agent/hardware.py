@@ -1,7 +1,7 @@
 """Tells the head which hardware the node has, and gets drivers for devices that have none.
 
-What minos.hardware, a process of its own, has found and written down is looked at; devices without a driver are left to a thread
-(drivers.py), one at a time.
+What minos.hardware, a process of its own, has found and written down is looked at; devices without
+a driver are left to a thread (drivers.py), one at a time.
 """
 
 from __future__ import annotations
@@ -27,10 +27,18 @@ class Came:
 
 
 class Hardware:
-    """Tells it when it was written, and what has changed later. `post` takes messages to the loop, from any thread."""
+    """Tells it when it was written, and what has changed later. `post` takes messages to the loop,
+    from any thread."""
 
-    def __init__(self, config: Config, event: EventSink, post: Callable[[object], None], *, sys: str = SYS,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: Config,
+        event: EventSink,
+        post: Callable[[object], None],
+        *,
+        sys: str = SYS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._config, self._event, self._post, self._sys = config, event, post, sys
         self._path = Path(config.run, FOUND)
         self._seen, self._news = 0, False
@@ -42,7 +50,8 @@ class Hardware:
         self._thread: threading.Thread | None = None
 
     def look(self, session: Session, ask: bool = True) -> None:
-        """Costs one stat(2) if nothing is new. `ask` says that it is the time to ask for drivers."""
+        """Costs one stat(2) if nothing is new. `ask` says that it is the time to ask for
+        drivers."""
         self._session = session
         self._read()
         if self._thread is not None and not self._thread.is_alive():
@@ -52,13 +61,20 @@ class Hardware:
             self._go_on()
 
     def settled(self) -> bool:
-        """Whether nothing has changed for a while, and nothing is being fetched: what one driver finds may need another."""
+        """Whether nothing has changed for a while, and nothing is being fetched: what one driver
+        finds may need another."""
         thread = self._thread
         there = self._seen != 0 or not Path(PACKED).exists()
-        return there and not self._news and (thread is None or not thread.is_alive()) and self._clock() - self._changed_at > QUIET_S
+        return (
+            there
+            and not self._news
+            and (thread is None or not thread.is_alive())
+            and self._clock() - self._changed_at > QUIET_S
+        )
 
     def head_restarted(self) -> None:
-        """The head may be a newer one, which has drivers to give: devices that are without one are asked about again."""
+        """The head may be a newer one, which has drivers to give: devices that are without one are
+        asked about again."""
         self._asked.clear()
         self._news = True
 
@@ -71,25 +87,48 @@ class Hardware:
             return
         self._seen, self._news, self._found = touched, True, json.loads(self._path.read_text())
         self._changed_at = self._clock()
-        cards, count, took = self._found["cards"], len(self._found["modules"]), self._found["cold_plug_s"]
-        self._event(HARDWARE, f"{count} drivers, all there after {took} s", cards=cards, modules=count, cold_plug_s=took)
+        cards, count, took = (
+            self._found["cards"],
+            len(self._found["modules"]),
+            self._found["cold_plug_s"],
+        )
+        self._event(
+            HARDWARE,
+            f"{count} drivers, all there after {took} s",
+            cards=cards,
+            modules=count,
+            cold_plug_s=took,
+        )
 
     def _go_on(self) -> None:
-        """Asks about devices that were not there before; which cards are without a driver is told after that."""
-        new = {alias: devices for alias, devices in self._found.get("undriven", {}).items() if alias not in self._asked}
+        """Asks about devices that were not there before; which cards are without a driver is told
+        after that."""
+        new = {
+            alias: devices
+            for alias, devices in self._found.get("undriven", {}).items()
+            if alias not in self._asked
+        }
         if new:
             self._asked |= new.keys()
-            self._thread = threading.Thread(target=self._get, args=(new,), name="drivers", daemon=True)
+            self._thread = threading.Thread(
+                target=self._get, args=(new,), name="drivers", daemon=True
+            )
             self._thread.start()
             return
         for card in self._found["cards"]:
-            if not card.get("driver") and not driver(f"pci/{card['slot']}", self._sys) and card["slot"] not in self._told:
+            if (
+                not card.get("driver")
+                and not driver(f"pci/{card['slot']}", self._sys)
+                and card["slot"] not in self._told
+            ):
                 self._told.add(card["slot"])
                 self._event(NO_DRIVER, explain(card))
 
     def _get(self, devices: Mapping[str, list[str]]) -> None:
         """Runs on a thread."""
-        from minos.agent.drivers import Drivers  # here: nothing of it is needed before the node's images run
+        from minos.agent.drivers import (
+            Drivers,
+        )  # here: nothing of it is needed before the node's images run
 
         drivers = Drivers(self._config, self._current, self._event, sys=self._sys)
         if drivers.get(devices):

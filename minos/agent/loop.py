@@ -1,6 +1,7 @@
 """The agent: one loop over the datagrams, the containers' ends, and what its threads report.
 
-It never waits for anything but its selector: mutations run on the worker's thread (worker.py), TLS on the link's (bond/link.py).
+It never waits for anything but its selector: mutations run on the worker's thread (worker.py), TLS
+on the link's (bond/link.py).
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ if TYPE_CHECKING:
     from minos.agent.thermal.keeper import Keeper as Thermometer
 
 TICK = 1.0
-"""Seconds between two looks at what nobody reports, like the state of hardware and of another agent."""
+"""Seconds between two looks at what nobody reports, like the state of hardware and of another
+agent."""
 TRIM_EVERY = 10.0
 SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
 OFF_S = 90.0
-"""Seconds from the power button until the machine goes off, whether its images have stopped or not."""
+"""Seconds from the power button until the machine goes off, whether its images have stopped or
+not."""
 DRIVERS_DELAY = 5.0
-"""Seconds from a session's begin for which drivers that the boot profile does not have wait while the images are being started."""
+"""Seconds from a session's begin for which drivers that the boot profile does not have wait while
+the images are being started."""
 
 
 class NodeNetwork(Protocol):
@@ -96,9 +100,10 @@ class Ended(Protocol):
 class Ends:
     """Has the selector wait for the ends of containers.
 
-    Other threads close and open these descriptors, so their numbers are used again, and children that are forked meanwhile hold
-    what they stood for: epoll would go on telling of a container's end under the number that another one has now. poll(2) knows
-    nothing but numbers, and no more than it is told each time.
+    Other threads close and open these descriptors, so their numbers are used again, and children
+    that are forked meanwhile hold what they stood for: epoll would go on telling of a container's
+    end under the number that another one has now. poll(2) knows nothing but numbers, and no more
+    than it is told each time.
     """
 
     def __init__(self, containers: Ended, selector: selectors.PollSelector) -> None:
@@ -133,12 +138,23 @@ class Work:
 
 
 class Agent:
-    """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds. `power_off` switches the machine off
-    at once; None for one that is not the agent's own."""
+    """One node's agent. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds.
+    `power_off` switches the machine off at once; None for one that is not the agent's own."""
 
-    def __init__(self, early: Early, images: NodeImages, worker: Worker, api: NodeApi, network: NodeNetwork, files: NodeFiles, *,
-                 orders: Orders = no_orders, power_off: Callable[[], None] | None = None, clock: Callable[[], float],
-                 clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        early: Early,
+        images: NodeImages,
+        worker: Worker,
+        api: NodeApi,
+        network: NodeNetwork,
+        files: NodeFiles,
+        *,
+        orders: Orders = no_orders,
+        power_off: Callable[[], None] | None = None,
+        clock: Callable[[], float],
+        clock_ns: Callable[[], int],
+    ) -> None:
         self._early = early
         self._images = images
         self._worker = worker
@@ -163,7 +179,8 @@ class Agent:
         self._stop = False
 
     def run(self) -> None:
-        """Runs until SIGTERM, or until another agent is to take over. The containers stay. Raises LayercakeError."""
+        """Runs until SIGTERM, or until another agent is to take over. The containers stay. Raises
+        LayercakeError."""
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, self._terminate)
         if self._early.session:
@@ -171,7 +188,11 @@ class Agent:
             self._early.link.pull()
         while not self._stop:
             self._once()
-            if self._swap.ready and self._work is not None and self._work.machine.node.active is None:
+            if (
+                self._swap.ready
+                and self._work is not None
+                and self._work.machine.node.active is None
+            ):
                 self._early.link.drain()  # what this agent has seen is told by it
                 return
 
@@ -184,19 +205,28 @@ class Agent:
         early = self._early
         bond = Bond(early, session, clock=self._clock, clock_ns=self._clock_ns)
         machine = Machine(session, self._worker, early.event, self._clock, early.jitter)
-        wanted = Wanted(self._images, machine, early.link, early.file, self._worker.interrupt,
-                        partial(self._orders, self._hardware.settled))
+        wanted = Wanted(
+            self._images,
+            machine,
+            early.link,
+            early.file,
+            self._worker.interrupt,
+            partial(self._orders, self._hardware.settled),
+        )
         self._work = Work(session, bond, machine, wanted)
         self._ends.watch()  # a container's descriptor that was closed may have had the number
         self._selector.register(bond, selectors.EVENT_READ)
-        self._serve_at = self._clock() + (0.0 if early.session else SERVE_DELAY)  # after another agent the images run already
+        self._serve_at = self._clock() + (
+            0.0 if early.session else SERVE_DELAY
+        )  # after another agent the images run already
         self._drivers_at = self._clock() + DRIVERS_DELAY
         self._swap.begin()
         machine.discovered({**ALIVE, "busy": self._is_busy()}, "the agent runs")
         if desired is not None:
             self._desired(self._work, desired, first=True)
 
-    # ---- the loop ------------------------------------------------------------------------------------------------
+    # ---- the loop
+    # -----
 
     def _once(self) -> None:
         self._ends.watch()
@@ -232,13 +262,19 @@ class Agent:
             self._images.trim_logs()
         self._hardware.look(work.session, now >= self._drivers_at or machine.node.active is None)
         mask, state = machine.report(VOUCHES)
-        work.bond.hello(revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state)
-        if self._power_off is not None and (now >= self._off_at or (self._off_at != math.inf and machine.value("run") == "INIT")):
+        work.bond.hello(
+            revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state
+        )
+        if self._power_off is not None and (
+            now >= self._off_at or (self._off_at != math.inf and machine.value("run") == "INIT")
+        ):
             self._early.link.drain()
             self._power_off()
         if now >= self._serve_at:
             self._serve_at = math.inf
-            threading.Thread(target=self._api.start, args=(work.session,), name="serve", daemon=True).start()
+            threading.Thread(
+                target=self._api.start, args=(work.session,), name="serve", daemon=True
+            ).start()
             self._keep_watch()
 
     def _keep_watch(self) -> None:
@@ -248,7 +284,9 @@ class Agent:
 
         self._clock_keeper = Keeper(self._early.config.ntp, self._early.event)
         self._clock_keeper.start()
-        self._thermometer = Thermometer(self._early.event, Governors(Path(self._early.config.run, "governors.json")))
+        self._thermometer = Thermometer(
+            self._early.event, Governors(Path(self._early.config.run, "governors.json"))
+        )
         self._thermometer.want(self._document)
         self._thermometer.start()
         if self._power_off is not None:
@@ -267,7 +305,8 @@ class Agent:
         elif self._work is not None and isinstance(message, Pressed):
             self._go_off(self._work)
         elif self._work is not None and isinstance(message, Came):
-            self._images.clear()  # one may have wanted the file of a device that had no driver: it is tried again at once
+            # one may have wanted the file of a device that had no driver: it is tried again at once
+            self._images.clear()
             self._work.machine.clear("the drivers that came")
             self._look_at_images()
         elif self._work is not None and isinstance(message, Renewed):
@@ -282,16 +321,20 @@ class Agent:
         """The power button was pressed. From now on nothing else is wanted of the node."""
         if self._off_at == math.inf:
             self._off_at = self._clock() + OFF_S
-            self._early.event(BUTTON, "the power button was pressed, or the BMC asked for it: the images are stopped, and the "
-                              "machine goes off")
+            self._early.event(
+                BUTTON,
+                "the power button was pressed, or the BMC asked for it: the images are stopped, "
+                "and the "
+                "machine goes off",
+            )
             self._desired(work, self._document)
 
     def _done(self, machine: Machine, ended: Done) -> None:
         """A mutation's attempt has ended."""
         job = ended.job
         if job is self._worker.current:
-            # An attempt that was asked to stop is still the newest one: other images are wanted now, but by the same step. The
-            # machine begins it anew.
+            # An attempt that was asked to stop is still the newest one: other images are wanted
+            # now, but by the same step. The machine begins it anew.
             machine.done(job.mutation, job.attempt, ended.found, ended.error, job.stop.is_set())
         elif ended.found:
             machine.discovered(ended.found, f"{job.mutation} found it")
@@ -299,10 +342,16 @@ class Agent:
         self._files.look()
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
-        told = document if self._off_at == math.inf else {**document, "stage": [], "goal": {"power": "OFF"}}
+        told = (
+            document
+            if self._off_at == math.inf
+            else {**document, "stage": [], "goal": {"power": "OFF"}}
+        )
         try:
             check(told)
-            self._network.want(told, work.session)  # first: images that start wait until the interfaces are there
+            self._network.want(
+                told, work.session
+            )  # first: images that start wait until the interfaces are there
             self._files.want(told, work.session)
             work.wanted.take(told, first)
         except OperationFailed as error:  # the node goes on with what it had
@@ -315,7 +364,8 @@ class Agent:
         self._swap.want(document.get("agent"), work.session)
 
     def _hear(self, work: Work) -> None:
-        """Datagrams have come. What a head keeps in memory only is told again to one that was started again."""
+        """Datagrams have come. What a head keeps in memory only is told again to one that was
+        started again."""
         if work.bond.read():
             work.wanted.head_restarted()
             self._images.tell(again=True)
@@ -331,7 +381,8 @@ class Agent:
         if work.bond.answered:
             self._swap.answered()
 
-    # ---- what is seen ------------------------------------------------------------------------------------------------
+    # ---- what is seen
+    # -----
 
     def _look_at_images(self) -> None:
         if self._work is not None:

@@ -1,7 +1,8 @@
-"""What an agent remembers of its session, so that one that was started again goes on without joining anew.
+"""What an agent remembers of its session, so that one that was started again goes on without
+joining anew.
 
-RUN/session.json holds the session key: mode 0600, and never printed. RUN/desired.json is the last desired state: with it
-a node heals its images while the head is away.
+RUN/session.json holds the session key: mode 0600, and never printed. RUN/desired.json is the last
+desired state: with it a node heals its images while the head is away.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Session:
     mutual: bool = False
     """Whether head and node each show the other a certificate. An older head does not."""
     image_key: bytes = b""
-    """The public key (Ed25519) by which images are signed, for the whole session; b"" from an older head."""
+    """The public key (Ed25519) by which images are signed, for the whole session; b"" from an older
+    head."""
 
     def __repr__(self) -> str:
         return f"Session({self.number})"
@@ -87,22 +89,38 @@ def parse_endpoint(text: str) -> tuple[str, int]:
 
 
 def parse_join(answer: Mapping[str, Any]) -> Session:
-    """The session in a join's answer. Raises OperationFailed or DeclarationError if the head's answer is not as agreed."""
-    from layercake.kraken.mutation import Mutation  # here: joining comes first, and an emulated node feels every import
+    """The session in a join's answer. Raises OperationFailed or DeclarationError if the head's
+    answer is not as agreed."""
+    from layercake.kraken.mutation import (
+        Mutation,
+    )  # here: joining comes first, and an emulated node feels every import
 
     if not isinstance(answer, Mapping) or "mutations" not in answer:
-        raise OperationFailed("cannot join: the head is older than this minOS, it sends no table of mutations",
-                              hint="upgrade the head, or boot the node with the minOS that belongs to the head")
+        raise OperationFailed(
+            "cannot join: the head is older than this minOS, it sends no table of mutations",
+            hint="upgrade the head, or boot the node with the minOS that belongs to the head",
+        )
     try:
-        return Session(_number(answer["session"]), base64.b64decode(answer["key"], validate=True), _number(answer["epoch"]),
-                       Layout.from_wire(answer["layout"]), _seconds(answer["hello_s"]), _seconds(answer["dead_s"]),
-                       parse_endpoint(answer["sync"]), _tls(answer.get("tls")),
-                       tuple(Mutation.from_wire(m) for m in answer["mutations"]), dict(answer["traits"]),
-                       _number(answer.get("certificate", 1)), answer.get("mutual") is True,
-                       base64.b64decode(answer.get("image_key", ""), validate=True))
+        return Session(
+            _number(answer["session"]),
+            base64.b64decode(answer["key"], validate=True),
+            _number(answer["epoch"]),
+            Layout.from_wire(answer["layout"]),
+            _seconds(answer["hello_s"]),
+            _seconds(answer["dead_s"]),
+            parse_endpoint(answer["sync"]),
+            _tls(answer.get("tls")),
+            tuple(Mutation.from_wire(m) for m in answer["mutations"]),
+            dict(answer["traits"]),
+            _number(answer.get("certificate", 1)),
+            answer.get("mutual") is True,
+            base64.b64decode(answer.get("image_key", ""), validate=True),
+        )
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise OperationFailed(f"cannot join: the head's answer is not as agreed: {error!r}",
-                              hint="are head and minOS of the same version?") from None
+        raise OperationFailed(
+            f"cannot join: the head's answer is not as agreed: {error!r}",
+            hint="are head and minOS of the same version?",
+        ) from None
 
 
 def _number(value: Any) -> int:
@@ -138,17 +156,31 @@ class SessionFile:
 
     def save(self, config: Config, session: Session) -> None:
         """Writes the session down."""
-        write_json(self._session, {
-            "node": config.node, "boot_id": config.boot_id, "token": token_mark(config.token), "session": session.number,
-            "key": base64.b64encode(session.key).decode(), "epoch": session.epoch, "layout": session.layout.to_wire(),
-            "hello_s": session.hello_s, "dead_s": session.dead_s, "sync": f"{session.sync[0]}:{session.sync[1]}",
-            "tls": session.tls and {"cert": session.tls[0], "key": session.tls[1]},
-            "mutations": [m.to_wire() for m in session.mutations], "traits": session.traits,
-            "certificate": session.certificate, "mutual": session.mutual,
-            "image_key": base64.b64encode(session.image_key).decode()})
+        write_json(
+            self._session,
+            {
+                "node": config.node,
+                "boot_id": config.boot_id,
+                "token": token_mark(config.token),
+                "session": session.number,
+                "key": base64.b64encode(session.key).decode(),
+                "epoch": session.epoch,
+                "layout": session.layout.to_wire(),
+                "hello_s": session.hello_s,
+                "dead_s": session.dead_s,
+                "sync": f"{session.sync[0]}:{session.sync[1]}",
+                "tls": session.tls and {"cert": session.tls[0], "key": session.tls[1]},
+                "mutations": [m.to_wire() for m in session.mutations],
+                "traits": session.traits,
+                "certificate": session.certificate,
+                "mutual": session.mutual,
+                "image_key": base64.b64encode(session.image_key).decode(),
+            },
+        )
 
     def load(self, config: Config) -> Session | None:
-        """The session of an earlier agent of this node, this boot and this token; None if there is none. Raises OperationFailed."""
+        """The session of an earlier agent of this node, this boot and this token; None if there is
+        none. Raises OperationFailed."""
         data = _read(self._session)
         mine = (config.node, config.boot_id, token_mark(config.token))
         if data is None or (data.get("node"), data.get("boot_id"), data.get("token")) != mine:
@@ -165,7 +197,8 @@ class SessionFile:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A file's object; None if there is no file or it is damaged: the head knows all that stood there."""
+    """A file's object; None if there is no file or it is damaged: the head knows all that stood
+    there."""
     try:
         data = read_json(path)
     except ValueError:

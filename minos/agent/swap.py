@@ -1,8 +1,10 @@
-"""The agent's own replacement: what the head hands over is fetched, checked, and left to the supervisor (minos/programs.py).
+"""The agent's own replacement: what the head hands over is fetched, checked, and left to the
+supervisor (minos/programs.py).
 
-The head says in the desired state which agent shall run, as {"set", "digest", "size", "signature", "ask"}: the boot set that it
-belongs to, what it is, and the signature of the head's authority over that. Nothing else is ever executed. The same `ask` is tried
-once: one that was given up is not tried again until a person asks again.
+The head says in the desired state which agent shall run, as {"set", "digest", "size", "signature",
+"ask"}: the boot set that it belongs to, what it is, and the signature of the head's authority over
+that. Nothing else is ever executed. The same `ask` is tried once: one that was given up is not
+tried again until a person asks again.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def signed(name: str, digest: str, size: int) -> bytes:
 
 
 def verify(authority: Path, data: bytes, signature: bytes) -> None:
-    """Raises Refused if none of the authorities' certificates (PEM) proves the signature of the data."""
+    """Raises Refused if none of the authorities' certificates (PEM) proves the signature of the
+    data."""
     if not by_certificate(authority.read_bytes(), data, signature):
         raise Refused("it is not signed by the head's authority")
 
@@ -53,7 +56,8 @@ def _ask(words: str) -> int:
 
 
 class Swap:
-    """Replaces the agent. `ready` says that the other one waits: this one may end as soon as it has nothing to do."""
+    """Replaces the agent. `ready` says that the other one waits: this one may end as soon as it has
+    nothing to do."""
 
     def __init__(self, config: Config, event: EventSink, wake: Callable[[], None]) -> None:
         self._config, self._event, self._wake = config, event, wake
@@ -65,7 +69,12 @@ class Swap:
     def begin(self) -> None:
         """Says which agent runs, and what became of one that was tried before."""
         config = self._config
-        self._event(AGENT, f"the agent is that of {config.agent or 'no boot set'}", boot=config.boot, agent=config.agent)
+        self._event(
+            AGENT,
+            f"the agent is that of {config.agent or 'no boot set'}",
+            boot=config.boot,
+            agent=config.agent,
+        )
         self._tried = max(self._tried, _ask(read(config.run, "given-up")))
         self._look_at_failure()
 
@@ -74,8 +83,14 @@ class Swap:
         if failed := read(self._config.run, "failed"):
             name, _, why = failed.partition(" ")
             self._tried, self._next = max(self._tried, _ask(failed)), ""
-            self._event(AGENT_SWAP_FAILED, f"the agent of {name} was given up: {why.partition(' ')[2]}", ask=_ask(failed))
-            (directory(self._config.run) / "failed").replace(directory(self._config.run) / "given-up")
+            self._event(
+                AGENT_SWAP_FAILED,
+                f"the agent of {name} was given up: {why.partition(' ')[2]}",
+                ask=_ask(failed),
+            )
+            (directory(self._config.run) / "failed").replace(
+                directory(self._config.run) / "given-up"
+            )
 
     @property
     def ready(self) -> bool:
@@ -105,7 +120,9 @@ class Swap:
         if name == config.agent or not isinstance(ask, int) or ask <= self._tried or self._next:
             return
         self._tried = ask
-        threading.Thread(target=self._get, args=(name, ask, dict(order), session), name="swap", daemon=True).start()
+        threading.Thread(
+            target=self._get, args=(name, ask, dict(order), session), name="swap", daemon=True
+        ).start()
 
     def _get(self, name: str, ask: int, order: dict[str, Any], session: Session) -> None:
         """Runs on a thread: fetches and checks, and leaves it to the supervisor."""
@@ -114,21 +131,36 @@ class Swap:
                 name = OWN
             else:
                 self._check(name, order)
-                write_atomic(directory(self._config.run) / f"{name}.zip", self._fetch(name, order, session))
+                write_atomic(
+                    directory(self._config.run) / f"{name}.zip", self._fetch(name, order, session)
+                )
             write_atomic(directory(self._config.run) / "next", f"{name} {ask}\n")
         except (LayercakeError, OSError, ValueError, TypeError, KeyError) as error:
-            self._event(AGENT_SWAP_FAILED, f"the agent of {name[:64]} cannot be used: {error}", ask=ask)
+            self._event(
+                AGENT_SWAP_FAILED, f"the agent of {name[:64]} cannot be used: {error}", ask=ask
+            )
             return
         self._next = name
         os.kill(os.getppid(), signal.SIGUSR1)
         self._wake()
 
     def _check(self, name: str, order: Mapping[str, Any]) -> None:
-        """Raises OperationFailed or Refused for an agent that the head's authority has not signed."""
+        """Raises OperationFailed or Refused for an agent that the head's authority has not
+        signed."""
         digest, size = str(order["digest"]), int(order["size"])
-        if not 0 < len(name) <= 64 or name[0] in "._-" or set(name) - _NAME or name == OWN or not 0 < size <= LIMIT:
+        if (
+            not 0 < len(name) <= 64
+            or name[0] in "._-"
+            or set(name) - _NAME
+            or name == OWN
+            or not 0 < size <= LIMIT
+        ):
             raise OperationFailed("its name or size is not as agreed")
-        verify(self._config.authority, signed(name, digest, size), base64.b64decode(order["signature"], validate=True))
+        verify(
+            self._config.authority,
+            signed(name, digest, size),
+            base64.b64decode(order["signature"], validate=True),
+        )
 
     def _fetch(self, name: str, order: Mapping[str, Any], session: Session) -> bytes:
         config, failures = self._config, 0
@@ -147,6 +179,9 @@ class Swap:
                 connection.close()
         if status != 200:
             raise OperationFailed(f"the head answers {status}")
-        if len(data) != order["size"] or hashlib.blake2b(data, digest_size=32).hexdigest() != order["digest"]:
+        if (
+            len(data) != order["size"]
+            or hashlib.blake2b(data, digest_size=32).hexdigest() != order["digest"]
+        ):
             raise Refused("what came is not what the head has signed")
         return data

@@ -1,4 +1,5 @@
-"""The wanted state: the document that the head sends, taken over by the machine and the images; and the head's requests."""
+"""The wanted state: the document that the head sends, taken over by the machine and the images; and
+the head's requests."""
 
 from __future__ import annotations
 
@@ -17,10 +18,12 @@ class NodeImages(Protocol):
     """The images, as the agent sees them (imageapi.node.imageset)."""
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
-        """Sets what is wanted; whether it is something else than before. What cannot be used is told and changes nothing."""
+        """Sets what is wanted; whether it is something else than before. What cannot be used is
+        told and changes nothing."""
 
     def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
-        """Sets what shall be ready beside what runs; says of each when it is, again if `anew`. What cannot be used is told."""
+        """Sets what shall be ready beside what runs; says of each when it is, again if `anew`. What
+        cannot be used is told."""
 
     def state(self) -> str:
         """The value of the variable image."""
@@ -47,7 +50,8 @@ class NodeImages(Protocol):
 Settled = Callable[[], bool]
 """Whether all devices of this machine have the drivers that they will have."""
 Orders = Callable[[Settled, Mapping[str, Any]], Mapping[str, Any]]
-"""Carries an order of the head's out that ends what is kept on this machine (minos.erase.orders). Raises LayercakeError."""
+"""Carries an order of the head's out that ends what is kept on this machine (minos.erase.orders).
+Raises LayercakeError."""
 
 
 def no_orders(settled: Settled, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -61,24 +65,54 @@ _NO_ORDERS = partial(no_orders, lambda: False)
 def check(document: object) -> None:
     """Raises OperationFailed if a document is not as agreed (wire reference, D)."""
     if not isinstance(document, Mapping):
-        raise OperationFailed("cannot take the desired state: it is no object", hint="are head and minOS of the same version?")
-    kinds: Mapping[str, type] = {"revision": int, "images": list, "stage": list, "goal": dict, "requests": list}
-    wrong = [name for name, kind in kinds.items() if not isinstance(document.get(name) or kind(), kind)]
+        raise OperationFailed(
+            "cannot take the desired state: it is no object",
+            hint="are head and minOS of the same version?",
+        )
+    kinds: Mapping[str, type] = {
+        "revision": int,
+        "images": list,
+        "stage": list,
+        "goal": dict,
+        "requests": list,
+    }
+    wrong = [
+        name for name, kind in kinds.items() if not isinstance(document.get(name) or kind(), kind)
+    ]
     revision, requests = document.get("revision"), document.get("requests") or []
-    if wrong or type(revision) is not int or not 0 <= revision < 1 << 64 or not all(map(_is_request, requests)):
-        raise OperationFailed(f"cannot take the desired state: {', '.join(wrong) or 'its revision or a request'} is not as agreed",
-                              hint="are head and minOS of the same version?")
+    if (
+        wrong
+        or type(revision) is not int
+        or not 0 <= revision < 1 << 64
+        or not all(map(_is_request, requests))
+    ):
+        raise OperationFailed(
+            f"cannot take the desired state: {', '.join(wrong) or 'its revision or a request'} is "
+            "not as agreed",
+            hint="are head and minOS of the same version?",
+        )
 
 
 def _is_request(request: object) -> bool:
-    return isinstance(request, Mapping) and type(request.get("id")) is int and type(request.get("lines", 0)) is int
+    return (
+        isinstance(request, Mapping)
+        and type(request.get("id")) is int
+        and type(request.get("lines", 0)) is int
+    )
 
 
 class Wanted:
     """What the head wants of this node. `interrupt` asks the mutation under way to give up."""
 
-    def __init__(self, images: NodeImages, machine: Machine, link: Link, file: SessionFile, interrupt: Callable[[], None],
-                 orders: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _NO_ORDERS) -> None:
+    def __init__(
+        self,
+        images: NodeImages,
+        machine: Machine,
+        link: Link,
+        file: SessionFile,
+        interrupt: Callable[[], None],
+        orders: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _NO_ORDERS,
+    ) -> None:
         self.revision = 0
         self._images = images
         self._machine = machine
@@ -95,8 +129,8 @@ class Wanted:
         self._anew = True
 
     def take(self, document: Mapping[str, Any], first: bool = False) -> None:
-        """Takes a desired state over. `first` is the one that a session begins with: it forgives no failures. Raises
-        OperationFailed; nothing has changed then."""
+        """Takes a desired state over. `first` is the one that a session begins with: it forgives no
+        failures. Raises OperationFailed; nothing has changed then."""
         check(document)
         machine, images = self._machine, self._images
         self.revision = document["revision"]
@@ -127,12 +161,23 @@ class Wanted:
             self._machine.images_are(images.state())
             self._link.answer(number, {"ok": True})
         elif request.get("kind") == "logs":
-            name, lines = str(request.get("container", "")), max(1, min(request.get("lines", 200), 10_000))
+            name, lines = (
+                str(request.get("container", "")),
+                max(1, min(request.get("lines", 200), 10_000)),
+            )
             threading.Thread(target=self._logs, args=(number, name, lines), daemon=True).start()
         elif request.get("kind") in ("erase", "clear-tpm"):
-            threading.Thread(target=self._ordered, args=(number, dict(request)), daemon=True).start()
+            threading.Thread(
+                target=self._ordered, args=(number, dict(request)), daemon=True
+            ).start()
         else:
-            self._link.answer(number, {"ok": False, "error": f"this agent does not know {str(request.get('kind'))[:40]!r}"})
+            self._link.answer(
+                number,
+                {
+                    "ok": False,
+                    "error": f"this agent does not know {str(request.get('kind'))[:40]!r}",
+                },
+            )
 
     def _logs(self, number: int, name: str, lines: int) -> None:
         """Runs on a thread: asking a systemd journal takes its time."""

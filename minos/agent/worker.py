@@ -62,12 +62,15 @@ class Worker:
             if job.stop.is_set():
                 return Done(job, {}, "it was called off")
             if job.mutation not in self._handlers:
-                raise OperationFailed(f"cannot {job.mutation}: this node's minOS does not have it",
-                                      hint="rebuild minOS on the head, then boot the node again")
+                raise OperationFailed(
+                    f"cannot {job.mutation}: this node's minOS does not have it",
+                    hint="rebuild minOS on the head, then boot the node again",
+                )
             return Done(job, self._handlers[job.mutation](job.stop.is_set))
         except LayercakeError as error:
             return Done(job, {}, str(error))
-        except Exception as error:  # noqa: BLE001 (a programmer's mistake must not end the thread; it is reported in full)
+        # A programmer's mistake must not end the thread; it is reported in full.
+        except Exception as error:  # noqa: BLE001
             import traceback  # only now: it is slow to import, and this should never happen
 
             return Done(job, {}, f"{error!r}\n{traceback.format_exc(limit=-6)}")

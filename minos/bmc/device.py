@@ -1,7 +1,7 @@
 """The device of a BMC inside the machine: /dev/ipmi0 (KCS and others), in pure Python.
 
-struct ipmi_req is {addr*, addr_len, msgid, {netfn, cmd, data_len, data*}}, struct ipmi_recv {recv_type, addr*, addr_len, msgid,
-{netfn, cmd, data_len, data*}} (linux/ipmi.h).
+struct ipmi_req is {addr*, addr_len, msgid, {netfn, cmd, data_len, data*}}, struct ipmi_recv
+{recv_type, addr*, addr_len, msgid, {netfn, cmd, data_len, data*}} (linux/ipmi.h).
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ _SEND, _RECEIVE = 0x8028690D, 0xC030690B
 _ADDRESS = struct.pack("@ihBx", 0x0C, 0x0F, 0)
 
 Ask = Callable[[int, int, bytes], bytes]
-"""(netfn, command, data) -> what is answered after the completion code. Raises Refusal for a code that is not 0, and OSError if
-nothing is answered."""
+"""(netfn, command, data) -> what is answered after the completion code. Raises Refusal for a code
+that is not 0, and OSError if nothing is answered."""
 
 
 class Refusal(OSError):
-    """The BMC answers a command with a completion code that is not 0, `code`; -1 for an answer without one."""
+    """The BMC answers a command with a completion code that is not 0, `code`; -1 for an answer
+    without one."""
 
     def __init__(self, command: int, code: int) -> None:
-        super().__init__(f"the BMC answers command {command:#x} with code {f'{code:02x}' if code >= 0 else 'none'}")
+        super().__init__(
+            f"the BMC answers command {command:#x} with code "
+            f"{f'{code:02x}' if code >= 0 else 'none'}"
+        )
         self.code = code
 
 
@@ -47,20 +51,43 @@ class Ipmi:
     def ask(self, netfn: int, command: int, data: bytes = b"") -> bytes:
         """See Ask."""
         self._number += 1
-        address, said = ctypes.create_string_buffer(_ADDRESS, len(_ADDRESS)), ctypes.create_string_buffer(data, max(1, len(data)))
-        request = struct.pack("@PIlBBHxxxxP", ctypes.addressof(address), 8, self._number, netfn, command, len(data),
-                              ctypes.addressof(said))
+        address, said = (
+            ctypes.create_string_buffer(_ADDRESS, len(_ADDRESS)),
+            ctypes.create_string_buffer(data, max(1, len(data))),
+        )
+        request = struct.pack(
+            "@PIlBBHxxxxP",
+            ctypes.addressof(address),
+            8,
+            self._number,
+            netfn,
+            command,
+            len(data),
+            ctypes.addressof(said),
+        )
         fcntl.ioctl(self._handle, _SEND, request)
         while True:
             if not select.select([self._handle], [], [], self._timeout)[0]:
                 raise TimeoutError(f"the BMC does not answer command {command:#x}")
             place, answer = ctypes.create_string_buffer(40), ctypes.create_string_buffer(272)
-            header = bytearray(struct.pack("@iPIlBBHxxxxP", 0, ctypes.addressof(place), 40, 0, 0, 0, 272, ctypes.addressof(answer)))
+            header = bytearray(
+                struct.pack(
+                    "@iPIlBBHxxxxP",
+                    0,
+                    ctypes.addressof(place),
+                    40,
+                    0,
+                    0,
+                    0,
+                    272,
+                    ctypes.addressof(answer),
+                )
+            )
             fcntl.ioctl(self._handle, _RECEIVE, header, True)
             fields = struct.unpack("@iPIlBBHxxxxP", header)
             if fields[3] != self._number:
                 continue  # an answer to one that was given up
-            found = answer.raw[:fields[6]]
+            found = answer.raw[: fields[6]]
             if not found or found[0]:
                 raise Refusal(command, found[0] if found else -1)
             return found[1:]

@@ -1,7 +1,9 @@
-"""A BMC is set up from inside its machine: the user and the address by which the head reaches it (IPMI 2.0, chapters 22 and 23).
+"""A BMC is set up from inside its machine: the user and the address by which the head reaches it
+(IPMI 2.0, chapters 22 and 23).
 
-What is as wanted already is not written. The user comes first: a BMC that has the address takes the login too. Each thing that was
-written is read back, and the password is tried by the BMC itself; nothing is done that these do not show.
+What is as wanted already is not written. The user comes first: a BMC that has the address takes the
+login too. Each thing that was written is read back, and the password is tried by the BMC itself;
+nothing is done that these do not show.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ _COMPLETE, _WRITING, _COMMIT = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The user, and IPv4 addresses; those that are "" stay as they are. With an `address`, it is the BMC's own from then on, and
-    not DHCP's."""
+    """The user, and IPv4 addresses; those that are "" stay as they are. With an `address`, it is
+    the BMC's own from then on, and not DHCP's."""
 
     user: str
     password: str
@@ -54,21 +56,33 @@ def read(body: Mapping[str, Any]) -> Wanted:
         try:
             ipaddress.IPv4Address(word or "0.0.0.0")
         except ValueError:
-            raise InputError(f"cannot set up the BMC: {word[:40]!r} is not an IPv4 address") from None
-    if not 1 <= len(wanted.user.encode()) <= MOST_NAME or not wanted.user.isascii() or not wanted.user.isprintable():
-        raise InputError(f"cannot set up the BMC: its user has 1 to {MOST_NAME} ASCII characters",
-                         hint="bmc.username in the inventory")
+            raise InputError(
+                f"cannot set up the BMC: {word[:40]!r} is not an IPv4 address"
+            ) from None
+    if (
+        not 1 <= len(wanted.user.encode()) <= MOST_NAME
+        or not wanted.user.isascii()
+        or not wanted.user.isprintable()
+    ):
+        raise InputError(
+            f"cannot set up the BMC: its user has 1 to {MOST_NAME} ASCII characters",
+            hint="bmc.username in the inventory",
+        )
     if not 1 <= len(wanted.password.encode()) <= LONG or "\0" in wanted.password:
-        raise InputError(f"cannot set up the BMC: its password has 1 to {LONG} bytes (IPMI 2.0, 22.30)",
-                         hint="a shorter one in the secret that bmc.password names")
+        raise InputError(
+            f"cannot set up the BMC: its password has 1 to {LONG} bytes (IPMI 2.0, 22.30)",
+            hint="a shorter one in the secret that bmc.password names",
+        )
     return wanted
 
 
 class Setup:
-    """One BMC, asked from inside for one user. `pause` waits for so many seconds, `clock` is in seconds. Methods raise
-    OperationFailed."""
+    """One BMC, asked from inside for one user. `pause` waits for so many seconds, `clock` is in
+    seconds. Methods raise OperationFailed."""
 
-    def __init__(self, ask: Ask, pause: Callable[[float], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, ask: Ask, pause: Callable[[float], None], clock: Callable[[], float]
+    ) -> None:
         self._ask, self._pause, self._clock = ask, pause, clock
         try:
             self._found = survey(ask)
@@ -76,7 +90,9 @@ class Setup:
             raise OperationFailed(f"cannot ask the BMC: {error}") from None
         self._channel, self._number = int(self._found["channel"]), 0
         if not self._channel:
-            raise OperationFailed("cannot set up the BMC: it has no network of its own that it speaks of in-band")
+            raise OperationFailed(
+                "cannot set up the BMC: it has no network of its own that it speaks of in-band"
+            )
 
     @property
     def found(self) -> Mapping[str, Any]:
@@ -88,10 +104,19 @@ class Setup:
         try:
             user = self._user(wanted)
             known = self._knows(user.number, wanted.password)
-            lines = [] if user.is_ready(wanted.user) and known else [
-                f"user {wanted.user!r} (number {user.number}) gets the password, and may do everything"
-                + (": the BMC does not say whether it has it" if known is None else "")]
-            lines += [f"{name}: {before or 'none'} becomes {after}" for name, before, after, _, _ in self._moves(wanted)]
+            lines = (
+                []
+                if user.is_ready(wanted.user) and known
+                else [
+                    f"user {wanted.user!r} (number {user.number}) gets the password, and may do "
+                    "everything"
+                    + (": the BMC does not say whether it has it" if known is None else "")
+                ]
+            )
+            lines += [
+                f"{name}: {before or 'none'} becomes {after}"
+                for name, before, after, _, _ in self._moves(wanted)
+            ]
             return lines if self._is_open() else [*lines, f"channel {self._channel} is open always"]
         except OSError as error:
             raise OperationFailed(f"cannot ask the BMC: {error}") from None
@@ -110,8 +135,9 @@ class Setup:
     # -- the user
 
     def _user(self, wanted: Wanted) -> _User:
-        """The user of that name, or the first place that nobody has. Number 1 has no name and is left alone (22.28). All are looked
-        through once: a BMC has up to 63, and takes a tenth of a second for each."""
+        """The user of that name, or the first place that nobody has. Number 1 has no name and is
+        left alone (22.28). All are looked through once: a BMC has up to 63, and takes a tenth of a
+        second for each."""
         if self._number:
             return self._read(self._number)
         most, free = self._ask(APP, _GET_ACCESS, bytes((self._channel, 1)))[0] & 0x3F, None
@@ -122,8 +148,10 @@ class Setup:
                 free = user
         else:
             if free is None:
-                raise OperationFailed(f"cannot make user {wanted.user!r}: the BMC has no place for another",
-                                      hint="take one of its users away")
+                raise OperationFailed(
+                    f"cannot make user {wanted.user!r}: the BMC has no place for another",
+                    hint="take one of its users away",
+                )
             user = free
         self._number = user.number
         return user
@@ -131,25 +159,43 @@ class Setup:
     def _read(self, number: int) -> _User:
         access = self._ask(APP, _GET_ACCESS, bytes((self._channel, number)))
         try:
-            name = self._ask(APP, _GET_NAME, bytes((number,))).split(b"\0")[0].decode("ascii", "replace")
+            name = (
+                self._ask(APP, _GET_NAME, bytes((number,)))
+                .split(b"\0")[0]
+                .decode("ascii", "replace")
+            )
         except Refusal:  # as some answer for a place that nobody has
             name = ""
         status, rights = access[1] >> 6, access[3]
-        return _User(number, name, status == 1 or (status == 0 and bool(rights & 0x10)), bool(rights & 0x10), rights & 15)
+        return _User(
+            number,
+            name,
+            status == 1 or (status == 0 and bool(rights & 0x10)),
+            bool(rights & 0x10),
+            rights & 15,
+        )
 
     def _have_user(self, wanted: Wanted) -> None:
         user = self._user(wanted)
         if user.name != wanted.user:
-            self._ask(APP, _SET_NAME, bytes((user.number,)) + wanted.user.encode().ljust(MOST_NAME, b"\0"))
+            self._ask(
+                APP, _SET_NAME, bytes((user.number,)) + wanted.user.encode().ljust(MOST_NAME, b"\0")
+            )
         if not self._knows(user.number, wanted.password):
             self._password(user.number, _SET, wanted.password)
         self._ask(APP, _SET_ACCESS, bytes((0x80 | 0x30 | self._channel, user.number, ADMIN, 0)))
         self._password(user.number, _ENABLE, wanted.password)
-        self._until(f"user {wanted.user!r}", lambda: self._user(wanted).is_ready(wanted.user)
-                    and self._knows(user.number, wanted.password) is not False)
+        self._until(
+            f"user {wanted.user!r}",
+            lambda: (
+                self._user(wanted).is_ready(wanted.user)
+                and self._knows(user.number, wanted.password) is not False
+            ),
+        )
 
     def _knows(self, number: int, password: str) -> bool | None:
-        """Whether that is a user's password; None of a BMC that says so of any (ipmi_sim is one)."""
+        """Whether that is a user's password; None of a BMC that says so of any (ipmi_sim is
+        one)."""
         size = len(password.encode())
         wrong = os.urandom(size).hex()[:size]
         return self._takes(number, password) and (None if self._takes(number, wrong) else True)
@@ -172,31 +218,43 @@ class Setup:
     # -- the channel
 
     def _access(self, volatile: bool) -> tuple[int, int]:
-        found = self._ask(APP, _GET_CHANNEL_ACCESS, bytes((self._channel, 0x80 if volatile else 0x40)))
+        found = self._ask(
+            APP, _GET_CHANNEL_ACCESS, bytes((self._channel, 0x80 if volatile else 0x40))
+        )
         return found[0], found[1] & 15
 
     def _is_open(self) -> bool:
-        return all(mode & 7 == ALWAYS and limit >= ADMIN for mode, limit in map(self._access, (False, True)))
+        return all(
+            mode & 7 == ALWAYS and limit >= ADMIN
+            for mode, limit in map(self._access, (False, True))
+        )
 
     def _open(self) -> None:
-        """Has the channel take sessions at all times, now and after the BMC's own restart (22.22)."""
+        """Has the channel take sessions at all times, now and after the BMC's own restart
+        (22.22)."""
         if self._is_open():
             return
         for kind, volatile in ((0x40, False), (0x80, True)):
             mode, _ = self._access(volatile)
-            self._ask(APP, _SET_CHANNEL, bytes((self._channel, kind | mode & 0x38 | ALWAYS, kind | ADMIN)))
+            self._ask(
+                APP, _SET_CHANNEL, bytes((self._channel, kind | mode & 0x38 | ALWAYS, kind | ADMIN))
+            )
         self._until(f"channel {self._channel}", self._is_open)
 
     # -- the address
 
     def _moves(self, wanted: Wanted) -> list[tuple[str, str, str, int, bytes]]:
-        """(what, before, after, parameter, bytes) of what differs, in the order in which it is written."""
+        """(what, before, after, parameter, bytes) of what differs, in the order in which it is
+        written."""
         now = survey(self._ask)
         found: list[tuple[str, str, str, int, bytes]] = []
         if wanted.address and now["source"] != "static":
             found.append(("address source", now["source"], "static", _SOURCE, bytes((_STATIC,))))
-        for name, after, number in (("address", wanted.address, _IP), ("mask", wanted.mask, _MASK),
-                                    ("gateway", wanted.gateway, _GATEWAY)):
+        for name, after, number in (
+            ("address", wanted.address, _IP),
+            ("mask", wanted.mask, _MASK),
+            ("gateway", wanted.gateway, _GATEWAY),
+        ):
             if after and now[name] != after:
                 found.append((name, now[name], after, number, ipaddress.IPv4Address(after).packed))
         return found
@@ -214,7 +272,8 @@ class Setup:
         self._until("its address", lambda: not self._moves(wanted))
 
     def _progress(self, word: int) -> None:
-        """Says that parameters are being written, that all are, or that it is over (23.2, parameter 0). Not every BMC knows it."""
+        """Says that parameters are being written, that all are, or that it is over (23.2, parameter
+        0). Not every BMC knows it."""
         try:
             self._ask(TRANSPORT, _SET_LAN, bytes((self._channel, _PROGRESS, word)))
         except Refusal:
@@ -225,13 +284,17 @@ class Setup:
         end = self._clock() + READ_S
         while not there():
             if self._clock() > end:
-                raise OperationFailed(f"cannot set up the BMC: it took {what}, and does not say so when it is read back")
+                raise OperationFailed(
+                    f"cannot set up the BMC: it took {what}, and does not say so when it is read "
+                    "back"
+                )
             self._pause(PAUSE_S)
 
 
 @dataclass(frozen=True, slots=True)
 class _User:
-    """A place for a user: whether it may log in, whether it may speak IPMI, and its privilege (22.27)."""
+    """A place for a user: whether it may log in, whether it may speak IPMI, and its privilege
+    (22.27)."""
 
     number: int
     name: str

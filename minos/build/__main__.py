@@ -1,4 +1,5 @@
-"""`python -m minos.build --out DIR`: builds vmlinuz, minos.img and minos.json, and prints what takes the space."""
+"""`python -m minos.build --out DIR`: builds vmlinuz, minos.img and minos.json, and prints what
+takes the space."""
 
 from __future__ import annotations
 
@@ -24,20 +25,44 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/layercake")
     parser.add_argument("--ca", type=Path, help="the head's certificate authority, PEM")
-    parser.add_argument("--profile", default=profiles.GENERAL, help="the recipe to begin with: server, virtual")
-    parser.add_argument("--arch", choices=sorted(debs.NAMES), help="the architecture of the nodes; this machine's, if not given")
+    parser.add_argument(
+        "--profile", default=profiles.GENERAL, help="the recipe to begin with: server, virtual"
+    )
+    parser.add_argument(
+        "--arch",
+        choices=sorted(debs.NAMES),
+        help="the architecture of the nodes; this machine's, if not given",
+    )
     parser.add_argument("--kernel", help="a Debian package, or the path of a kernel")
-    parser.add_argument("--kernel-modules", help="the directory of its modules, if the kernel is a path")
-    parser.add_argument("--modules", type=words, help=f"module sets ({', '.join(profiles.SETS)}) and names, comma separated")
-    parser.add_argument("--firmware", type=words, help="Debian packages and directories, comma separated")
+    parser.add_argument(
+        "--kernel-modules", help="the directory of its modules, if the kernel is a path"
+    )
+    parser.add_argument(
+        "--modules",
+        type=words,
+        help=f"module sets ({', '.join(profiles.SETS)}) and names, comma separated",
+    )
+    parser.add_argument(
+        "--firmware", type=words, help="Debian packages and directories, comma separated"
+    )
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
     parser.add_argument("--python", type=Path, default=python.own())
     given = parser.parse_args(arguments)
     try:
-        profile = profiles.of(given.profile, None, architecture=given.arch, kernel=given.kernel,
-                              kernel_modules=given.kernel_modules, modules=given.modules, firmware=given.firmware)
-        options = BuildOptions(given.out, given.cache, given.ca, profile, given.compression, given.python)
-        result = build(options, say=lambda text: print(text, file=sys.stderr))  # noqa: T201 (this is a command)
+        profile = profiles.of(
+            given.profile,
+            None,
+            architecture=given.arch,
+            kernel=given.kernel,
+            kernel_modules=given.kernel_modules,
+            modules=given.modules,
+            firmware=given.firmware,
+        )
+        options = BuildOptions(
+            given.out, given.cache, given.ca, profile, given.compression, given.python
+        )
+        # This is a command.
+        result = build(options, say=lambda text: print(text, file=sys.stderr))  # noqa: T201
     except LayercakeError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (this is a command)
         return 1

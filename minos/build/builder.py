@@ -1,8 +1,8 @@
 """The minOS initramfs: what goes in, in which part, and how it is packed.
 
-Each part is an archive of its own, compressed on its own; the kernel unpacks one after the other. So the sizes by part
-are exact, the parts are compressed side by side, and a site's own files (the head's CA) are a small archive at the end:
-the big part is the same for all sites.
+Each part is an archive of its own, compressed on its own; the kernel unpacks one after the other.
+So the sizes by part are exact, the parts are compressed side by side, and a site's own files (the
+head's CA) are a small archive at the end: the big part is the same for all sites.
 """
 
 from __future__ import annotations
@@ -27,22 +27,120 @@ from minos.build.debian.userland import of as of_userland
 from minos.build.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
-ENTRIES = ("minos.init", "minos.supervisor", "layercake.node.main", "layercake.node.wiring", "imageapi.node.attach.nbd",
-           "imageapi.node.attach.keeper", "imageapi.node.attach.disks", "layercake.node.serving", "minos.agent.drivers",
-           "minos.agent.clock.keeper", "minos.agent.thermal.keeper", "minos.agent.button", "minos.agent.network.start",
-           "minos.agent.metadata.service", "minos.survey.visit", "minos.survey.keeper", "minos.tpm.proof",
-           "minos.agent.disks.keeper", "minos.erase.orders", "layercake.node.bmc")
+ENTRIES = (
+    "minos.init",
+    "minos.supervisor",
+    "layercake.node.main",
+    "layercake.node.wiring",
+    "imageapi.node.attach.nbd",
+    "imageapi.node.attach.keeper",
+    "imageapi.node.attach.disks",
+    "layercake.node.serving",
+    "minos.agent.drivers",
+    "minos.agent.clock.keeper",
+    "minos.agent.thermal.keeper",
+    "minos.agent.button",
+    "minos.agent.network.start",
+    "minos.agent.metadata.service",
+    "minos.survey.visit",
+    "minos.survey.keeper",
+    "minos.tpm.proof",
+    "minos.agent.disks.keeper",
+    "minos.erase.orders",
+    "layercake.node.bmc",
+)
 CA_PATH = "etc/layercake/ca.pem"
 APPLETS = (
-    "sh", "ash", "cat", "ls", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "ps", "top", "kill", "ip", "ping", "mount", "umount",
-    "losetup", "dmesg", "free", "df", "du", "grep", "sed", "awk", "head", "tail", "less", "vi", "wget", "nc", "hostname", "uname",
-    "uptime", "date", "sleep", "echo", "env", "id", "find", "lsmod", "insmod", "rmmod", "modprobe", "poweroff", "reboot", "sync",
-    "stat", "md5sum", "sha256sum", "hexdump", "strings", "tar", "gzip", "zcat", "chroot", "nsenter", "unshare", "setsid", "stty",
-    "reset", "clear", "watch", "which", "xargs", "sort", "wc", "true", "false", "test", "readlink", "realpath", "touch", "tee",
-    "cut", "tr", "seq", "printf", "base64", "pidof", "cmp", "diff",
+    "sh",
+    "ash",
+    "cat",
+    "ls",
+    "cp",
+    "mv",
+    "rm",
+    "mkdir",
+    "rmdir",
+    "ln",
+    "ps",
+    "top",
+    "kill",
+    "ip",
+    "ping",
+    "mount",
+    "umount",
+    "losetup",
+    "dmesg",
+    "free",
+    "df",
+    "du",
+    "grep",
+    "sed",
+    "awk",
+    "head",
+    "tail",
+    "less",
+    "vi",
+    "wget",
+    "nc",
+    "hostname",
+    "uname",
+    "uptime",
+    "date",
+    "sleep",
+    "echo",
+    "env",
+    "id",
+    "find",
+    "lsmod",
+    "insmod",
+    "rmmod",
+    "modprobe",
+    "poweroff",
+    "reboot",
+    "sync",
+    "stat",
+    "md5sum",
+    "sha256sum",
+    "hexdump",
+    "strings",
+    "tar",
+    "gzip",
+    "zcat",
+    "chroot",
+    "nsenter",
+    "unshare",
+    "setsid",
+    "stty",
+    "reset",
+    "clear",
+    "watch",
+    "which",
+    "xargs",
+    "sort",
+    "wc",
+    "true",
+    "false",
+    "test",
+    "readlink",
+    "realpath",
+    "touch",
+    "tee",
+    "cut",
+    "tr",
+    "seq",
+    "printf",
+    "base64",
+    "pidof",
+    "cmp",
+    "diff",
 )
 LIMIT = 10 * 1000 * 1000
-HARDWARE, CARDS, MODULES, DISKTOOLS = "hardware.img", "cards.json", tree.MODULES, disktools.DISKTOOLS
+HARDWARE, CARDS, MODULES, DISKTOOLS = (
+    "hardware.img",
+    "cards.json",
+    tree.MODULES,
+    disktools.DISKTOOLS,
+)
 BESIDE = (HARDWARE, MODULES, DISKTOOLS)
 """The parts that are files of their own, beside minos.img."""
 _LEVEL = 12
@@ -71,8 +169,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What was built. `initramfs_bytes` is minos.img, `hardware_bytes` hardware.img (0: the profile needs none); `authorities`
-    marks whom it trusts; `missing` are firmware files that nobody had, with the modules that may ask for them."""
+    """What was built. `initramfs_bytes` is minos.img, `hardware_bytes` hardware.img (0: the profile
+    needs none); `authorities` marks whom it trusts; `missing` are firmware files that nobody had,
+    with the modules that may ask for them."""
 
     vmlinuz: Path
     image: Path
@@ -91,12 +190,20 @@ class BuildResult:
     def to_json(self) -> dict[str, object]:
         """The content of minos.json."""
         return {
-            "initramfs_bytes": self.initramfs_bytes, "kernel_bytes": self.kernel_bytes, "kernel_release": self.kernel_release,
-            "compression": self.compression, "authorities": self.authorities, "profile": self.profile.to_json(),
-            "hardware_bytes": self.hardware_bytes, "modules": list(self.modules),
+            "initramfs_bytes": self.initramfs_bytes,
+            "kernel_bytes": self.kernel_bytes,
+            "kernel_release": self.kernel_release,
+            "compression": self.compression,
+            "authorities": self.authorities,
+            "profile": self.profile.to_json(),
+            "hardware_bytes": self.hardware_bytes,
+            "modules": list(self.modules),
             "firmware_missing": {name: list(users) for name, users in self.missing.items()},
             "python": self.python,
-            "parts": {name: {"bytes": part.packed, "unpacked": part.raw} for name, part in self.parts.items()},
+            "parts": {
+                name: {"bytes": part.packed, "unpacked": part.raw}
+                for name, part in self.parts.items()
+            },
         }
 
 
@@ -106,11 +213,27 @@ def _file(source: Path, mode: int = 0o644) -> cpio.Entry:
 
 def _base(userland: Userland) -> dict[str, cpio.Entry]:
     """Directories, busybox with its applets, and the files without which tools complain."""
-    entries = {name: cpio.directory() for name in
-               ("dev", "proc", "sys", "run", "mnt", "root", "var", "usr/bin", "usr/lib", "usr/lib64", "etc/layercake")}
+    entries = {
+        name: cpio.directory()
+        for name in (
+            "dev",
+            "proc",
+            "sys",
+            "run",
+            "mnt",
+            "root",
+            "var",
+            "usr/bin",
+            "usr/lib",
+            "usr/lib64",
+            "etc/layercake",
+        )
+    }
     entries["tmp"] = cpio.directory(0o1777)
-    entries |= {name: cpio.symlink(f"usr/{target}") for name, target in
-                (("bin", "bin"), ("sbin", "bin"), ("lib", "lib"), ("lib64", "lib64"))}
+    entries |= {
+        name: cpio.symlink(f"usr/{target}")
+        for name, target in (("bin", "bin"), ("sbin", "bin"), ("lib", "lib"), ("lib64", "lib64"))
+    }
     entries["usr/sbin"] = cpio.symlink("bin")
     entries["dev/console"] = cpio.character_device(5, 1)
     entries["dev/null"] = cpio.character_device(1, 3, 0o666)
@@ -123,8 +246,11 @@ def _base(userland: Userland) -> dict[str, cpio.Entry]:
     return entries
 
 
-def _binaries(userland: Userland, sources: Mapping[str, Path], already: set[str]) -> dict[str, cpio.Entry]:
-    """Binaries and the libraries they need; libraries that an earlier part holds are left out, and noted in `already`."""
+def _binaries(
+    userland: Userland, sources: Mapping[str, Path], already: set[str]
+) -> dict[str, cpio.Entry]:
+    """Binaries and the libraries they need; libraries that an earlier part holds are left out, and
+    noted in `already`."""
     entries = {path: _file(source, 0o755) for path, source in sources.items()}
     for path, file in userland.libraries(sources.values()).items():
         inside = path.lstrip("/")
@@ -139,36 +265,53 @@ def _is_tls(module: python.Module) -> bool:
     return module.name in ("_ssl", "_hashlib")
 
 
-def collect(options: BuildOptions, found: kernel.Kernel, closure: python.Closure,
-            userland: Userland) -> dict[str, dict[str, cpio.Entry]]:
+def collect(
+    options: BuildOptions, found: kernel.Kernel, closure: python.Closure, userland: Userland
+) -> dict[str, dict[str, cpio.Entry]]:
     """The parts of minos.img as {name: {path: entry}}."""
     interpreter = options.python.name
     number = python.version(options.python)
     library = f"usr/lib/python{number}"
     have: set[str] = set()
     parts = {"base": _base(userland)}
-    plain = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)}
+    plain = {
+        f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if not _is_tls(m)
+    }
     binary = userland.program(interpreter, interpreter).resolve()
     parts["python"] = _binaries(userland, {f"usr/bin/{interpreter}": binary, **plain}, have)
-    parts["stdlib"] = {f"usr/lib/python{number.replace('.', '')}.zip": cpio.regular(python.archive(options.python, closure.stdlib))}
+    parts["stdlib"] = {
+        f"usr/lib/python{number.replace('.', '')}.zip": cpio.regular(
+            python.archive(options.python, closure.stdlib)
+        )
+    }
     tls = {f"{library}/lib-dynload/{m.file.name}": m.file for m in closure.extensions if _is_tls(m)}
     parts["tls"] = _binaries(userland, tls, have)
-    parts["crun"] = _binaries(userland, {"usr/bin/crun": userland.program("crun", "crun").resolve()}, have)
+    parts["crun"] = _binaries(
+        userland, {"usr/bin/crun": userland.program("crun", "crun").resolve()}, have
+    )
     parts["modules"] = {}
     for group, wanted in {"load": profiles.BASE, **profiles.LATER}.items():
         modules = kernel.select(found, wanted)
-        parts["modules"] |= {f"{hardware.DIRECTORY}/{name}.ko": cpio.regular(image) for name, image in modules.items()}
-        parts["modules"][f"{hardware.DIRECTORY}/{group}"] = cpio.regular("".join(f"{name}\n" for name in modules).encode())
-    shebang = f"#!/usr/bin/{interpreter} -ISB\nimport sys\nsys.path.insert(0, '/usr/lib/minos.zip')\n"
+        parts["modules"] |= {
+            f"{hardware.DIRECTORY}/{name}.ko": cpio.regular(image)
+            for name, image in modules.items()
+        }
+        parts["modules"][f"{hardware.DIRECTORY}/{group}"] = cpio.regular(
+            "".join(f"{name}\n" for name in modules).encode()
+        )
+    shebang = (
+        f"#!/usr/bin/{interpreter} -ISB\nimport sys\nsys.path.insert(0, '/usr/lib/minos.zip')\n"
+    )
     parts["layercake"] = {
         "usr/lib/minos.zip": cpio.regular(python.archive(options.python, closure.own)),
         "init": cpio.regular(f"{shebang}from minos.init import main\nmain()\n".encode(), 0o755),
-        "usr/bin/layercake-busy": cpio.regular(b'#!/bin/sh\n' + BUSY_SCRIPT.encode(), 0o755),
+        "usr/bin/layercake-busy": cpio.regular(b"#!/bin/sh\n" + BUSY_SCRIPT.encode(), 0o755),
     }
     return parts
 
 
-BUSY_SCRIPT = """# layercake-busy busy|free : says whether this node does work that must not be interrupted.
+BUSY_SCRIPT = """# layercake-busy busy|free : says whether this node does work
+# that must not be interrupted.
 case "$1" in
 busy) : > /run/layercake/busy ;;
 free) rm -f /run/layercake/busy ;;
@@ -178,8 +321,8 @@ esac
 
 
 def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None) -> BuildResult:
-    """Builds vmlinuz, minos.img, agent.zip, modules.squashfs, disktools.squashfs and minos.json in options.out. Raises
-    LayercakeError with what is missing."""
+    """Builds vmlinuz, minos.img, agent.zip, modules.squashfs, disktools.squashfs and minos.json in
+    options.out. Raises LayercakeError with what is missing."""
     _check_authority(options.ca)
     say(f"kernel {options.profile.kernel}")
     architecture = options.profile.architecture
@@ -192,11 +335,22 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     places = profiles.firmware(options.profile, options.cache)
     extra = _hardware(options, found, places)
     for_images, unpacked = tree.pack(found, _firmware(found, extra, places), options.cache)
-    archives = {name: cpio.archive(entries) for name, entries in collect(options, found, closure, userland).items()}
+    archives = {
+        name: cpio.archive(entries)
+        for name, entries in collect(options, found, closure, userland).items()
+    }
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         drivers = pool.submit(_drivers, extra, options) if extra is not None else None
-        packed = dict(zip(archives, pool.map(lambda data: compress(data, options.compression, options.cache), archives.values()),
-                          strict=True))
+        packed = dict(
+            zip(
+                archives,
+                pool.map(
+                    lambda data: compress(data, options.compression, options.cache),
+                    archives.values(),
+                ),
+                strict=True,
+            )
+        )
     if options.ca:
         packed["site"] = archives["site"] = cpio.archive({CA_PATH: _file(options.ca)})
     sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
@@ -217,45 +371,80 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     if drivers is not None:
         write_atomic(options.out / HARDWARE, data, mode=0o644)
     else:
-        (options.out / HARDWARE).unlink(missing_ok=True)  # of a build before, and of another kernel: nodes would fetch it
-    write_atomic(options.out / CARDS, hardware.cards(found, extra.modules if extra is not None else ()), mode=0o644)
+        (options.out / HARDWARE).unlink(
+            missing_ok=True
+        )  # of a build before, and of another kernel: nodes would fetch it
+    write_atomic(
+        options.out / CARDS,
+        hardware.cards(found, extra.modules if extra is not None else ()),
+        mode=0o644,
+    )
     write_atomic(image, b"".join(packed.values()), mode=0o644)
     for program, file in boots.items():
         write_atomic(options.out / program, file.read_bytes(), mode=0o644)
     write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)
     result = BuildResult(
-        vmlinuz, image, found.release, image.stat().st_size, vmlinuz.stat().st_size, sizes, options.compression, options.profile,
-        mark(options.ca) if options.ca else "", sizes[HARDWARE].packed if extra is not None else 0,
-        extra.modules if extra is not None else (), extra.missing if extra is not None else {}, python.version(options.python))
-    write_atomic(options.out / "minos.json", json.dumps(result.to_json(), indent=1).encode() + b"\n", mode=0o644)
+        vmlinuz,
+        image,
+        found.release,
+        image.stat().st_size,
+        vmlinuz.stat().st_size,
+        sizes,
+        options.compression,
+        options.profile,
+        mark(options.ca) if options.ca else "",
+        sizes[HARDWARE].packed if extra is not None else 0,
+        extra.modules if extra is not None else (),
+        extra.missing if extra is not None else {},
+        python.version(options.python),
+    )
+    write_atomic(
+        options.out / "minos.json",
+        json.dumps(result.to_json(), indent=1).encode() + b"\n",
+        mode=0o644,
+    )
     return result
 
 
 def _disktools(options: BuildOptions, say: Callable[[str], None]) -> Path | None:
-    """The programs for nodes with disks; a site that cannot have them now, and may have no such nodes, boots all the same."""
+    """The programs for nodes with disks; a site that cannot have them now, and may have no such
+    nodes, boots all the same."""
     if not options.profile.disktools:
-        say("the set has no programs for disks, as its profile says: nodes that boot it can do nothing with theirs")
+        say(
+            "the set has no programs for disks, as its profile says: nodes that boot it can do "
+            "nothing with theirs"
+        )
         return None
     try:
         return disktools.pack(options.profile.architecture, options.cache, say)
     except OperationFailed as error:
-        say(f"the set has no programs for disks, so nodes that boot it can do nothing with theirs: {error.message}")
+        say(
+            "the set has no programs for disks, so nodes that boot it can do nothing with theirs: "
+            f"{error.message}"
+        )
         return None
 
 
-def _hardware(options: BuildOptions, found: kernel.Kernel, places: Sequence[Path]) -> hardware.Hardware | None:
+def _hardware(
+    options: BuildOptions, found: kernel.Kernel, places: Sequence[Path]
+) -> hardware.Hardware | None:
     names = profiles.modules(found, options.profile.modules)
     return hardware.collect(found, names, places) if names else None
 
 
 def _drivers(extra: hardware.Hardware, options: BuildOptions) -> tuple[bytes, int]:
     level = 0 if options.compression == "none" else _LEVEL
-    return hardware.archive(extra, lambda data: compress(data, options.compression, options.cache), level)
+    return hardware.archive(
+        extra, lambda data: compress(data, options.compression, options.cache), level
+    )
 
 
-def _firmware(found: kernel.Kernel, extra: hardware.Hardware | None, places: Sequence[Path]) -> dict[str, Path]:
-    """That of modules.squashfs: what hardware.img has, and of the profile's own firmware what any other module may ask for. Not of
-    this machine's: it may have that of all graphics cards there are."""
+def _firmware(
+    found: kernel.Kernel, extra: hardware.Hardware | None, places: Sequence[Path]
+) -> dict[str, Path]:
+    """That of modules.squashfs: what hardware.img has, and of the profile's own firmware what any
+    other module may ask for. Not of this machine's: it may have that of all graphics cards there
+    are."""
     *own, _ = places
     mine, _ = hardware.firmware_of(found, extra.modules if extra is not None else (), places)
     return hardware.firmware_of(found, found.index, own)[0] | mine
@@ -276,22 +465,33 @@ def _check_authority(path: Path | None) -> None:
 def append_files(base: Path, files: Mapping[str, bytes], out: Path) -> None:
     """Writes `base` with one more archive behind it, holding {path in the initramfs: content}.
 
-    Not compressed: the kernel wants such an archive at a multiple of 4 bytes, which zero bytes fill.
+    Not compressed: the kernel wants such an archive at a multiple of 4 bytes, which zero bytes
+    fill.
     """
     data = base.read_bytes()
-    extra = cpio.archive({path.lstrip("/"): cpio.regular(content) for path, content in files.items()})
+    extra = cpio.archive(
+        {path.lstrip("/"): cpio.regular(content) for path, content in files.items()}
+    )
     write_atomic(out, data + b"\0" * (-len(data) % 4) + extra, mode=0o644)
 
 
 def table(result: BuildResult) -> str:
     """What takes the space, for people."""
     lines = [f"{'part':<14}{'unpacked':>12}{'packed':>12}"]
-    lines += [f"{name:<14}{part.raw:>12,}{part.packed:>12,}" for name, part in
-              sorted(result.parts.items(), key=lambda item: -item[1].packed)]
+    lines += [
+        f"{name:<14}{part.raw:>12,}{part.packed:>12,}"
+        for name, part in sorted(result.parts.items(), key=lambda item: -item[1].packed)
+    ]
     raw = sum(part.raw for name, part in result.parts.items() if name not in BESIDE)
-    lines += [f"{'minos.img':<14}{raw:>12,}{result.initramfs_bytes:>12,}", f"{'vmlinuz':<14}{'':>12}{result.kernel_bytes:>12,}"]
+    lines += [
+        f"{'minos.img':<14}{raw:>12,}{result.initramfs_bytes:>12,}",
+        f"{'vmlinuz':<14}{'':>12}{result.kernel_bytes:>12,}",
+    ]
     if result.initramfs_bytes > LIMIT:
         lines.append(f"minos.img is over the aim of {LIMIT:,} bytes")
     lacking = Counter(user for users in result.missing.values() for user in users)
-    lines += [f"{user} may ask for {count} firmware files that were not found" for user, count in sorted(lacking.items())]
+    lines += [
+        f"{user} may ask for {count} firmware files that were not found"
+        for user, count in sorted(lacking.items())
+    ]
     return "\n".join(lines)

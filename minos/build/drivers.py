@@ -1,7 +1,8 @@
-"""The modules of a boot set's kernel that its boot profile leaves out, one by one, for nodes with devices that want them.
+"""The modules of a boot set's kernel that its boot profile leaves out, one by one, for nodes with
+devices that want them.
 
-They are read out of modules.squashfs (minos.build.tree), which is signed with the set: by depmod's tables there, as modprobe does
-it, with the firmware that the file has for them.
+They are read out of modules.squashfs (minos.build.tree), which is signed with the set: by depmod's
+tables there, as modprobe does it, with the firmware that the file has for them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from minos.agent.drivers import FIRMWARE_NAME
 from minos.build.kernel import modinfo, plain, unpacked
 from minos.hardware import lengths_of, takers
 
-HELD_BACK = ("kernel/drivers/gpu/", "kernel/drivers/video/", "kernel/drivers/char/agp/", "kernel/sound/", "kernel/drivers/media/",
-             "kernel/drivers/input/", "kernel/drivers/parport/", "kernel/drivers/block/floppy.", "kernel/drivers/bluetooth/",
-             "kernel/drivers/net/wireless/", "kernel/drivers/staging/")
-"""Where the modules are in the kernel's tree that no device gets by itself: a server has nobody who looks, listens or types, some
-of them take the console away, and what is staging is not finished. What a site has put beside the tree (updates, extra) is
-wanted."""
+HELD_BACK = (
+    "kernel/drivers/gpu/",
+    "kernel/drivers/video/",
+    "kernel/drivers/char/agp/",
+    "kernel/sound/",
+    "kernel/drivers/media/",
+    "kernel/drivers/input/",
+    "kernel/drivers/parport/",
+    "kernel/drivers/block/floppy.",
+    "kernel/drivers/bluetooth/",
+    "kernel/drivers/net/wireless/",
+    "kernel/drivers/staging/",
+)
+"""Where the modules are in the kernel's tree that no device gets by itself: a server has nobody who
+looks, listens or types, some of them take the console away, and what is staging is not finished.
+What a site has put beside the tree (updates, extra) is wanted."""
 HELD = "drivers of its kind are loaded by a boot profile or an image that names them"
 
 MOST = 64
@@ -36,14 +47,15 @@ _PREFIX = re.compile(r"[*?[]")
 _LINKS = "rtnl-link-"
 _NAMED = "module:"
 """What stands before the name of a module that a node asks for itself."""
-"""What aliases begin with by which the kernel asks for a kind of interface (MODULE_ALIAS_RTNL_LINK): bonds and VLANs."""
+"""What aliases begin with by which the kernel asks for a kind of interface
+(MODULE_ALIAS_RTNL_LINK): bonds and VLANs."""
 _LIMIT = 16 << 20
 """What a node takes as one file (minos.agent.http.client)."""
 
 
 class Drivers:
-    """The modules of one boot set: `file` is its modules.squashfs, `inside` names what hardware.img has. Any thread may call it.
-    Raises NotFound for a file of another kernel, OperationFailed."""
+    """The modules of one boot set: `file` is its modules.squashfs, `inside` names what hardware.img
+    has. Any thread may call it. Raises NotFound for a file of another kernel, OperationFailed."""
 
     def __init__(self, file: Path, release: str, inside: Iterable[str]) -> None:
         self._file, self._release = file, release
@@ -54,39 +66,58 @@ class Drivers:
         for line in self._table("modules.dep"):
             path, _, needs = line.partition(":")
             self._paths[plain(Path(path).name)] = path
-            self._needs[plain(Path(path).name)] = [plain(Path(need).name) for need in reversed(needs.split())]
+            self._needs[plain(Path(path).name)] = [
+                plain(Path(need).name) for need in reversed(needs.split())
+            ]
         self._globs: dict[str, list[tuple[str, str]]] = {}
         self._generic: dict[str, str] = {}
         for line in self._table("modules.alias"):
             word, _, rest = line.partition(" ")
             glob, _, name = rest.rpartition(" ")
             if word == "alias" and (":" in glob or glob.startswith(_LINKS)):
-                self._globs.setdefault(_PREFIX.split(glob, maxsplit=1)[0], []).append((glob, sys.intern(name)))
+                self._globs.setdefault(_PREFIX.split(glob, maxsplit=1)[0], []).append(
+                    (glob, sys.intern(name))
+                )
             elif word == "alias" and name.endswith("_generic"):
                 self._generic[plain(glob)] = plain(name)
         self._before = self._softdeps()
         self._lengths = lengths_of(self._globs)
         self._firmware = self._listing()
         self._of = lru_cache(maxsize=8192)(self._taken_by)
-        self._described = lru_cache(maxsize=None)(self._describe)  # as many as the kernel has modules
+        self._described = lru_cache(maxsize=None)(
+            self._describe
+        )  # as many as the kernel has modules
         self._small = lru_cache(maxsize=_KEPT)(self._read)
         self._sizes: dict[str, int] = {}
 
     def wanted(self, release: str, aliases: Iterable[str]) -> dict[str, Any]:
-        """What a node is told of devices that say they are this (wire reference): the modules for them that hardware.img does not
-        have, what each is, what it needs, and its firmware. Raises InputError, OperationFailed."""
+        """What a node is told of devices that say they are this (wire reference): the modules for
+        them that hardware.img does not have, what each is, what it needs, and its firmware. Raises
+        InputError, OperationFailed."""
         if release != self._release:
-            raise InputError(f"cannot give drivers for kernel {release[:80]!r}: the boot set has those of {self._release}")
+            raise InputError(
+                f"cannot give drivers for kernel {release[:80]!r}: the boot set has those of "
+                f"{self._release}"
+            )
         devices = {alias: found for alias in aliases if (found := self._of(alias))}
         named = {name: None for found in devices.values() for name in found}
         given = [name for name in named if not self._is_held(name)][:MOST]
         modules: dict[str, Any] = {name: {"held": HELD} for name in named if self._is_held(name)}
         for name in given:
             order = self._order(name)
-            modules |= {need: {**self._described(need), **({"held": HELD} if self._is_held(need) else {})} for need in order}
+            modules |= {
+                need: {**self._described(need), **({"held": HELD} if self._is_held(need) else {})}
+                for need in order
+            }
             modules[name] = {**modules[name], "needs": order}
-        return {"devices": {alias: kept for alias, found in devices.items() if (kept := [n for n in found if n in modules])},
-                "modules": modules}
+        return {
+            "devices": {
+                alias: kept
+                for alias, found in devices.items()
+                if (kept := [n for n in found if n in modules])
+            },
+            "modules": modules,
+        }
 
     def module(self, name: str) -> bytes:
         """A module, unpacked, with its signature. Raises NotFound, OperationFailed."""
@@ -96,7 +127,8 @@ class Drivers:
         """A firmware file. Raises NotFound, OperationFailed."""
         return self._content(f"firmware/{path}" if path in self._firmware else "")
 
-    # ---- which -------------------------------------------------------------------------------------------------------
+    # ---- which
+    # -----
 
     def _taken_by(self, alias: str) -> tuple[str, ...]:
         if alias.startswith(_NAMED):
@@ -109,7 +141,8 @@ class Drivers:
         return self._paths[name].startswith(HELD_BACK)
 
     def _order(self, name: str) -> list[str]:
-        """A module and all that it needs, in the order to load them in: what it can do without first (softdep), itself last."""
+        """A module and all that it needs, in the order to load them in: what it can do without
+        first (softdep), itself last."""
         order: dict[str, None] = {}
 
         def add(module: str, above: tuple[str, ...]) -> None:
@@ -129,17 +162,26 @@ class Drivers:
 
     def _parts(self, name: str) -> Mapping[str, Any]:
         data = self.module(name)
-        found = {path for wanted in modinfo(data).get("firmware", ()) for path in (wanted, f"{wanted}.xz", f"{wanted}.zst")
-                 if path in self._firmware}
+        found = {
+            path
+            for wanted in modinfo(data).get("firmware", ())
+            for path in (wanted, f"{wanted}.xz", f"{wanted}.zst")
+            if path in self._firmware
+        }
         firmware = {path: part(self.firmware(path)) for path in sorted(found)}
         return {**part(data), **({"firmware": firmware} if firmware else {})}
 
-    # ---- reading -----------------------------------------------------------------------------------------------------
+    # ---- reading
+    # -----
 
     def _content(self, path: str) -> bytes:
         if not path:
-            raise NotFound("cannot hand out the file: the boot set that this node has booted does not have it")
-        data = self._small(path) if self._sizes.get(path, _SMALL + 1) <= _SMALL else self._read(path)
+            raise NotFound(
+                "cannot hand out the file: the boot set that this node has booted does not have it"
+            )
+        data = (
+            self._small(path) if self._sizes.get(path, _SMALL + 1) <= _SMALL else self._read(path)
+        )
         self._sizes[path] = len(data)
         return data
 
@@ -152,21 +194,31 @@ class Drivers:
         return [line for line in lines if line and not line.startswith("#")]
 
     def _softdeps(self) -> dict[str, list[str]]:
-        """What is loaded before a module if it is there: `softdep NAME pre: A B post: C` (modprobe.d(5)). Some name an algorithm;
-        of its modules the one that runs on any processor is taken, as into hardware.img (Kernel.generic)."""
+        """What is loaded before a module if it is there: `softdep NAME pre: A B post: C`
+        (modprobe.d(5)). Some name an algorithm; of its modules the one that runs on any processor
+        is taken, as into hardware.img (Kernel.generic)."""
         found: dict[str, list[str]] = {}
         for line in self._table("modules.softdep"):
             word, name, *rest = line.split()
             if word == "softdep":
                 before = " ".join(rest).partition("pre:")[2].partition("post:")[0]
-                wanted = [need if need in self._paths else self._generic.get(need, need) for need in map(plain, before.split())]
+                wanted = [
+                    need if need in self._paths else self._generic.get(need, need)
+                    for need in map(plain, before.split())
+                ]
                 found.setdefault(plain(name), []).extend(wanted)
         return found
 
     def _listing(self) -> frozenset[str]:
         """The paths of the firmware."""
-        lines = self._run("-lc", str(self._file), "firmware").decode("utf-8", "surrogateescape").splitlines()
-        paths = (line.partition("/firmware/")[2] for line in lines)  # below squashfs-root, where it would unpack them
+        lines = (
+            self._run("-lc", str(self._file), "firmware")
+            .decode("utf-8", "surrogateescape")
+            .splitlines()
+        )
+        paths = (
+            line.partition("/firmware/")[2] for line in lines
+        )  # below squashfs-root, where it would unpack them
         return frozenset(path for path in paths if FIRMWARE_NAME.fullmatch(path))
 
     def _cat(self, path: str) -> bytes:
@@ -175,19 +227,30 @@ class Drivers:
     def _run(self, *arguments: str) -> bytes:
         """What unsquashfs says. Raises OperationFailed."""
         try:
-            return subprocess.run(["unsquashfs", *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=True,
-                                  timeout=60).stdout
+            return subprocess.run(
+                ["unsquashfs", *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=True,
+                timeout=60,
+            ).stdout
         except FileNotFoundError:
-            raise OperationFailed("cannot run unsquashfs: it is not installed", hint="apt-get install squashfs-tools") from None
+            raise OperationFailed(
+                "cannot run unsquashfs: it is not installed", hint="apt-get install squashfs-tools"
+            ) from None
         except subprocess.TimeoutExpired:
             raise OperationFailed(f"cannot read {self._file}: unsquashfs does not end") from None
         except subprocess.CalledProcessError as error:
-            last = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
+            last = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"])[
+                -1
+            ]
             raise OperationFailed(f"cannot read {self._file}: {last}") from None
 
 
 def part(data: bytes) -> dict[str, Any]:
     """What a file is. Raises OperationFailed for one that no node would take."""
     if not 0 < len(data) <= _LIMIT:
-        raise OperationFailed(f"cannot hand out a file of {len(data)} bytes: a node takes up to {_LIMIT >> 20} MiB")
+        raise OperationFailed(
+            f"cannot hand out a file of {len(data)} bytes: a node takes up to {_LIMIT >> 20} MiB"
+        )
     return {"digest": hashlib.blake2b(data, digest_size=32).hexdigest(), "size": len(data)}

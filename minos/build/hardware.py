@@ -1,12 +1,12 @@
-"""The second initramfs, hardware.img: the modules of a profile, their firmware, and tables that say which device wants which
-module.
+"""The second initramfs, hardware.img: the modules of a profile, their firmware, and tables that say
+which device wants which module.
 
-Modules and firmware are in a squashfs, which minos.init mounts: what the machine has no device for is never unpacked, and takes no
-memory. Links lead there from where everybody looks for them.
+Modules and firmware are in a squashfs, which minos.init mounts: what the machine has no device for
+is never unpacked, and takes no memory. Links lead there from where everybody looks for them.
 
-There are two of each table: text files as depmod writes them, for busybox' modprobe (people, and the kernel itself when a program
-asks for a file system or a protocol), and one for minos.hardware, which a node reads in milliseconds where the text takes a tenth
-of a second.
+There are two of each table: text files as depmod writes them, for busybox' modprobe (people, and
+the kernel itself when a program asks for a file system or a protocol), and one for minos.hardware,
+which a node reads in milliseconds where the text takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -29,23 +29,31 @@ if TYPE_CHECKING:
     from minos.hardware import Globs, Tables
 
 DIRECTORY = "usr/lib/minos/modules"
-TOGETHER: Mapping[str, tuple[str, ...]] = {"ipmi_si": ("ipmi_devintf",), "ipmi_ssif": ("ipmi_devintf",), "mlx5_core": ("mlx5_ib",),
-                                           "mlx4_core": ("mlx4_en", "mlx4_ib"), "virtio_net": ("af_packet",),
-                                           "acpi_cpufreq": ("cpufreq_powersave",)}
+TOGETHER: Mapping[str, tuple[str, ...]] = {
+    "ipmi_si": ("ipmi_devintf",),
+    "ipmi_ssif": ("ipmi_devintf",),
+    "mlx5_core": ("mlx5_ib",),
+    "mlx4_core": ("mlx4_en", "mlx4_ib"),
+    "virtio_net": ("af_packet",),
+    "acpi_cpufreq": ("cpufreq_powersave",),
+}
 """What is loaded with a module, if it ships: no device asks for it."""
 
 ALWAYS = ("af_packet",)
 """What is loaded on every machine, if it ships: programs that read frames ask for it."""
 
-_MARSHAL_VERSION = 2  # the oldest with all that is needed: builder and node may have different versions of Python
+_MARSHAL_VERSION = (
+    2  # the oldest with all that is needed: builder and node may have different versions of Python
+)
 _PREFIX = re.compile(r"[*?[]")
 _PCI = re.compile(r"pci:v0000([0-9A-F]{4})d(?:0000)?([0-9A-F]{4}|\*)s.*")
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What was put together: files for the archive, those that are packed {path: content}, the modules in the order to load them
-    in, and the firmware files that they may ask for and nobody had {file: modules}."""
+    """What was put together: files for the archive, those that are packed {path: content}, the
+    modules in the order to load them in, and the firmware files that they may ask for and nobody
+    had {file: modules}."""
 
     entries: Mapping[str, cpio.Entry]
     packed: Mapping[str, bytes]
@@ -54,7 +62,8 @@ class Hardware:
 
 
 def globs(modules: Iterable[Module]) -> Globs:
-    """{what stands before the first wildcard: [(glob, module)]} of the devices that modules are for."""
+    """{what stands before the first wildcard: [(glob, module)]} of the devices that modules are
+    for."""
     found: Globs = {}
     for module in modules:
         for alias in module.aliases:
@@ -73,24 +82,37 @@ def tables(found: Kernel, names: Iterable[str]) -> Tables:
     inside = {m.name for m in have} | set(kernel.order(found, profiles.BASE))
     network = {kernel.plain(n) for n in profiles.SETS[profiles.NETWORK]}
     first = set(kernel.order(found, sorted(n for n in network if n in found.index)))
-    absent = (m for name, m in found.index.items() if is_network(m) and name not in inside and name not in found.builtin)
+    absent = (
+        m
+        for name, m in found.index.items()
+        if is_network(m) and name not in inside and name not in found.builtin
+    )
     return {
         "globs": globs(found.index[name] for name in sorted(inside)),
         "needs": {m.name: [n for n in kernel.order(found, (m.name,)) if n in inside] for m in have},
-        "network": sorted(name for name in inside if name in first or is_network(found.index[name])),
-        "along": {name: [n for n in more if n in inside] for name, more in TOGETHER.items() if name in inside},
+        "network": sorted(
+            name for name in inside if name in first or is_network(found.index[name])
+        ),
+        "along": {
+            name: [n for n in more if n in inside]
+            for name, more in TOGETHER.items()
+            if name in inside
+        },
         "always": [name for name in ALWAYS if name in inside],
         "absent": globs(absent),
     }
 
 
 def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> Hardware:
-    """The content of hardware.img. Raises InputError for a module of another kernel or another machine."""
+    """The content of hardware.img. Raises InputError for a module of another kernel or another
+    machine."""
     images = kernel.select(found, names)
     files, missing = firmware_of(found, images, firmware)
     packed = {f"{DIRECTORY}/{name}.ko": image for name, image in images.items()}
     packed |= {f"usr/lib/firmware/{name}": path.read_bytes() for name, path in files.items()}
-    entries = {PACKED_AT.lstrip("/"): cpio.directory()} | {path: cpio.symlink(f"{PACKED_AT}/{path}") for path in packed}
+    entries = {PACKED_AT.lstrip("/"): cpio.directory()} | {
+        path: cpio.symlink(f"{PACKED_AT}/{path}") for path in packed
+    }
     said = tables(found, images)
     entries[TABLE.lstrip("/")] = cpio.regular(marshal.dumps({**said}, _MARSHAL_VERSION))
     entries |= _for_modprobe(found, images)
@@ -98,8 +120,9 @@ def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> 
 
 
 def archive(found: Hardware, compress: Callable[[bytes], bytes], level: int) -> tuple[bytes, int]:
-    """hardware.img, and how many bytes its files have: an archive of tables and links, which `compress` packs, and one of the
-    squashfs as it is (`level`: tree.squash). Raises OperationFailed."""
+    """hardware.img, and how many bytes its files have: an archive of tables and links, which
+    `compress` packs, and one of the squashfs as it is (`level`: tree.squash). Raises
+    OperationFailed."""
     links = cpio.archive(found.entries)
     with tempfile.TemporaryDirectory(prefix="layercake-hardware-") as scratch:
         top = Path(scratch, "top")
@@ -112,13 +135,23 @@ def archive(found: Hardware, compress: Callable[[bytes], bytes], level: int) -> 
     return compress(links) + cpio.archive({PACKED.lstrip("/"): cpio.regular(file)}), raw
 
 
-def firmware_of(found: Kernel, names: Iterable[str], places: Iterable[Path]) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:
-    """The firmware that modules may ask for, looked for in directories laid out as /lib/firmware: ({path below: file}, {what nobody
-    has: the modules that may ask for it}). A file may be packed, as the kernel unpacks it: its path has the ending then."""
+def firmware_of(
+    found: Kernel, names: Iterable[str], places: Iterable[Path]
+) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:
+    """The firmware that modules may ask for, looked for in directories laid out as /lib/firmware:
+    ({path below: file}, {what nobody has: the modules that may ask for it}). A file may be packed,
+    as the kernel unpacks it: its path has the ending then."""
     places, files, missing = list(places), dict[str, Path](), dict[str, tuple[str, ...]]()
     for wanted, users in sorted(_wanted(found, names).items()):
-        name, file = next(((name, place / name) for place in places for name in (wanted, f"{wanted}.xz", f"{wanted}.zst")
-                           if (place / name).is_file()), (wanted, None))
+        name, file = next(
+            (
+                (name, place / name)
+                for place in places
+                for name in (wanted, f"{wanted}.xz", f"{wanted}.zst")
+                if (place / name).is_file()
+            ),
+            (wanted, None),
+        )
         if file is None:
             missing[wanted] = users
         else:
@@ -137,20 +170,31 @@ def _wanted(found: Kernel, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def _for_modprobe(found: Kernel, images: Iterable[str]) -> dict[str, cpio.Entry]:
     """modules.dep and modules.alias, of this archive's modules and of minOS's own."""
-    own = kernel.order(found, (*profiles.BASE, *(name for names in profiles.LATER.values() for name in names)))
+    own = kernel.order(
+        found, (*profiles.BASE, *(name for names in profiles.LATER.values() for name in names))
+    )
     names = sorted({*images, *own})
     path = {name: f"/{DIRECTORY}/{name}.ko" for name in names}
-    depends = "".join(f"{path[name]}: {' '.join(path[n] for n in reversed(kernel.order(found, (name,))[:-1]) if n in path)}\n"
-                      for name in names)
-    aliases = "".join(f"alias {alias} {name}\n" for name in names for alias in found.index[name].aliases)
+    depends = "".join(
+        f"{path[name]}: "
+        f"{' '.join(path[n] for n in reversed(kernel.order(found, (name,))[:-1]) if n in path)}\n"
+        for name in names
+    )
+    aliases = "".join(
+        f"alias {alias} {name}\n" for name in names for alias in found.index[name].aliases
+    )
     root = f"usr/lib/modules/{found.release}"
-    return {root: cpio.directory(), f"{root}/modules.dep": cpio.regular(depends.encode()),
-            f"{root}/modules.alias": cpio.regular(aliases.encode()), f"{root}/modules.symbols": cpio.regular(b"")}
+    return {
+        root: cpio.directory(),
+        f"{root}/modules.dep": cpio.regular(depends.encode()),
+        f"{root}/modules.alias": cpio.regular(aliases.encode()),
+        f"{root}/modules.symbols": cpio.regular(b""),
+    }
 
 
 def cards(found: Kernel, names: Iterable[str]) -> bytes:
-    """The content of cards.json: the network cards on PCI, as vendor:device, that the modules drive (`have`), and those that other
-    modules of this kernel would drive, with these (`lacking`)."""
+    """The content of cards.json: the network cards on PCI, as vendor:device, that the modules drive
+    (`have`), and those that other modules of this kernel would drive, with these (`lacking`)."""
     inside = {*names, *kernel.order(found, profiles.BASE)}
     have, lacking = set(), dict[str, list[str]]()
     for module in found.index.values():
@@ -162,5 +206,10 @@ def cards(found: Kernel, names: Iterable[str]) -> bytes:
                 have.add(card)
             elif module.name not in lacking.setdefault(card, []):
                 lacking[card].append(module.name)
-    return json.dumps({"have": sorted(have), "lacking": {c: m for c, m in sorted(lacking.items()) if c not in have}},
-                      separators=(",", ":")).encode()
+    return json.dumps(
+        {
+            "have": sorted(have),
+            "lacking": {c: m for c, m in sorted(lacking.items()) if c not in have},
+        },
+        separators=(",", ":"),
+    ).encode()

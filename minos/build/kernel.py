@@ -1,7 +1,9 @@
-"""The kernel and its modules, out of the distribution's own package, without installing it, or out of a directory.
+"""The kernel and its modules, out of the distribution's own package, without installing it, or out
+of a directory.
 
-What modules need and are for is read from each module's .modinfo section instead of modules.dep and modules.alias: Debian's
-packages ship neither (depmod writes them at installation), and this way the builder needs no kmod.
+What modules need and are for is read from each module's .modinfo section instead of modules.dep and
+modules.alias: Debian's packages ship neither (depmod writes them at installation), and this way the
+builder needs no kmod.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ def plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One module: its file, what it needs loaded before (`optional`: what it can do without), the devices that it is for as globs,
-    and the firmware files that it may ask for."""
+    """One module: its file, what it needs loaded before (`optional`: what it can do without), the
+    devices that it is for as globs, and the firmware files that it may ask for."""
 
     name: str
     file: Path
@@ -46,7 +48,8 @@ class Module:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An unpacked kernel: its release, the image, the directory of its modules, and the machines that it is for."""
+    """An unpacked kernel: its release, the image, the directory of its modules, and the machines
+    that it is for."""
 
     release: str
     image: Path
@@ -65,24 +68,36 @@ class Kernel:
 
     @cached_property
     def generic(self) -> Mapping[str, str]:
-        """{what is computed: the module that does it on every processor}. Others ask for it by that: ext4 and libcrc32c, and
-        with it xfs, btrfs and rbd, do nothing without a "crc32c"."""
-        return {plain(alias): name for name, found in self.index.items() if name.endswith("_generic") for alias in found.aliases}
+        """{what is computed: the module that does it on every processor}. Others ask for it by
+        that: ext4 and libcrc32c, and with it xfs, btrfs and rbd, do nothing without a "crc32c"."""
+        return {
+            plain(alias): name
+            for name, found in self.index.items()
+            if name.endswith("_generic")
+            for alias in found.aliases
+        }
 
     @cached_property
     def builtin(self) -> frozenset[str]:
         """The names of the modules that are in the image itself."""
         listing = self.modules / "modules.builtin"
-        return frozenset(plain(Path(line).name) for line in listing.read_text().split()) if listing.exists() else frozenset()
+        return (
+            frozenset(plain(Path(line).name) for line in listing.read_text().split())
+            if listing.exists()
+            else frozenset()
+        )
 
 
 def run(*command: str, cwd: Path | None = None, package: str = "") -> str:
-    """What a program says. Raises OperationFailed with its last words, or with the `package` that has it."""
+    """What a program says. Raises OperationFailed with its last words, or with the `package` that
+    has it."""
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
     except FileNotFoundError:
-        raise OperationFailed(f"cannot run {command[0]}: it is not installed",
-                              hint=f"apt-get install {package or command[0]}") from None
+        raise OperationFailed(
+            f"cannot run {command[0]}: it is not installed",
+            hint=f"apt-get install {package or command[0]}",
+        ) from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no output"])[-1]
         raise OperationFailed(f"cannot run {' '.join(command)}: {last}") from None
@@ -90,30 +105,36 @@ def run(*command: str, cwd: Path | None = None, package: str = "") -> str:
 
 
 def resolve(package: str, apt: Sequence[str] = ()) -> str:
-    """The package that really holds the kernel: a meta-package's dependency, or the package itself. `apt` are options of apt
-    (minos.build.debian.debs)."""
+    """The package that really holds the kernel: a meta-package's dependency, or the package itself.
+    `apt` are options of apt (minos.build.debian.debs)."""
     if re.match(r"linux-image-\d", package):
         return package
     text = run("apt-cache", *apt, "depends", package)
     found = re.findall(r"Depends: (linux-image-\d\S*)", text)
     if not found:
-        raise InputError(f"cannot find a kernel in {package}: it depends on no linux-image package",
-                         hint="run apt-get update, or name a real kernel package")
+        raise InputError(
+            f"cannot find a kernel in {package}: it depends on no linux-image package",
+            hint="run apt-get update, or name a real kernel package",
+        )
     return str(found[-1])
 
 
 def fetch(package: str, cache: Path, apt: Sequence[str] = ()) -> Path:
-    """The .deb of a kernel in the cache; downloaded only if the distribution's candidate is not there yet."""
+    """The .deb of a kernel in the cache; downloaded only if the distribution's candidate is not
+    there yet."""
     return download(resolve(package, apt), cache, apt)
 
 
 def download(name: str, cache: Path, apt: Sequence[str] = ()) -> Path:
-    """The .deb of a package in the cache; downloaded only if the distribution's candidate is not there yet."""
+    """The .deb of a package in the cache; downloaded only if the distribution's candidate is not
+    there yet."""
     cache.mkdir(parents=True, exist_ok=True)
     match = re.search(r"Candidate: (\S+)", run("apt-cache", *apt, "policy", name))
     if not match or match[1] == "(none)":
-        raise InputError(f"cannot download {name}: apt knows no such package",
-                         hint="run apt-get update; firmware is in Debian's component non-free-firmware")
+        raise InputError(
+            f"cannot download {name}: apt knows no such package",
+            hint="run apt-get update; firmware is in Debian's component non-free-firmware",
+        )
     pattern = f"{name}_{match[1].replace(':', '%3a')}_*.deb"
     if not list(cache.glob(pattern)):
         run("apt-get", *apt, "-q", "-o", "APT::Sandbox::User=root", "download", name, cwd=cache)
@@ -138,39 +159,54 @@ def unpack(package: Path, architecture: str = platform.machine()) -> Kernel:
     """The kernel inside a .deb, unpacked once beside it."""
     tree = opened(package)
     images = sorted((tree / "boot").glob("vmlinu[xz]-*"))
-    module_roots = [d for base in ("lib/modules", "usr/lib/modules") for d in sorted(tree.glob(f"{base}/*")) if d.is_dir()]
+    module_roots = [
+        d
+        for base in ("lib/modules", "usr/lib/modules")
+        for d in sorted(tree.glob(f"{base}/*"))
+        if d.is_dir()
+    ]
     if not images or not module_roots:
         raise OperationFailed(f"cannot use {package.name}: it holds no kernel image or no modules")
     return Kernel(module_roots[0].name, images[0], module_roots[0], architecture)
 
 
 def release_of(image: Path) -> str:
-    """The release that an x86 kernel image says it is of (Linux' Documentation/arch/x86/boot.rst: kernel_version), "" if it says
-    none, as those of other architectures."""
+    """The release that an x86 kernel image says it is of (Linux' Documentation/arch/x86/boot.rst:
+    kernel_version), "" if it says none, as those of other architectures."""
     with image.open("rb") as file:
         head = file.read(0x10000)
     if head[0x202:0x206] != b"HdrS":
         return ""
     (at,) = struct.unpack_from("<H", head, 0x20E)
-    return head[at + 0x200 : at + 0x300].split(b"\0")[0].split(b" ")[0].decode("ascii", "replace") if at else ""
+    return (
+        head[at + 0x200 : at + 0x300].split(b"\0")[0].split(b" ")[0].decode("ascii", "replace")
+        if at
+        else ""
+    )
 
 
 def of_files(image: Path, modules: Path, architecture: str = platform.machine()) -> Kernel:
-    """The kernel of an image and a directory of modules (lib/modules/RELEASE) of any distribution. Raises InputError if they are
-    not there, or not of one release."""
+    """The kernel of an image and a directory of modules (lib/modules/RELEASE) of any distribution.
+    Raises InputError if they are not there, or not of one release."""
     if not image.is_file():
         raise InputError(f"cannot use kernel {image}: there is no such file")
     if not modules.is_dir() or not any(modules.rglob("*.ko*")):
-        raise InputError(f"cannot use {modules}: no kernel modules are there", hint="name the directory lib/modules/RELEASE")
+        raise InputError(
+            f"cannot use {modules}: no kernel modules are there",
+            hint="name the directory lib/modules/RELEASE",
+        )
     said = release_of(image)
     if said and said != modules.name:
-        raise InputError(f"cannot use {modules} with kernel {image}: the kernel is {said}",
-                         hint=f"name the directory lib/modules/{said}")
+        raise InputError(
+            f"cannot use {modules} with kernel {image}: the kernel is {said}",
+            hint=f"name the directory lib/modules/{said}",
+        )
     return Kernel(modules.name, image, modules, architecture)
 
 
 def read_module(path: Path) -> bytes:
-    """A module's ELF image; one that is packed is unpacked, because the node loads modules without a decompressor."""
+    """A module's ELF image; one that is packed is unpacked, because the node loads modules without
+    a decompressor."""
     return unpacked(path.read_bytes(), path)
 
 
@@ -186,14 +222,17 @@ def unpacked(data: bytes, path: Path) -> bytes:
                 done = subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=True)
                 return done.stdout
     except FileNotFoundError:
-        raise OperationFailed(f"cannot unpack {path.name}: zstd is not installed", hint="apt-get install zstd") from None
+        raise OperationFailed(
+            f"cannot unpack {path.name}: zstd is not installed", hint="apt-get install zstd"
+        ) from None
     except (lzma.LZMAError, zlib.error, subprocess.CalledProcessError) as error:
         raise OperationFailed(f"cannot unpack {path}: {error}") from None
     return data
 
 
 def modinfo(image: bytes) -> dict[str, list[str]]:
-    """The key=value strings of a module's .modinfo section (ELF64, little-endian). Raises OperationFailed."""
+    """The key=value strings of a module's .modinfo section (ELF64, little-endian). Raises
+    OperationFailed."""
     if image[:6] != b"\x7fELF\x02\x01":
         raise OperationFailed("cannot read a kernel module: not a 64-bit little-endian ELF file")
     try:
@@ -201,7 +240,9 @@ def modinfo(image: bytes) -> dict[str, list[str]]:
         size, count, names = struct.unpack_from("<HHH", image, 0x3A)
 
         def section(index: int) -> tuple[int, int, int]:
-            name, _, _, _, start, length = struct.unpack_from("<IIQQQQ", image, offset + index * size)
+            name, _, _, _, start, length = struct.unpack_from(
+                "<IIQQQQ", image, offset + index * size
+            )
             return name, start, length
 
         _, strings, _ = section(names)
@@ -223,10 +264,18 @@ def _module(path: Path) -> Module:
         info = modinfo(read_module(path))
     except OperationFailed as error:
         raise OperationFailed(f"{error.message} ({path})", hint=error.hint) from None
-    soft = " ".join(line.split("post:")[0].replace("pre:", "") for line in info.get("softdep", [])).split()
+    soft = " ".join(
+        line.split("post:")[0].replace("pre:", "") for line in info.get("softdep", [])
+    ).split()
     needs = [plain(name) for name in ",".join(info.get("depends", [])).split(",") if name]
-    return Module(plain(path.name), path, tuple(needs), tuple(map(plain, soft)), tuple(info.get("alias", ())),
-                  tuple(info.get("firmware", ())))
+    return Module(
+        plain(path.name),
+        path,
+        tuple(needs),
+        tuple(map(plain, soft)),
+        tuple(info.get("alias", ())),
+        tuple(info.get("firmware", ())),
+    )
 
 
 def _checked(kernel: Kernel, module: Module) -> bytes:
@@ -234,17 +283,22 @@ def _checked(kernel: Kernel, module: Module) -> bytes:
     image = read_module(module.file)
     (machine,) = struct.unpack_from("<H", image, 0x12)
     if machine != MACHINES.get(kernel.architecture, machine):
-        raise InputError(f"cannot add module {module.name}: {module.file} is not for {kernel.architecture}")
+        raise InputError(
+            f"cannot add module {module.name}: {module.file} is not for {kernel.architecture}"
+        )
     magic = (modinfo(image).get("vermagic") or [""])[0].split(" ")[0]
     if magic != kernel.release:
-        raise InputError(f"cannot add module {module.name}: {module.file} is of kernel {magic or '(it does not say)'}, "
-                         f"not of {kernel.release}")
+        raise InputError(
+            f"cannot add module {module.name}: {module.file} is of kernel "
+            f"{magic or '(it does not say)'}, "
+            f"not of {kernel.release}"
+        )
     return image
 
 
 def order(kernel: Kernel, wanted: Iterable[str]) -> tuple[str, ...]:
-    """The wanted modules and all they depend on, in the order to load them in; what the kernel has built in is left out. Raises
-    InputError for a module that the kernel does not have."""
+    """The wanted modules and all they depend on, in the order to load them in; what the kernel has
+    built in is left out. Raises InputError for a module that the kernel does not have."""
     chosen: dict[str, None] = {}
 
     def add(name: str, needed_by: str, optional: bool = False) -> None:
@@ -254,8 +308,10 @@ def order(kernel: Kernel, wanted: Iterable[str]) -> tuple[str, ...]:
         if name in chosen or name in kernel.builtin or (optional and name not in kernel.index):
             return
         if name not in kernel.index:
-            raise InputError(f"cannot add module {name} ({needed_by}): kernel {kernel.release} does not have it",
-                             hint="server network cards are in linux-image-amd64, not in the cloud kernel")
+            raise InputError(
+                f"cannot add module {name} ({needed_by}): kernel {kernel.release} does not have it",
+                hint="server network cards are in linux-image-amd64, not in the cloud kernel",
+            )
         for soft in kernel.index[name].optional:
             add(soft, name, optional=True)
         for dependency in kernel.index[name].needs:
@@ -270,7 +326,8 @@ def order(kernel: Kernel, wanted: Iterable[str]) -> tuple[str, ...]:
 def select(kernel: Kernel, wanted: Iterable[str]) -> dict[str, bytes]:
     """The wanted modules and all they depend on, {name: image}, in the order to load them in.
 
-    They ship as they come: Debian's hold no debug symbols, and any change would break the signatures that a node under
-    Secure Boot asks for. Raises InputError for a module that the kernel does not have, or that is another kernel's.
+    They ship as they come: Debian's hold no debug symbols, and any change would break the
+    signatures that a node under Secure Boot asks for. Raises InputError for a module that the
+    kernel does not have, or that is another kernel's.
     """
     return {name: _checked(kernel, kernel.index[name]) for name in order(kernel, wanted)}

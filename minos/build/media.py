@@ -1,10 +1,12 @@
-"""A USB stick, or the medium of a BMC's virtual drive, for machines whose firmware cannot boot by network: iPXE for BIOS and UEFI
-on a FAT partition.
+"""A USB stick, or the medium of a BMC's virtual drive, for machines whose firmware cannot boot by
+network: iPXE for BIOS and UEFI on a FAT partition.
 
-One image is both a disk and a CD, for virtual drives are most often CDs: between partition table and partition is what firmware
-reads of a CD that it boots by. For a BIOS the CD emulates the disk, and for UEFI it has the partition.
+One image is both a disk and a CD, for virtual drives are most often CDs: between partition table
+and partition is what firmware reads of a CD that it boots by. For a BIOS the CD emulates the disk,
+and for UEFI it has the partition.
 
-There is no secret in it and nothing of one node: iPXE asks by DHCP, and goes the way of an iPXE that is in a card.
+There is no secret in it and nothing of one node: iPXE asks by DHCP, and goes the way of an iPXE
+that is in a card.
 """
 
 from __future__ import annotations
@@ -46,19 +48,48 @@ def partition_table() -> bytes:
 
 
 def compact_disc() -> bytes:
-    """What makes a CD of the image, from sector CD_START on: the volume (ECMA-119, section 8), its directory, which is empty, and
-    by what it boots (El Torito 1.0, section 2; UEFI 2.10, section 13.3.2.1)."""
+    """What makes a CD of the image, from sector CD_START on: the volume (ECMA-119, section 8), its
+    directory, which is empty, and by what it boots (El Torito 1.0, section 2; UEFI 2.10, section
+    13.3.2.1)."""
     first, size = CD_START, (START + SECTORS) * SECTOR // CD_SECTOR
     little, big, root, catalog = first + 3, first + 4, first + 5, first + 6
     here = _directory(root, b"\0")
     path = bytes((1, 0)) + root.to_bytes(4, "little") + b"\1\0\0\0"
-    volume = b"".join((
-        b"\1CD001\1\0", b" " * 32, b"LAYERCAKE".ljust(32), bytes(8), _both(size, 4), bytes(32), _both(1, 2), _both(1, 2),
-        _both(CD_SECTOR, 2), _both(len(path), 4), little.to_bytes(4, "little"), bytes(4), big.to_bytes(4, "big"), bytes(4), here,
-        b" " * (4 * 128 + 3 * 37), (b"0" * 16 + b"\0") * 4, b"\1"))
-    boot = b"\0CD001\1" + b"EL TORITO SPECIFICATION".ljust(64, b"\0") + catalog.to_bytes(4, "little")
+    volume = b"".join(
+        (
+            b"\1CD001\1\0",
+            b" " * 32,
+            b"LAYERCAKE".ljust(32),
+            bytes(8),
+            _both(size, 4),
+            bytes(32),
+            _both(1, 2),
+            _both(1, 2),
+            _both(CD_SECTOR, 2),
+            _both(len(path), 4),
+            little.to_bytes(4, "little"),
+            bytes(4),
+            big.to_bytes(4, "big"),
+            bytes(4),
+            here,
+            b" " * (4 * 128 + 3 * 37),
+            (b"0" * 16 + b"\0") * 4,
+            b"\1",
+        )
+    )
+    boot = (
+        b"\0CD001\1" + b"EL TORITO SPECIFICATION".ljust(64, b"\0") + catalog.to_bytes(4, "little")
+    )
     backwards = bytes((1, 0)) + root.to_bytes(4, "big") + b"\0\1\0\0"
-    sectors = (volume, boot, b"\xffCD001\1", path, backwards, here + _directory(root, b"\1"), _catalog())
+    sectors = (
+        volume,
+        boot,
+        b"\xffCD001\1",
+        path,
+        backwards,
+        here + _directory(root, b"\1"),
+        _catalog(),
+    )
     return b"".join(sector.ljust(CD_SECTOR, b"\0") for sector in sectors)
 
 
@@ -69,37 +100,59 @@ def _both(number: int, size: int) -> bytes:
 
 def _directory(sector: int, name: bytes) -> bytes:
     """The entry of a directory of one sector, without a date (ECMA-119, section 9.1)."""
-    return bytes((34, 0)) + _both(sector, 4) + _both(CD_SECTOR, 4) + bytes(7) + b"\2\0\0" + _both(1, 2) + b"\1" + name
+    return (
+        bytes((34, 0))
+        + _both(sector, 4)
+        + _both(CD_SECTOR, 4)
+        + bytes(7)
+        + b"\2\0\0"
+        + _both(1, 2)
+        + b"\1"
+        + name
+    )
 
 
 def _catalog() -> bytes:
-    """By what it boots: a BIOS by a hard disk that begins where the CD does, UEFI by the partition, up to the end of the CD."""
+    """By what it boots: a BIOS by a hard disk that begins where the CD does, UEFI by the partition,
+    up to the end of the CD."""
     bootable, hard_disk, efi, last = 0x88, 4, 0xEF, 0x91
     valid = b"\1\0\0\0" + b"Layercake".ljust(24, b"\0") + b"\0\0\x55\xaa"
-    total = sum(int.from_bytes(valid[at:at + 2], "little") for at in range(0, 32, 2))
+    total = sum(int.from_bytes(valid[at : at + 2], "little") for at in range(0, 32, 2))
     valid = valid[:28] + (-total % 0x10000).to_bytes(2, "little") + valid[30:]
     bios = bytes((bootable, hard_disk, 0, 0, _FAT_LBA, 0)) + (1).to_bytes(2, "little") + bytes(24)
     section = bytes((last, efi)) + (1).to_bytes(2, "little") + bytes(28)
     partition = (START * SECTOR // CD_SECTOR).to_bytes(4, "little")
-    uefi = bytes((bootable, 0, 0, 0, 0, 0)) + (1).to_bytes(2, "little") + partition + bytes(20)     # 1: as far as the CD goes
+    uefi = (
+        bytes((bootable, 0, 0, 0, 0, 0)) + (1).to_bytes(2, "little") + partition + bytes(20)
+    )  # 1: as far as the CD goes
     return valid + bios + section + uefi
 
 
 def write(out: Path, ipxe: Path) -> int:
-    """Writes the image; `ipxe` is where ipxe.lkrn and ipxe.efi are. Returns its size in bytes. Raises InputError for what is
-    missing or cannot be written; a file that was there before stays until the new one is whole."""
+    """Writes the image; `ipxe` is where ipxe.lkrn and ipxe.efi are. Returns its size in bytes.
+    Raises InputError for what is missing or cannot be written; a file that was there before stays
+    until the new one is whole."""
     needed = [ipxe / "ipxe.lkrn", ipxe / "ipxe.efi"]
     missing = {package for tool, package in _TOOLS.items() if shutil.which(tool) is None}
     missing |= {"ipxe"} if not all(file.is_file() for file in needed) else set()
     missing |= {"syslinux-common"} if not MBR.is_file() else set()
     if missing:
-        raise InputError("cannot make boot media: some programs are not there", hint=f"apt-get install {' '.join(sorted(missing))}")
+        raise InputError(
+            "cannot make boot media: some programs are not there",
+            hint=f"apt-get install {' '.join(sorted(missing))}",
+        )
     if out.exists() and not out.is_file():
-        raise InputError(f"cannot make boot media in {out}: it is not a file",
-                         hint=f"write the image to a file, and that to the stick: dd if=boot.img of={out} bs=1M")
+        raise InputError(
+            f"cannot make boot media in {out}: it is not a file",
+            hint=f"write the image to a file, and that to the stick: dd if=boot.img of={out} bs=1M",
+        )
     try:
-        with tempfile.TemporaryDirectory(prefix="layercake-media-") as scratch, \
-                tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False) as image:
+        with (
+            tempfile.TemporaryDirectory(prefix="layercake-media-") as scratch,
+            tempfile.NamedTemporaryFile(
+                dir=out.parent, prefix=f".{out.name}.", delete=False
+            ) as image,
+        ):
             path = Path(image.name)
             try:
                 _fill(path, needed, Path(scratch))
@@ -120,7 +173,22 @@ def _fill(image: Path, programs: Sequence[Path], scratch: Path) -> None:
         file.write(compact_disc())
         file.truncate((START + SECTORS) * SECTOR)
     place = f"{image}@@{START * SECTOR}"
-    _run("mformat", "-i", place, "-T", str(SECTORS), "-h", "64", "-s", "32", "-H", str(START), "-v", "LAYERCAKE", "::")
+    _run(
+        "mformat",
+        "-i",
+        place,
+        "-T",
+        str(SECTORS),
+        "-h",
+        "64",
+        "-s",
+        "32",
+        "-H",
+        str(START),
+        "-v",
+        "LAYERCAKE",
+        "::",
+    )
     _run("mmd", "-i", place, "::/EFI", "::/EFI/BOOT")
     for name, content in (("syslinux.cfg", _CONFIG), ("layercake.ipxe", _SCRIPT)):
         (scratch / name).write_bytes(content)
@@ -131,7 +199,9 @@ def _fill(image: Path, programs: Sequence[Path], scratch: Path) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise OperationFailed(f"cannot make boot media: {command[0]} says: {last}")

@@ -1,8 +1,10 @@
-"""Boot sets: a kernel, the minOS and the agent that belong together, in a directory of their own below boot/.
+"""Boot sets: a kernel, the minOS and the agent that belong together, in a directory of their own
+below boot/.
 
-A set never changes: another content is another set. So what a node boots is of one piece, also while a new set is being built, and
-the old ones stay for the way back. Its file `signature` says what its files are, signed by the head on which it was built: a set
-of which that is not so any more is neither booted nor handed over.
+A set never changes: another content is another set. So what a node boots is of one piece, also
+while a new set is being built, and the old ones stay for the way back. Its file `signature` says
+what its files are, signed by the head on which it was built: a set of which that is not so any more
+is neither booted nor handed over.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ Signed = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class BootSet:
-    """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in bytes. `agent`: it has one that
-    can replace another in place. `authorities` marks whom its minOS trusts (minos.agent.bond.trust), "" if it does not say.
-    `profile` is what it was built by, None if it does not say; `about` all of what was said when it was built; `python` is the
-    version that its minOS has, and that its agent is compiled for."""
+    """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in
+    bytes. `agent`: it has one that can replace another in place. `authorities` marks whom its minOS
+    trusts (minos.agent.bond.trust), "" if it does not say. `profile` is what it was built by, None
+    if it does not say; `about` all of what was said when it was built; `python` is the version that
+    its minOS has, and that its agent is compiled for."""
 
     name: str
     directory: Path
@@ -68,7 +71,8 @@ class BootSet:
 
 
 def name_of(directory: Path) -> str:
-    """The name of the set in a directory: the version that built it, and a digest of its content."""
+    """The name of the set in a directory: the version that built it, and a digest of its
+    content."""
     digest = hashlib.blake2b(digest_size=4)
     for name in (*FILES, AGENT, HARDWARE, MODULES, DISKTOOLS, *programs.NAMES):
         if (directory / name).is_file():
@@ -83,13 +87,17 @@ def _digests(directory: Path) -> dict[str, str]:
     for name in (*FILES, *_MORE):
         if (directory / name).is_file():
             with (directory / name).open("rb") as file:
-                found[name] = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+                found[name] = hashlib.file_digest(
+                    file, lambda: hashlib.blake2b(digest_size=32)
+                ).hexdigest()
     return found
 
 
 def sign(directory: Path, name: str, make: Sign) -> None:
     """Writes down, signed, what the files of a set are."""
-    text = json.dumps({"set": name, "files": _digests(directory)}, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(
+        {"set": name, "files": _digests(directory)}, sort_keys=True, separators=(",", ":")
+    )
     write_json(directory / SIGNATURE, {"manifest": text, "signature": make(text)}, mode=0o644)
 
 
@@ -111,13 +119,15 @@ def trouble(boot: Path, name: str, signed: Signed) -> str:
         return f"{error.filename} cannot be read: {error.strerror}"
     if told["set"] != name:
         return f"its signature is that of {str(told['set'])[:64]}"
-    other = sorted(file for file in {*told["files"], *found} if told["files"].get(file) != found.get(file))
+    other = sorted(
+        file for file in {*told["files"], *found} if told["files"].get(file) != found.get(file)
+    )
     return f"{', '.join(other)} was changed since it was signed" if other else ""
 
 
 def signed_digest(boot: Path, name: str, file: str, signed: Signed) -> str:
-    """What a file of a set is by the set's signature: hex of its BLAKE2b-256, "" if the set has no such file. Raises InputError for
-    a set that is not signed so. Reads nothing else."""
+    """What a file of a set is by the set's signature: hex of its BLAKE2b-256, "" if the set has no
+    such file. Raises InputError for a set that is not signed so. Reads nothing else."""
     try:
         said = parse_json((boot / name / SIGNATURE).read_bytes())
         text, signature = str(said["manifest"]), str(said["signature"])
@@ -126,7 +136,9 @@ def signed_digest(boot: Path, name: str, file: str, signed: Signed) -> str:
             raise InputError(f"cannot use boot set {name}: it is not signed by this head")
         return str(told["files"].get(file, ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot use boot set {name}: its signature cannot be read: {error!r}") from None
+        raise InputError(
+            f"cannot use boot set {name}: its signature cannot be read: {error!r}"
+        ) from None
 
 
 def mark(boot: Path, name: str) -> tuple[object, ...]:
@@ -152,10 +164,26 @@ def load(boot: Path, name: str) -> BootSet:
     except (OSError, ValueError):
         found = {}
     said = found if isinstance(found, dict) else {}
-    kernel, authorities, python = (str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities", "python"))
-    size = sum((directory / file).stat().st_size for file in (*FILES, HARDWARE) if (directory / file).is_file())
-    return BootSet(name, directory, (directory / FILES[1]).stat().st_mtime, kernel, size, (directory / AGENT).is_file(),
-                   authorities, Profile.from_json(said.get("profile")), said, python or FIRST_PYTHON)
+    kernel, authorities, python = (
+        str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities", "python")
+    )
+    size = sum(
+        (directory / file).stat().st_size
+        for file in (*FILES, HARDWARE)
+        if (directory / file).is_file()
+    )
+    return BootSet(
+        name,
+        directory,
+        (directory / FILES[1]).stat().st_mtime,
+        kernel,
+        size,
+        (directory / AGENT).is_file(),
+        authorities,
+        Profile.from_json(said.get("profile")),
+        said,
+        python or FIRST_PYTHON,
+    )
 
 
 def all_of(boot: Path) -> list[BootSet]:
@@ -167,8 +195,11 @@ def all_of(boot: Path) -> list[BootSet]:
     return sorted(found, key=lambda s: (-s.at, s.name))
 
 
-def add(boot: Path, options: BuildOptions, say: Callable[[str], None], make: Sign, signed: Signed) -> BootSet:
-    """Builds a set below boot/, and signs it; one that is there already stays, if nobody has touched it. Raises LayercakeError."""
+def add(
+    boot: Path, options: BuildOptions, say: Callable[[str], None], make: Sign, signed: Signed
+) -> BootSet:
+    """Builds a set below boot/, and signs it; one that is there already stays, if nobody has
+    touched it. Raises LayercakeError."""
     boot.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=boot))
     try:
@@ -192,8 +223,8 @@ def take(boot: Path, directory: Path) -> BootSet:
 
 
 def adopt(boot: Path, *, clear: bool) -> BootSet | None:
-    """Makes a set of the files that an older Layercake built in boot/ itself; None if there are none. `clear`: they go then, no
-    older head serves them any more."""
+    """Makes a set of the files that an older Layercake built in boot/ itself; None if there are
+    none. `clear`: they go then, no older head serves them any more."""
     if not all((boot / file).is_file() for file in FILES):
         return None
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=boot))

@@ -1,10 +1,13 @@
-"""modules.squashfs: all modules of a boot set's kernel, for the images that ask for them (`kernel_modules` in container.yaml).
+"""modules.squashfs: all modules of a boot set's kernel, for the images that ask for them
+(`kernel_modules` in container.yaml).
 
-    modules/RELEASE/    as /lib/modules/RELEASE of an installed kernel: the modules as they are shipped, with their signatures, and
-                        the tables of depmod, by which modprobe works
+    modules/RELEASE/    as /lib/modules/RELEASE of an installed kernel: the modules as they are
+                        shipped, with their signatures, and the tables of depmod, by which modprobe
+                        works
     firmware/           as /lib/firmware
 
-No node loads it as it boots. It is made once for a kernel and its firmware, and kept in the builder's cache.
+No node loads it as it boots. It is made once for a kernel and its firmware, and kept in the
+builder's cache.
 """
 
 from __future__ import annotations
@@ -24,10 +27,26 @@ _LISTS = ("modules.order", "modules.builtin", "modules.builtin.modinfo")
 """What a kernel's build writes beside the modules; all other tables are depmod's."""
 
 _ORDER = "search updates extra weak-updates built-in\n"
-"""Which of two modules of one name is meant (depmod.d(5)): the places of all distributions, and nothing of this machine's own."""
+"""Which of two modules of one name is meant (depmod.d(5)): the places of all distributions, and
+nothing of this machine's own."""
 
-_SAME = ("-noappend", "-quiet", "-no-progress", "-reproducible", "-mkfs-time", "0", "-all-time", "0", "-all-root", "-no-xattrs",
-         "-no-hardlinks", "-root-mode", "0755", "-action", "chmod(0755)@type(d)")
+_SAME = (
+    "-noappend",
+    "-quiet",
+    "-no-progress",
+    "-reproducible",
+    "-mkfs-time",
+    "0",
+    "-all-time",
+    "0",
+    "-all-root",
+    "-no-xattrs",
+    "-no-hardlinks",
+    "-root-mode",
+    "0755",
+    "-action",
+    "chmod(0755)@type(d)",
+)
 
 """The same inputs give the same bytes."""
 
@@ -36,8 +55,8 @@ _LEVEL = 3
 
 
 def pack(found: Kernel, firmware: Mapping[str, Path], cache: Path) -> tuple[Path, int]:
-    """The file, in the cache, and how many bytes the files in it have, without depmod's tables. `firmware` is {path below
-    /lib/firmware: file}. Raises OperationFailed, OSError."""
+    """The file, in the cache, and how many bytes the files in it have, without depmod's tables.
+    `firmware` is {path below /lib/firmware: file}. Raises OperationFailed, OSError."""
     files = {f"modules/{found.release}/{name}": path for name, path in _modules(found).items()}
     files |= {f"firmware/{name}": path for name, path in firmware.items()}
     target = cache / f"modules-{found.release}-{_key(files)}.squashfs"
@@ -49,19 +68,22 @@ def pack(found: Kernel, firmware: Mapping[str, Path], cache: Path) -> tuple[Path
 
 
 def _modules(found: Kernel) -> dict[str, Path]:
-    """{path below the directory of modules: file}. Links to modules of another kernel (weak-updates) are followed, those to its
-    sources are not."""
+    """{path below the directory of modules: file}. Links to modules of another kernel
+    (weak-updates) are followed, those to its sources are not."""
     top = found.modules
     files = {name: top / name for name in _LISTS if (top / name).is_file()}
     return files | {str(path.relative_to(top)): path for path in found.files}
 
 
 def _key(files: Mapping[str, Path]) -> str:
-    """Differs when a file does. By size and time, as make(1) sees it: to read them all would take as long as to pack them."""
+    """Differs when a file does. By size and time, as make(1) sees it: to read them all would take
+    as long as to pack them."""
     said = hashlib.blake2b("\n".join((_ORDER, *_SAME, *_level(_LEVEL))).encode(), digest_size=8)
     for name, path in sorted(files.items()):
         seen = path.stat()
-        said.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+        said.update(
+            f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode("utf-8", "surrogateescape")
+        )
     return said.hexdigest()
 
 
@@ -78,7 +100,8 @@ def _pack(release: str, files: Mapping[str, Path], scratch: Path) -> Path:
 
 
 def _put(source: Path, target: Path) -> None:
-    """A second name for a file, which costs nothing; a copy where that cannot be, as on another disk."""
+    """A second name for a file, which costs nothing; a copy where that cannot be, as on another
+    disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source.resolve(), target)
@@ -87,13 +110,25 @@ def _put(source: Path, target: Path) -> None:
 
 
 def squash(top: Path, target: Path, level: int, *, programs: bool = False) -> Path:
-    """A directory as one squashfs file, `target`, packed by this level of zstd; 0 is for no compression. Its files can be run if
-    they are `programs`. Raises OperationFailed."""
+    """A directory as one squashfs file, `target`, packed by this level of zstd; 0 is for no
+    compression. Its files can be run if they are `programs`. Raises OperationFailed."""
     mode = "0755" if programs else "0644"
-    kernel.run("mksquashfs", str(top), str(target), *_SAME, "-action", f"chmod({mode})@type(f)", *_level(level),
-               package="squashfs-tools")
+    kernel.run(
+        "mksquashfs",
+        str(top),
+        str(target),
+        *_SAME,
+        "-action",
+        f"chmod({mode})@type(f)",
+        *_level(level),
+        package="squashfs-tools",
+    )
     return target
 
 
 def _level(level: int) -> tuple[str, ...]:
-    return ("-comp", "zstd", "-Xcompression-level", str(level)) if level else ("-noI", "-noD", "-noF", "-noX")
+    return (
+        ("-comp", "zstd", "-Xcompression-level", str(level))
+        if level
+        else ("-noI", "-noD", "-noF", "-noX")
+    )

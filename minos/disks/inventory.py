@@ -1,11 +1,11 @@
 """The key `disks` of the inventory: what becomes of a node's own disks.
 
-    disks:
-      scratch:
-        match: {transport: nvme, min: 400G}
-        count: 2
-        raid: 0
-        volumes: {scratch: {type: xfs, mount: /scratch}}
+disks:
+  scratch:
+    match: {transport: nvme, min: 400G}
+    count: 2
+    raid: 0
+    volumes: {scratch: {type: xfs, mount: /scratch}}
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ _OWN = ("dev", "proc", "sys", "run", "usr", "etc", "bin", "sbin", "lib", "lib64"
 
 
 def size(value: object) -> int:
-    """A size in bytes, of a text as 400G: M, G and T are powers of 1024. What it gave, whole mebibytes, it takes too."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0 and not value % _UNITS["M"]:
+    """A size in bytes, of a text as 400G: M, G and T are powers of 1024. What it gave, whole
+    mebibytes, it takes too."""
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value > 0
+        and not value % _UNITS["M"]
+    ):
         return value
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -53,8 +59,11 @@ def _words(value: object) -> list[str]:
     words: list[Any] = value if isinstance(value, list) else [value]
     for word in words:
         if not isinstance(word, str) or not _WORD.fullmatch(word):
-            raise Mistake(f"{show(str(word))} names no disk",
-                          "a serial number or WWID as `layercake machine disks NODE` has it, in quotes if it is all digits")
+            raise Mistake(
+                f"{show(str(word))} names no disk",
+                "a serial number or WWID as `layercake machine disks NODE` has it, in quotes if it "
+                "is all digits",
+            )
     if not words or len(words) > MAX_WORDS:
         raise Mistake(f"expected up to {MAX_WORDS} words, found {len(words)}")
     return words
@@ -75,12 +84,22 @@ def _flag(value: object) -> bool:
 def _transport(value: object) -> str:
     word = text(value)
     if word not in _TRANSPORTS:
-        raise Mistake(f"there is no transport {show(word)}", nearest(word, _TRANSPORTS) or f"one of {', '.join(_TRANSPORTS)}")
+        raise Mistake(
+            f"there is no transport {show(word)}",
+            nearest(word, _TRANSPORTS) or f"one of {', '.join(_TRANSPORTS)}",
+        )
     return word
 
 
 _MATCH: dict[str, Callable[[object], Any]] = {
-    "min": size, "max": size, "model": _glob, "serial": _words, "path": _glob, "rotational": _flag, "transport": _transport}
+    "min": size,
+    "max": size,
+    "model": _glob,
+    "serial": _words,
+    "path": _glob,
+    "rotational": _flag,
+    "transport": _transport,
+}
 
 
 def _match(value: object) -> dict[str, Any]:
@@ -94,7 +113,9 @@ def _count(value: object) -> int | Literal["all"]:
     if value == "all":
         return "all"
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_DISKS:
-        raise Mistake(f"expected a number of disks up to {MAX_DISKS}, or all, found {describe(value)}")
+        raise Mistake(
+            f"expected a number of disks up to {MAX_DISKS}, or all, found {describe(value)}"
+        )
     return value
 
 
@@ -102,8 +123,16 @@ def mount_point(value: object) -> str:
     """Where a volume is mounted in minOS."""
     word = text(value)
     parts = word.split("/")[1:]
-    if not _WORD.fullmatch(word) or not word.startswith("/") or {"", ".", ".."} & set(parts) or not parts or "\\" in word:
-        raise Mistake(f"{show(word)} is no place to mount at", "an absolute path without blanks, as /scratch")
+    if (
+        not _WORD.fullmatch(word)
+        or not word.startswith("/")
+        or {"", ".", ".."} & set(parts)
+        or not parts
+        or "\\" in word
+    ):
+        raise Mistake(
+            f"{show(word)} is no place to mount at", "an absolute path without blanks, as /scratch"
+        )
     if parts[0] in _OWN:
         raise Mistake(f"{show(word)} is minOS's own", "as /scratch or /data")
     return word
@@ -111,15 +140,36 @@ def mount_point(value: object) -> str:
 
 def _volume(value: object) -> dict[str, Any]:
     known: dict[str, Callable[[object], Any]] = {
-        "size": _size_or_rest, "type": _type, "mount": mount_point, "options": matching(_OPTIONS, "mount options"),
-        "label": matching(NAME, "label"), "mode": _mode, "keeps": _flag}
-    usual = {"size": 0, "type": "ext4", "mount": "", "options": "", "label": "", "mode": "", "keeps": False}
-    found = usual | mapping(value if not isinstance(value, dict) else
-                            {key: word for key, word in value.items() if (key, word) not in usual.items()}, known)
+        "size": _size_or_rest,
+        "type": _type,
+        "mount": mount_point,
+        "options": matching(_OPTIONS, "mount options"),
+        "label": matching(NAME, "label"),
+        "mode": _mode,
+        "keeps": _flag,
+    }
+    usual = {
+        "size": 0,
+        "type": "ext4",
+        "mount": "",
+        "options": "",
+        "label": "",
+        "mode": "",
+        "keeps": False,
+    }
+    found = usual | mapping(
+        value
+        if not isinstance(value, dict)
+        else {key: word for key, word in value.items() if (key, word) not in usual.items()},
+        known,
+    )
     if found["type"] == "swap" and (found["mount"] or found["mode"] or found["keeps"]):
         raise Mistake("swap is mounted nowhere")
     if found["type"] != "swap" and not found["mount"] and not found["keeps"]:
-        raise Mistake("it has no mount", "where it is mounted in minOS, as /scratch: images see it by a mount of kind bind")
+        raise Mistake(
+            "it has no mount",
+            "where it is mounted in minOS, as /scratch: images see it by a mount of kind bind",
+        )
     return found
 
 
@@ -132,49 +182,95 @@ def _type(value: object) -> str:
 def _mode(value: object) -> str:
     word = f"{value:o}" if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(word, str) or not _MODE.fullmatch(word):
-        raise Mistake(f"expected the mode of the mounted directory, found {describe(value)}", 'as "1777"')
+        raise Mistake(
+            f"expected the mode of the mounted directory, found {describe(value)}", 'as "1777"'
+        )
     return word
 
 
 def _volumes(value: object) -> dict[str, dict[str, Any]]:
     """The volumes of a layout, by their names, in their order."""
     if not isinstance(value, dict) or not value or len(value) > MAX_VOLUMES:
-        raise Mistake(f"expected up to {MAX_VOLUMES} volumes by their names, found {describe(value)}",
-                      "as {scratch: {type: xfs, mount: /scratch}}")
+        raise Mistake(
+            f"expected up to {MAX_VOLUMES} volumes by their names, found {describe(value)}",
+            "as {scratch: {type: xfs, mount: /scratch}}",
+        )
     found = {}
     for name, its in value.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise Mistake(f"{show(str(name))} cannot be a volume's name", "1 to 12 of a-z 0-9, a letter first")
+            raise Mistake(
+                f"{show(str(name))} cannot be a volume's name", "1 to 12 of a-z 0-9, a letter first"
+            )
         try:
             found[name] = _volume(its)
         except Mistake as mistake:
             raise Mistake(f"volume {name}: {mistake.message}", mistake.hint) from None
     if sum(one["size"] == 0 for one in found.values()) > 1:
-        raise Mistake("two volumes have no size of their own, or rest", "the others need one, as size: 16G")
+        raise Mistake(
+            "two volumes have no size of their own, or rest", "the others need one, as size: 16G"
+        )
     return found
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What becomes of some disks."""
 
-    match: Annotated[dict[str, Any], Check(_match), Meta(
-        description="Which disks: {min: 400G, max: 2T, model: \"INTEL*\", serial: [S1, S2], path: \"*0000:00:1f.2*\", rotational: "
-                    "false, transport: nvme}; all of it holds for each. `layercake machine disks NODE` has these words.")]
-    count: Annotated[int | Literal["all"], Check(_count), Meta(description="How many disks that must be, or all.")] = 1
-    raid: Annotated[Literal["", 0, 1, 10], Meta(
-        description="The level of a RAID over them: 0, 1 or 10. Without one, several disks are one volume group.")] = ""
-    encrypt: Annotated[Literal["", "boot", "kept"], Meta(
-        description="LUKS, with a key that nobody keeps beyond the boot (boot), or that the head keeps (kept).")] = ""
-    kept: Annotated[bool, Meta(
-        description="Whether what is on them outlives a boot. If not, they are made anew in each: a scratch.")] = False
-    volumes: Annotated[dict[str, dict[str, Any]], Check(_volumes), Meta(
-        description="The file systems, by their names: {scratch: {size: 400G or rest, type: ext4, xfs or swap, mount: /scratch, "
-                    "options: noatime, label: scratch, mode: \"1777\", keeps: true}}. `keeps`: containers that `keep` directories "
-                    "have them there.")]
-    wipe: Annotated[list[str], Check(_words), Meta(
-        description="Disks that may be made anew though they hold something else, by their serial numbers or WWIDs. Each is "
-                    "touched only after a person has said so: `layercake machine wipe NODE DISK`.")] = msgspec.field(
-                        default_factory=list)
+    match: Annotated[
+        dict[str, Any],
+        Check(_match),
+        Meta(
+            description='Which disks: {min: 400G, max: 2T, model: "INTEL*", serial: [S1, S2], '
+            'path: "*0000:00:1f.2*", rotational: '
+            "false, transport: nvme}; all of it holds for each. `layercake machine disks NODE` has "
+            "these words."
+        ),
+    ]
+    count: Annotated[
+        int | Literal["all"],
+        Check(_count),
+        Meta(description="How many disks that must be, or all."),
+    ] = 1
+    raid: Annotated[
+        Literal["", 0, 1, 10],
+        Meta(
+            description="The level of a RAID over them: 0, 1 or 10. Without one, several disks are "
+            "one volume group."
+        ),
+    ] = ""
+    encrypt: Annotated[
+        Literal["", "boot", "kept"],
+        Meta(
+            description="LUKS, with a key that nobody keeps beyond the boot (boot), or that the "
+            "head keeps (kept)."
+        ),
+    ] = ""
+    kept: Annotated[
+        bool,
+        Meta(
+            description="Whether what is on them outlives a boot. If not, they are made anew in "
+            "each: a scratch."
+        ),
+    ] = False
+    volumes: Annotated[
+        dict[str, dict[str, Any]],
+        Check(_volumes),
+        Meta(
+            description="The file systems, by their names: {scratch: {size: 400G or rest, type: "
+            "ext4, xfs or swap, mount: /scratch, "
+            'options: noatime, label: scratch, mode: "1777", keeps: true}}. `keeps`: containers '
+            "that `keep` directories "
+            "have them there."
+        ),
+    ]
+    wipe: Annotated[
+        list[str],
+        Check(_words),
+        Meta(
+            description="Disks that may be made anew though they hold something else, by their "
+            "serial numbers or WWIDs. Each is "
+            "touched only after a person has said so: `layercake machine wipe NODE DISK`."
+        ),
+    ] = msgspec.field(default_factory=list)
 
 
 class Disks(NodePart, frozen=True, kw_only=True):
@@ -196,7 +292,11 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     keeper = ""
     for name, fields in given.items():
         if not NAME.fullmatch(name):
-            raise Mistake(f"{show(name)} cannot be a layout's name", "1 to 12 of a-z 0-9, a letter first", f"{name}.")
+            raise Mistake(
+                f"{show(name)} cannot be a layout's name",
+                "1 to 12 of a-z 0-9, a letter first",
+                f"{name}.",
+            )
         missing = next((word for word in ("match", "volumes") if word not in fields), "")
         if missing:
             raise Mistake(f"{missing} is missing", field=f"{name}.")
@@ -204,13 +304,29 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
         _check(name, one)
         for volume, its in one.volumes.items():
             where = its["mount"]
-            if where and (other := next((p for p in places if p == where or fnmatchcase(where, f"{p}/*")
-                                         or fnmatchcase(p, f"{where}/*")), "")):
-                raise Mistake(f"{where} of volume {volume} lies with {other} of {places[other]}",
-                              "one is mounted over the other", f"{name}.volumes")
+            if where and (
+                other := next(
+                    (
+                        p
+                        for p in places
+                        if p == where
+                        or fnmatchcase(where, f"{p}/*")
+                        or fnmatchcase(p, f"{where}/*")
+                    ),
+                    "",
+                )
+            ):
+                raise Mistake(
+                    f"{where} of volume {volume} lies with {other} of {places[other]}",
+                    "one is mounted over the other",
+                    f"{name}.volumes",
+                )
             places[where] = f"{name} {volume}"
             if its["keeps"] and keeper:
-                raise Mistake(f"volume {volume} keeps what containers keep, and {keeper} does", field=f"{name}.volumes")
+                raise Mistake(
+                    f"volume {volume} keeps what containers keep, and {keeper} does",
+                    field=f"{name}.volumes",
+                )
             keeper = f"{name} {volume}" if its["keeps"] else keeper
         places.pop("", None)
     return {"entries": found}
@@ -221,8 +337,11 @@ def _check(name: str, one: Layout) -> None:
     if one.raid != "" and one.count == 1:
         raise Mistake(f"RAID {one.raid} has several disks", "count: 2, or all", f"{name}.count")
     if (one.encrypt == "kept") != one.kept and one.encrypt:
-        raise Mistake("a key that is kept goes with `kept: true`, one for the boot without",
-                      "otherwise nobody could read what is kept", f"{name}.encrypt")
+        raise Mistake(
+            "a key that is kept goes with `kept: true`, one for the boot without",
+            "otherwise nobody could read what is kept",
+            f"{name}.encrypt",
+        )
     if any(volume["keeps"] for volume in one.volumes.values()) and not one.kept:
         raise Mistake("what containers keep needs `kept: true`", field=f"{name}.kept")
     if "min" in one.match and "max" in one.match and one.match["min"] > one.match["max"]:
@@ -233,10 +352,21 @@ def told(part: Disks | None) -> dict[str, Any]:
     """What a node is told with its desired state: its layouts; nothing where there are none."""
     if part is None:
         return {}
-    return {"disks": [{"name": name, "match": one.match, "count": 0 if one.count == "all" else one.count,
-                       "raid": str(one.raid), "encrypt": one.encrypt, "kept": one.kept, "wipe": one.wipe,
-                       "volumes": [{"name": volume, **its} for volume, its in one.volumes.items()]}
-                      for name, one in part.entries.items()]}
+    return {
+        "disks": [
+            {
+                "name": name,
+                "match": one.match,
+                "count": 0 if one.count == "all" else one.count,
+                "raid": str(one.raid),
+                "encrypt": one.encrypt,
+                "kept": one.kept,
+                "wipe": one.wipe,
+                "volumes": [{"name": volume, **its} for volume, its in one.volumes.items()],
+            }
+            for name, one in part.entries.items()
+        ]
+    }
 
 
 def view(part: Disks | None) -> dict[str, Any]:
@@ -246,5 +376,8 @@ def view(part: Disks | None) -> dict[str, Any]:
 
 def warnings(part: Disks) -> tuple[str, ...]:
     """Said with every plan and status."""
-    return tuple(f"disk {disk} of layout {name} may be made anew, whatever it holds, once a person says so"
-                 for name, one in part.entries.items() for disk in one.wipe)
+    return tuple(
+        f"disk {disk} of layout {name} may be made anew, whatever it holds, once a person says so"
+        for name, one in part.entries.items()
+        for disk in one.wipe
+    )

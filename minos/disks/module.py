@@ -1,4 +1,5 @@
-"""Disks as a module of the head: a key of the inventory, and the variable `disk` of nodes that have it. It has no process."""
+"""Disks as a module of the head: a key of the inventory, and the variable `disk` of nodes that have
+it. It has no process."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from minos.disks.inventory import Disks, complete, told, view, warnings
 from minos.disks.mutations import DISK, MUTATIONS
 
 MODULE = Module(
-    name="disks", doc="The nodes' own disks: partitions, RAIDs, encryption and file systems.",
-    part=Part(Disks, complete, view=view, warnings=warnings), tells=told, variables=(DISK,), mutations=MUTATIONS,
-    with_part=True, before={"image-start": {"disk": "READY"}, "image-retry": {"disk": "READY"}},
-    unless={"detach": {"disk": "READY"}})
+    name="disks",
+    doc="The nodes' own disks: partitions, RAIDs, encryption and file systems.",
+    part=Part(Disks, complete, view=view, warnings=warnings),
+    tells=told,
+    variables=(DISK,),
+    mutations=MUTATIONS,
+    with_part=True,
+    before={"image-start": {"disk": "READY"}, "image-retry": {"disk": "READY"}},
+    unless={"detach": {"disk": "READY"}},
+)

@@ -1,6 +1,8 @@
-"""What the engine knows of a node's disks, of nodes that have `disks` in the inventory. The node carries all of it out.
+"""What the engine knows of a node's disks, of nodes that have `disks` in the inventory. The node
+carries all of it out.
 
-The head imports this file for its state graph, so a handler is given what it works on (layercake/node/wiring.py).
+The head imports this file for its state graph, so a handler is given what it works on
+(layercake/node/wiring.py).
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ class Disks(Protocol):
     def wait(self, interrupted: Callable[[], bool]) -> str:
         """Waits until what was in the way is out of it."""
 
-
     def close(self) -> str:
         """Takes down what is up, so that the machine may be switched off."""
 
@@ -44,40 +45,74 @@ class DiskContext(Protocol):
         """Whether to give up."""
 
 
-DISK = Variable("disk", (UNKNOWN, "BLANK", "FOREIGN", "READY", "ERROR"),
-                "the node's own disks: to be made, holding something that is not ours, ready, or not as the inventory has them")
+DISK = Variable(
+    "disk",
+    (UNKNOWN, "BLANK", "FOREIGN", "READY", "ERROR"),
+    "the node's own disks: to be made, holding something that is not ours, ready, or not as the "
+    "inventory has them",
+)
 _IN_SYNC = {"run": "SYNC"}
 
 
-@mutation("disk-discover", changes={"disk": (UNKNOWN, "READY")}, requires=_IN_SYNC, where=Where.NODE, timeout=300,
-          on_timeout=("disk", "ERROR"))
+@mutation(
+    "disk-discover",
+    changes={"disk": (UNKNOWN, "READY")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=300,
+    on_timeout=("disk", "ERROR"),
+)
 def disk_discover(context: DiskContext) -> Found:
     """Looks at the node's disks, and brings up what was made on them before."""
     return {"disk": context.disks.discover()}
 
 
-@mutation("disk-prepare", changes={"disk": ("BLANK", "READY")}, requires=_IN_SYNC, where=Where.NODE, timeout=1800,
-          on_timeout=("disk", "ERROR"))
+@mutation(
+    "disk-prepare",
+    changes={"disk": ("BLANK", "READY")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=1800,
+    on_timeout=("disk", "ERROR"),
+)
 def disk_prepare(context: DiskContext) -> Found:
     """Makes partitions, RAIDs, volumes and file systems, and mounts them."""
     return {"disk": context.disks.prepare()}
 
 
-@mutation("disk-wait", changes={"disk": ("FOREIGN", "BLANK")}, requires=_IN_SYNC, where=Where.NODE, timeout=MONTH_S,
-          retries=ENDLESS)
+@mutation(
+    "disk-wait",
+    changes={"disk": ("FOREIGN", "BLANK")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=MONTH_S,
+    retries=ENDLESS,
+)
 def disk_wait(context: DiskContext) -> Found:
     """Waits for a person's word: a disk holds something that is not of this layout."""
     return {"disk": context.disks.wait(context.interrupted)}
 
 
-@mutation("disk-retry", changes={"disk": ("ERROR", "BLANK")}, requires=_IN_SYNC, where=Where.NODE, timeout=MONTH_S, retries=ENDLESS)
+@mutation(
+    "disk-retry",
+    changes={"disk": ("ERROR", "BLANK")},
+    requires=_IN_SYNC,
+    where=Where.NODE,
+    timeout=MONTH_S,
+    retries=ENDLESS,
+)
 def disk_retry(context: DiskContext) -> Found:
     """Waits until the disks or the inventory are other ones."""
     return {"disk": context.disks.wait(context.interrupted)}
 
 
-@mutation("disk-close", changes={"disk": ("READY", "BLANK")}, requires={**_IN_SYNC, "image": "IDLE"}, where=Where.NODE,
-          timeout=600)
+@mutation(
+    "disk-close",
+    changes={"disk": ("READY", "BLANK")},
+    requires={**_IN_SYNC, "image": "IDLE"},
+    where=Where.NODE,
+    timeout=600,
+)
 def disk_close(context: DiskContext) -> Found:
     """Unmounts the node's disks, and writes what is not written yet."""
     return {"disk": context.disks.close()}

@@ -1,1 +1,2 @@
-"""Erasing a machine between two of its users: its disks, by their own means where they have some, and what its TPM keeps."""
+"""Erasing a machine between two of its users: its disks, by their own means where they have some,
+and what its TPM keeps."""

@@ -1,8 +1,9 @@
-"""A disk is erased: by NVMe's Format or ATA's Security Erase where it has them, else discarded and overwritten with zeros. In the
-end samples of it are read back.
+"""A disk is erased: by NVMe's Format or ATA's Security Erase where it has them, else discarded and
+overwritten with zeros. In the end samples of it are read back.
 
-Sources: NVMe Base 2.0, 5.14 (Format NVM), 5.17 (Identify); ACS-3, 7.37 to 7.42 (SECURITY ...), 7.12 (IDENTIFY DEVICE); SAT-3, 12.2;
-Linux' linux/fs.h (BLKDISCARD, BLKZEROOUT), linux/nvme_ioctl.h, scsi/sg.h.
+Sources: NVMe Base 2.0, 5.14 (Format NVM), 5.17 (Identify); ACS-3, 7.37 to 7.42 (SECURITY ...), 7.12
+(IDENTIFY DEVICE); SAT-3, 12.2; Linux' linux/fs.h (BLKDISCARD, BLKZEROOUT), linux/nvme_ioctl.h,
+scsi/sg.h.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ PIECE = 1 << 30
 SAMPLES, SAMPLE = 256, 64 << 10
 FORMAT, SECURITY, ZEROS = "NVMe Format", "ATA Security Erase", "overwritten with zeros"
 PASSWORD = b"layercake".ljust(32, b"\0")
-"""For the seconds or hours of a Security Erase: a disk that loses its power meanwhile is locked with it, and erased with it."""
+"""For the seconds or hours of a Security Erase: a disk that loses its power meanwhile is locked
+with it, and erased with it."""
 _DISCARD, _ZEROOUT, _FLUSH = 0x1277, 0x127F, 0x1261
 _NVME_ADMIN, _NVME_ID, _SG_IO = 0xC0484E41, 0x4E40, 0x2285
 _IDENTIFY, _FORMAT = 0x06, 0x80
@@ -49,8 +51,13 @@ def kernel(descriptor: int, request: int, data: bytearray) -> int:
 class Drive:
     """A disk that nobody else has open. `tell` hears how many of its bytes are overwritten."""
 
-    def __init__(self, disk: Own, tell: Callable[[int], None] = lambda done: None, ioctl: Ioctl = kernel,
-                 dev: Path = Path("/dev")) -> None:
+    def __init__(
+        self,
+        disk: Own,
+        tell: Callable[[int], None] = lambda done: None,
+        ioctl: Ioctl = kernel,
+        dev: Path = Path("/dev"),
+    ) -> None:
         self._disk, self._tell, self._ioctl = disk, tell, ioctl
         try:
             self._handle = os.open(dev / disk.name, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
@@ -62,22 +69,24 @@ class Drive:
         os.close(self._handle)
 
     def erase(self) -> Erased:
-        """Erases all of it, and reads samples of it back. Raises OperationFailed if that cannot be done, or a sample is not what
-        it has to be."""
+        """Erases all of it, and reads samples of it back. Raises OperationFailed if that cannot be
+        done, or a sample is not what it has to be."""
         try:
             way = self._by_its_own_means()
             if way and self.is_blank():
                 return Erased(way, verified=True)
             self._overwrite()
             if not self.is_blank():
-                raise OperationFailed("it was overwritten with zeros, and what is read back is something else")
+                raise OperationFailed(
+                    "it was overwritten with zeros, and what is read back is something else"
+                )
         except OSError as error:
             raise OperationFailed(f"{error.strerror or error}") from None
         return Erased(f"{way}, then {ZEROS}" if way else ZEROS, verified=True)
 
     def is_blank(self) -> bool:
-        """Whether samples over all of the disk, its beginning and its end among them, are of one same byte, 0 or 255. Raises
-        OSError."""
+        """Whether samples over all of the disk, its beginning and its end among them, are of one
+        same byte, 0 or 255. Raises OSError."""
         os.fsync(self._handle)
         self._ioctl(self._handle, _FLUSH, bytearray(8))
         steps = max(1, min(SAMPLES, self._disk.size // SAMPLE))
@@ -96,20 +105,28 @@ class Drive:
     def _overwrite(self) -> None:
         whole = bytearray(struct.pack("=QQ", 0, self._disk.size))
         try:
-            self._ioctl(self._handle, _DISCARD, whole)  # an SSD forgets what it maps, also what cannot be reached any more
+            self._ioctl(
+                self._handle, _DISCARD, whole
+            )  # an SSD forgets what it maps, also what cannot be reached any more
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL):
                 raise
         for start in range(0, self._disk.size, PIECE):
             self._tell(start)
-            self._ioctl(self._handle, _ZEROOUT, bytearray(struct.pack("=QQ", start, min(PIECE, self._disk.size - start))))
+            self._ioctl(
+                self._handle,
+                _ZEROOUT,
+                bytearray(struct.pack("=QQ", start, min(PIECE, self._disk.size - start))),
+            )
         os.fsync(self._handle)
         self._tell(self._disk.size)
 
-    # ---- NVMe ---------------------------------------------------------------------------------------------------------------
+    # ---- NVMe
+    # -----
 
     def _format(self) -> bool:
-        """Formats the namespace with Secure Erase; whether the controller can. Raises OSError, OperationFailed."""
+        """Formats the namespace with Secure Erase; whether the controller can. Raises OSError,
+        OperationFailed."""
         try:
             space = self._ioctl(self._handle, _NVME_ID, bytearray(8))
             controller, namespace = self._identify(0, 1), self._identify(space, 0)
@@ -118,7 +135,9 @@ class Drive:
         if not controller[256] & 2:  # OACS: Format NVM
             return False
         layout, protection = namespace[26], namespace[29]
-        word = (layout & 0x0F) | (layout >> 5 & 3) << 12 | (layout >> 4 & 1) << 4  # as it is formatted now
+        word = (
+            (layout & 0x0F) | (layout >> 5 & 3) << 12 | (layout >> 4 & 1) << 4
+        )  # as it is formatted now
         word |= (protection & 7) << 5 | (protection >> 3 & 1) << 8
         status = self._admin(_FORMAT, space, word | 1 << 9, None, _DAY_MS)  # SES 1: User Data Erase
         if status:
@@ -131,12 +150,45 @@ class Drive:
             raise OSError(errno.EIO, f"it refuses Identify with status {status:#x}")
         return buffer.raw
 
-    def _admin(self, code: int, space: int, word: int, buffer: ctypes.Array[ctypes.c_char] | None, limit_ms: int) -> int:
+    def _admin(
+        self,
+        code: int,
+        space: int,
+        word: int,
+        buffer: ctypes.Array[ctypes.c_char] | None,
+        limit_ms: int,
+    ) -> int:
         address, size = (ctypes.addressof(buffer), len(buffer)) if buffer is not None else (0, 0)
-        return self._ioctl(self._handle, _NVME_ADMIN, bytearray(struct.pack(
-            "<BBHIIIQQIIIIIIIIII", code, 0, 0, space, 0, 0, 0, address, 0, size, word, 0, 0, 0, 0, 0, limit_ms, 0)))
+        return self._ioctl(
+            self._handle,
+            _NVME_ADMIN,
+            bytearray(
+                struct.pack(
+                    "<BBHIIIQQIIIIIIIIII",
+                    code,
+                    0,
+                    0,
+                    space,
+                    0,
+                    0,
+                    0,
+                    address,
+                    0,
+                    size,
+                    word,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    limit_ms,
+                    0,
+                )
+            ),
+        )
 
-    # ---- ATA ----------------------------------------------------------------------------------------------------------------
+    # ---- ATA
+    # -----
 
     def _security_erase(self) -> bool:
         """Has the disk erase itself; whether it can. Raises OperationFailed."""
@@ -148,30 +200,78 @@ class Drive:
         if not security & 1 or (security & 8 and not security & 2):
             return False  # it has none, or the firmware has frozen it: then it is overwritten
         if security & 8:
-            raise OperationFailed("it has a password that is not ours, and the machine's firmware has frozen it",
-                                  hint="take the password off by the firmware's setup, or switch the machine off at its plug")
+            raise OperationFailed(
+                "it has a password that is not ours, and the machine's firmware has frozen it",
+                hint="take the password off by the firmware's setup, or switch the machine off at "
+                "its plug",
+            )
         try:
             if not security & 2:
                 self._ata(0xF1, struct.pack("<H32s478x", 0, PASSWORD))
             self._ata(0xF3)
-            self._ata(0xF4, struct.pack("<H32s478x", 2 if security & 32 else 0, PASSWORD), limit_ms=_DAY_MS)
+            self._ata(
+                0xF4,
+                struct.pack("<H32s478x", 2 if security & 32 else 0, PASSWORD),
+                limit_ms=_DAY_MS,
+            )
         except OSError as error:
-            raise OperationFailed(f"it refuses ATA Security Erase: {error.strerror}"
-                                  + (": it has a password that is not ours" if security & 2 else "")) from None
+            raise OperationFailed(
+                f"it refuses ATA Security Erase: {error.strerror}"
+                + (": it has a password that is not ours" if security & 2 else "")
+            ) from None
         return True
 
-    def _ata(self, command: int, data: bytes = b"", *, reads: bool = False, limit_ms: int = _SOON_MS) -> bytes:
-        """An ATA command by ATA PASS-THROUGH (16): with 512 bytes one way or the other, or none. Raises OSError."""
-        protocol, flags, direction = (4, 0x0E, -3) if reads else (5, 0x06, -2) if data else (3, 0, -1)
-        packet = bytes((0x85, protocol << 1, flags, 0, 0, 0, 1 if flags else 0, 0, 0, 0, 0, 0, 0, 0, command, 0))
+    def _ata(
+        self, command: int, data: bytes = b"", *, reads: bool = False, limit_ms: int = _SOON_MS
+    ) -> bytes:
+        """An ATA command by ATA PASS-THROUGH (16): with 512 bytes one way or the other, or none.
+        Raises OSError."""
+        protocol, flags, direction = (
+            (4, 0x0E, -3) if reads else (5, 0x06, -2) if data else (3, 0, -1)
+        )
+        packet = bytes(
+            (
+                0x85,
+                protocol << 1,
+                flags,
+                0,
+                0,
+                0,
+                1 if flags else 0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                command,
+                0,
+            )
+        )
         buffer = ctypes.create_string_buffer(data or bytes(512), 512)
         sense, block = ctypes.create_string_buffer(32), ctypes.create_string_buffer(packet, 16)
         size, address = (512, ctypes.addressof(buffer)) if flags else (0, 0)
-        header = bytearray(struct.pack("@iiBBHIPPPIIiPBBBBHHiII", ord("S"), direction, 16, 32, 0, size, address,
-                                       ctypes.addressof(block), ctypes.addressof(sense), limit_ms, *(12 * [0])))
+        header = bytearray(
+            struct.pack(
+                "@iiBBHIPPPIIiPBBBBHHiII",
+                ord("S"),
+                direction,
+                16,
+                32,
+                0,
+                size,
+                address,
+                ctypes.addressof(block),
+                ctypes.addressof(sense),
+                limit_ms,
+                *(12 * [0]),
+            )
+        )
         self._ioctl(self._handle, _SG_IO, header)
         status, _, _, _, host, driver = struct.unpack_from("@BBBBHH", header, 64)
         if host or status or (driver & 0x0F and driver & 0x0F != 8):
-            raise OSError(errno.EIO, f"command {command:#x} failed (status {status:#x}, host {host:#x})")
+            raise OSError(
+                errno.EIO, f"command {command:#x} failed (status {status:#x}, host {host:#x})"
+            )
         return buffer.raw
-

@@ -1,6 +1,8 @@
-"""The head's orders in a release: all disks are erased at once, on threads, while the agent goes on; and the TPM is cleared.
+"""The head's orders in a release: all disks are erased at once, on threads, while the agent goes
+on; and the TPM is cleared.
 
-An order is carried out once: asked again, it says how far it is. A machine that starts anew begins anew.
+An order is carried out once: asked again, it says how far it is. A machine that starts anew begins
+anew.
 """
 
 from __future__ import annotations
@@ -38,10 +40,19 @@ class Work:
 
     def view(self) -> dict[str, Any]:
         """For the head."""
-        return {"name": self.disk.name, "names": _short(self.disk.names), "model": self.disk.model[:80],
-                "serial": self.disk.serial[:80], "size": self.disk.size,
-                "state": self.state, "at": self.at, "seconds": round(self.seconds, 1), "why": self.why[:300],
-                "way": self.done.way if self.done is not None else "", "verified": self.done is not None and self.done.verified}
+        return {
+            "name": self.disk.name,
+            "names": _short(self.disk.names),
+            "model": self.disk.model[:80],
+            "serial": self.disk.serial[:80],
+            "size": self.disk.size,
+            "state": self.state,
+            "at": self.at,
+            "seconds": round(self.seconds, 1),
+            "why": self.why[:300],
+            "way": self.done.way if self.done is not None else "",
+            "verified": self.done is not None and self.done.verified,
+        }
 
 
 @dataclass(slots=True)
@@ -58,16 +69,27 @@ class Order:
         """Of all disks together."""
         if any(work.state == RUNNING for work in self.works):
             return RUNNING
-        return FAILED if any(work.state == FAILED for work in self.works) or any(one.wrong for one in self.left) else DONE
+        return (
+            FAILED
+            if any(work.state == FAILED for work in self.works)
+            or any(one.wrong for one in self.left)
+            else DONE
+        )
 
 
 class Orders:
     """Carries them out. `find` gives the disks (found.look)."""
 
-    def __init__(self, *, find: Callable[[], tuple[list[Own], list[Left]]],
-                 drive: Callable[[Own, Callable[[int], None]], Drive] = Drive, mounts: Path = Path("/proc/mounts"),
-                 tpm: Callable[[], Transport] = Device, has_tpm: Callable[[], bool] = DEVICE.exists,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        find: Callable[[], tuple[list[Own], list[Left]]],
+        drive: Callable[[Own, Callable[[int], None]], Drive] = Drive,
+        mounts: Path = Path("/proc/mounts"),
+        tpm: Callable[[], Transport] = Device,
+        has_tpm: Callable[[], bool] = DEVICE.exists,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._find, self._drive, self._mounts = find, drive, mounts
         self._tpm, self._has_tpm, self._clock = tpm, has_tpm, clock
         self._order: Order | None = None
@@ -75,8 +97,9 @@ class Orders:
         self._controllers: dict[str, threading.Lock] = {}
 
     def carry_out(self, settled: Callable[[], bool], request: Mapping[str, Any]) -> dict[str, Any]:
-        """Begins an order, or says how far it is. `settled` says whether the machine's drivers are all there: without one, a disk
-        would be passed over. Raises LayercakeError for one that cannot be begun."""
+        """Begins an order, or says how far it is. `settled` says whether the machine's drivers are
+        all there: without one, a disk would be passed over. Raises LayercakeError for one that
+        cannot be begun."""
         self._refuse_elsewhere()
         if request.get("kind") == CLEAR:
             return {"cleared": self._clear()}
@@ -85,16 +108,24 @@ class Orders:
             raise OperationFailed("cannot erase: the head's order is not as agreed")
         with self._alone:
             order = self._order
-            if order is None or (order.state != RUNNING and order.release != release) or (
-                    order.state == FAILED and attempt > order.attempt):
+            if (
+                order is None
+                or (order.state != RUNNING and order.release != release)
+                or (order.state == FAILED and attempt > order.attempt)
+            ):
                 if not settled():
                     return {"state": WAITING, "disks": [], "left": []}
                 order = self._order = self._begin(release, attempt)
             if order.release != release:
                 raise OperationFailed("cannot erase: another order is being carried out")
-        return {"state": order.state, "disks": [work.view() for work in order.works[:MOST]],
-                "left": [{"name": one.name, "names": _short(one.names), "why": one.why, "wrong": one.wrong}
-                         for one in order.left[:MOST]]}
+        return {
+            "state": order.state,
+            "disks": [work.view() for work in order.works[:MOST]],
+            "left": [
+                {"name": one.name, "names": _short(one.names), "why": one.why, "wrong": one.wrong}
+                for one in order.left[:MOST]
+            ],
+        }
 
     def _begin(self, release: str, attempt: int) -> Order:
         try:
@@ -104,15 +135,20 @@ class Orders:
         order = Order(release, attempt, [Work(disk, self._clock()) for disk in own], left)
         for work in order.works:
             turn = self._controllers.setdefault(_controller(work.disk.name), threading.Lock())
-            threading.Thread(target=self._erase, args=(work, turn), name=f"erase {work.disk.name}", daemon=True).start()
+            threading.Thread(
+                target=self._erase, args=(work, turn), name=f"erase {work.disk.name}", daemon=True
+            ).start()
         return order
 
     def _refuse_elsewhere(self) -> None:
-        """A system that runs from a disk is not minOS: nothing is erased under it, whoever says so."""
+        """A system that runs from a disk is not minOS: nothing is erased under it, whoever says
+        so."""
         for line in self._mounts.read_text().splitlines():
             words = line.split()
             if words[1:2] == ["/"] and words[2] not in _MEMORY:
-                raise OperationFailed(f"cannot erase: this system does not run from memory, but from {words[0]}")
+                raise OperationFailed(
+                    f"cannot erase: this system does not run from memory, but from {words[0]}"
+                )
 
     def _erase(self, work: Work, turn: threading.Lock) -> None:
         def tell(done: int) -> None:
@@ -148,5 +184,6 @@ def _short(names: Sequence[str]) -> list[str]:
 
 
 def _controller(name: str) -> str:
-    """What disks have in common that are not formatted at once: the namespaces of an NVMe controller."""
-    return name[:name.index("n", 4)] if name.startswith("nvme") and "n" in name[4:] else name
+    """What disks have in common that are not formatted at once: the namespaces of an NVMe
+    controller."""
+    return name[: name.index("n", 4)] if name.startswith("nvme") and "n" in name[4:] else name

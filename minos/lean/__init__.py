@@ -1,1 +1,2 @@
-"""What stands in for modules of the standard library on a node, where they take too long to import."""
+"""What stands in for modules of the standard library on a node, where they take too long to
+import."""

@@ -1,8 +1,10 @@
-"""The part of the standard library's `dataclasses` that our own code uses; on a node it stands in for that.
+"""The part of the standard library's `dataclasses` that our own code uses; on a node it stands in
+for that.
 
-The standard one writes and compiles five methods for each class, and imports the parser and the disassembler: half of the time that
-Python takes to start on an emulated processor. This one compiles __init__ alone, the other methods are the same for all classes.
-What it does not know is a TypeError, which shows when minOS is built: closure.py imports all that a node does.
+The standard one writes and compiles five methods for each class, and imports the parser and the
+disassembler: half of the time that Python takes to start on an emulated processor. This one
+compiles __init__ alone, the other methods are the same for all classes. What it does not know is a
+TypeError, which shows when minOS is built: closure.py imports all that a node does.
 """
 
 from __future__ import annotations
@@ -26,17 +28,30 @@ class Field:
 
     def __init__(self, default: Any, default_factory: Any, repr: bool, compare: bool) -> None:
         self.name = ""
-        self.default, self.default_factory, self.repr, self.compare = default, default_factory, repr, compare
+        self.default, self.default_factory, self.repr, self.compare = (
+            default,
+            default_factory,
+            repr,
+            compare,
+        )
 
 
-def field(*, default: Any = MISSING, default_factory: Any = MISSING, repr: bool = True, compare: bool = True) -> Any:
+def field(
+    *,
+    default: Any = MISSING,
+    default_factory: Any = MISSING,
+    repr: bool = True,
+    compare: bool = True,
+) -> Any:
     """What a class says of one of its fields."""
     return Field(default, default_factory, repr, compare)
 
 
 def dataclass(cls: type | None = None, /, *, frozen: bool = False, slots: bool = False) -> Any:
     """Makes methods of a class's fields."""
-    return _make(cls, frozen, slots) if cls is not None else lambda given: _make(given, frozen, slots)
+    return (
+        _make(cls, frozen, slots) if cls is not None else lambda given: _make(given, frozen, slots)
+    )
 
 
 def fields(given: Any) -> tuple[Field, ...]:
@@ -48,7 +63,8 @@ def fields(given: Any) -> tuple[Field, ...]:
 
 
 def replace(given: Any, /, **changes: Any) -> Any:
-    """Another object of the class, with some of its fields changed. Raises TypeError for what is no field."""
+    """Another object of the class, with some of its fields changed. Raises TypeError for what is no
+    field."""
     return given.__class__(**{f.name: getattr(given, f.name) for f in fields(given)} | changes)
 
 
@@ -72,16 +88,27 @@ def _make(cls: type, frozen: bool, slots: bool) -> type:
     new = dict[str, Field]()
     for name, annotation in own.get("__annotations__", {}).items():
         if annotation.startswith(("ClassVar", "InitVar", "KW_ONLY")):
-            raise TypeError(f"cannot make {cls.__qualname__} on a node: {annotation} is not known there")
+            raise TypeError(
+                f"cannot make {cls.__qualname__} on a node: {annotation} is not known there"
+            )
         default = own.get(name, MISSING)
-        new[name] = default if isinstance(default, Field) else Field(default, MISSING, repr=True, compare=True)
+        new[name] = (
+            default
+            if isinstance(default, Field)
+            else Field(default, MISSING, repr=True, compare=True)
+        )
         new[name].name = name
     all_of = known | new
     said: dict[str, Any] = {n: f.default for n, f in new.items() if f.default is not MISSING}
     said |= {FIELDS: all_of, "__match_args__": tuple(all_of)}
     said[SHOWN] = tuple(n for n, f in all_of.items() if f.repr)
     said[COMPARED] = _compared([n for n, f in all_of.items() if f.compare])
-    methods: dict[str, Any] = {"__init__": _init(cls, all_of.values(), frozen), "__repr__": _repr, "__eq__": _eq, "__hash__": None}
+    methods: dict[str, Any] = {
+        "__init__": _init(cls, all_of.values(), frozen),
+        "__repr__": _repr,
+        "__eq__": _eq,
+        "__hash__": None,
+    }
     if frozen:
         methods |= {"__hash__": _hash, "__setattr__": _set, "__delattr__": _delete}
     if frozen and slots:
@@ -89,10 +116,15 @@ def _make(cls: type, frozen: bool, slots: bool) -> type:
     # A class that has __eq__ and says nothing of its hash has None there.
     said |= {name: method for name, method in methods.items() if own.get(name) is None}
     if slots:
-        rest = {n: v for n, v in own.items() if n not in new and n not in ("__dict__", "__weakref__")}
+        rest = {
+            n: v for n, v in own.items() if n not in new and n not in ("__dict__", "__weakref__")
+        }
         taken = {s for base in cls.__mro__[1:] for s in base.__dict__.get("__slots__", ())}
         rest |= {n: v for n, v in said.items() if n not in new}
-        rest |= {"__slots__": tuple(n for n in all_of if n not in taken), "__qualname__": cls.__qualname__}
+        rest |= {
+            "__slots__": tuple(n for n in all_of if n not in taken),
+            "__qualname__": cls.__qualname__,
+        }
         return type(cls)(cls.__name__, cls.__bases__, rest)
     for name in new:
         if isinstance(own.get(name), Field) and name not in said:
@@ -119,7 +151,8 @@ def _init(cls: type, all_of: Any, frozen: bool) -> Callable[..., None]:
         lines.append(f" _set(self, '{name}', {value})" if frozen else f" self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
-    exec(f"def __init__({', '.join(words)}):\n" + "\n".join(lines or [" pass"]), scope)  # noqa: S102 (names of our own fields)
+    # Names of our own fields.
+    exec(f"def __init__({', '.join(words)}):\n" + "\n".join(lines or [" pass"]), scope)  # noqa: S102
     made: Callable[..., None] = scope["__init__"]
     return made
 
@@ -129,7 +162,8 @@ def _compared(names: list[str]) -> Callable[[Any], Any]:
 
 
 def _repr(self: Any) -> str:
-    return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in getattr(self, SHOWN))})"
+    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in getattr(self, SHOWN))
+    return f"{type(self).__qualname__}({shown})"
 
 
 def _eq(self: Any, other: object) -> Any:

@@ -1,4 +1,5 @@
-"""What the kernel has found, by sysfs and procfs: processors, memory, disks, network cards, accelerators, fabrics, TPM.
+"""What the kernel has found, by sysfs and procfs: processors, memory, disks, network cards,
+accelerators, fabrics, TPM.
 
 `sys` and `proc` are where these are mounted, so that a test can have a machine of its own.
 """
@@ -15,14 +16,17 @@ _SKIPPED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "mtd")
 _UP = 0x1
 _DISPLAY, _ACCELERATOR, _FABRIC, _OTHER_NET = "0x03", "0x12", "0x0207", "0x0280"
 _VIDEO_ONLY = ("0x1234", "0x1013", "0x15ad", "0x1b36", "0x1a03", "0x102b")
-"""Who makes the display adapters of BMCs and of virtual machines: QEMU, Cirrus, VMware, Red Hat, ASPEED, Matrox."""
+"""Who makes the display adapters of BMCs and of virtual machines: QEMU, Cirrus, VMware, Red Hat,
+ASPEED, Matrox."""
 
 
 def processors(proc: Path) -> dict[str, Any]:
     """{"model", "logical", "cores", "sockets"}."""
     model, cores, sockets, logical = "", set[tuple[str, str]](), set[str](), 0
     for block in (proc / "cpuinfo").read_text(errors="replace").split("\n\n"):
-        rows = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in block.splitlines())}
+        rows = {
+            k.strip(): v.strip() for k, _, v in (line.partition(":") for line in block.splitlines())
+        }
         if "processor" not in rows:
             continue
         logical += 1
@@ -48,11 +52,19 @@ def disks(sys: Path) -> list[dict[str, Any]]:
         if path.name.startswith(_SKIPPED) or not size or len(found) >= _DISKS:
             continue
         device = path / "device"
-        found.append({
-            "name": plain(path.name), "bytes": size, "model": read(device / "model") or read(device / "name"),
-            "serial": read(device / "serial") or read(path / "serial") or _page(device / "vpd_pg80"), "firmware":
-            read(device / "firmware_rev") or read(device / "rev"), "rotational": read(path / "queue/rotational") == "1",
-            "path": _by(path)})
+        found.append(
+            {
+                "name": plain(path.name),
+                "bytes": size,
+                "model": read(device / "model") or read(device / "name"),
+                "serial": read(device / "serial")
+                or read(path / "serial")
+                or _page(device / "vpd_pg80"),
+                "firmware": read(device / "firmware_rev") or read(device / "rev"),
+                "rotational": read(path / "queue/rotational") == "1",
+                "path": _by(path),
+            }
+        )
     return found
 
 
@@ -67,21 +79,34 @@ def _page(path: Path) -> str:
 def _by(path: Path) -> str:
     """What a device hangs on: the address of the PCI device, and what follows it."""
     parts = str(path.resolve()).split("/")
-    pci = [n for n, part in enumerate(parts) if len(part) == 12 and part[4:5] == ":" and part[10:11] == "."]
-    return plain("/".join(parts[pci[-1]:][:1] + parts[-3:-2])) if pci else ""
+    pci = [
+        n
+        for n, part in enumerate(parts)
+        if len(part) == 12 and part[4:5] == ":" and part[10:11] == "."
+    ]
+    return plain("/".join(parts[pci[-1] :][:1] + parts[-3:-2])) if pci else ""
 
 
 def cards(sys: Path) -> list[dict[str, Any]]:
-    """Every network card that is a device: its address, driver, firmware, whether there is a link, and how fast it is in Mb/s."""
+    """Every network card that is a device: its address, driver, firmware, whether there is a link,
+    and how fast it is in Mb/s."""
     found: list[dict[str, Any]] = []
     for path in sorted((sys / "class/net").iterdir()):
         if not (path / "device").exists() or len(found) >= _CARDS:
             continue
         speed = read(path / "speed")
         link = read(path / "carrier") == "1"
-        found.append({"name": plain(path.name), "mac": read(path / "address").lower()[:17], "driver": _link(path / "device/driver"),
-                      "link": link, "mbps": int(speed) if link and speed.isdigit() and len(speed) < 8 else 0,
-                      "slot": _link(path / "device"), "kind": "infiniband" if read(path / "type") == "32" else "ethernet"})
+        found.append(
+            {
+                "name": plain(path.name),
+                "mac": read(path / "address").lower()[:17],
+                "driver": _link(path / "device/driver"),
+                "link": link,
+                "mbps": int(speed) if link and speed.isdigit() and len(speed) < 8 else 0,
+                "slot": _link(path / "device"),
+                "kind": "infiniband" if read(path / "type") == "32" else "ethernet",
+            }
+        )
     return found
 
 
@@ -98,11 +123,23 @@ def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
     root = sys / "bus/pci/devices"
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         kind, vendor = read(path / "class"), read(path / "vendor")
-        what = "gpus" if kind.startswith((_DISPLAY, _ACCELERATOR)) and vendor not in _VIDEO_ONLY else \
-            "fabrics" if kind.startswith(_FABRIC) or (kind.startswith(_OTHER_NET) and (path / "infiniband").exists()) else ""
+        what = (
+            "gpus"
+            if kind.startswith((_DISPLAY, _ACCELERATOR)) and vendor not in _VIDEO_ONLY
+            else "fabrics"
+            if kind.startswith(_FABRIC)
+            or (kind.startswith(_OTHER_NET) and (path / "infiniband").exists())
+            else ""
+        )
         if what and len(found[what]) < _PCI:
-            found[what].append({"slot": plain(path.name), "vendor": vendor, "device": read(path / "device"),
-                                "driver": _link(path / "driver")})
+            found[what].append(
+                {
+                    "slot": plain(path.name),
+                    "vendor": vendor,
+                    "device": read(path / "device"),
+                    "driver": _link(path / "driver"),
+                }
+            )
     return found
 
 

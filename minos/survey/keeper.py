@@ -1,6 +1,8 @@
-"""The survey of a node that has joined: once in each boot, and again when something is not as it was, on a thread of its own.
+"""The survey of a node that has joined: once in each boot, and again when something is not as it
+was, on a thread of its own.
 
-It has a connection of its own too: nothing waits for it, and what it cannot hand in it hands in later.
+It has a connection of its own too: nothing waits for it, and what it cannot hand in it hands in
+later.
 """
 
 from __future__ import annotations
@@ -24,19 +26,34 @@ from minos.survey.report import survey
 
 PATH = "/node/v1/survey"
 FIRST_S, EVERY_S, AGAIN_S = 10.0, 3600.0, 60.0
-"""Seconds from the node's own API to the first look, between two looks, and after a report that nobody took."""
+"""Seconds from the node's own API to the first look, between two looks, and after a report that
+nobody took."""
 PLUGGED_S, SETTLED_S = 5.0, 10.0
-"""Seconds between two looks whether disks or cards have come or gone, and for how long none must have before all is looked at:
-while drivers come, a disk that is not there yet is not gone."""
+"""Seconds between two looks whether disks or cards have come or gone, and for how long none must
+have before all is looked at: while drivers come, a disk that is not there yet is not gone."""
 
 
 class Keeper:
-    """`look` makes the report, `hand_in` gives it to the head under a session and raises LayercakeError or OSError, `clock` is in
-    seconds. `plugged` is cheap, and differs when hardware has come or gone."""
+    """`look` makes the report, `hand_in` gives it to the head under a session and raises
+    LayercakeError or OSError, `clock` is in seconds. `plugged` is cheap, and differs when hardware
+    has come or gone."""
 
-    def __init__(self, session: Session, look: Callable[[], dict[str, Any]], hand_in: Callable[[Session, dict[str, Any]], None],
-                 say: Callable[[str], None], clock: Callable[[], float], plugged: Callable[[], object] = lambda: None) -> None:
-        self._look, self._hand_in, self._say, self._clock, self._plugged = look, hand_in, say, clock, plugged
+    def __init__(
+        self,
+        session: Session,
+        look: Callable[[], dict[str, Any]],
+        hand_in: Callable[[Session, dict[str, Any]], None],
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        plugged: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._look, self._hand_in, self._say, self._clock, self._plugged = (
+            look,
+            hand_in,
+            say,
+            clock,
+            plugged,
+        )
         self._there = plugged()
         self.session = session
         self._neighbours: dict[str, Any] = {}
@@ -75,17 +92,26 @@ class Keeper:
 
 def plugged(sys: Path = Path("/sys")) -> object:
     """Which disks and cards there are: the cheapest look at what comes and goes."""
-    return [sorted(os.listdir(place)) for place in (sys / "block", sys / "class/net") if place.is_dir()]  # noqa: PTH208 (names)
+    return [
+        sorted(os.listdir(place))  # noqa: PTH208 (names)
+        for place in (sys / "block", sys / "class/net")
+        if place.is_dir()
+    ]
 
 
 def start(config: Config, session: Session, say: Callable[[str], None]) -> Keeper:
     """Keeps the survey of this machine from now on."""
+
     def hand_in(session: Session, report: dict[str, Any]) -> None:
         connection = Connection(parse_url(config.head), to_head(config, session))
         try:
-            headers = {"Content-Type": "application/json",
-                       "Authorization": bearer(session.key, config.node_bytes, session.number)}
-            status, _ = connection.request("POST", PATH, headers, json.dumps({"report": report}).encode())
+            headers = {
+                "Content-Type": "application/json",
+                "Authorization": bearer(session.key, config.node_bytes, session.number),
+            }
+            status, _ = connection.request(
+                "POST", PATH, headers, json.dumps({"report": report}).encode()
+            )
         finally:
             connection.close()
         if status not in (200, 404):  # a head of an older version has no place for it

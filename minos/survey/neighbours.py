@@ -1,4 +1,5 @@
-"""Hears which switch and port each network card is at, by LLDP: switches announce themselves every 30 s."""
+"""Hears which switch and port each network card is at, by LLDP: switches announce themselves every
+30 s."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ class Said:
     def view(self) -> dict[str, str | int]:
         """As it is reported."""
         one = self.neighbour
-        return {"switch": one.switch, "port": one.port, "chassis": one.chassis, "port_text": one.port_text, "vlan": one.vlan}
+        return {
+            "switch": one.switch,
+            "port": one.port,
+            "chassis": one.chassis,
+            "port_text": one.port_text,
+            "vlan": one.vlan,
+        }
 
 
 class Listener:
@@ -37,7 +44,8 @@ class Listener:
         self._sockets: dict[str, socket.socket] = {}
 
     def want(self, cards: Iterable[str]) -> None:
-        """Listens on these cards; on those that cannot be listened on it is tried again the next time."""
+        """Listens on these cards; on those that cannot be listened on it is tried again the next
+        time."""
         wanted = set(cards)
         for name in self._sockets.keys() - wanted:
             self._sockets.pop(name).close()
@@ -48,7 +56,9 @@ class Listener:
                 return
             try:
                 index = socket.if_nametoindex(name)
-                made.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _MULTICAST, 6, _GROUP))
+                made.setsockopt(
+                    _SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _MULTICAST, 6, _GROUP)
+                )
                 made.bind((name, ETHERTYPE))
                 self._sockets[name] = made
             except OSError:
@@ -77,8 +87,8 @@ class Listener:
 
 
 def load(modules: Path = Path("/usr/lib/minos/modules")) -> None:
-    """Loads what listening needs, of the modules that are in minOS itself. Where there are none, the kernel has it, or nothing is
-    heard. Raises OSError."""
+    """Loads what listening needs, of the modules that are in minOS itself. Where there are none,
+    the kernel has it, or nothing is heard. Raises OSError."""
     chosen = modules / "survey"
     for name in chosen.read_text().split() if chosen.exists() else ():
         syscalls.load_module(f"{modules}/{name}.ko")
@@ -89,7 +99,9 @@ def names(root: Path = Path("/sys/class/net")) -> list[str]:
     return sorted(path.name for path in root.iterdir() if (path / "device").exists())
 
 
-def heard(listener: Listener, cards: Callable[[], Iterable[str]], clock: Callable[[], float], until: float) -> list[Said]:
+def heard(
+    listener: Listener, cards: Callable[[], Iterable[str]], clock: Callable[[], float], until: float
+) -> list[Said]:
     """What is new until a time on the clock, or until something was heard."""
     while clock() < until:
         listener.want(cards())

@@ -1,4 +1,5 @@
-"""Whether a disk says of itself that it is failing, by ioctl: NVMe's health log, and SMART RETURN STATUS of ATA."""
+"""Whether a disk says of itself that it is failing, by ioctl: NVMe's health log, and SMART RETURN
+STATUS of ATA."""
 
 from __future__ import annotations
 
@@ -28,8 +29,29 @@ def health(name: str) -> str:
 
 def _nvme(path: str) -> str:
     buffer = ctypes.create_string_buffer(_LOG_BYTES)
-    command = bytearray(struct.pack("<BBHIIIQQIIIIIIIIII", _GET_LOG, 0, 0, _ALL, 0, 0, 0, ctypes.addressof(buffer), 0, _LOG_BYTES,
-                                    _HEALTH | (_LOG_BYTES // 4 - 1) << 16, 0, 0, 0, 0, 0, _TIMEOUT_MS, 0))
+    command = bytearray(
+        struct.pack(
+            "<BBHIIIQQIIIIIIIIII",
+            _GET_LOG,
+            0,
+            0,
+            _ALL,
+            0,
+            0,
+            0,
+            ctypes.addressof(buffer),
+            0,
+            _LOG_BYTES,
+            _HEALTH | (_LOG_BYTES // 4 - 1) << 16,
+            0,
+            0,
+            0,
+            0,
+            0,
+            _TIMEOUT_MS,
+            0,
+        )
+    )
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if fcntl.ioctl(handle, _NVME_ADMIN, command, True):
@@ -42,8 +64,33 @@ def _nvme(path: str) -> str:
 def _ata(path: str) -> str:
     command, sense = ctypes.create_string_buffer(_ATA_16, 16), ctypes.create_string_buffer(32)
     # struct sg_io_hdr: interface 'S', no data; the answer is in descriptor sense data
-    header = bytearray(struct.pack("@iiBBHIPPPIIiPBBBBHHiII", ord("S"), -1, 16, 32, 0, 0, 0, ctypes.addressof(command),
-                                   ctypes.addressof(sense), _TIMEOUT_MS, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    header = bytearray(
+        struct.pack(
+            "@iiBBHIPPPIIiPBBBBHHiII",
+            ord("S"),
+            -1,
+            16,
+            32,
+            0,
+            0,
+            0,
+            ctypes.addressof(command),
+            ctypes.addressof(sense),
+            _TIMEOUT_MS,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        )
+    )
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         fcntl.ioctl(handle, _SG_IO, header, True)
@@ -53,7 +100,8 @@ def _ata(path: str) -> str:
 
 
 def verdict(sense: bytes) -> str:
-    """What the registers in an answer's sense data say (SAT-3, 12.2.2.6): 4F/C2 is well, F4/2C is failing."""
+    """What the registers in an answer's sense data say (SAT-3, 12.2.2.6): 4F/C2 is well, F4/2C is
+    failing."""
     if sense[:1] not in (b"\x72", b"\x73") or sense[8:9] != b"\x09" or len(sense) < 22:
         return NOT_READ
     return {(0x4F, 0xC2): OK, (0xF4, 0x2C): FAILING}.get((sense[17], sense[19]), NOT_READ)

@@ -1,4 +1,5 @@
-"""The tables of SMBIOS (DSP0134): machine, board, firmware, processors, and memory by DIMM. Pure: bytes in, plain values out."""
+"""The tables of SMBIOS (DSP0134): machine, board, firmware, processors, and memory by DIMM. Pure:
+bytes in, plain values out."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ class Structure(NamedTuple):
 
     def word(self, at: int, size: int = 2) -> int:
         """A number at an offset, 0 where the structure is too old to have it."""
-        return int.from_bytes(self.data[at:at + size], "little") if at + size <= len(self.data) else 0
+        return (
+            int.from_bytes(self.data[at : at + size], "little")
+            if at + size <= len(self.data)
+            else 0
+        )
 
 
 def structures(table: bytes) -> Iterator[Structure]:
@@ -45,36 +50,68 @@ def structures(table: bytes) -> Iterator[Structure]:
 
 
 def parse(table: bytes) -> dict[str, Any]:
-    """What people want to know of a table: {"bios", "system", "board", "chassis", "processors", "dimms", "slots"}."""
+    """What people want to know of a table: {"bios", "system", "board", "chassis", "processors",
+    "dimms", "slots"}."""
     found: dict[str, Any] = {"processors": [], "dimms": [], "slots": 0}
     for one in structures(table):
         if one.kind == BIOS and "bios" not in found:
             found["bios"] = {"vendor": one.text(4), "version": one.text(5), "date": one.text(8)}
         elif one.kind == SYSTEM and "system" not in found:
-            found["system"] = {"vendor": one.text(4), "product": one.text(5), "version": one.text(6), "serial": one.text(7),
-                               "uuid": _uuid(one.data[8:24]), "sku": one.text(25)}
+            found["system"] = {
+                "vendor": one.text(4),
+                "product": one.text(5),
+                "version": one.text(6),
+                "serial": one.text(7),
+                "uuid": _uuid(one.data[8:24]),
+                "sku": one.text(25),
+            }
         elif one.kind == BOARD and "board" not in found:
-            found["board"] = {"vendor": one.text(4), "product": one.text(5), "version": one.text(6), "serial": one.text(7)}
+            found["board"] = {
+                "vendor": one.text(4),
+                "product": one.text(5),
+                "version": one.text(6),
+                "serial": one.text(7),
+            }
         elif one.kind == CHASSIS and "chassis" not in found:
             found["chassis"] = {"vendor": one.text(4), "serial": one.text(7), "asset": one.text(8)}
-        elif one.kind == PROCESSOR and len(found["processors"]) < _SOCKETS and one.word(24, 1) & 0x40:
-            found["processors"].append({"socket": one.text(4), "model": one.text(16), "mhz": one.word(20),
-                                        "cores": one.word(35, 1) if one.word(35, 1) != 0xFF else one.word(42),
-                                        "threads": one.word(37, 1) if one.word(37, 1) != 0xFF else one.word(46)})
+        elif (
+            one.kind == PROCESSOR and len(found["processors"]) < _SOCKETS and one.word(24, 1) & 0x40
+        ):
+            found["processors"].append(
+                {
+                    "socket": one.text(4),
+                    "model": one.text(16),
+                    "mhz": one.word(20),
+                    "cores": one.word(35, 1) if one.word(35, 1) != 0xFF else one.word(42),
+                    "threads": one.word(37, 1) if one.word(37, 1) != 0xFF else one.word(46),
+                }
+            )
         elif one.kind == MEMORY and found["slots"] < _DIMMS:
             found["slots"] += 1
-            if (mb := _megabytes(one)):
-                found["dimms"].append({"slot": one.text(16), "bank": one.text(17), "mb": mb, "mhz": one.word(21),
-                                       "vendor": one.text(23), "serial": one.text(24), "part": one.text(26)})
+            if mb := _megabytes(one):
+                found["dimms"].append(
+                    {
+                        "slot": one.text(16),
+                        "bank": one.text(17),
+                        "mb": mb,
+                        "mhz": one.word(21),
+                        "vendor": one.text(23),
+                        "serial": one.text(24),
+                        "part": one.text(26),
+                    }
+                )
     return found
 
 
 def _uuid(data: bytes) -> str:
-    """The machine's UUID; the first three fields are little-endian (7.2.1). "" for one that says nothing."""
+    """The machine's UUID; the first three fields are little-endian (7.2.1). "" for one that says
+    nothing."""
     if len(data) < 16 or data in (bytes(16), b"\xff" * 16):
         return ""
     data = data[3::-1] + data[5:3:-1] + data[7:5:-1] + data[8:]
-    return "-".join((data[:4].hex(), data[4:6].hex(), data[6:8].hex(), data[8:10].hex(), data[10:].hex()))
+    return "-".join(
+        (data[:4].hex(), data[4:6].hex(), data[6:8].hex(), data[8:10].hex(), data[10:].hex())
+    )
 
 
 def _megabytes(one: Structure) -> int:

@@ -1,7 +1,8 @@
-"""A machine that no inventory knows: it reports what it is, again when it has heard what it is cabled to, and waits to be taken in.
+"""A machine that no inventory knows: it reports what it is, again when it has heard what it is
+cabled to, and waits to be taken in.
 
-It has no session: a ticket lets it hand in its report, and the head's answers say how long to wait and what to do then. Nothing
-else can be had for it, and nothing is kept here.
+It has no session: a ticket lets it hand in its report, and the head's answers say how long to wait
+and what to do then. Nothing else can be had for it, and nothing is kept here.
 """
 
 from __future__ import annotations
@@ -26,23 +27,30 @@ from minos.tpm.proof import fingerprint
 PATH = "/node/v1/machine"
 LEAST_S, MOST_S, AGAIN_S = 2.0, 300.0, 5.0
 DRIVERS_S, DRIVERS_MOST_S = 0.5, 20.0
-"""The drivers of the hardware come in while this starts: it is waited for them, and no longer than that."""
+"""The drivers of the hardware come in while this starts: it is waited for them, and no longer than
+that."""
 ON_S = 7200.0
 """Seconds after which a machine goes off that nobody told to."""
 WAIT, REBOOT, OFF = "wait", "reboot", "off"
 
 
 def drivers_are_there(run: Path) -> bool:
-    """Whether the process that loads the drivers has been through all devices once. A minOS without an archive of drivers has all
-    that it ever gets."""
+    """Whether the process that loads the drivers has been through all devices once. A minOS without
+    an archive of drivers has all that it ever gets."""
     return (run / hardware.FOUND).exists() or not Path(hardware.PACKED).exists()
 
 
 class Visit:
-    """`exchange` sends a body to the head and gives its answer, `look` makes the report, `clock` is in seconds."""
+    """`exchange` sends a body to the head and gives its answer, `look` makes the report, `clock` is
+    in seconds."""
 
-    def __init__(self, config: Config, exchange: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-                 look: Callable[[], dict[str, Any]], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        exchange: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        look: Callable[[], dict[str, Any]],
+        say: Callable[[str], None],
+    ) -> None:
         self._config, self._exchange, self._look, self._say = config, exchange, look, say
         self._report: dict[str, Any] = {}
         self._neighbours: dict[str, Any] = {}
@@ -58,8 +66,13 @@ class Visit:
             self._neighbours[card], self._fresh = dict(neighbour), True
 
     def speak(self) -> tuple[str, float]:
-        """Hands the report in if there is news, or says that the machine is still there: (what to do, after how many seconds)."""
-        body: dict[str, Any] = {"ticket": self._config.token, "mac": self._config.mac, "boot_id": self._config.boot_id}
+        """Hands the report in if there is news, or says that the machine is still there: (what to
+        do, after how many seconds)."""
+        body: dict[str, Any] = {
+            "ticket": self._config.token,
+            "mac": self._config.mac,
+            "boot_id": self._config.boot_id,
+        }
         if self._fresh:
             body["report"] = self._report | {"neighbours": self._neighbours}
         try:
@@ -75,18 +88,28 @@ class Visit:
 
 
 def visit(config: Config, say: Callable[[str], None]) -> None:
-    """Reports and waits until the head says that the machine is known now, or that it was on for long enough. Returns never."""
+    """Reports and waits until the head says that the machine is known now, or that it was on for
+    long enough. Returns never."""
     url = parse_url(config.head)
     connection = Connection(url, tls_context(config.authority))
 
     def exchange(body: Mapping[str, Any]) -> Mapping[str, Any]:
-        status, data = connection.request("POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode())
+        status, data = connection.request(
+            "POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode()
+        )
         answer = parse_json(data) if data else {}
         if not isinstance(answer, dict) or status != 200:
-            raise ValueError(f"the head answers {status}: {str(answer.get('error', '') if isinstance(answer, dict) else '')[:200]}")
+            raise ValueError(
+                f"the head answers {status}: "
+                f"{str(answer.get('error', '') if isinstance(answer, dict) else '')[:200]}"
+            )
         return answer
 
-    one, listener, clock = Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say), Listener(), time.monotonic
+    one, listener, clock = (
+        Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say),
+        Listener(),
+        time.monotonic,
+    )
     until = clock() + DRIVERS_MOST_S
     while not drivers_are_there(config.run) and clock() < until:
         time.sleep(DRIVERS_S)

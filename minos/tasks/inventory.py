@@ -1,4 +1,5 @@
-"""The key `uinit` of the inventory: tasks that minOS does once in each boot, before the node's images start."""
+"""The key `uinit` of the inventory: tasks that minOS does once in each boot, before the node's
+images start."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ ON_FAILURE = ("hold", "go-on")
 
 def _path(value: object) -> str:
     word = text(value)
-    if not word.startswith("/") or len(word) > MAX_WORD or not word.isprintable() or ".." in word.split("/"):
+    if (
+        not word.startswith("/")
+        or len(word) > MAX_WORD
+        or not word.isprintable()
+        or ".." in word.split("/")
+    ):
         raise Mistake(f"{show(word)} is no path", "absolute, without .., as /scratch")
     return word
 
@@ -32,12 +38,21 @@ def _path(value: object) -> str:
 def _sysctl(value: object) -> dict[str, str]:
     """Kernel parameters (sysctl(8))."""
     if not isinstance(value, dict) or not value or len(value) > MAX_ENTRIES:
-        raise Mistake(f"expected a mapping of up to {MAX_ENTRIES} parameters, found {describe(value)}", "as {vm.swappiness: 1}")
+        raise Mistake(
+            f"expected a mapping of up to {MAX_ENTRIES} parameters, found {describe(value)}",
+            "as {vm.swappiness: 1}",
+        )
     found = {}
     for key, its in value.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key:
             raise Mistake(f"{show(str(key))} is no kernel parameter", "as net.ipv4.tcp_rmem")
-        word = its if isinstance(its, str) else str(its) if isinstance(its, int) and not isinstance(its, bool) else None
+        word = (
+            its
+            if isinstance(its, str)
+            else str(its)
+            if isinstance(its, int) and not isinstance(its, bool)
+            else None
+        )
         if word is None or not word or len(word) > MAX_WORD or not word.isprintable():
             raise Mistake(f"{key}: expected a number or a text, found {describe(its)}")
         found[key] = word
@@ -50,8 +65,10 @@ def _modules(value: object) -> list[str]:
     for word in words:
         name, *parameters = text(word).split() or [""]
         if not _MODULE.fullmatch(name) or not all(map(_PARAMETER.fullmatch, parameters)):
-            raise Mistake(f"{show(text(word))} is no kernel module",
-                          "a name, and perhaps its parameters: \"nfs callback_tcpport=4000\"")
+            raise Mistake(
+                f"{show(text(word))} is no kernel module",
+                'a name, and perhaps its parameters: "nfs callback_tcpport=4000"',
+            )
     if not words or len(words) > MAX_ENTRIES:
         raise Mistake(f"expected up to {MAX_ENTRIES} kernel modules, found {len(words)}")
     return [" ".join(text(word).split()) for word in words]
@@ -60,7 +77,10 @@ def _modules(value: object) -> list[str]:
 def _run(value: object) -> list[str]:
     """A command and its arguments."""
     if not isinstance(value, list) or not value or len(value) > MAX_WORDS:
-        raise Mistake(f"expected a command as a list of words, found {describe(value)}", "as [/usr/local/bin/tune, --fast]")
+        raise Mistake(
+            f"expected a command as a list of words, found {describe(value)}",
+            "as [/usr/local/bin/tune, --fast]",
+        )
     words = [text(word) for word in value]
     if any("\0" in word or len(word) > MAX_WORD for word in words) or not words[0]:
         raise Mistake("a word of the command is empty, too long, or has a zero byte")
@@ -69,15 +89,29 @@ def _run(value: object) -> list[str]:
 
 def _mount(value: object) -> dict[str, str]:
     """A file system to be mounted."""
-    return mapping(value, {
-        "what": matching(_OPTIONS, "device or source"), "where": _path, "type": matching(_TYPE, "file system"),
-        "options": matching(_OPTIONS, "mount options")}, ("what", "where", "type"))
+    return mapping(
+        value,
+        {
+            "what": matching(_OPTIONS, "device or source"),
+            "where": _path,
+            "type": matching(_TYPE, "file system"),
+            "options": matching(_OPTIONS, "mount options"),
+        },
+        ("what", "where", "type"),
+    )
 
 
 def _when(value: object) -> dict[str, str]:
     """Where a task is done."""
-    found: dict[str, str] = mapping(value, {
-        "exists": _path, "missing": _path, "arch": matching(_TYPE, "architecture"), "firmware": matching(_TYPE, "firmware")})
+    found: dict[str, str] = mapping(
+        value,
+        {
+            "exists": _path,
+            "missing": _path,
+            "arch": matching(_TYPE, "architecture"),
+            "firmware": matching(_TYPE, "firmware"),
+        },
+    )
     return found
 
 
@@ -90,24 +124,57 @@ def _seconds(value: object) -> float:
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One task."""
 
-    sysctl: Annotated[dict[str, str], Check(_sysctl), Meta(description="Kernel parameters that are set: {vm.swappiness: 1}.")] = \
-        msgspec.field(default_factory=dict)
-    modules: Annotated[list[str], Check(_modules), Meta(
-        description="Kernel modules that are loaded, each perhaps with parameters.")] = msgspec.field(default_factory=list)
-    mount: Annotated[dict[str, str], Check(_mount), Meta(
-        description="A file system that is mounted: {what: 10.0.0.5:/home, where: /home, type: nfs4, options: ro}. Its directory "
-                    "is made.")] = msgspec.field(default_factory=dict)
-    run: Annotated[list[str], Check(_run), Meta(
-        description="A command of minOS, or a file for `minos`, as a list of words. No shell reads it.")] = \
-        msgspec.field(default_factory=list)
-    order: Annotated[int, Meta(ge=0, le=1000, description="Tasks are done by this number, then by name.")] = 50
-    when: Annotated[dict[str, str], Check(_when), Meta(
-        description="It is done only where all of it holds: {exists: PATH, missing: PATH, arch: x86_64, firmware: uefi}.")] = \
-        msgspec.field(default_factory=dict)
-    timeout_s: Annotated[float, Check(_seconds), Meta(description="Seconds after which it is ended, and has failed.")] = 60.0
-    retries: Annotated[int, Meta(ge=0, le=10, description="How often it is tried again, with growing pauses.")] = 0
-    on_failure: Annotated[Literal["hold", "go-on"], Meta(
-        description="When it has failed, the node's images do not start (hold), or they do (go-on).")] = "hold"
+    sysctl: Annotated[
+        dict[str, str],
+        Check(_sysctl),
+        Meta(description="Kernel parameters that are set: {vm.swappiness: 1}."),
+    ] = msgspec.field(default_factory=dict)
+    modules: Annotated[
+        list[str],
+        Check(_modules),
+        Meta(description="Kernel modules that are loaded, each perhaps with parameters."),
+    ] = msgspec.field(default_factory=list)
+    mount: Annotated[
+        dict[str, str],
+        Check(_mount),
+        Meta(
+            description="A file system that is mounted: {what: 10.0.0.5:/home, where: /home, type: "
+            "nfs4, options: ro}. Its directory "
+            "is made."
+        ),
+    ] = msgspec.field(default_factory=dict)
+    run: Annotated[
+        list[str],
+        Check(_run),
+        Meta(
+            description="A command of minOS, or a file for `minos`, as a list of words. No shell "
+            "reads it."
+        ),
+    ] = msgspec.field(default_factory=list)
+    order: Annotated[
+        int, Meta(ge=0, le=1000, description="Tasks are done by this number, then by name.")
+    ] = 50
+    when: Annotated[
+        dict[str, str],
+        Check(_when),
+        Meta(
+            description="It is done only where all of it holds: {exists: PATH, missing: PATH, "
+            "arch: x86_64, firmware: uefi}."
+        ),
+    ] = msgspec.field(default_factory=dict)
+    timeout_s: Annotated[
+        float, Check(_seconds), Meta(description="Seconds after which it is ended, and has failed.")
+    ] = 60.0
+    retries: Annotated[
+        int, Meta(ge=0, le=10, description="How often it is tried again, with growing pauses.")
+    ] = 0
+    on_failure: Annotated[
+        Literal["hold", "go-on"],
+        Meta(
+            description="When it has failed, the node's images do not start (hold), or they do "
+            "(go-on)."
+        ),
+    ] = "hold"
 
 
 class Tasks(NodePart, frozen=True, kw_only=True):
@@ -127,16 +194,23 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     found = {name: Task(**fields) for name, fields in given.items()}
     for name, one in found.items():
         if not _NAME.fullmatch(name):
-            raise Mistake(f"{show(name)} cannot be a task's name", "1 to 63 of a-z 0-9 _ . -, as scratch or 10-tune", f"{name}.")
+            raise Mistake(
+                f"{show(name)} cannot be a task's name",
+                "1 to 63 of a-z 0-9 _ . -, as scratch or 10-tune",
+                f"{name}.",
+            )
         kinds = [word for word in ("sysctl", "modules", "mount", "run") if getattr(one, word)]
         if len(kinds) != 1:
             said = f"has {' and '.join(kinds)}" if kinds else "does not say what is to be done"
-            raise Mistake(f"task {name} {said}", "give it one of sysctl, modules, mount and run", f"{name}.")
+            raise Mistake(
+                f"task {name} {said}", "give it one of sysctl, modules, mount and run", f"{name}."
+            )
     return {"entries": found}
 
 
 def told(part: Tasks | None) -> dict[str, Any]:
-    """What a node is told with its desired state: its tasks, in their order; nothing where there are none."""
+    """What a node is told with its desired state: its tasks, in their order; nothing where there
+    are none."""
     if part is None:
         return {}
     tasks = sorted(part.entries.items(), key=lambda item: (item[1].order, item[0]))

@@ -5,5 +5,9 @@ from __future__ import annotations
 from layercake.moduleapi.module import Module, Part
 from minos.tasks.inventory import Tasks, complete, told, view
 
-MODULE = Module(name="uinit", doc="What minOS does on a node before its images start.", part=Part(Tasks, complete, view=view),
-                tells=told)
+MODULE = Module(
+    name="uinit",
+    doc="What minOS does on a node before its images start.",
+    part=Part(Tasks, complete, view=view),
+    tells=told,
+)

@@ -1,4 +1,5 @@
-"""Commands of a TPM 2.0 (TPM 2.0 Library, Part 3: Commands): those by which a machine shows who it is and what it has booted.
+"""Commands of a TPM 2.0 (TPM 2.0 Library, Part 3: Commands): those by which a machine shows who it
+is and what it has booted.
 
 On a TPM of 2020 all of it takes 120 ms, most of that for the two keys.
 """
@@ -10,18 +11,36 @@ from minos.tpm.device import Transport
 from minos.tpm.keys import POLICY_OR, Endorsement
 from minos.tpm.wire import GENERATED, NULL, Reader, selection, sized, u8, u16, u32
 
-OWNER, ENDORSEMENT, LOCKOUT, NOTHING, PASSWORD = 0x40000001, 0x4000000B, 0x4000000A, 0x40000007, 0x40000009
+OWNER, ENDORSEMENT, LOCKOUT, NOTHING, PASSWORD = (
+    0x40000001,
+    0x4000000B,
+    0x4000000A,
+    0x40000007,
+    0x40000009,
+)
 """Permanent handles (TPM_RH, TPM_RS; Part 2 section 7.4)."""
 _NO_SESSIONS, _SESSIONS = 0x8001, 0x8002
 _NV_READ, _CREATE_PRIMARY, _ACTIVATE, _POLICY_SECRET, _QUOTE = 0x14E, 0x131, 0x147, 0x151, 0x158
-_NV_READ_PUBLIC, _READ_PUBLIC, _START_SESSION, _CAPABILITY, _PCR_READ = 0x169, 0x173, 0x176, 0x17A, 0x17E
+_NV_READ_PUBLIC, _READ_PUBLIC, _START_SESSION, _CAPABILITY, _PCR_READ = (
+    0x169,
+    0x173,
+    0x176,
+    0x17A,
+    0x17E,
+)
 _CLEAR = 0x126
 _RETRY, _TRIES = (0x922, 0x908, 0x90A), 20
 """TPM_RC_RETRY, _YIELDED, _TESTING: the same command is to be sent again (Part 2 section 6.6.3)."""
-_MEANING = {0x98E: "its password is another one", 0x9A2: "its password is another one: somebody has set one for the endorsement "
-            "hierarchy", 0x921: "it is locked for a while, after wrong passwords", 0x18B: "there is no such place in it",
-            0x100: "it was not started by the firmware", 0x101: "it has failed, and needs a power cycle",
-            0x120: "the hierarchy is switched off in the firmware", 0x185: "the hierarchy is switched off in the firmware"}
+_MEANING = {
+    0x98E: "its password is another one",
+    0x9A2: "its password is another one: somebody has set one for the endorsement hierarchy",
+    0x921: "it is locked for a while, after wrong passwords",
+    0x18B: "there is no such place in it",
+    0x100: "it was not started by the firmware",
+    0x101: "it has failed, and needs a power cycle",
+    0x120: "the hierarchy is switched off in the firmware",
+    0x185: "the hierarchy is switched off in the firmware",
+}
 _NO_PASSWORD = u32(PASSWORD) + sized(b"") + u8(0) + sized(b"")
 _MOST_NV, _NV_AT_ONCE = 8192, 512
 _AT_ONCE = 8
@@ -35,13 +54,16 @@ def _auth(*sessions: bytes) -> bytes:
 
 
 class Tpm:
-    """A TPM. All methods raise OperationFailed that says which command it refuses, and why as far as that is known."""
+    """A TPM. All methods raise OperationFailed that says which command it refuses, and why as far
+    as that is known."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def _command(self, code: int, body: bytes, *, sessions: bool = True) -> Reader:
-        command = u16(_SESSIONS if sessions else _NO_SESSIONS) + u32(10 + len(body)) + u32(code) + body
+        command = (
+            u16(_SESSIONS if sessions else _NO_SESSIONS) + u32(10 + len(body)) + u32(code) + body
+        )
         for _ in range(_TRIES):
             try:
                 answer = Reader(self._transport.exchange(command))
@@ -52,9 +74,13 @@ class Tpm:
             if result not in _RETRY:
                 break
         if result:
-            known = _MEANING.get(result) or _MEANING.get(result & 0x8FF if result & 0x80 else result, "")
+            known = _MEANING.get(result) or _MEANING.get(
+                result & 0x8FF if result & 0x80 else result, ""
+            )
             why = f": {known}" if known else ""
-            raise OperationFailed(f"cannot use the TPM: it refuses command {code:#x} with {result:#x}{why}")
+            raise OperationFailed(
+                f"cannot use the TPM: it refuses command {code:#x} with {result:#x}{why}"
+            )
         if size != answer.left + 10:
             raise OperationFailed(f"cannot use the TPM: its answer to command {code:#x} is cut off")
         return answer
@@ -69,7 +95,8 @@ class Tpm:
             raise _odd(error) from None
 
     def clear(self) -> None:
-        """Has it forget its owner: his keys, passwords and places are gone, the endorsement key stays (Part 3, TPM2_Clear)."""
+        """Has it forget its owner: his keys, passwords and places are gone, the endorsement key
+        stays (Part 3, TPM2_Clear)."""
         self._command(_CLEAR, u32(LOCKOUT) + _auth())
 
     def registers(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
@@ -80,18 +107,29 @@ class Tpm:
             try:
                 answer.take(4)
                 given, count = answer.selection(), answer.number(4)
-                some = {number: answer.sized() for number, _ in zip(given, range(count), strict=False)}
+                some = {
+                    number: answer.sized() for number, _ in zip(given, range(count), strict=False)
+                }
             except ValueError as error:
                 raise _odd(error) from None
             if not some.keys() & set(missing):
-                raise OperationFailed(f"cannot use the TPM: it gives no SHA-256 of register {missing[0]}",
-                                      hint="switch the bank of SHA-256 on in the firmware")
+                raise OperationFailed(
+                    f"cannot use the TPM: it gives no SHA-256 of register {missing[0]}",
+                    hint="switch the bank of SHA-256 on in the firmware",
+                )
             found |= some
         return found
 
     def key(self, template: bytes) -> tuple[int, bytes]:
         """A key of the endorsement hierarchy: its handle, and its public part (TPMT_PUBLIC)."""
-        body = u32(ENDORSEMENT) + _auth() + sized(sized(b"") + sized(b"")) + sized(template) + sized(b"") + u32(0)
+        body = (
+            u32(ENDORSEMENT)
+            + _auth()
+            + sized(sized(b"") + sized(b""))
+            + sized(template)
+            + sized(b"")
+            + u32(0)
+        )
         answer = self._command(_CREATE_PRIMARY, body)
         try:
             handle, _ = answer.number(4), answer.number(4)
@@ -119,7 +157,13 @@ class Tpm:
             raise _odd(error) from None
         found = b""
         while len(found) < size:
-            body = u32(OWNER) + u32(index) + _auth() + u16(min(_NV_AT_ONCE, size - len(found))) + u16(len(found))
+            body = (
+                u32(OWNER)
+                + u32(index)
+                + _auth()
+                + u16(min(_NV_AT_ONCE, size - len(found)))
+                + u16(len(found))
+            )
             answer = self._command(_NV_READ, body)
             try:
                 answer.take(4)
@@ -131,12 +175,26 @@ class Tpm:
             found += part
         return found
 
-    def activate(self, attestation: int, endorsement: int, credential: bytes, secret: bytes, kind: Endorsement) -> bytes:
-        """What a credential holds: only this TPM can say, and only while it has the attestation key that the credential names."""
+    def activate(
+        self,
+        attestation: int,
+        endorsement: int,
+        credential: bytes,
+        secret: bytes,
+        kind: Endorsement,
+    ) -> bytes:
+        """What a credential holds: only this TPM can say, and only while it has the attestation key
+        that the credential names."""
         try:
             policy = self._endorsement_policy(kind)
-            answer = self._command(_ACTIVATE, u32(attestation) + u32(endorsement) + _auth(_NO_PASSWORD, policy)
-                                   + sized(credential) + sized(secret))
+            answer = self._command(
+                _ACTIVATE,
+                u32(attestation)
+                + u32(endorsement)
+                + _auth(_NO_PASSWORD, policy)
+                + sized(credential)
+                + sized(secret),
+            )
             answer.take(4)
             return answer.sized()
         except ValueError as error:
@@ -144,16 +202,35 @@ class Tpm:
 
     def _endorsement_policy(self, kind: Endorsement) -> bytes:
         """A session that may use an endorsement key, for one command."""
-        body = u32(NOTHING) + u32(NOTHING) + sized(bytes(16)) + sized(b"") + u8(1) + u16(NULL) + u16(kind.hash)
+        body = (
+            u32(NOTHING)
+            + u32(NOTHING)
+            + sized(bytes(16))
+            + sized(b"")
+            + u8(1)
+            + u16(NULL)
+            + u16(kind.hash)
+        )
         session = self._command(_START_SESSION, body, sessions=False).number(4)
-        self._command(_POLICY_SECRET, u32(ENDORSEMENT) + u32(session) + _auth() + 3 * sized(b"") + u32(0))
+        self._command(
+            _POLICY_SECRET, u32(ENDORSEMENT) + u32(session) + _auth() + 3 * sized(b"") + u32(0)
+        )
         if kind.branches:
-            self._command(POLICY_OR, u32(session) + u32(len(kind.branches)) + b"".join(map(sized, kind.branches)), sessions=False)
-        return u32(session) + sized(b"") + u8(0) + sized(b"")  # without continueSession: it ends with the next command
+            self._command(
+                POLICY_OR,
+                u32(session) + u32(len(kind.branches)) + b"".join(map(sized, kind.branches)),
+                sessions=False,
+            )
+        return (
+            u32(session) + sized(b"") + u8(0) + sized(b"")
+        )  # without continueSession: it ends with the next command
 
     def quote(self, key: int, qualifying: bytes, registers: tuple[int, ...]) -> tuple[bytes, bytes]:
-        """What it says of registers (TPMS_ATTEST), with somebody's word in it, and its signature (TPMT_SIGNATURE)."""
-        answer = self._command(_QUOTE, u32(key) + _auth() + sized(qualifying) + u16(NULL) + selection(registers))
+        """What it says of registers (TPMS_ATTEST), with somebody's word in it, and its signature
+        (TPMT_SIGNATURE)."""
+        answer = self._command(
+            _QUOTE, u32(key) + _auth() + sized(qualifying) + u16(NULL) + selection(registers)
+        )
         try:
             size = answer.number(4)
             said = answer.sized()

@@ -1,4 +1,5 @@
-"""How a TPM is spoken to: one command, one answer (tpm(4): /dev/tpmrm0, the kernel's resource manager)."""
+"""How a TPM is spoken to: one command, one answer (tpm(4): /dev/tpmrm0, the kernel's resource
+manager)."""
 
 from __future__ import annotations
 
@@ -30,8 +31,10 @@ class Device:
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise OperationFailed("cannot use the TPM: this machine has none that the kernel knows",
-                                  hint="is it switched on in the firmware? It has to be a TPM 2.0") from None
+            raise OperationFailed(
+                "cannot use the TPM: this machine has none that the kernel knows",
+                hint="is it switched on in the firmware? It has to be a TPM 2.0",
+            ) from None
         except OSError as error:
             raise OperationFailed(f"cannot use the TPM: {error}") from None
 

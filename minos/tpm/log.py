@@ -1,7 +1,9 @@
-"""The event log: what the firmware and the boot programs have put into the registers, one by one, and what they say that it was.
+"""The event log: what the firmware and the boot programs have put into the registers, one by one,
+and what they say that it was.
 
-Binary, as the firmware writes it (TCG PC Client Platform Firmware Profile, section 10: "Event Logging"); read with care, for
-anybody may have written it. What it says of an event is only words; its digests can be held against the registers.
+Binary, as the firmware writes it (TCG PC Client Platform Firmware Profile, section 10: "Event
+Logging"); read with care, for anybody may have written it. What it says of an event is only words;
+its digests can be held against the registers.
 """
 
 from __future__ import annotations
@@ -17,14 +19,32 @@ from minos.tpm.wire import REGISTERS, SHA256, Reader
 LOG = Path("/sys/kernel/security/tpm0/binary_bios_measurements")
 MOST_BYTES, MOST_EVENTS, MOST_TEXT = 1 << 20, 512, 160
 NO_ACTION, TAG, EFI = 0x3, 0x6, 0x80000000
-"""An event that went into no register, one with a number and a length before its text, and what the types of UEFI begin at (section
-10.4.1)."""
+"""An event that went into no register, one with a number and a length before its text, and what the
+types of UEFI begin at (section 10.4.1)."""
 TYPES = {
-    0x1: "POST code", 0x4: "separator", 0x5: "action", 0x6: "event tag", 0x7: "CRTM contents", 0x8: "CRTM version",
+    0x1: "POST code",
+    0x4: "separator",
+    0x5: "action",
+    0x6: "event tag",
+    0x7: "CRTM contents",
+    0x8: "CRTM version",
     0x9: "microcode",
-    0xD: "IPL", 0xE: "IPL data", 0x10: "non-host code", EFI + 1: "variable", EFI + 2: "boot variable", EFI + 3: "boot program",
-    EFI + 4: "boot driver", EFI + 5: "runtime driver", EFI + 6: "partitions", EFI + 7: "action", EFI + 8: "firmware",
-    EFI + 9: "tables", EFI + 0xA: "firmware", EFI + 0xB: "tables", EFI + 0xC: "variable", EFI + 0xE0: "authority",
+    0xD: "IPL",
+    0xE: "IPL data",
+    0x10: "non-host code",
+    EFI + 1: "variable",
+    EFI + 2: "boot variable",
+    EFI + 3: "boot program",
+    EFI + 4: "boot driver",
+    EFI + 5: "runtime driver",
+    EFI + 6: "partitions",
+    EFI + 7: "action",
+    EFI + 8: "firmware",
+    EFI + 9: "tables",
+    EFI + 0xA: "firmware",
+    EFI + 0xB: "tables",
+    EFI + 0xC: "variable",
+    EFI + 0xE0: "authority",
 }
 _VARIABLES, _PROGRAMS = (EFI + 1, EFI + 2, EFI + 0xC, EFI + 0xE0), (EFI + 3, EFI + 4, EFI + 5)
 _SIZES = {0x4: 20, SHA256: 32, 0xC: 48, 0xD: 64}
@@ -44,8 +64,9 @@ def read(path: Path = LOG) -> bytes:
 
 
 def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
-    """What went into these registers, in its order: [register, kind, SHA-256 in hex, what it is said to be]. Of a log that is cut
-    off or damaged as much as can be read; [] for one without SHA-256."""
+    """What went into these registers, in its order: [register, kind, SHA-256 in hex, what it is
+    said to be]. Of a log that is cut off or damaged as much as can be read; [] for one without
+    SHA-256."""
     if len(data) > MOST_BYTES:
         return []
     reader = Reader(data, "<")
@@ -62,8 +83,20 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
                 algorithm = reader.number(2)
                 digests[algorithm] = reader.take(sizes.get(algorithm, -1))
             said = reader.take(reader.number(4))
-            if kind != NO_ACTION and register in registers and register < REGISTERS and SHA256 in digests:
-                found.append([register, TYPES.get(kind, f"type {kind:#x}"), digests[SHA256].hex(), describe(kind, said)])
+            if (
+                kind != NO_ACTION
+                and register in registers
+                and register < REGISTERS
+                and SHA256 in digests
+            ):
+                found.append(
+                    [
+                        register,
+                        TYPES.get(kind, f"type {kind:#x}"),
+                        digests[SHA256].hex(),
+                        describe(kind, said),
+                    ]
+                )
     return found
 
 
@@ -78,7 +111,8 @@ def _head(reader: Reader) -> dict[int, int]:
 
 
 def describe(kind: int, said: bytes) -> str:
-    """What an event is said to be, for people: the name of a variable, the file of a boot program, or its text."""
+    """What an event is said to be, for people: the name of a variable, the file of a boot program,
+    or its text."""
     reader = Reader(said, "<")
     with contextlib.suppress(ValueError):
         if kind in _VARIABLES:
@@ -89,7 +123,9 @@ def describe(kind: int, said: bytes) -> str:
             reader.take(24)
             return _path(reader.take(reader.number(8)))
     text = (said[8:] if kind == TAG else said).rstrip(b"\0")[:MOST_TEXT].decode("latin-1")
-    return text if text.isprintable() and text.isascii() else ""  # the rest are addresses, and tables
+    return (
+        text if text.isprintable() and text.isascii() else ""
+    )  # the rest are addresses, and tables
 
 
 def _path(data: bytes) -> str:
@@ -114,7 +150,7 @@ def _path(data: bytes) -> str:
 
 def _wide(data: bytes) -> str:
     """UTF-16 as firmware writes it; Python's own codec for that is not in minOS."""
-    return "".join(chr(code) for (code,) in struct.iter_unpack("<H", data[:len(data) & ~1]))
+    return "".join(chr(code) for (code,) in struct.iter_unpack("<H", data[: len(data) & ~1]))
 
 
 def _plain(text: str) -> str:

@@ -1,10 +1,13 @@
 """What a node does when the head asks at the join who the machine is, and what it has booted.
 
-    node  endorsement key, its certificate, attestation key      head  a credential that only this TPM can open for this attestation
-                                                                       key, a nonce, the registers that it wants to know
-    node  a quote of them with SHA-256(nonce, credential) in it  head  a pass for the join of this boot
+    node  endorsement key, its certificate, attestation key
+    head  a credential that only this TPM can open for this attestation key, a nonce, the registers
+          that it wants to know
+    node  a quote of them with SHA-256(nonce, credential) in it
+    head  a pass for the join of this boot
 
-A machine without a TPM that can be used says why, in the place of its keys: the head decides what that means.
+A machine without a TPM that can be used says why, in the place of its keys: the head decides what
+that means.
 """
 
 from __future__ import annotations
@@ -32,9 +35,12 @@ def qualifying(nonce: bytes, credential: bytes) -> bytes:
     return hashlib.sha256(b"layercake quote\0" + nonce + credential).digest()
 
 
-def prove(ask: Ask, transport: Callable[[], Transport] = Device, events: Callable[[], bytes] = log.read) -> str:
-    """Shows the head who this machine is. Returns the pass for the join, "" from a head that gives none. Raises Refused if the head
-    will not have it, and OperationFailed if it does not answer as agreed."""
+def prove(
+    ask: Ask, transport: Callable[[], Transport] = Device, events: Callable[[], bytes] = log.read
+) -> str:
+    """Shows the head who this machine is. Returns the pass for the join, "" from a head that gives
+    none. Raises Refused if the head will not have it, and OperationFailed if it does not answer as
+    agreed."""
     try:
         opened = transport()
     except OperationFailed as error:
@@ -60,7 +66,8 @@ def fingerprint(transport: Callable[[], Transport] = Device) -> str:
 
 
 class Named(NamedTuple):
-    """What names a machine: the handle of its endorsement key, its public part, and the certificate of it, b"" without one."""
+    """What names a machine: the handle of its endorsement key, its public part, and the certificate
+    of it, b"" without one."""
 
     kind: Endorsement
     handle: int
@@ -69,7 +76,8 @@ class Named(NamedTuple):
 
 
 def _endorsement(tpm: Tpm) -> Named:
-    """The endorsement key that the maker has vouched for; where he has for none, the first that the TPM can make."""
+    """The endorsement key that the maker has vouched for; where he has for none, the first that the
+    TPM can make."""
     certificates = ((kind, tpm.stored(kind.certificate)) for kind in ENDORSEMENTS)
     vouched = next(((kind, data) for kind, data in certificates if data.strip(b"\0\xff")), None)
     if vouched:
@@ -93,8 +101,12 @@ def _quoted(tpm: Tpm, ask: Ask, events: Callable[[], bytes]) -> dict[str, Any]:
     try:
         named = _endorsement(tpm)
         attestation, its_public = tpm.key(AK_TEMPLATE)
-        keys = {"ek": _text(named.public), "certificate": _text(named.certificate), "ak": _text(its_public),
-                "maker": tpm.makers_word()}
+        keys = {
+            "ek": _text(named.public),
+            "certificate": _text(named.certificate),
+            "ak": _text(its_public),
+            "maker": tpm.makers_word(),
+        }
     except OperationFailed as error:
         return {"missing": str(error)[:MOST_WHY]}
     credential, secret, nonce, registers = _challenge(ask(keys))
@@ -104,16 +116,27 @@ def _quoted(tpm: Tpm, ask: Ask, events: Callable[[], bytes]) -> dict[str, Any]:
         values = tpm.registers(registers)
     except OperationFailed as error:
         return {"missing": str(error)[:MOST_WHY]}
-    return {"quote": _text(quote), "signature": _text(signature), "log": log.events(events(), registers),
-            "registers": {str(number): value.hex() for number, value in values.items()}}
+    return {
+        "quote": _text(quote),
+        "signature": _text(signature),
+        "log": log.events(events(), registers),
+        "registers": {str(number): value.hex() for number, value in values.items()},
+    }
 
 
 def _challenge(answer: Any) -> tuple[bytes, bytes, bytes, tuple[int, ...]]:
     try:
-        credential, secret, nonce = (base64.b64decode(answer[word], validate=True) for word in ("credential", "secret", "nonce"))
-        registers = tuple(sorted({number for number in map(int, answer["registers"]) if 0 <= number < REGISTERS}))
+        credential, secret, nonce = (
+            base64.b64decode(answer[word], validate=True)
+            for word in ("credential", "secret", "nonce")
+        )
+        registers = tuple(
+            sorted({number for number in map(int, answer["registers"]) if 0 <= number < REGISTERS})
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise OperationFailed(f"cannot join: the head's challenge is not as agreed: {error!r}") from None
+        raise OperationFailed(
+            f"cannot join: the head's challenge is not as agreed: {error!r}"
+        ) from None
     return credential, secret, nonce, registers
 
 

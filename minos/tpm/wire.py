@@ -1,17 +1,28 @@
-"""How a TPM writes numbers and bytes (TPM 2.0 Library, Part 2: Structures), and the numbers that are used here."""
+"""How a TPM writes numbers and bytes (TPM 2.0 Library, Part 2: Structures), and the numbers that
+are used here."""
 
 from __future__ import annotations
 
 import struct
 
-SHA256, SHA384, NULL, RSA, ECC, ECDSA, AES, CFB = 0x000B, 0x000C, 0x0010, 0x0001, 0x0023, 0x0018, 0x0006, 0x0043
+SHA256, SHA384, NULL, RSA, ECC, ECDSA, AES, CFB = (
+    0x000B,
+    0x000C,
+    0x0010,
+    0x0001,
+    0x0023,
+    0x0018,
+    0x0006,
+    0x0043,
+)
 """Algorithms (TPM_ALG_ID, section 6.3)."""
 P256, P384 = 3, 4
 """The curves NIST P-256 and P-384 (TPM_ECC_CURVE, section 6.4)."""
 REGISTERS = 24
 """How many registers (PCRs) a PC has (PC Client Platform TPM Profile, section 4.6)."""
 GENERATED, ATTEST_QUOTE = 0xFF544347, 0x8018
-"""What a TPM itself has made begins with (TPM_GENERATED_VALUE, section 6.2), and that it is a quote (TPM_ST, section 6.9)."""
+"""What a TPM itself has made begins with (TPM_GENERATED_VALUE, section 6.2), and that it is a quote
+(TPM_ST, section 6.9)."""
 
 
 def u8(number: int) -> bytes:
@@ -41,7 +52,8 @@ def selection(registers: tuple[int, ...]) -> bytes:
 
 
 class Reader:
-    """Takes apart what came from a TPM or a log. Each method raises ValueError where there is not enough."""
+    """Takes apart what came from a TPM or a log. Each method raises ValueError where there is not
+    enough."""
 
     def __init__(self, data: bytes, order: str = ">") -> None:
         self._data, self._order, self._at = data, order, 0
@@ -56,7 +68,7 @@ class Reader:
         if not 0 <= count <= self.left:
             raise ValueError(f"{count} bytes are said to follow, there are {self.left}")
         self._at += count
-        return self._data[self._at - count:self._at]
+        return self._data[self._at - count : self._at]
 
     def number(self, size: int) -> int:
         """A number of so many bytes."""

@@ -1,4 +1,5 @@
-"""What powerman can be asked about consoles. What attaches to one is for the head alone: it sees to who may."""
+"""What powerman can be asked about consoles. What attaches to one is for the head alone: it sees to
+who may."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _Reader = Annotated[str, Meta(max_length=32)]
 
 
 class ConsoleState(msgspec.Struct):
-    """How a node's console is: `state`, why, and who has it if that is somebody else; who reads, who has the keyboard, and the
-    bytes of its newest log file."""
+    """How a node's console is: `state`, why, and who has it if that is somebody else; who reads,
+    who has the keyboard, and the bytes of its newest log file."""
 
     state: str
     why: str
@@ -33,8 +34,8 @@ class ConsoleState(msgspec.Struct):
 
 
 class ConsoleTroubles(msgspec.Struct):
-    """`logs` is why what consoles say is not written, "" while it is; `lost` are the consoles that cannot be had, each with why, by
-    the head's id of the node."""
+    """`logs` is why what consoles say is not written, "" while it is; `lost` are the consoles that
+    cannot be had, each with why, by the head's id of the node."""
 
     logs: str
     lost: list[tuple[str, str]]
@@ -68,7 +69,8 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class AttachRequest(NodeRequest, kw_only=True):
-    """Who attaches, whether for the keyboard too, and whether to take it, and the console, from others."""
+    """Who attaches, whether for the keyboard too, and whether to take it, and the console, from
+    others."""
 
     who: Annotated[str, Meta(max_length=200)]
     write: bool = False
@@ -102,8 +104,15 @@ class ReaderRequest(NodeRequest, kw_only=True):
 async def state(service: PowerService, request: NodeRequest) -> ConsoleState:
     """How the node's console is, who reads it, and who has the keyboard."""
     console, size = service.consoles.of(request.node), service.consoles.size(request.node)
-    return ConsoleState(console.state.value, console.why, console.by, console.age_s, console.readers.names,
-                        console.readers.writing, size)
+    return ConsoleState(
+        console.state.value,
+        console.why,
+        console.by,
+        console.age_s,
+        console.readers.names,
+        console.readers.writing,
+        size,
+    )
 
 
 @call("console.troubles", role=Role.OPERATOR, request=Nothing, answer=ConsoleTroubles, inside=True)
@@ -115,30 +124,58 @@ async def troubles(service: PowerService, request: Nothing) -> ConsoleTroubles:
 @call("console.log", role=Role.OPERATOR, request=LogRequest, answer=list[LogLine])
 async def log(service: PowerService, request: LogRequest) -> list[LogLine]:
     """The last lines of the node's console, as they were kept."""
-    return [LogLine(at, text) for at, text in await service.consoles.tail(request.node, request.lines)]
+    return [
+        LogLine(at, text) for at, text in await service.consoles.tail(request.node, request.lines)
+    ]
 
 
-@call("console.search", role=Role.OPERATOR, request=SearchRequest, answer=dict[str, Any], inside=True)
+@call(
+    "console.search", role=Role.OPERATOR, request=SearchRequest, answer=dict[str, Any], inside=True
+)
 async def search(service: PowerService, request: SearchRequest) -> dict[str, Any]:
     """Look for a pattern in the kept consoles of many nodes."""
-    found, more = await service.consoles.search(request.names, request.pattern, regex=request.regex,
-                                                ignore_case=request.ignore_case, limit=request.limit)
-    return {"matches": [{"node": one.node, "at": one.at, "text": one.text} for one in found], "more": more}
+    found, more = await service.consoles.search(
+        request.names,
+        request.pattern,
+        regex=request.regex,
+        ignore_case=request.ignore_case,
+        limit=request.limit,
+    )
+    return {
+        "matches": [{"node": one.node, "at": one.at, "text": one.text} for one in found],
+        "more": more,
+    }
 
 
-@call("console.attach", role=Role.OPERATOR, request=AttachRequest, answer=dict[str, Any], inside=True)
+@call(
+    "console.attach", role=Role.OPERATOR, request=AttachRequest, answer=dict[str, Any], inside=True
+)
 async def attach(service: PowerService, request: AttachRequest) -> dict[str, Any]:
     """Begin to read a console, and to write to it if nobody else does."""
-    reader, position = service.consoles.open_to(request.node).attach(request.who, write=request.write, take=request.take)
+    reader, position = service.consoles.open_to(request.node).attach(
+        request.who, write=request.write, take=request.take
+    )
     return {"reader": reader, "position": position}
 
 
-@call("console.follow", role=Role.OPERATOR, request=FollowRequest, answer=dict[str, Any], inside=True)
+@call(
+    "console.follow", role=Role.OPERATOR, request=FollowRequest, answer=dict[str, Any], inside=True
+)
 async def follow(service: PowerService, request: FollowRequest) -> dict[str, Any]:
     """What a console has said since, or how it is, when that has changed."""
-    piece = await service.consoles.open_to(request.node).follow(request.reader, request.position, request.wait_s)
-    return {"data": base64.b64encode(piece.data).decode(), "position": piece.position, "lost": piece.lost, "state": piece.state,
-            "why": piece.why, "writer": piece.writer, "readers": piece.readers, "writes": piece.writes}
+    piece = await service.consoles.open_to(request.node).follow(
+        request.reader, request.position, request.wait_s
+    )
+    return {
+        "data": base64.b64encode(piece.data).decode(),
+        "position": piece.position,
+        "lost": piece.lost,
+        "state": piece.state,
+        "why": piece.why,
+        "writer": piece.writer,
+        "readers": piece.readers,
+        "writes": piece.writes,
+    }
 
 
 @call("console.write", role=Role.OPERATOR, request=WriteRequest, answer=dict[str, Any], inside=True)
@@ -151,11 +188,17 @@ async def write(service: PowerService, request: WriteRequest) -> dict[str, Any]:
         raise InputError("cannot write to the console: this is no base64") from None
     if request.take:
         console.take(request.reader)
-    taken = console.write(request.reader, data, send_break=request.send_break) if data or request.send_break else 0
+    taken = (
+        console.write(request.reader, data, send_break=request.send_break)
+        if data or request.send_break
+        else 0
+    )
     return {"taken": taken}
 
 
-@call("console.detach", role=Role.OPERATOR, request=ReaderRequest, answer=dict[str, Any], inside=True)
+@call(
+    "console.detach", role=Role.OPERATOR, request=ReaderRequest, answer=dict[str, Any], inside=True
+)
 async def detach(service: PowerService, request: ReaderRequest) -> dict[str, Any]:
     """Leave a console."""
     service.consoles.open_to(request.node).detach(request.reader)
@@ -169,4 +212,14 @@ async def forget(service: PowerService, request: NodeRequest) -> dict[str, Any]:
     return {}
 
 
-CONSOLE_CALLS: tuple[Call, ...] = (state, troubles, log, search, attach, follow, write, detach, forget)
+CONSOLE_CALLS: tuple[Call, ...] = (
+    state,
+    troubles,
+    log,
+    search,
+    attach,
+    follow,
+    write,
+    detach,
+    forget,
+)

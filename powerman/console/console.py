@@ -1,4 +1,5 @@
-"""One node's console: its bytes go to the log and to who reads, and what is typed goes to the machine. On the event loop."""
+"""One node's console: its bytes go to the log and to who reads, and what is typed goes to the
+machine. On the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from powerman.console.files import Logs
 from powerman.console.lines import Lines
 from powerman.console.readers import Readers
-from powerman.driver import ConsoleSource, ConsoleStream, LoginRefused, NoSession, Taken, Unsupported
+from powerman.driver import (
+    ConsoleSource,
+    ConsoleStream,
+    LoginRefused,
+    NoSession,
+    Taken,
+    Unsupported,
+)
 
 PIECE = 64 << 10
 """Bytes that one answer to a reader has at most."""
@@ -22,19 +30,20 @@ PIECE = 64 << 10
 class State(enum.Enum):
     """How a console is."""
 
-    OFF = "off"                     # the inventory or the settings say so
-    NONE = "none"                   # there is none to be had: no BMC, or one without
-    IDLE = "idle"                   # opened when somebody wants it
-    WAITING = "waiting"             # for its BMC to answer
+    OFF = "off"  # the inventory or the settings say so
+    NONE = "none"  # there is none to be had: no BMC, or one without
+    IDLE = "idle"  # opened when somebody wants it
+    WAITING = "waiting"  # for its BMC to answer
     OPENING = "opening"
     OPEN = "open"
-    TAKEN = "taken"                 # somebody else has it
+    TAKEN = "taken"  # somebody else has it
     FAILED = "failed"
 
 
 def again_s(error: LayercakeError | None, failures: int) -> float:
-    """Seconds until it is tried again, after so many failures in a row, the one of this `error` with them. What does not change by
-    itself is asked seldom; others' sessions are left alone for long."""
+    """Seconds until it is tried again, after so many failures in a row, the one of this `error`
+    with them. What does not change by itself is asked seldom; others' sessions are left alone for
+    long."""
     if isinstance(error, Unsupported):
         return 3600.0
     if isinstance(error, LoginRefused):
@@ -48,7 +57,8 @@ def again_s(error: LayercakeError | None, failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a reader gets: bytes, the position behind them, how many are missing before them, and how the console is."""
+    """What a reader gets: bytes, the position behind them, how many are missing before them, and
+    how the console is."""
 
     data: bytes
     position: int
@@ -61,14 +71,21 @@ class Piece:
 
 
 class Console:
-    """See the module's docstring. `name` is the node's, `changed` is called with what is to be told when its state changes."""
+    """See the module's docstring. `name` is the node's, `changed` is called with what is to be told
+    when its state changes."""
 
-    def __init__(self, name: str, logs: Logs, now: Callable[[], float], wall: Callable[[], float],
-                 changed: Callable[[Console, LayercakeError | None], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        logs: Logs,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+        changed: Callable[[Console, LayercakeError | None], None],
+    ) -> None:
         self.name, self.state, self.why, self.by = name, State.IDLE, "", ""
         self.since = now()
         self.readers, self.lines = Readers(), Lines()
-        self.poked = asyncio.Event()    # somebody wants it now
+        self.poked = asyncio.Event()  # somebody wants it now
         self._taking = False
         self._logs, self._now, self._wall, self._changed = logs, now, wall, changed
         self._stream: ConsoleStream | None = None
@@ -113,22 +130,38 @@ class Console:
     def be(self, state: State, error: LayercakeError | None = None) -> None:
         """It is so now, because of an error."""
         if state is State.OPEN or (error is not None and self.state is State.OPEN):
-            self._logs.add(self.name, self.lines.note("the console is open" if error is None else error.message, self._wall()))
+            self._logs.add(
+                self.name,
+                self.lines.note(
+                    "the console is open" if error is None else error.message, self._wall()
+                ),
+            )
         if state is not self.state:
             self.since = self._now()
-        self.state, self.why, self.by = state, error.message if error else "", error.by if isinstance(error, Taken) else ""
+        self.state, self.why, self.by = (
+            state,
+            error.message if error else "",
+            error.by if isinstance(error, Taken) else "",
+        )
         self._changed(self, error)
         self.news()
 
     def failed(self, error: LayercakeError) -> None:
         """It could not be opened, or has ended."""
-        self.be(State.TAKEN if isinstance(error, Taken) else State.NONE if isinstance(error, Unsupported) else State.FAILED, error)
+        self.be(
+            State.TAKEN
+            if isinstance(error, Taken)
+            else State.NONE
+            if isinstance(error, Unsupported)
+            else State.FAILED,
+            error,
+        )
 
     # -- who reads and writes
 
     def attach(self, who: str, *, write: bool, take: bool) -> tuple[str, int]:
-        """A new reader's id, and the position of what is kept. With `take` it gets the keyboard, and the console is taken from
-        another session, if one has it. Raises Refused."""
+        """A new reader's id, and the position of what is kept. With `take` it gets the keyboard,
+        and the console is taken from another session, if one has it. Raises Refused."""
         reader = self.readers.attach(who, self._now(), write=write, take=take)
         self._want(take)
         self.news()
@@ -147,7 +180,8 @@ class Console:
         self.news()
 
     async def follow(self, reader: str, position: int, wait_s: float) -> Piece:
-        """What came since a position, or what has changed; waits for it. Raises NotFound for a reader that was away."""
+        """What came since a position, or what has changed; waits for it. Raises NotFound for a
+        reader that was away."""
         until = self._now() + wait_s
         while True:
             self.readers.seen(reader, self._now())
@@ -155,15 +189,24 @@ class Console:
             left = until - self._now()
             if data or lost or self._told.get(reader) != self._version or left <= 0:
                 self._told[reader] = self._version
-                return Piece(data, end, lost if position >= 0 else 0, self.state.value, self.why, self.readers.writing,
-                             self.readers.names, self.readers.writer == reader)
+                return Piece(
+                    data,
+                    end,
+                    lost if position >= 0 else 0,
+                    self.state.value,
+                    self.why,
+                    self.readers.writing,
+                    self.readers.names,
+                    self.readers.writer == reader,
+                )
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._news.wait()
 
     def write(self, reader: str, data: bytes, *, send_break: bool = False) -> int:
-        """Types; how many bytes were taken. Raises Refused without the keyboard, Unreachable while the console is not open."""
+        """Types; how many bytes were taken. Raises Refused without the keyboard, Unreachable while
+        the console is not open."""
         self.readers.may_write(reader, self._now())
         if self._stream is None:
             why = f" ({self.why})" if self.why else ""
@@ -182,7 +225,9 @@ class Console:
     def news(self) -> None:
         """Readers are told how it is."""
         self._version += 1
-        self._told = {reader: told for reader, told in self._told.items() if self.readers.knows(reader)}
+        self._told = {
+            reader: told for reader, told in self._told.items() if self.readers.knows(reader)
+        }
         self._news.set()
 
     def _want(self, take: bool) -> None:
@@ -194,5 +239,9 @@ class Console:
 
 def no_console(name: str, state: State) -> OperationFailed:
     """Why there is nothing to attach to."""
-    why = "it is off, by the inventory or by config.yaml" if state is State.OFF else "it has no BMC, or one without a console"
+    why = (
+        "it is off, by the inventory or by config.yaml"
+        if state is State.OFF
+        else "it has no BMC, or one without a console"
+    )
     return Unsupported(f"cannot open the console of {name}: {why}")

@@ -1,7 +1,8 @@
 """The kept logs of consoles: a file for each node, with the one before it, bounded each and in all.
 
-What is to be written is gathered and written in a thread, so a slow disk holds up nothing. When there is no room, nothing is
-written and what comes meanwhile is counted; it goes on when there is room again.
+What is to be written is gathered and written in a thread, so a slow disk holds up nothing. When
+there is no room, nothing is written and what comes meanwhile is counted; it goes on when there is
+room again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ SPARE = 256 << 20
 _PENDING = 32 << 20
 """Bytes of all consoles that may wait for the disk."""
 _LEAST = 64 << 10
-_FULL = {errno.ENOSPC: "the file system is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "the file system is read-only"}
+_FULL = {
+    errno.ENOSPC: "the file system is full",
+    errno.EDQUOT: "the quota is used up",
+    errno.EROFS: "the file system is read-only",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class _Waiting:
 
 
 class Logs:
-    """All logs. `add` and `take` are called on the event loop; `write`, `sweep` and the reading may block, one at a time."""
+    """All logs. `add` and `take` are called on the event loop; `write`, `sweep` and the reading may
+    block, one at a time."""
 
     def __init__(self, directory: Path, room: Room) -> None:
         self.directory, self._room = directory, room
@@ -73,7 +79,8 @@ class Logs:
         return taken
 
     def write(self, texts: dict[str, str], nodes: int) -> tuple[dict[str, str], str]:
-        """Writes them, for so many nodes in all that the room is for. What could not be written, and why, "" if all was."""
+        """Writes them, for so many nodes in all that the room is for. What could not be written,
+        and why, "" if all was."""
         left = dict(texts)
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -99,7 +106,9 @@ class Logs:
         path = self.directory / name_of(node)
         if self.sizes.get(node, 0) + len(data) > most and node in self.sizes:
             path.replace(self.directory / name_of(node, old=True))
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             size = os.fstat(handle).st_size
             done = 0
@@ -127,7 +136,8 @@ class Logs:
             (self.directory / name_of(node, old)).unlink(missing_ok=True)
 
     def sweep(self, known: Iterable[str]) -> None:
-        """Removes the logs of nodes that are no more, the oldest first, as long as all together are too large. Raises OSError."""
+        """Removes the logs of nodes that are no more, the oldest first, as long as all together are
+        too large. Raises OSError."""
         kept, files, total = set(known), [], 0
         if not self.directory.is_dir():
             return
@@ -145,7 +155,8 @@ class Logs:
                 total -= size
 
     def tail(self, node: str, most: int) -> str:
-        """The last bytes of a node's log, from the beginning of a line on; "" if it has none. Raises OSError."""
+        """The last bytes of a node's log, from the beginning of a line on; "" if it has none.
+        Raises OSError."""
         data = b""
         for old in (False, True):
             try:

@@ -14,12 +14,13 @@ from powerman.driver import Listener, NoSession, Taken, Unsupported
 from powerman.rmcp_session import Session
 
 KEEP_S = 10.0
-"""How often a console is asked whether it is still ours; BMCs end a session of which nothing comes for 30 to 60 s."""
+"""How often a console is asked whether it is still ours; BMCs end a session of which nothing comes
+for 30 to 60 s."""
 _APP = 0x06
 _GET_DEVICE, _SESSION_INFO, _USER_NAME = 0x01, 0x3D, 0x46
 _ACTIVATE, _DEACTIVATE, _ACTIVATION, _INSTANCE = 0x48, 0x49, 0x4A, 0x4B
-_OURS = bytes((rmcp.SOL, 1))            # payload type and instance
-_ENCRYPTED = b"\xc0\0\0\0"              # both ways encrypted and authenticated (table 24-2)
+_OURS = bytes((rmcp.SOL, 1))  # payload type and instance
+_ENCRYPTED = b"\xc0\0\0\0"  # both ways encrypted and authenticated (table 24-2)
 _ACTIVE, _DISABLED, _LIMIT, _NO_ENCRYPTION, _NOT_ACTIVE = 0x80, 0x81, 0x82, 0x83, 0x80
 _UNKNOWN = (0xC1, 0xC9, 0xCC, 0xD6)
 _BY_SESSION_ID = b"\xff"
@@ -42,7 +43,9 @@ class SolSource:
         try:
             self._open = await self._activated(session, listener, take)
             if self._opening is None:
-                raise NoSession(f"cannot open the console at {self._where}: its session is needed for the power")
+                raise NoSession(
+                    f"cannot open the console at {self._where}: its session is needed for the power"
+                )
         except BaseException:
             session.leave()
             session.line.done()
@@ -52,7 +55,8 @@ class SolSource:
         return self._open
 
     def give_way(self) -> bool:
-        """Ends a console that is open, or being opened, because its session is needed for something else; whether there was one."""
+        """Ends a console that is open, or being opened, because its session is needed for something
+        else; whether there was one."""
         stream, opening, self._open, self._opening = self._open, self._opening, None, None
         if opening is not None:
             opening.leave()
@@ -65,19 +69,29 @@ class SolSource:
             code, answer = await session.tried(_APP, _ACTIVATE, _OURS + _ENCRYPTED)
         if code in (_ACTIVE, _LIMIT):
             by = await holder(session) or "another session"
-            raise Taken(f"cannot open the console at {self._where}: {by} has it", by=by, hint=_TAKE_HINT)
+            raise Taken(
+                f"cannot open the console at {self._where}: {by} has it", by=by, hint=_TAKE_HINT
+            )
         if code == _DISABLED or code in _UNKNOWN:
-            why = "Serial over LAN is switched off there" if code in (_DISABLED, 0xD6) else "it has no Serial over LAN"
+            why = (
+                "Serial over LAN is switched off there"
+                if code in (_DISABLED, 0xD6)
+                else "it has no Serial over LAN"
+            )
             raise Unsupported(f"cannot open the console at {self._where}: {why}", hint=_ON_HINT)
         if code == _NO_ENCRYPTION:
             raise Unsupported(f"cannot open the console at {self._where}: it does not encrypt it")
         if code:
             why = rmcp.COMPLETION_TEXT.get(code, "no explanation")
-            raise OperationFailed(f"cannot open the console at {self._where}: the BMC answers 0x{code:02x}, {why}")
+            raise OperationFailed(
+                f"cannot open the console at {self._where}: the BMC answers 0x{code:02x}, {why}"
+            )
         try:
             room = parse_activated(answer).room
         except rmcp.Malformed as error:
-            raise OperationFailed(f"cannot open the console at {self._where}: the BMC's {error} makes no sense") from None
+            raise OperationFailed(
+                f"cannot open the console at {self._where}: the BMC's {error} makes no sense"
+            ) from None
         return SolStream(self._where, session, Sol(room), listener)
 
 
@@ -89,8 +103,8 @@ class SolStream:
         self._now = asyncio.get_running_loop().time
         self._wake = asyncio.Event()
         self._over: OperationFailed | None = None
-        self._ours, self._left = True, False    # whether the console is; whether the session is gone
-        self._tells_whose = True        # some do not know Get Payload Instance Info
+        self._ours, self._left = True, False  # whether the console is; whether the session is gone
+        self._tells_whose = True  # some do not know Get Payload Instance Info
         session.hear_payload(rmcp.SOL, self._heard)
 
     async def run(self) -> None:
@@ -100,7 +114,9 @@ class SolStream:
             if self._over is not None:
                 raise self._over
             if self._sol.stuck:
-                raise OperationFailed(f"cannot write to the console at {self._where}: the BMC takes nothing")
+                raise OperationFailed(
+                    f"cannot write to the console at {self._where}: the BMC takes nothing"
+                )
             if packet := self._sol.due(self._now()):
                 self._session.send_payload(rmcp.SOL, packet)
             if self._now() >= keep_at:
@@ -128,7 +144,9 @@ class SolStream:
         """Frees the session now, and has `run` end; whether it was going on."""
         if self._over is not None:
             return False
-        self._over = NoSession(f"cannot keep the console at {self._where} open: its session is needed for the power")
+        self._over = NoSession(
+            f"cannot keep the console at {self._where} open: its session is needed for the power"
+        )
         self._session.leave()
         self._left = True
         self._wake.set()
@@ -142,7 +160,7 @@ class SolStream:
             # One that does not answer drops the session by itself.
             with contextlib.suppress(LayercakeError, TimeoutError):
                 async with asyncio.timeout(KEEP_S):
-                    if not left and self._ours:     # of another's console this would be the end
+                    if not left and self._ours:  # of another's console this would be the end
                         await self._session.tried(_APP, _DEACTIVATE, _OURS + bytes(4))
                     if not left:
                         await self._session.close()
@@ -160,12 +178,15 @@ class SolStream:
             self._listener.heard(found.data)
         if found.ended and self._over is None:
             self._ours = False
-            self._over = OperationFailed(f"cannot keep the console at {self._where} open: the BMC has ended it")
+            self._over = OperationFailed(
+                f"cannot keep the console at {self._where} open: the BMC has ended it"
+            )
         if found.ended or self._sol.again_at is not None:
             self._wake.set()
 
     async def _still_ours(self) -> None:
-        """Asks who has the console, which keeps the session too. Raises Taken, Unreachable, OperationFailed."""
+        """Asks who has the console, which keeps the session too. Raises Taken, Unreachable,
+        OperationFailed."""
         if not self._tells_whose:
             await self._session.command(_APP, _GET_DEVICE, user=True)
             return
@@ -174,15 +195,22 @@ class SolStream:
             self._tells_whose = False
         elif answer[:4] == bytes(4):
             self._ours = False
-            raise OperationFailed(f"cannot keep the console at {self._where} open: the BMC has ended it")
+            raise OperationFailed(
+                f"cannot keep the console at {self._where} open: the BMC has ended it"
+            )
         elif answer[:4] not in (self._session.id, self._session.id[::-1]):
             self._ours = False
             by = await holder(self._session) or "another session"
-            raise Taken(f"cannot keep the console at {self._where}: {by} has taken it", by=by, hint=_TAKE_HINT)
+            raise Taken(
+                f"cannot keep the console at {self._where}: {by} has taken it",
+                by=by,
+                hint=_TAKE_HINT,
+            )
 
 
 async def holder(session: Session) -> str:
-    """Who has the console, as far as the BMC tells: the user and the address of that session (sections 24.6, 22.20, 22.29)."""
+    """Who has the console, as far as the BMC tells: the user and the address of that session
+    (sections 24.6, 22.20, 22.29)."""
     with contextlib.suppress(Unreachable, OperationFailed):
         code, instance = await session.tried(_APP, _INSTANCE, _OURS)
         if code or len(instance) < 4 or instance[:4] == bytes(4):
@@ -192,7 +220,9 @@ async def holder(session: Session) -> str:
             return ""
         code, name = await session.tried(_APP, _USER_NAME, bytes((facts[3] & 0x3F,)))
         user = name.split(b"\0")[0].decode("ascii", "replace") if not code else ""
-        address = str(ipaddress.IPv4Address(facts[6:10])) if len(facts) >= 10 and any(facts[6:10]) else ""
+        address = (
+            str(ipaddress.IPv4Address(facts[6:10])) if len(facts) >= 10 and any(facts[6:10]) else ""
+        )
         found = " at ".join(filter(None, (f"user {user!r}" if user else "", address)))
         return found or "another session"
     return ""

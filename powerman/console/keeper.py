@@ -1,4 +1,5 @@
-"""All consoles: each is opened when its BMC answers, kept, and tried again; and their logs are written."""
+"""All consoles: each is opened when its BMC answers, kept, and tried again; and their logs are
+written."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ OPENING = 16
 FLUSH_S = 0.5
 _TROUBLE_S, _SWEEP_S = 5.0, 600.0
 _TELL_AFTER = 3
-_LINE = 256         # bytes of a line of a log, on average and generously
+_LINE = 256  # bytes of a line of a log, on average and generously
 _CLOSE_S = 3.0
 _ALL = "log", "attach"
-_SHORT_S = 60.0     # a console that stays open for so long begins with the shortest wait again
+_SHORT_S = 60.0  # a console that stays open for so long begins with the shortest wait again
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
@@ -43,16 +44,19 @@ class _Kept:
     console: Console
     task: asyncio.Task[None] | None
     told: EventKind | None = None
-    failures: int = 0       # in a row
-    why: str = ""           # of the last of them
+    failures: int = 0  # in a row
+    why: str = ""  # of the last of them
 
 
 class Consoles:
-    """The consoles of all nodes, by the head's id of the node. `spawn` starts what goes on by itself."""
+    """The consoles of all nodes, by the head's id of the node. `spawn` starts what goes on by
+    itself."""
 
     def __init__(self, data_dir: Path, settings: ConsoleSettings, link: Link, spawn: Spawn) -> None:
         self._settings, self._link, self._spawn = settings, link, spawn
-        self._logs = Logs(data_dir / DIRECTORY, Room(settings.file_mib << 20, settings.total_mib << 20))
+        self._logs = Logs(
+            data_dir / DIRECTORY, Room(settings.file_mib << 20, settings.total_mib << 20)
+        )
         self._kept: dict[str, _Kept] = {}
         self._opening = asyncio.Semaphore(OPENING)
         self._disk = asyncio.Lock()
@@ -63,13 +67,17 @@ class Consoles:
         """A node's BMC is new, another, or gone (None)."""
         source = bmc.driver.console if bmc is not None else None
         mode = (bmc.spec.console or self._settings.keep) if bmc is not None else "off"
-        console = Console(name, self._logs, time.monotonic, time.time, functools.partial(self._changed, node))
+        console = Console(
+            name, self._logs, time.monotonic, time.time, functools.partial(self._changed, node)
+        )
         if bmc is None or source is None or mode not in _ALL:
             console.state = State.OFF if bmc is not None and source is not None else State.NONE
             self._kept[node] = _Kept(console, None)
             return
         self._kept[node] = _Kept(console, None)
-        self._kept[node].task = self._spawn(self._keep(console, source, bmc, mode), f"the console of {name}")
+        self._kept[node].task = self._spawn(
+            self._keep(console, source, bmc, mode), f"the console of {name}"
+        )
 
     async def remove(self, node: str) -> None:
         """A node is gone, or gets another BMC."""
@@ -117,7 +125,9 @@ class Consoles:
         await self.flush()
         async with self._disk:
             text = await asyncio.to_thread(self._logs.tail, name, lines * _LINE)
-        found = ((parse_stamp(line[:STAMP]), line[STAMP + 1:]) for line in text.splitlines()[-lines:])
+        found = (
+            (parse_stamp(line[:STAMP]), line[STAMP + 1 :]) for line in text.splitlines()[-lines:]
+        )
         return [(at, said) for at, said in found if at is not None]
 
     async def forget(self, node: str) -> None:
@@ -127,18 +137,24 @@ class Consoles:
             try:
                 await asyncio.to_thread(self._logs.forget, name)
             except OSError as error:
-                raise OperationFailed(f"cannot remove the console log of {name}: {error.strerror}") from None
+                raise OperationFailed(
+                    f"cannot remove the console log of {name}: {error.strerror}"
+                ) from None
 
     def size(self, node: str) -> int:
         """Bytes of a node's newest file, 0 without one."""
         return self._logs.size(self.of(node).name)
 
-    async def search(self, names: Sequence[str], pattern: str, *, regex: bool, ignore_case: bool,
-                     limit: int) -> tuple[list[Match], bool]:
-        """Lines that hold a pattern in the logs of these nodes, and whether there are more. Raises InputError for a pattern that is
-        none, Refused while others search, OperationFailed if it takes too long."""
+    async def search(
+        self, names: Sequence[str], pattern: str, *, regex: bool, ignore_case: bool, limit: int
+    ) -> tuple[list[Match], bool]:
+        """Lines that hold a pattern in the logs of these nodes, and whether there are more. Raises
+        InputError for a pattern that is none, Refused while others search, OperationFailed if it
+        takes too long."""
         await self.flush()
-        return await search(self._logs.directory, names, pattern, regex=regex, ignore_case=ignore_case, limit=limit)
+        return await search(
+            self._logs.directory, names, pattern, regex=regex, ignore_case=ignore_case, limit=limit
+        )
 
     async def flush(self) -> None:
         """Writes what waits. What cannot be written waits on; that is told once."""
@@ -149,12 +165,20 @@ class Consoles:
             left, trouble = await asyncio.to_thread(self._logs.write, texts, len(self._kept))
             self._logs.back(left)
         if trouble and not self._trouble:
-            self._link.event("", events.CONSOLE_LOG, f"the consoles' logs are not written: {trouble}; what consoles say is lost")
+            self._link.event(
+                "",
+                events.CONSOLE_LOG,
+                f"the consoles' logs are not written: {trouble}; what consoles say is lost",
+            )
         elif self._trouble and not trouble:
             self._link.event("", events.CONSOLE_LOG_BACK, "the consoles' logs are written again")
             now, dropped, self._logs.dropped = time.time(), self._logs.dropped, {}
             for name, size in dropped.items():
-                self._logs.add(name, f"{stamp(now)} {NOTE}about {size:,} bytes were not kept here: {self._trouble}\n")
+                self._logs.add(
+                    name,
+                    f"{stamp(now)} {NOTE}about {size:,} bytes were not kept here: "
+                    f"{self._trouble}\n",
+                )
         self._trouble = trouble
 
     async def _write_for_ever(self) -> None:
@@ -167,13 +191,15 @@ class Consoles:
             if time.monotonic() - swept >= _SWEEP_S:
                 swept = time.monotonic()
                 names = [kept.console.name for kept in self._kept.values()]
-                with contextlib.suppress(OSError):     # the next writing tells of it
+                with contextlib.suppress(OSError):  # the next writing tells of it
                     async with self._disk:
                         await asyncio.to_thread(self._logs.sweep, names)
 
     # -- each
 
-    async def _keep(self, console: Console, source: ConsoleSource, bmc: ManagedBmc, mode: str) -> None:
+    async def _keep(
+        self, console: Console, source: ConsoleSource, bmc: ManagedBmc, mode: str
+    ) -> None:
         """Keeps a console open, for ever."""
         failures = 0
         while True:
@@ -191,7 +217,7 @@ class Consoles:
                 failures = 1 if time.monotonic() - began >= _SHORT_S else failures + 1
                 console.failed(error := failure)
             if error is None:
-                continue        # nobody reads it any more
+                continue  # nobody reads it any more
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(again_s(error, failures)):
                     await console.poked.wait()
@@ -215,11 +241,12 @@ class Consoles:
         if kept is None or kept.console is not console:
             return
         if isinstance(error, Unsupported):
-            return      # `layercake console` says so; many have none
+            return  # `layercake console` says so; many have none
         if error is not None:
             kept.failures, kept.why = kept.failures + 1, error.message
             kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
-            # Not at once: the BMC may be away, of which others tell, or have a session of ours before a crash, which it will end.
+            # Not at once: the BMC may be away, of which others tell, or have a session of ours
+            # before a crash, which it will end.
             if kept.told is not kind and kept.failures >= _TELL_AFTER:
                 kept.told = kind
                 self._link.event(node, kind, str(error))

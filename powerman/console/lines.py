@@ -1,9 +1,9 @@
-"""Console bytes as lines with their times, made harmless: what is kept of a console can be shown with any program. Pure: the time
-is an argument, in seconds since the epoch.
+"""Console bytes as lines with their times, made harmless: what is kept of a console can be shown
+with any program. Pure: the time is an argument, in seconds since the epoch.
 
-A line of a log is its time in UTC, a blank, and the text: `2026-01-31T12:00:00.123Z Linux version 6.1`. Sequences that move a
-cursor, colour, or set a title are left out, and other characters that cannot be printed are U+FFFD. A terminal that is live gets
-the bytes as they came, from elsewhere.
+A line of a log is its time in UTC, a blank, and the text: `2026-01-31T12:00:00.123Z Linux version
+6.1`. Sequences that move a cursor, colour, or set a title are left out, and other characters that
+cannot be printed are U+FFFD. A terminal that is live gets the bytes as they came, from elsewhere.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ NOTE = "--- "
 """What a line begins with that the console did not say, and the head adds."""
 
 _ENDS = re.compile(rb"\r\n|\n|\r")
-# ECMA-48: control sequences, strings (titles and the like, up to a kilobyte), two-character ones, character sets.
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]?|[\]PX^_][^\x07\x1b]{0,1024}(?:\x07|\x1b\\)?|[ -/]{1,8}[0-~]?|[0-~])?")
-_GONE = dict.fromkeys([*range(9), 0x0B, 0x0C, 0x0E, 0x0F, 0x7F])     # bells, backspaces, what fills
+# ECMA-48: control sequences, strings (titles and the like, up to a kilobyte), two-character ones,
+# character sets.
+_ESCAPES = re.compile(
+    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]?|[\]PX^_][^\x07\x1b]{0,1024}(?:\x07|\x1b\\)?|[ "
+    rb"-/]{1,8}[0-~]?|[0-~])?"
+)
+_GONE = dict.fromkeys([*range(9), 0x0B, 0x0C, 0x0E, 0x0F, 0x7F])  # bells, backspaces, what fills
 
 
 def stamp(at: float) -> str:
@@ -44,7 +48,9 @@ def harmless(raw: bytes) -> str:
     text = (_ESCAPES.sub(b"", raw) if b"\x1b" in raw else raw).decode("utf-8", "replace")
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text.translate(_GONE))
+    return "".join(
+        c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text.translate(_GONE)
+    )
 
 
 class Lines:
@@ -61,14 +67,15 @@ class Lines:
         return bool(self._part)
 
     def add(self, data: bytes, now: float) -> str:
-        """The lines that end with `data`, "" for none. Each has the time at which its first byte came."""
+        """The lines that end with `data`, "" for none. Each has the time at which its first byte
+        came."""
         if not self._part:
             self._since = now
         data = self._part + data
         if b"\n" not in data and b"\r" not in data and len(data) <= LONGEST:
             self._part = data
             return ""
-        held = b"\r" if data.endswith(b"\r") else b""      # the other half of its end may follow
+        held = b"\r" if data.endswith(b"\r") else b""  # the other half of its end may follow
         *ended, self._part = _ENDS.split(data[:-1] if held else data)
         self._part += held
         found, at = [], self._since
@@ -101,5 +108,8 @@ class Lines:
     def _stamp(self, at: float) -> str:
         second = int(at)
         if second != self._second:
-            self._second, self._prefix = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second, self._prefix = (
+                second,
+                time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)),
+            )
         return f"{self._prefix}.{int((at - second) * 1000):03d}Z"

@@ -1,7 +1,8 @@
-"""Who looks at a console, and who has the keyboard: many may read, one writes. Pure: the clock is an argument.
+"""Who looks at a console, and who has the keyboard: many may read, one writes. Pure: the clock is
+an argument.
 
-A reader asks for what came since the last time, by a position in all that the console has ever said; so one that reads slowly holds
-up nobody, and is told how much it has missed.
+A reader asks for what came since the last time, by a position in all that the console has ever
+said; so one that reads slowly holds up nobody, and is told how much it has missed.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class Reader:
 
 
 class Readers:
-    """The readers of one console, and the end of what it has said. `end` is the position behind the last byte."""
+    """The readers of one console, and the end of what it has said. `end` is the position behind the
+    last byte."""
 
     def __init__(self) -> None:
         self.end = 0
-        self.writer = ""        # a reader's id
+        self.writer = ""  # a reader's id
         self._kept = bytearray()
         self._readers: dict[str, Reader] = {}
 
@@ -46,15 +48,16 @@ class Readers:
             del self._kept[:-most]
 
     def since(self, position: int, most: int) -> tuple[bytes, int, int]:
-        """(what came since then, at most so many bytes; the position behind it; how many bytes are missing before it)."""
+        """(what came since then, at most so many bytes; the position behind it; how many bytes are
+        missing before it)."""
         first = self.end - len(self._kept)
         start = min(max(position, first), self.end)
-        data = bytes(self._kept[start - first:start - first + most])
+        data = bytes(self._kept[start - first : start - first + most])
         return data, start + len(data), max(0, start - position)
 
     def attach(self, who: str, now: float, *, write: bool, take: bool) -> str:
-        """A new reader; its id. It gets the keyboard if it wants to write and nobody has it, or it takes it. Raises Refused when
-        there are too many."""
+        """A new reader; its id. It gets the keyboard if it wants to write and nobody has it, or it
+        takes it. Raises Refused when there are too many."""
         self.look(now)
         if len(self._readers) >= MOST:
             raise Refused(f"cannot attach to the console: {MOST} read it already")
@@ -79,7 +82,9 @@ class Readers:
         """A reader is there. Raises NotFound for one that is not known any more."""
         found = self._readers.get(reader)
         if found is None:
-            raise NotFound("cannot read the console: this reader was away for too long", hint="attach again")
+            raise NotFound(
+                "cannot read the console: this reader was away for too long", hint="attach again"
+            )
         found.seen = now
         return found
 
@@ -99,8 +104,11 @@ class Readers:
         self.seen(reader, now)
         if self.writer != reader:
             has = self._readers.get(self.writer)
-            raise Refused("cannot write to the console: " + (f"{has.who} has the keyboard" if has else "nobody took the keyboard"),
-                          hint="take it with --take")
+            raise Refused(
+                "cannot write to the console: "
+                + (f"{has.who} has the keyboard" if has else "nobody took the keyboard"),
+                hint="take it with --take",
+            )
 
     @property
     def writing(self) -> str:

@@ -1,5 +1,5 @@
-"""Looking for something in the logs of many consoles, in a process of its own that is bounded in time and memory: a pattern may be
-made so that it never ends."""
+"""Looking for something in the logs of many consoles, in a process of its own that is bounded in
+time and memory: a pattern may be made so that it never ends."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ from powerman.console.lines import STAMP, parse_stamp
 
 PATTERN, MOST = 200, 10_000
 """Characters of a pattern; matches of one search."""
-_TEXT = 1000        # of a line that is shown
-_ASIDE = Aside("search the consoles' logs", Bounds(seconds=20.0, memory=512 << 20, answer=24 << 20), urgent=True)
+_TEXT = 1000  # of a line that is shown
+_ASIDE = Aside(
+    "search the consoles' logs",
+    Bounds(seconds=20.0, memory=512 << 20, answer=24 << 20),
+    urgent=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +35,43 @@ class Match:
     text: str
 
 
-async def search(directory: Path, names: Sequence[str], pattern: str, *, regex: bool, ignore_case: bool,
-                 limit: int, aside: Aside = _ASIDE) -> tuple[list[Match], bool]:
-    """At most `limit` lines, by node and then by time, and whether there are more. Raises InputError for what is no pattern,
-    Refused while others search, OperationFailed if it takes too long."""
+async def search(
+    directory: Path,
+    names: Sequence[str],
+    pattern: str,
+    *,
+    regex: bool,
+    ignore_case: bool,
+    limit: int,
+    aside: Aside = _ASIDE,
+) -> tuple[list[Match], bool]:
+    """At most `limit` lines, by node and then by time, and whether there are more. Raises
+    InputError for what is no pattern, Refused while others search, OperationFailed if it takes too
+    long."""
     if not pattern or len(pattern) > PATTERN or not pattern.isprintable():
-        raise InputError(f"cannot search the consoles' logs: the pattern is 1 to {PATTERN} characters that can be printed")
+        raise InputError(
+            f"cannot search the consoles' logs: the pattern is 1 to {PATTERN} characters that can "
+            "be printed"
+        )
     if regex:
         try:
             re.compile(pattern)
         except (re.error, RecursionError, OverflowError) as error:
-            raise InputError(f"cannot search the consoles' logs: the pattern is no regular expression: {error}") from None
-    asked = {"directory": str(directory), "names": list(names), "pattern": pattern, "regex": regex, "ignore_case": ignore_case,
-             "limit": min(limit, MOST)}
+            raise InputError(
+                f"cannot search the consoles' logs: the pattern is no regular expression: {error}"
+            ) from None
+    asked = {
+        "directory": str(directory),
+        "names": list(names),
+        "pattern": pattern,
+        "regex": regex,
+        "ignore_case": ignore_case,
+        "limit": min(limit, MOST),
+    }
     async with aside.turn():
-        found = json.loads(await aside.run("powerman.console.search", data=json.dumps(asked).encode()))
+        found = json.loads(
+            await aside.run("powerman.console.search", data=json.dumps(asked).encode())
+        )
     return [Match(*one) for one in found["matches"]], bool(found["more"])
 
 
@@ -57,7 +83,7 @@ def find(asked: dict[str, Any]) -> dict[str, Any]:
     found: list[tuple[str, float, str]] = []
     for name in asked["names"]:
         for line in _lines(Path(asked["directory"]), name, literal):
-            text = line[STAMP + 1:]
+            text = line[STAMP + 1 :]
             if pattern.search(text) and (at := parse_stamp(line[:STAMP])) is not None:
                 if len(found) >= asked["limit"]:
                     return {"matches": found, "more": True}
@@ -70,7 +96,7 @@ def _lines(directory: Path, name: str, literal: str) -> Iterator[str]:
         try:
             text = (directory / name_of(name, old)).read_text("utf-8", "replace")
         except OSError:
-            continue    # it has said nothing yet, or was rotated just now
+            continue  # it has said nothing yet, or was rotated just now
         if literal in text:
             yield from (line for line in text.split("\n") if literal in line)
 

@@ -1,8 +1,9 @@
-"""Serial over LAN: its packets, and when what is sent. Pure: the clock is an argument, in seconds of any steady clock.
+"""Serial over LAN: its packets, and when what is sent. Pure: the clock is an argument, in seconds
+of any steady clock.
 
-Source: IPMI 2.0 rev 1.1, section 15 (15.9 the packet, 15.11 acknowledging and retrying), and 24 for what activates it. Each side
-has one packet on its way at a time and sends it again until it is acknowledged; a number from 1 to 15 tells a new one from the same
-once more.
+Source: IPMI 2.0 rev 1.1, section 15 (15.9 the packet, 15.11 acknowledging and retrying), and 24 for
+what activates it. Each side has one packet on its way at a time and sends it again until it is
+acknowledged; a number from 1 to 15 tells a new one from the same once more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ UNAVAILABLE, ENDED, OVERRUN, BROKE = 0x20, 0x10, 0x08, 0x04
 BREAK = 0x10
 
 WAITS_S = (0.5, 0.5, 1.0, 1.0, 2.0, 2.0)
-"""How long an acknowledgement is waited for, after each sending. When all are over, it takes nothing any more."""
+"""How long an acknowledgement is waited for, after each sending. When all are over, it takes
+nothing any more."""
 HELD_S = 0.5
 """How long nothing is sent to a BMC that could not take what it got."""
 QUEUE = 8192
@@ -29,7 +31,8 @@ _HEAD, _BIGGEST, _LEAST = 4, 200, 16
 
 
 class Packet(NamedTuple):
-    """One packet. `sequence` 0 carries nothing; `acked` 0 acknowledges nothing, else `accepted` bytes of that packet were taken."""
+    """One packet. `sequence` 0 carries nothing; `acked` 0 acknowledges nothing, else `accepted`
+    bytes of that packet were taken."""
 
     sequence: int
     acked: int
@@ -51,13 +54,15 @@ def decode(payload: bytes) -> Packet:
 
 
 class Activated(NamedTuple):
-    """The answer to Activate Payload (section 24.1): how many bytes a packet to the BMC may have, its head with it."""
+    """The answer to Activate Payload (section 24.1): how many bytes a packet to the BMC may have,
+    its head with it."""
 
     room: int
 
 
 def parse_activated(data: bytes) -> Activated:
-    """Raises Malformed if it is too short. What it says of sizes is kept within what is sensible: some say 0."""
+    """Raises Malformed if it is too short. What it says of sizes is kept within what is sensible:
+    some say 0."""
     if len(data) < 8:
         raise Malformed("answer to Activate Payload")
     room = int(struct.unpack_from("<H", data, 4)[0])
@@ -66,7 +71,8 @@ def parse_activated(data: bytes) -> Activated:
 
 @dataclass(slots=True)
 class Heard:
-    """What came of a packet: what the machine wrote, what to send, what is to be told (`lost`), and whether it was the last."""
+    """What came of a packet: what the machine wrote, what to send, what is to be told (`lost`), and
+    whether it was the last."""
 
     data: bytes = b""
     send: bytes = b""
@@ -93,7 +99,10 @@ class Sol:
         self._sent: _Sent | None = None
         self._next = 1
         self._held_until = 0.0
-        self._seen = (0, 0)     # the last packet of the BMC's: its number, and how many bytes of it are known
+        self._seen = (
+            0,
+            0,
+        )  # the last packet of the BMC's: its number, and how many bytes of it are known
 
     @property
     def stuck(self) -> bool:
@@ -109,7 +118,7 @@ class Sol:
 
     def write(self, data: bytes) -> int:
         """Takes what is to be sent; how many bytes there was room for."""
-        taken = data[:max(0, QUEUE - len(self._queue))]
+        taken = data[: max(0, QUEUE - len(self._queue))]
         self._queue += taken
         return len(taken)
 
@@ -141,12 +150,15 @@ class Sol:
         if packet.sequence:
             number, known = self._seen
             found.data = packet.data[known:] if packet.sequence == number else packet.data
-            self._seen = packet.sequence, max(len(packet.data), known if packet.sequence == number else 0)
+            self._seen = (
+                packet.sequence,
+                max(len(packet.data), known if packet.sequence == number else 0),
+            )
             found.send = encode(Packet(0, packet.sequence, min(len(packet.data), 255), 0, b""))
         return found
 
     def _acknowledged(self, sent: _Sent, packet: Packet, now: float) -> None:
-        rest = sent.data[packet.accepted:]
+        rest = sent.data[packet.accepted :]
         self._sent = None
         self._queue[:0] = rest
         if packet.status & NACK:
@@ -160,8 +172,8 @@ class Sol:
         if self._breaks:
             data, status, self._breaks = b"", BREAK, self._breaks - 1
         else:
-            data, status = bytes(self._queue[:self._most]), 0
-            del self._queue[:self._most]
+            data, status = bytes(self._queue[: self._most]), 0
+            del self._queue[: self._most]
         self._sent = _Sent(self._next, data, status, now + WAITS_S[0])
         self._next = self._next % 15 + 1
         return self._packet(self._sent)

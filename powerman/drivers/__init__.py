@@ -1,1 +1,2 @@
-"""Which driver a BMC's record names (table.py), and the drivers that are neither IPMI nor Redfish."""
+"""Which driver a BMC's record names (table.py), and the drivers that are neither IPMI nor
+Redfish."""

@@ -1,11 +1,16 @@
-"""Power by a program of the site's own: a PDU, a virtual machine, a BMC that speaks neither IPMI nor Redfish.
+"""Power by a program of the site's own: a PDU, a virtual machine, a BMC that speaks neither IPMI
+nor Redfish.
 
-    PROGRAM VERB ADDRESS        status, on, off, soft-off, cycle, reset or boot-network; the address as the inventory has it
+    PROGRAM VERB ADDRESS
 
-The inventory names a program that config.yaml knows (`power.programs`), and cannot bring one of its own. User and password are two
-lines on standard input: arguments are seen by all on this machine, and the environment by every program that the program starts.
-`status` answers with a line, on or off. The exit status is 0 when the command was taken, else one of sysexits.h for what we have a
-word for, any other for what failed; the last line of standard error says why.
+The verb is status, on, off, soft-off, cycle, reset or boot-network; the address is as the inventory
+has it.
+
+The inventory names a program that config.yaml knows (`power.programs`), and cannot bring one of its
+own. User and password are two lines on standard input: arguments are seen by all on this machine,
+and the environment by every program that the program starts. `status` answers with a line, on or
+off. The exit status is 0 when the command was taken, else one of sysexits.h for what we have a word
+for, any other for what failed; the last line of standard error says why.
 """
 
 from __future__ import annotations
@@ -28,10 +33,11 @@ from powerman.looks.hardware import Fact
 from powerman.looks.health import Health
 from powerman.settings import BmcSpec, Program
 
-_USAGE, _UNAVAILABLE, _NO_PERMISSION = 64, 69, 77   # sysexits.h: EX_USAGE, EX_UNAVAILABLE, EX_NOPERM
-_MOST, _FLOOD = 4096, 1 << 20                       # bytes: what is kept of an output, and what no program has to say
-_REST_S = 0.5               # for what is still in the pipes of one that has ended; what it left running may hold them for ever
-_REASON = 200               # characters
+_USAGE, _UNAVAILABLE, _NO_PERMISSION = 64, 69, 77  # sysexits.h: EX_USAGE, EX_UNAVAILABLE, EX_NOPERM
+_MOST, _FLOOD = 4096, 1 << 20  # bytes: what is kept of an output, and what no program has to say
+# for what is still in the pipes of one that has ended; what it left running may hold them for ever
+_REST_S = 0.5
+_REASON = 200  # characters
 _DECAY = 0.8
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KEPT = ("HOME", "TMPDIR", "TZ")
@@ -52,11 +58,13 @@ class Programs:
 
     def __init__(self, programs: Mapping[str, Program]) -> None:
         self._programs = dict(programs)
-        self._places = {name: asyncio.Semaphore(program.at_once) for name, program in programs.items()}
+        self._places = {
+            name: asyncio.Semaphore(program.at_once) for name, program in programs.items()
+        }
 
     async def run(self, spec: BmcSpec, verb: str) -> _Ended:
-        """Runs a BMC's program. Raises Unreachable for one that was killed because it was late, OperationFailed for one that cannot
-        be run, or floods."""
+        """Runs a BMC's program. Raises Unreachable for one that was killed because it was late,
+        OperationFailed for one that cannot be run, or floods."""
         program = self._programs[spec.program]
         async with self._places[spec.program]:
             _trusted(program.path, spec)
@@ -64,27 +72,42 @@ class Programs:
 
 
 def _trusted(path: str, spec: BmcSpec) -> None:
-    """Raises OperationFailed for a program that somebody else could have put there: it is told a password."""
+    """Raises OperationFailed for a program that somebody else could have put there: it is told a
+    password."""
     refused = f"cannot run the program {spec.program} of {spec.name}: {path}"
     try:
         found = Path(path).stat()
     except OSError as error:
-        raise OperationFailed(f"{refused}: {error.strerror}", hint="power.programs in config.yaml says where it is") from None
+        raise OperationFailed(
+            f"{refused}: {error.strerror}", hint="power.programs in config.yaml says where it is"
+        ) from None
     if not stat.S_ISREG(found.st_mode):
         raise OperationFailed(f"{refused} is not a file")
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise OperationFailed(f"{refused} can be changed by others", hint="it has to be root's, and writable by nobody else")
+        raise OperationFailed(
+            f"{refused} can be changed by others",
+            hint="it has to be root's, and writable by nobody else",
+        )
 
 
 async def _run(argv: tuple[str, str, str], spec: BmcSpec, limit_s: float) -> _Ended:
-    environment = {"PATH": _PATH, "LC_ALL": "C.UTF-8", **{name: os.environ[name] for name in _KEPT if name in os.environ},
-                   "LAYERCAKE_NODE": spec.name, "LAYERCAKE_FIRMWARE": spec.firmware, "LAYERCAKE_TIMEOUT_S": f"{limit_s:g}"}
-    try:    # a session of its own: what it has started is ended with it
+    environment = {
+        "PATH": _PATH,
+        "LC_ALL": "C.UTF-8",
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        "LAYERCAKE_NODE": spec.name,
+        "LAYERCAKE_FIRMWARE": spec.firmware,
+        "LAYERCAKE_TIMEOUT_S": f"{limit_s:g}",
+    }
+    try:  # a session of its own: what it has started is ended with it
         transport, listener = await asyncio.get_running_loop().subprocess_exec(
-            _Listener, *argv, env=environment, cwd="/", start_new_session=True)
+            _Listener, *argv, env=environment, cwd="/", start_new_session=True
+        )
     except OSError as error:
-        raise OperationFailed(f"cannot run the program {spec.program} of {spec.name}: {error.strerror}",
-                              hint="can it be executed, and is its first line the path of what runs it?") from None
+        raise OperationFailed(
+            f"cannot run the program {spec.program} of {spec.name}: {error.strerror}",
+            hint="can it be executed, and is its first line the path of what runs it?",
+        ) from None
     try:
         async with asyncio.timeout(limit_s):
             told = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
@@ -92,8 +115,10 @@ async def _run(argv: tuple[str, str, str], spec: BmcSpec, limit_s: float) -> _En
             told.write_eof()
             await listener.exited.wait()
     except TimeoutError:
-        raise Unreachable(f"cannot reach {spec.where}: the program did not end {argv[1]} in {limit_s:g} s",
-                          hint=f"power.programs.{spec.program}.timeout_s in config.yaml gives it more time") from None
+        raise Unreachable(
+            f"cannot reach {spec.where}: the program did not end {argv[1]} in {limit_s:g} s",
+            hint=f"power.programs.{spec.program}.timeout_s in config.yaml gives it more time",
+        ) from None
     finally:
         if (status := transport.get_returncode()) is None:
             os.killpg(transport.get_pid(), signal.SIGKILL)
@@ -103,8 +128,12 @@ async def _run(argv: tuple[str, str, str], spec: BmcSpec, limit_s: float) -> _En
                 await listener.ended.wait()
         transport.close()
     if listener.floods or status is None:
-        raise OperationFailed(f"cannot use {spec.where}: the program says more than {_FLOOD:,} bytes to {argv[1]}")
-    return _Ended(status, listener.out.decode(errors="replace"), listener.err.decode(errors="replace"))
+        raise OperationFailed(
+            f"cannot use {spec.where}: the program says more than {_FLOOD:,} bytes to {argv[1]}"
+        )
+    return _Ended(
+        status, listener.out.decode(errors="replace"), listener.err.decode(errors="replace")
+    )
 
 
 class _Listener(asyncio.SubprocessProtocol):
@@ -120,7 +149,7 @@ class _Listener(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
-            self.out += data[:_MOST + 1 - len(self.out)]
+            self.out += data[: _MOST + 1 - len(self.out)]
         else:
             self.err = (self.err + data)[-_MOST:]
         self._heard += len(data)
@@ -136,18 +165,29 @@ class _Listener(asyncio.SubprocessProtocol):
 
 
 def reason(err: str, password: str) -> str:
-    """The last line of what a program complains about, for people: without control characters, and without the password."""
-    lines = ("".join(c if c.isprintable() else " " for c in _ESCAPE.sub("", line)).strip() for line in reversed(err.splitlines()))
+    """The last line of what a program complains about, for people: without control characters, and
+    without the password."""
+    lines = (
+        "".join(c if c.isprintable() else " " for c in _ESCAPE.sub("", line)).strip()
+        for line in reversed(err.splitlines())
+    )
     text = next(filter(None, lines), "")
     return (text.replace(password, "***") if password else text)[:_REASON]
 
 
 class CommandDriver:
-    """One machine that is switched by a program; see `driver.PowerDriver` for what the methods mean."""
+    """One machine that is switched by a program; see `driver.PowerDriver` for what the methods
+    mean."""
 
     def __init__(self, spec: BmcSpec, programs: Programs) -> None:
         self._spec, self._programs = spec, programs
-        self.answer_s, self.progress, self.drive, self.console, self.health = 0.0, "", None, None, Health()
+        self.answer_s, self.progress, self.drive, self.console, self.health = (
+            0.0,
+            "",
+            None,
+            None,
+            Health(),
+        )
         self.cap = None
 
     async def _ask(self, verb: str) -> str:
@@ -162,17 +202,23 @@ class CommandDriver:
         if ended.status == _NO_PERMISSION:
             raise login_refused(spec.where, spec.username, why)
         if ended.status == _USAGE:
-            raise Unsupported(f"cannot do {verb} at {spec.where}: {why or 'the program knows no such thing'}")
+            raise Unsupported(
+                f"cannot do {verb} at {spec.where}: {why or 'the program knows no such thing'}"
+            )
         how = f"signal {-ended.status}" if ended.status < 0 else f"exit status {ended.status}"
-        raise OperationFailed(f"cannot do {verb} at {spec.where}: {why or 'the program does not say why'} ({how})")
+        raise OperationFailed(
+            f"cannot do {verb} at {spec.where}: {why or 'the program does not say why'} ({how})"
+        )
 
     async def state(self) -> PowerState:
         """The line that it answers with."""
         said = (await self._ask("status")).strip()
         found = {"on": PowerState.ON, "off": PowerState.OFF}.get(said.lower())
         if found is None:
-            raise OperationFailed(f"cannot read the power state at {self._spec.where}: the program says "
-                                  f"{reason(said, self._spec.password)[:40] or 'nothing'!r}, expected on or off")
+            raise OperationFailed(
+                f"cannot read the power state at {self._spec.where}: the program says "
+                f"{reason(said, self._spec.password)[:40] or 'nothing'!r}, expected on or off"
+            )
         return found
 
     async def on(self) -> None:
@@ -192,8 +238,8 @@ class CommandDriver:
         await self._ask("reset")
 
     async def boot_network(self) -> None:
-        """Asks for it. Most of such machines are switched and nothing else, and boot from the network by their own boot order: one
-        whose program has no word for it is as it should be."""
+        """Asks for it. Most of such machines are switched and nothing else, and boot from the
+        network by their own boot order: one whose program has no word for it is as it should be."""
         with contextlib.suppress(Unsupported):
             await self._ask("boot-network")
 
@@ -231,7 +277,10 @@ class CommandDriver:
         raise self._no("set the password")
 
     def _no(self, what: str) -> Unsupported:
-        return Unsupported(f"cannot {what} of {self._spec.name}: its power is switched by a program, and there is no more to it")
+        return Unsupported(
+            f"cannot {what} of {self._spec.name}: its power is switched by a program, and there is "
+            "no more to it"
+        )
 
     async def close(self) -> None:
         """Nothing is open between two runs."""

@@ -1,10 +1,12 @@
-"""BMCs that are made up by `layercake sim`: one Unix socket in the head's data directory for all of them.
+"""BMCs that are made up by `layercake sim`: one Unix socket in the head's data directory for all of
+them.
 
     [7, "state", "10.0.0.1"]      a question: its number, what is asked, and of which BMC
     [7, "ON"]                     the answer
     [7, null, "no such BMC"]      or why there is none
 
-A line each, in JSON; answers come in any order, or never, as of real ones. There is no such socket where no simulation runs.
+A line each, in JSON; answers come in any order, or never, as of real ones. There is no such socket
+where no simulation runs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ SOCKET = "sim.sock"
 
 
 class SimLine:
-    """The connection to the simulation; it is opened when it is needed, and again when it was lost."""
+    """The connection to the simulation; it is opened when it is needed, and again when it was
+    lost."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,7 +40,8 @@ class SimLine:
         self._opening = asyncio.Lock()
 
     async def ask(self, what: str, bmc: str, limit_s: float) -> Any:
-        """What a BMC answers. Raises Unreachable if it does not within `limit_s`, OperationFailed if it refuses."""
+        """What a BMC answers. Raises Unreachable if it does not within `limit_s`, OperationFailed
+        if it refuses."""
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
@@ -89,7 +93,13 @@ class SimDriver:
 
     def __init__(self, spec: BmcSpec, line: SimLine) -> None:
         self._spec, self._line = spec, line
-        self.answer_s, self.progress, self.drive, self.console, self.health = 0.0, "", None, None, Health()
+        self.answer_s, self.progress, self.drive, self.console, self.health = (
+            0.0,
+            "",
+            None,
+            None,
+            Health(),
+        )
         self.cap = None
 
     async def _ask(self, what: str) -> Any:

@@ -1,8 +1,9 @@
 """BMCs' event logs (SEL, Redfish): what is new in one becomes an event, once.
 
-Each is looked at seldom, by the cheapest question that there is, and read only when it has grown: to read one takes seconds, and
-holds up whoever else wants the BMC. So it gives way. What was seen last is on disk, so a restart tells nothing twice. What was in a
-log before it was looked at for the first time is not told: it may be years old.
+Each is looked at seldom, by the cheapest question that there is, and read only when it has grown:
+to read one takes seconds, and holds up whoever else wants the BMC. So it gives way. What was seen
+last is on disk, so a restart tells nothing twice. What was in a log before it was looked at for the
+first time is not told: it may be years old.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was seen of a log: how many entries, what the BMC says of its last change, and which entry was the last ("" if it was
-    not read)."""
+    """What was seen of a log: how many entries, what the BMC says of its last change, and which
+    entry was the last ("" if it was not read)."""
 
     count: int
     changed: str = ""
@@ -51,30 +52,39 @@ class Known:
 
 def identity(entry: LogEntry) -> str:
     """What tells one entry from others."""
-    return hashlib.blake2b(f"{entry.at}\0{entry.severity}\0{entry.text}".encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(
+        f"{entry.at}\0{entry.severity}\0{entry.text}".encode(), digest_size=12
+    ).hexdigest()
 
 
 def in_order(entries: Sequence[LogEntry]) -> list[LogEntry]:
     """Oldest first: some services have the newest first."""
     found = list(entries)
-    return found[::-1] if len(found) > 1 and found[0].at > found[-1].at and found[0].at[:2] == found[-1].at[:2] else found
+    return (
+        found[::-1]
+        if len(found) > 1 and found[0].at > found[-1].at and found[0].at[:2] == found[-1].at[:2]
+        else found
+    )
 
 
 def news(entries: Sequence[LogEntry], known: Known | None, count: int) -> list[LogEntry]:
-    """The entries that nobody was told of, oldest first, of a log that has `count` of them by now; not all need be among those that
-    were read. After a log was cleared all of it is new."""
+    """The entries that nobody was told of, oldest first, of a log that has `count` of them by now;
+    not all need be among those that were read. After a log was cleared all of it is new."""
     if known is None:
         return []
     if known.last:
         marks = [identity(entry) for entry in entries]
         seen = len(marks) - marks[::-1].index(known.last) if known.last in marks else 0
         return list(entries[seen:])
-    return list(entries[-(count - known.count):] if count > known.count else entries)
+    return list(entries[-(count - known.count) :] if count > known.count else entries)
 
 
 def text_of(entry: LogEntry) -> str:
     """An entry for a history: one line, printable, cut."""
-    text = "".join(c if c.isprintable() else " " for c in entry.text).strip()[:_TEXT] or "an entry without a text"
+    text = (
+        "".join(c if c.isprintable() else " " for c in entry.text).strip()[:_TEXT]
+        or "an entry without a text"
+    )
     at = "".join(c for c in entry.at if c.isprintable())[:40]
     return f"{text} (at {at} by the BMC's clock)" if at else text
 
@@ -84,14 +94,23 @@ class _Looked:
     bmc: ManagedBmc
     next_at: float
     task: asyncio.Task[None] | None = None
-    none: bool = field(default=False)       # it keeps no log
+    none: bool = field(default=False)  # it keeps no log
 
 
 class EventLogs:
-    """The logs of all BMCs, each looked at every `every_s` seconds, 0 for never. `spawn` starts what goes on by itself."""
+    """The logs of all BMCs, each looked at every `every_s` seconds, 0 for never. `spawn` starts
+    what goes on by itself."""
 
-    def __init__(self, data_dir: Path, every_s: float, link: Link, clock: Clock, spawn: Spawn) -> None:
-        self._path, self._every_s, self._link, self._clock, self._spawn = data_dir / FILE, every_s, link, clock, spawn
+    def __init__(
+        self, data_dir: Path, every_s: float, link: Link, clock: Clock, spawn: Spawn
+    ) -> None:
+        self._path, self._every_s, self._link, self._clock, self._spawn = (
+            data_dir / FILE,
+            every_s,
+            link,
+            clock,
+            spawn,
+        )
         self._nodes: dict[str, _Looked] = {}
         self._known = _read(self._path)
         self._unsaved, self._save_at = False, 0.0
@@ -106,7 +125,8 @@ class EventLogs:
         self._nodes.pop(node, None)
 
     def give_way(self, node: str) -> None:
-        """Ends a reading: somebody has more important business with the BMC. It is read again soon."""
+        """Ends a reading: somebody has more important business with the BMC. It is read again
+        soon."""
         looked = self._nodes.get(node)
         if looked is not None and looked.task is not None and not looked.task.done():
             looked.task.cancel()
@@ -119,10 +139,22 @@ class EventLogs:
             await self.look_due()
 
     async def look_due(self) -> None:
-        """Looks at the logs whose turn it is, a few at the same time, and notes on disk what was seen."""
+        """Looks at the logs whose turn it is, a few at the same time, and notes on disk what was
+        seen."""
         now = self._clock.now()
-        due = [(node, one) for node, one in self._nodes.items() if one.next_at <= now and not one.none and one.bmc.idle
-               and one.bmc.reached.is_set() and (one.task is None or one.task.done())][:_AT_ONCE] if self._every_s else []
+        due = (
+            [
+                (node, one)
+                for node, one in self._nodes.items()
+                if one.next_at <= now
+                and not one.none
+                and one.bmc.idle
+                and one.bmc.reached.is_set()
+                and (one.task is None or one.task.done())
+            ][:_AT_ONCE]
+            if self._every_s
+            else []
+        )
         for node, one in due:
             one.next_at = now + self._every_s
             one.task = self._spawn(self._look(node, one), f"the event log of {one.bmc.spec.name}")
@@ -132,10 +164,13 @@ class EventLogs:
             await self._save(now)
 
     async def _save(self, now: float) -> None:
-        """Notes what was seen. What cannot be noted now is noted later; after a restart it may be told again."""
+        """Notes what was seen. What cannot be noted now is noted later; after a restart it may be
+        told again."""
         self._unsaved, self._save_at = False, now + _SAVE_S
         self._known = {node: known for node, known in self._known.items() if node in self._nodes}
-        saved = {node: [known.count, known.changed, known.last] for node, known in self._known.items()}
+        saved = {
+            node: [known.count, known.changed, known.last] for node, known in self._known.items()
+        }
         try:
             await asyncio.to_thread(write_json, self._path, saved)
         except OSError as error:
@@ -147,25 +182,43 @@ class EventLogs:
         try:
             async with one.bmc.turn(_TURN_S):
                 mark = await one.bmc.ask(driver.log_mark)
-                if mark is not None and (known is None or (known.count, known.changed) == (mark.count, mark.changed)):
-                    self._seen(node, replace(known, count=mark.count) if known else Known(mark.count, mark.changed))
+                if mark is not None and (
+                    known is None or (known.count, known.changed) == (mark.count, mark.changed)
+                ):
+                    self._seen(
+                        node,
+                        replace(known, count=mark.count)
+                        if known
+                        else Known(mark.count, mark.changed),
+                    )
                     return
                 entries = in_order(await one.bmc.ask(driver.event_log))
         except Unsupported:
             one.none = True
             return
-        except LayercakeError as error:     # told once per outage by the BMC's notes
+        except LayercakeError as error:  # told once per outage by the BMC's notes
             log.debug("the event log of %s: %s", one.bmc.spec.name, error.message)
             return
         stands = mark or LogMark(len(entries), "")
         found = news(entries, known, stands.count)
         if len(found) > MOST:
-            self._link.event(node, events.BMC_LOG, f"{len(found) - MOST} entries of the event log before these are not told: "
-                             "`layercake power log` has them")
+            self._link.event(
+                node,
+                events.BMC_LOG,
+                f"{len(found) - MOST} entries of the event log before these are not told: "
+                "`layercake power log` has them",
+            )
         for entry in found[-MOST:]:
-            self._link.event(node, events.BMC_LOG, text_of(entry), severity=_SEVERITY.get(entry.severity),
-                             data={"at": entry.at[:40]})
-        self._seen(node, Known(stands.count, stands.changed, identity(entries[-1]) if entries else ""))
+            self._link.event(
+                node,
+                events.BMC_LOG,
+                text_of(entry),
+                severity=_SEVERITY.get(entry.severity),
+                data={"at": entry.at[:40]},
+            )
+        self._seen(
+            node, Known(stands.count, stands.changed, identity(entries[-1]) if entries else "")
+        )
 
     def _seen(self, node: str, known: Known) -> None:
         if self._known.get(node) != known:
@@ -173,11 +226,19 @@ class EventLogs:
 
 
 def _read(path: Path) -> dict[str, Known]:
-    """What was noted, as far as it can be read: the worst that can be is that something is told of twice, or not."""
+    """What was noted, as far as it can be read: the worst that can be is that something is told of
+    twice, or not."""
     try:
         found = read_json(path)
     except (OSError, ValueError) as error:
         log.warning("cannot read what was seen of the BMCs' event logs: %s", error)
         return {}
-    return {str(node): Known(int(one[0]), str(one[1]), str(one[2])) for node, one in found.items()
-            if isinstance(one, list) and len(one) == 3 and isinstance(one[0], int)} if isinstance(found, Mapping) else {}
+    return (
+        {
+            str(node): Known(int(one[0]), str(one[1]), str(one[2]))
+            for node, one in found.items()
+            if isinstance(one, list) and len(one) == 3 and isinstance(one[0], int)
+        }
+        if isinstance(found, Mapping)
+        else {}
+    )

@@ -1,4 +1,5 @@
-"""What a BMC knows of its machine's parts: makers, models, serial numbers, versions of firmware. Facts; no input or output."""
+"""What a BMC knows of its machine's parts: makers, models, serial numbers, versions of firmware.
+Facts; no input or output."""
 
 from __future__ import annotations
 
@@ -27,18 +28,29 @@ def _plain(text: object, most: int) -> str:
 
 
 def facts(part: str, named: Iterable[tuple[object, object]]) -> list[Fact]:
-    """The facts of a part out of names and values; what has no value, or is no text or number, is left out."""
-    found = ((_plain(what, _WORD), _plain(value, _VALUE)) for what, value in named
-             if isinstance(value, str | int | float) and not isinstance(value, bool))
+    """The facts of a part out of names and values; what has no value, or is no text or number, is
+    left out."""
+    found = (
+        (_plain(what, _WORD), _plain(value, _VALUE))
+        for what, value in named
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    )
     return [Fact(_plain(part, _WORD), what, value) for what, value in found if what and value]
 
 
 def ipmi_firmware(device: bytes) -> list[Fact]:
-    """The version of a BMC's firmware in its answer to Get Device ID (section 20.1): binary, and BCD."""
-    return facts("BMC", [("Firmware", f"{device[2] & 0x7F}.{device[3]:02x}")]) if len(device) >= 4 else []
+    """The version of a BMC's firmware in its answer to Get Device ID (section 20.1): binary, and
+    BCD."""
+    return (
+        facts("BMC", [("Firmware", f"{device[2] & 0x7F}.{device[3]:02x}")])
+        if len(device) >= 4
+        else []
+    )
 
 
 def redfish_facts(system: Mapping[str, Any], manager: Mapping[str, Any]) -> list[Fact]:
     """Those of a ComputerSystem and its Manager."""
-    return [*facts("System", ((key, system.get(key)) for key in _SYSTEM)),
-            *facts("BMC", ((key, manager.get(key)) for key in _MANAGER))]
+    return [
+        *facts("System", ((key, system.get(key)) for key in _SYSTEM)),
+        *facts("BMC", ((key, manager.get(key)) for key in _MANAGER)),
+    ]

@@ -1,6 +1,8 @@
-"""What a BMC says of its machine's health, beside the power state, in the same answer. Pure, but for telling.
+"""What a BMC says of its machine's health, beside the power state, in the same answer. Pure, but
+for telling.
 
-IPMI: the faults in Get Chassis Status (section 28.2). Redfish: Status of the system, HealthRollup before Health.
+IPMI: the faults in Get Chassis Status (section 28.2). Redfish: Status of the system, HealthRollup
+before Health.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from powerman import events
 OK, WARNING, CRITICAL = "OK", "WARNING", "CRITICAL"
 VALUES = (UNKNOWN, OK, WARNING, CRITICAL)
 _SEVERITY = {OK: Severity.INFO, WARNING: Severity.WARNING, CRITICAL: Severity.ERROR}
-_POWER_FAULTS = {0x02: "its power supply is overloaded", 0x08: "its power supply has a fault",
-                 0x10: "its power cannot be controlled"}
+_POWER_FAULTS = {
+    0x02: "its power supply is overloaded",
+    0x08: "its power supply has a fault",
+    0x10: "its power cannot be controlled",
+}
 _OTHER_FAULTS = {0x04: "a drive has a fault", 0x08: "its cooling has a fault"}
 
 
@@ -31,7 +36,8 @@ class Health:
 
 
 def ipmi_health(status: bytes) -> Health:
-    """By an answer to Get Chassis Status. An overload or a fault of the power is critical, one of cooling or a drive a warning."""
+    """By an answer to Get Chassis Status. An overload or a fault of the power is critical, one of
+    cooling or a drive a warning."""
     if len(status) < 3:
         return Health()
     power = [text for bit, text in _POWER_FAULTS.items() if status[0] & bit]
@@ -44,7 +50,9 @@ def redfish_health(system: Mapping[str, Any]) -> Health:
     status = system.get("Status")
     found = status if isinstance(status, Mapping) else {}
     word = str(found.get("HealthRollup") or found.get("Health") or "").upper()
-    return Health(word, "" if word == OK else "the system says so") if word in VALUES[1:] else Health()
+    return (
+        Health(word, "" if word == OK else "the system says so") if word in VALUES[1:] else Health()
+    )
 
 
 class HealthTeller:
@@ -59,7 +67,8 @@ class HealthTeller:
         self._believed[node] = value
 
     def seen(self, node: str) -> Callable[[Health], None]:
-        """What is to be called with each reading of a node's. One that says nothing changes nothing."""
+        """What is to be called with each reading of a node's. One that says nothing changes
+        nothing."""
 
         def tell(health: Health) -> None:
             before = self._believed.get(node, UNKNOWN)
@@ -68,7 +77,9 @@ class HealthTeller:
             self._believed[node] = health.value
             why = f": {health.why}" if health.why else ""
             if before != UNKNOWN or health.value != OK:
-                text = f"the BMC says that the machine's health is {health.value} (was {before}){why}"
+                text = (
+                    f"the BMC says that the machine's health is {health.value} (was {before}){why}"
+                )
                 self._link.event(node, events.HEALTH, text, severity=_SEVERITY[health.value])
             self._link.discover(node, {self._variable: health.value}, f"the BMC says so{why}")
 

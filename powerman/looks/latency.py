@@ -1,4 +1,5 @@
-"""How long BMCs take for an operation, and how often one comes to nothing, by driver: for the head's metrics."""
+"""How long BMCs take for an operation, and how often one comes to nothing, by driver: for the
+head's metrics."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class DriverLatency(msgspec.Struct):
-    """What a driver's operations took, in seconds: how many were at most each of `bounds` and more than the one before, the last
-    how many were above, and all together; and how many came to nothing."""
+    """What a driver's operations took, in seconds: how many were at most each of `bounds` and more
+    than the one before, the last how many were above, and all together; and how many came to
+    nothing."""
 
     driver: str
     bounds: list[float]
@@ -37,7 +39,8 @@ class Latencies:
         self._drivers: dict[str, _Driver] = {}
 
     def of(self, driver: str) -> Callable[[float, bool], None]:
-        """What is told of each operation of a BMC that has this driver: how many seconds it took, and whether it was done."""
+        """What is told of each operation of a BMC that has this driver: how many seconds it took,
+        and whether it was done."""
         found = self._drivers.setdefault(driver, _Driver())
 
         def told(seconds: float, done: bool) -> None:
@@ -50,5 +53,7 @@ class Latencies:
 
     def view(self) -> list[DriverLatency]:
         """By driver."""
-        return [DriverLatency(name, list(BOUNDS), list(one.took.counts), one.took.sum, one.failed)
-                for name, one in sorted(self._drivers.items())]
+        return [
+            DriverLatency(name, list(BOUNDS), list(one.took.counts), one.took.sum, one.failed)
+            for name, one in sorted(self._drivers.items())
+        ]

@@ -1,7 +1,9 @@
-"""Whether a BMC is at an address, without a login: by IPMI (Get Channel Authentication Capabilities, Get System GUID) and by the
-root of a Redfish service, which both answer everybody. Only when a person asks, at a bounded rate, a page of addresses at a time.
+"""Whether a BMC is at an address, without a login: by IPMI (Get Channel Authentication
+Capabilities, Get System GUID) and by the root of a Redfish service, which both answer everybody.
+Only when a person asks, at a bounded rate, a page of addresses at a time.
 
-What answers is a stranger: its words are cut and cleaned, it is sent nothing secret, and no redirect is followed.
+What answers is a stranger: its words are cut and cleaned, it is sent nothing secret, and no
+redirect is followed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _MAKERS = {2: "IBM", 11: "HPE", 343: "Intel", 674: "Dell", 10876: "Supermicro", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A BMC: how it answers (ipmi or redfish), what it says of itself, and the node that it is of by its address, "" for none."""
+    """A BMC: how it answers (ipmi or redfish), what it says of itself, and the node that it is of
+    by its address, "" for none."""
 
     address: str
     protocol: str
@@ -49,18 +52,29 @@ class Found:
     node: str = ""
 
 
-async def scan(addresses: Sequence[str], session: aiohttp.ClientSession, ipmi_port: int = IPMI_PORT,
-               redfish_port: int = REDFISH_PORT) -> list[Found]:
-    """What answers at these addresses, in their order. Raises InputError for one that is no IPv4 address of one machine."""
+async def scan(
+    addresses: Sequence[str],
+    session: aiohttp.ClientSession,
+    ipmi_port: int = IPMI_PORT,
+    redfish_port: int = REDFISH_PORT,
+) -> list[Found]:
+    """What answers at these addresses, in their order. Raises InputError for one that is no IPv4
+    address of one machine."""
     for address in addresses:
         _check(address)
 
     async def one(number: int, address: str) -> list[Found]:
         await asyncio.sleep(number / A_SECOND)
-        found = await asyncio.gather(by_ipmi(address, ipmi_port), by_redfish(address, session, redfish_port))
+        found = await asyncio.gather(
+            by_ipmi(address, ipmi_port), by_redfish(address, session, redfish_port)
+        )
         return [each for each in found if each is not None]
 
-    return [each for found in await asyncio.gather(*map(one, range(len(addresses)), addresses)) for each in found]
+    return [
+        each
+        for found in await asyncio.gather(*map(one, range(len(addresses)), addresses))
+        for each in found
+    ]
 
 
 def host_of(spec: BmcSpec) -> str:
@@ -73,7 +87,11 @@ def _check(address: str) -> None:
         found = ipaddress.IPv4Address(address)
     except ValueError:
         raise InputError(f"cannot scan {address[:40]!r}: it is no IPv4 address") from None
-    if found.is_multicast or found.is_unspecified or found == ipaddress.IPv4Address("255.255.255.255"):
+    if (
+        found.is_multicast
+        or found.is_unspecified
+        or found == ipaddress.IPv4Address("255.255.255.255")
+    ):
         raise InputError(f"cannot scan {found}: it is no machine's address")
 
 
@@ -90,21 +108,35 @@ async def by_ipmi(address: str, port: int = IPMI_PORT) -> Found | None:
     except LayercakeError:
         return None
     maker = _MAKERS.get(said.vendor, f"enterprise {said.vendor}" if said.vendor else "")
-    return Found(address=address, protocol="ipmi", vendor=maker, version="IPMI 2.0" if said.ipmi_2_0 else "IPMI 1.5",
-                 uuid=guid_text(guid))
+    return Found(
+        address=address,
+        protocol="ipmi",
+        vendor=maker,
+        version="IPMI 2.0" if said.ipmi_2_0 else "IPMI 1.5",
+        uuid=guid_text(guid),
+    )
 
 
 def guid_text(guid: bytes) -> str:
-    """A system's GUID as others write its UUID. By IPMI the last byte comes first (section 20.8); many BMCs send it as RFC 4122 or
-    SMBIOS have it instead, so the first order in which it is a UUID of a known version counts. "" for none, and for all zeros."""
+    """A system's GUID as others write its UUID. By IPMI the last byte comes first (section 20.8);
+    many BMCs send it as RFC 4122 or SMBIOS have it instead, so the first order in which it is a
+    UUID of a known version counts. "" for none, and for all zeros."""
     if len(guid) != 16 or not any(guid):
         return ""
     orders = (uuid.UUID(bytes=guid[::-1]), uuid.UUID(bytes=guid), uuid.UUID(bytes_le=guid))
-    return str(next((one for one in orders if one.variant == uuid.RFC_4122 and one.version in range(1, 6)), orders[0]))
+    return str(
+        next(
+            (one for one in orders if one.variant == uuid.RFC_4122 and one.version in range(1, 6)),
+            orders[0],
+        )
+    )
 
 
-async def by_redfish(address: str, session: aiohttp.ClientSession, port: int = REDFISH_PORT) -> Found | None:
-    """What a Redfish service says at its root; None if none answers. One without TLS is asked without."""
+async def by_redfish(
+    address: str, session: aiohttp.ClientSession, port: int = REDFISH_PORT
+) -> Found | None:
+    """What a Redfish service says at its root; None if none answers. One without TLS is asked
+    without."""
     try:
         async with asyncio.timeout(_LIMIT_S):
             try:
@@ -116,17 +148,31 @@ async def by_redfish(address: str, session: aiohttp.ClientSession, port: int = R
     version = _word(root.get("RedfishVersion"))
     if not version:
         return None
-    return Found(address=address, protocol="redfish", vendor=_word(root.get("Vendor")), product=_word(root.get("Product")),
-                 version=f"Redfish {version}", uuid=_word(root.get("UUID")).lower())
+    return Found(
+        address=address,
+        protocol="redfish",
+        vendor=_word(root.get("Vendor")),
+        product=_word(root.get("Product")),
+        version=f"Redfish {version}",
+        uuid=_word(root.get("UUID")).lower(),
+    )
 
 
 async def _root(session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
-    async with session.get(url, ssl=tls_context(False), allow_redirects=False,
-                           timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-                           headers={"OData-Version": "4.0", "Accept": "application/json", "Connection": "close"}) as response:
+    async with session.get(
+        url,
+        ssl=tls_context(False),
+        allow_redirects=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+        headers={"OData-Version": "4.0", "Accept": "application/json", "Connection": "close"},
+    ) as response:
         return await read_json(response, _MOST_BYTES) if response.status == 200 else {}
 
 
 def _word(value: object) -> str:
     """A stranger's word, for people."""
-    return "".join(c if " " <= c <= "~" else "?" for c in value[:_MOST]).strip() if isinstance(value, str) else ""
+    return (
+        "".join(c if " " <= c <= "~" else "?" for c in value[:_MOST]).strip()
+        if isinstance(value, str)
+        else ""
+    )

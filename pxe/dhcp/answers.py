@@ -1,8 +1,9 @@
-"""The answer to a packet as bytes, ready to be sent. What a node that runs was answered once is kept with the record of the node,
-so that its next packet that is alike but for its transaction (RFC 2131 section 2: `xid`, `secs`) costs a look into a table.
+"""The answer to a packet as bytes, ready to be sent. What a node that runs was answered once is
+kept with the record of the node, so that its next packet that is alike but for its transaction (RFC
+2131 section 2: `xid`, `secs`) costs a look into a table.
 
-Kept is only what follows from packet and record alone: nothing of a boot, which has a window and is noted, and nothing that was
-refused. A record that is replaced takes its answers with it.
+Kept is only what follows from packet and record alone: nothing of a boot, which has a window and is
+noted, and nothing that was refused. A record that is replaced takes its answers with it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ Decide = Callable[[DhcpPacket, Nodes, Windows, Common, float], Decision]
 _XID, _AFTER_XID, _AFTER_SECS = slice(4, 8), 8, 10
 _EACH, _LONGEST = 4, 1024
 """Answers that are kept of a node, and bytes of a packet whose answer is."""
-HEARD = frozenset({Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM})
+HEARD = frozenset(
+    {Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM}
+)
 """What becomes of packets of nodes that are in their own network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What becomes of a packet. With a reply: all of it but the transaction id, which stands between `before` and `after`, and the
-    four bytes of the address that it goes to, and of the head's that it comes from."""
+    """What becomes of a packet. With a reply: all of it but the transaction id, which stands
+    between `before` and `after`, and the four bytes of the address that it goes to, and of the
+    head's that it comes from."""
 
     outcome: Outcome
     notes: tuple[Note, ...] = ()
@@ -49,8 +53,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer, on which interface it was made, the networks of all nodes then (Nodes.networks), and by which relay it was asked
-    for."""
+    """An answer, on which interface it was made, the networks of all nodes then (Nodes.networks),
+    and by which relay it was asked for."""
 
     answer: Answer
     common: Common
@@ -60,12 +64,21 @@ class Kept:
 
 
 class Answers:
-    """Answers packets by `decide`. `watch` is shown each that is read, and says what is to be noted of it; `clock` is in
-    seconds. `admits`: whose packets are read, by the MAC address, though no node has it."""
+    """Answers packets by `decide`. `watch` is shown each that is read, and says what is to be noted
+    of it; `clock` is in seconds. `admits`: whose packets are read, by the MAC address, though no
+    node has it."""
 
-    def __init__(self, nodes: Nodes, windows: Windows, relays: Relays, common: Common, clock: Callable[[], float],
-                 watch: Callable[[DhcpPacket], tuple[Note, ...]] = lambda packet: (), decide: Decide = decide,
-                 admits: Callable[[bytes], bool] = lambda mac: False) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        windows: Windows,
+        relays: Relays,
+        common: Common,
+        clock: Callable[[], float],
+        watch: Callable[[DhcpPacket], tuple[Note, ...]] = lambda packet: (),
+        decide: Decide = decide,
+        admits: Callable[[bytes], bool] = lambda mac: False,
+    ) -> None:
         self._nodes, self._windows, self._relays, self._common = nodes, windows, relays, common
         self._clock, self._watch, self._decide, self._admits = clock, watch, decide, admits
 
@@ -95,21 +108,35 @@ class Answers:
         made = Answer(found.outcome, notes)
         if found.reply is not None:
             reply = dhcp.build(found.reply)
-            made = Answer(found.outcome, notes, found.way, found.address, found.source, reply[:_XID.start], reply[_AFTER_XID:])
+            made = Answer(
+                found.outcome,
+                notes,
+                found.way,
+                found.address,
+                found.source,
+                reply[: _XID.start],
+                reply[_AFTER_XID:],
+            )
         node = self._nodes.by_mac(packet.mac)
         if node is None or found.outcome not in HEARD:
             return made
         network, relay = node.subnet.name if node.subnet is not None else "", relay_of(packet)
         if relay is not None:
             self._relays.heard(network, relay)
-        if (found.outcome in (Outcome.OFFERED, Outcome.ACKED) and not notes and len(data) <= _LONGEST
-                and client_of(packet) is Client.SYSTEM):
+        if (
+            found.outcome in (Outcome.OFFERED, Outcome.ACKED)
+            and not notes
+            and len(data) <= _LONGEST
+            and client_of(packet) is Client.SYSTEM
+        ):
             if len(node.answers) >= _EACH:
                 del node.answers[next(iter(node.answers))]
-            node.answers[_alike(data)] = Kept(made, self._common, self._nodes.networks, network, relay)
+            node.answers[_alike(data)] = Kept(
+                made, self._common, self._nodes.networks, network, relay
+            )
         return made
 
 
 def _alike(data: bytes) -> bytes:
     """A packet but for what differs from one transaction of a client to its next."""
-    return data[:_XID.start] + data[_AFTER_SECS:]
+    return data[: _XID.start] + data[_AFTER_SECS:]

@@ -1,11 +1,14 @@
-"""What a DHCP packet gets: a reply, or a reason why not. Pure: packet, node table, windows and the time are arguments.
+"""What a DHCP packet gets: a reply, or a reason why not. Pure: packet, node table, windows and the
+time are arguments.
 
-A node gets its address in its own network only: on the head's link if that is where it belongs, or by a relay that speaks for it.
+A node gets its address in its own network only: on the head's link if that is where it belongs, or
+by a relay that speaks for it.
 
-Every address is a reservation, so it is settled when it is offered; two clients that ask at the same instant cannot be
-offered one address (iPXE that is NAKed for that gives up for good). A known node gets its address at any time, but a boot
-program only while its boot window is open: firmware without an answer goes on to the next boot device or tries again, which
-is what a node should do that nobody wants booted.
+Every address is a reservation, so it is settled when it is offered; two clients that ask at the
+same instant cannot be offered one address (iPXE that is NAKed for that gives up for good). A known
+node gets its address at any time, but a boot program only while its boot window is open: firmware
+without an answer goes on to the next boot device or tries again, which is what a node should do
+that nobody wants booted.
 """
 
 from __future__ import annotations
@@ -18,7 +21,16 @@ from pxe import events
 from pxe.dhcp import packet as dhcp
 from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
-from pxe.machine import ARM_CLIENTS, HTTP, HTTP_CLIENTS, Client, architecture, client_of, firmware_of, wrong
+from pxe.machine import (
+    ARM_CLIENTS,
+    HTTP,
+    HTTP_CLIENTS,
+    Client,
+    architecture,
+    client_of,
+    firmware_of,
+    wrong,
+)
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
 from pxe.paths import arm64
@@ -31,7 +43,8 @@ from pxe.windows import Step, Windows
 
 NO_SHIM = "it boots with Secure Boot, but shim and GRUB are not there"
 INSTALL_SHIM = "install shim-signed and grub-efi-amd64-signed, and restart the head"
-# iPXE waits 2 s for other DHCP servers' PXE offers after each of ours unless told not to: option 175, suboption 176 (no-pxedhcp).
+# iPXE waits 2 s for other DHCP servers' PXE offers after each of ours unless told not to: option
+# 175, suboption 176 (no-pxedhcp).
 _NO_PXEDHCP = b"\xb0\x01\x01"
 _STEP_EVERY_S = 1.0
 _IGNORED_EVERY_S = 10.0
@@ -68,7 +81,8 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome; with a reply also the way and the four bytes of the address it goes to, and of the head's that it comes from."""
+    """The outcome; with a reply also the way and the four bytes of the address it goes to, and of
+    the head's that it comes from."""
 
     outcome: Outcome
     reply: DhcpPacket | None = None
@@ -79,35 +93,59 @@ class Decision:
 
 
 class Common:
-    """What all packets of one of the head's interfaces have in common. `own` is the head's first network, that of nodes without one
-    of their own; `here` are those on this interface (the first one if none is said), `apart`: they are networks, as that of a
-    head on loopback is not. `servers` are all of the head's addresses. `signed`: boot programs for Secure Boot are there."""
+    """What all packets of one of the head's interfaces have in common. `own` is the head's first
+    network, that of nodes without one of their own; `here` are those on this interface (the first
+    one if none is said), `apart`: they are networks, as that of a head on loopback is not.
+    `servers` are all of the head's addresses. `signed`: boot programs for Secure Boot are there."""
 
     def __init__(self, settings: Settings, interface: str = "", *, signed: bool = False) -> None:
         self.signed = signed
         self.own = own(settings)
         self.apart = not settings.loopback
-        self.here = tuple(head.network for head in settings.heads if head.interface == (interface or settings.interface))
-        self.servers = frozenset(packed(head.address) for head in settings.heads if head.network.version == 4)
+        self.here = tuple(
+            head.network
+            for head in settings.heads
+            if head.interface == (interface or settings.interface)
+        )
+        self.servers = frozenset(
+            packed(head.address) for head in settings.heads if head.network.version == 4
+        )
 
 
-def _program(client: Client, node: Node, mac: bytes, place: Place) -> tuple[bytes, str, dict[int, bytes]]:
+def _program(
+    client: Client, node: Node, mac: bytes, place: Place
+) -> tuple[bytes, str, dict[int, bytes]]:
     """siaddr, file and options that tell a client what to fetch."""
     if client is Client.IPXE:
         return place.packed, f"{place.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
-    if client in HTTP_CLIENTS:  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
-        file = f"{mac.hex('-')}{IMAGE}" if node.secure_boot or client in ARM_CLIENTS else UEFI_PROGRAM
+    if (
+        client in HTTP_CLIENTS
+    ):  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
+        file = (
+            f"{mac.hex('-')}{IMAGE}" if node.secure_boot or client in ARM_CLIENTS else UEFI_PROGRAM
+        )
         return dhcp.NO_ADDRESS, f"{place.http_base}/{file}", {dhcp.VENDOR_CLASS: HTTP}
     uefi = arm64.SHIM if client in ARM_CLIENTS else SHIM if node.secure_boot else UEFI_PROGRAM
-    return place.packed, BIOS_PROGRAM if client is Client.BIOS else uefi, {dhcp.TFTP_SERVER: place.address.encode()}
+    return (
+        place.packed,
+        BIOS_PROGRAM if client is Client.BIOS else uefi,
+        {dhcp.TFTP_SERVER: place.address.encode()},
+    )
 
 
 def echoed(packet: DhcpPacket) -> dict[int, bytes]:
-    """What goes back as it came: client id (RFC 6842), machine id (RFC 4578), and last the relay's own (RFC 3046 2.2)."""
-    return {c: packet.options[c] for c in (dhcp.CLIENT_ID, dhcp.CLIENT_UUID, dhcp.RELAY_AGENT) if c in packet.options}
+    """What goes back as it came: client id (RFC 6842), machine id (RFC 4578), and last the relay's
+    own (RFC 3046 2.2)."""
+    return {
+        c: packet.options[c]
+        for c in (dhcp.CLIENT_ID, dhcp.CLIENT_UUID, dhcp.RELAY_AGENT)
+        if c in packet.options
+    }
 
 
-def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Common) -> DhcpPacket:
+def _reply(
+    packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Common
+) -> DhcpPacket:
     relay, subnet = relay_of(packet), node.subnet or net.own
     server = subnet.place.packed if relay is None or relay.server is None else relay.server
     options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
@@ -115,7 +153,9 @@ def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, ne
     if kind is MessageType.NAK:
         options[dhcp.MESSAGE] = b"not the address of this node"
     else:
-        if not informed:  # RFC 2131 section 4.3.5: no lease for an address that the client has by other means
+        if (
+            not informed
+        ):  # RFC 2131 section 4.3.5: no lease for an address that the client has by other means
             options |= subnet.times
         options |= subnet.options
         options[dhcp.HOST_NAME] = node.name.encode()
@@ -129,15 +169,35 @@ def _reply(packet: DhcpPacket, kind: MessageType, node: Node, client: Client, ne
     options |= echoed(packet)
     flags, nak = packet.flags, kind is MessageType.NAK
     if nak and packet.giaddr != dhcp.NO_ADDRESS:
-        flags |= dhcp.BROADCAST_FLAG  # RFC 2131 section 4.3.2: the client may have no usable address
+        flags |= (
+            dhcp.BROADCAST_FLAG
+        )  # RFC 2131 section 4.3.2: the client may have no usable address
     return DhcpPacket(
-        dhcp.REPLY, packet.xid, packet.chaddr, options, packet.htype, packet.hlen, 0, 0, flags,
+        dhcp.REPLY,
+        packet.xid,
+        packet.chaddr,
+        options,
+        packet.htype,
+        packet.hlen,
+        0,
+        0,
+        flags,
         packet.ciaddr if kind is MessageType.ACK else dhcp.NO_ADDRESS,
-        dhcp.NO_ADDRESS if nak or informed else node.packed_ip, siaddr, packet.giaddr, b"", file,
+        dhcp.NO_ADDRESS if nak or informed else node.packed_ip,
+        siaddr,
+        packet.giaddr,
+        b"",
+        file,
     )
 
 
-def send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, source: bytes, notes: tuple[Note, ...] = ()) -> Decision:
+def send(
+    outcome: Outcome,
+    packet: DhcpPacket,
+    reply: DhcpPacket,
+    source: bytes,
+    notes: tuple[Note, ...] = (),
+) -> Decision:
     """Chooses the way (RFC 2131 section 4.1)."""
     if packet.giaddr != dhcp.NO_ADDRESS:
         return Decision(outcome, reply, Way.RELAY, packet.giaddr, notes, source)
@@ -151,8 +211,22 @@ def send(outcome: Outcome, packet: DhcpPacket, reply: DhcpPacket, source: bytes,
 
 
 def _step(node: Node, step: Step, client: Client, packet: DhcpPacket, text: str) -> Note:
-    data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac), "ip": node.ip, **_by(packet)}
-    return Note(node.id, step.kind, text, data=data, about=(client, packet.mac), every=_STEP_EVERY_S, step=step)
+    data = {
+        "client": client.value,
+        "arch": architecture(packet),
+        "mac": mac_text(packet.mac),
+        "ip": node.ip,
+        **_by(packet),
+    }
+    return Note(
+        node.id,
+        step.kind,
+        text,
+        data=data,
+        about=(client, packet.mac),
+        every=_STEP_EVERY_S,
+        step=step,
+    )
 
 
 def _by(packet: DhcpPacket) -> dict[str, str]:
@@ -160,13 +234,18 @@ def _by(packet: DhcpPacket) -> dict[str, str]:
     relay = relay_of(packet)
     if relay is None:
         return {}
-    words = {"circuit": relay.circuit, "remote": relay.remote, "link": "" if relay.link == relay.giaddr else dotted(relay.link)}
+    words = {
+        "circuit": relay.circuit,
+        "remote": relay.remote,
+        "link": "" if relay.link == relay.giaddr else dotted(relay.link),
+    }
     return {"relay": dotted(relay.giaddr), **{word: text for word, text in words.items() if text}}
 
 
 def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Decision | None:
-    """The decision on a packet from another network than the node's own, None for one that is where it belongs. What comes straight
-    from an address of the node itself has been routed here: it renews its lease."""
+    """The decision on a packet from another network than the node's own, None for one that is where
+    it belongs. What comes straight from an address of the node itself has been routed here: it
+    renews its lease."""
     relay, subnet = relay_of(packet), node.subnet or net.own
     if relay is None:
         if not net.apart or subnet.network in net.here or packet.ciaddr == node.packed_ip:
@@ -179,14 +258,25 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
         if node.subnet is None and (found is None or found.network == net.own.network):
             return None
         where = f"by the relay {dotted(relay.giaddr)}, which speaks for {_named(found, relay.link)}"
-    text = (f"{mac_text(packet.mac)} asks for {node.ip} {where}; that address is of {subnet.name or 'the network of the head'}, "
-            f"{subnet.network}, and it gets none here (hint: look which cards are cabled where, and for each relay's `relays`)")
+    text = (
+        f"{mac_text(packet.mac)} asks for {node.ip} {where}; that address is of "
+        f"{subnet.name or 'the network of the head'}, "
+        f"{subnet.network}, and it gets none here (hint: look which cards are cabled where, and "
+        "for each relay's `relays`)"
+    )
     data = {"mac": mac_text(packet.mac), "ip": node.ip, "network": subnet.name, **_by(packet)}
-    return Decision(Outcome.OTHER_NETWORK, notes=(Note(node.id, events.OTHER_NETWORK, text, None, data, every=_STRANGER_EVERY_S),))
+    return Decision(
+        Outcome.OTHER_NETWORK,
+        notes=(Note(node.id, events.OTHER_NETWORK, text, None, data, every=_STRANGER_EVERY_S),),
+    )
 
 
 def _named(found: Subnet | None, link: bytes) -> str:
-    return f"network {found.name}" if found is not None else f"{dotted(link)}, a network that no node here is in"
+    return (
+        f"network {found.name}"
+        if found is not None
+        else f"{dotted(link)}, a network that no node here is in"
+    )
 
 
 def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note, ...]:
@@ -194,7 +284,10 @@ def _firmware_note(node: Node, client: Client, packet: DhcpPacket) -> tuple[Note
     if bios is (node.firmware is Firmware.BIOS):
         return ()
     arch = architecture(packet)
-    text = f"the inventory says {node.firmware.value}, {client.value} with architecture {arch} asks; answered as what it is"
+    text = (
+        f"the inventory says {node.firmware.value}, {client.value} with architecture {arch} "
+        "asks; answered as what it is"
+    )
     return (Note(node.id, events.FIRMWARE_DIFFERS, text, None, {"arch": arch}, every=60.0),)
 
 
@@ -207,26 +300,49 @@ def unservable(node: Node, client: Client, net: Common) -> str:
     return "" if net.signed else f"{NO_SHIM} ({INSTALL_SHIM})"
 
 
-def _refuse_boot(node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, why: str) -> Decision:
-    """Silence for firmware, and a line in the history that says why: `why` it cannot boot, "" if no boot is wanted."""
+def _refuse_boot(
+    node: Node, client: Client, packet: DhcpPacket, nodes: Nodes, why: str
+) -> Decision:
+    """Silence for firmware, and a line in the history that says why: `why` it cannot boot, "" if no
+    boot is wanted."""
     data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(packet.mac)}
     run = nodes.run(node.id)
     if why and wrong(node.arch, architecture(packet)):
-        return Decision(Outcome.WRONG_ARCHITECTURE, notes=(
-            Note(node.id, events.WRONG_ARCHITECTURE, why, None, data, "", _IGNORED_EVERY_S),))
+        return Decision(
+            Outcome.WRONG_ARCHITECTURE,
+            notes=(
+                Note(node.id, events.WRONG_ARCHITECTURE, why, None, data, "", _IGNORED_EVERY_S),
+            ),
+        )
     if why:
         text = f"{client.value} (architecture {data['arch']}): {why}"
-        return Decision(Outcome.NO_PROGRAM, notes=(
-            Note(node.id, events.IGNORED, text, Severity.WARNING, data, "arch", _IGNORED_EVERY_S),))
+        return Decision(
+            Outcome.NO_PROGRAM,
+            notes=(
+                Note(
+                    node.id, events.IGNORED, text, Severity.WARNING, data, "arch", _IGNORED_EVERY_S
+                ),
+            ),
+        )
     if run in ("SYNC", "ERROR"):
-        text = f"{client.value} asks for a boot program, but the node should be running (run={run}); not answered"
-        return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, events.UNWANTED, text, None, data, "", _IGNORED_EVERY_S),))
+        text = (
+            f"{client.value} asks for a boot program, but the node should be running "
+            f"(run={run}); not answered"
+        )
+        return Decision(
+            Outcome.NOT_ARMED,
+            notes=(Note(node.id, events.UNWANTED, text, None, data, "", _IGNORED_EVERY_S),),
+        )
     text = f"{client.value} asks for a boot program, but no boot is wanted now; not answered"
-    return Decision(Outcome.NOT_ARMED, notes=(Note(node.id, events.IGNORED, text, None, data, "", _IGNORED_EVERY_S),))
+    return Decision(
+        Outcome.NOT_ARMED,
+        notes=(Note(node.id, events.IGNORED, text, None, data, "", _IGNORED_EVERY_S),),
+    )
 
 
 def _requested(packet: DhcpPacket) -> bytes | None:
-    """The address that a DHCPREQUEST is about, in whichever of its four forms (RFC 2131 section 4.3.2); None: in none."""
+    """The address that a DHCPREQUEST is about, in whichever of its four forms (RFC 2131 section
+    4.3.2); None: in none."""
     if dhcp.REQUESTED_IP in packet.options:  # selecting, and init-reboot
         return packet.options[dhcp.REQUESTED_IP]
     return packet.ciaddr if packet.ciaddr != dhcp.NO_ADDRESS else None  # renewing, and rebinding
@@ -234,17 +350,31 @@ def _requested(packet: DhcpPacket) -> bytes | None:
 
 def _stranger(packet: DhcpPacket) -> Decision:
     mac = mac_text(packet.mac)
-    note = Note("", events.UNKNOWN_MAC, f"{mac} asks for an address and is not in the inventory", None,
-                {"mac": mac, "client": client_of(packet).value, "arch": architecture(packet)}, mac, _STRANGER_EVERY_S)
+    note = Note(
+        "",
+        events.UNKNOWN_MAC,
+        f"{mac} asks for an address and is not in the inventory",
+        None,
+        {"mac": mac, "client": client_of(packet).value, "arch": architecture(packet)},
+        mac,
+        _STRANGER_EVERY_S,
+    )
     return Decision(Outcome.UNKNOWN_MAC, notes=(note,))
 
 
 def _given_back(kind: int, node: Node) -> Decision:
-    """DECLINE and RELEASE get no reply. A reservation stays; that something else uses the address is for people to know."""
+    """DECLINE and RELEASE get no reply. A reservation stays; that something else uses the address
+    is for people to know."""
     if kind == MessageType.RELEASE:
         return Decision(Outcome.RELEASED)
-    note = Note(node.id, events.DHCP_DECLINED, f"the node says that {node.ip} is used by something else on the network", None,
-                {"ip": node.ip}, every=_STRANGER_EVERY_S)
+    note = Note(
+        node.id,
+        events.DHCP_DECLINED,
+        f"the node says that {node.ip} is used by something else on the network",
+        None,
+        {"ip": node.ip},
+        every=_STRANGER_EVERY_S,
+    )
     return Decision(Outcome.DECLINED, notes=(note,))
 
 
@@ -259,7 +389,13 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now:
     kind = packet.message_type
     if packet.op != dhcp.REQUEST or packet.htype != dhcp.ETHERNET or packet.hlen != 6:
         return Decision(Outcome.NOT_FOR_US)
-    if kind not in (MessageType.DISCOVER, MessageType.REQUEST, MessageType.DECLINE, MessageType.RELEASE, MessageType.INFORM):
+    if kind not in (
+        MessageType.DISCOVER,
+        MessageType.REQUEST,
+        MessageType.DECLINE,
+        MessageType.RELEASE,
+        MessageType.INFORM,
+    ):
         return Decision(Outcome.NOT_FOR_US)
     if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST or packet.giaddr[0] >= MULTICAST:
         return Decision(Outcome.NOT_FOR_US)
@@ -287,19 +423,37 @@ def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now:
     if kind == MessageType.DISCOVER:
         reply = _reply(packet, MessageType.OFFER, node, client, net)
         if client is not Client.SYSTEM:
-            seen = f"{client.value} client {mac_text(packet.mac)} (architecture {architecture(packet)}) asks for a boot program"
+            seen = (
+                f"{client.value} client {mac_text(packet.mac)} (architecture "
+                f"{architecture(packet)}) asks for a boot program"
+            )
             offered = f"offered {node.ip} and {reply.options[dhcp.BOOT_FILE].decode()}"
-            notes += (_step(node, Step.DISCOVER, client, packet, seen), _step(node, Step.OFFER, client, packet, offered))
+            notes += (
+                _step(node, Step.DISCOVER, client, packet, seen),
+                _step(node, Step.OFFER, client, packet, offered),
+            )
         return send(Outcome.OFFERED, packet, reply, source, notes)
     if kind == MessageType.INFORM:
         if packet.ciaddr == dhcp.NO_ADDRESS:
             return Decision(Outcome.NOT_FOR_US)
-        return send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes)
+        return send(
+            Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes
+        )
     wanted = _requested(packet)
     if wanted is None:
         return Decision(Outcome.NOT_FOR_US)
     if wanted != node.packed_ip:
         text = f"the node asked for {dotted(wanted)}, its address is {node.ip}"
-        note = Note(node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S)
-        return send(Outcome.NAKED, packet, _reply(packet, MessageType.NAK, node, client, net), source, (note,))
-    return send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes)
+        note = Note(
+            node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S
+        )
+        return send(
+            Outcome.NAKED,
+            packet,
+            _reply(packet, MessageType.NAK, node, client, net),
+            source,
+            (note,),
+        )
+    return send(
+        Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes
+    )

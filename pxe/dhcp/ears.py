@@ -1,5 +1,5 @@
-"""The sockets beside those of pxe.dhcp.server: port 4011, where firmware asks that has its address of another server, and a packet
-socket that hears what other servers say to all."""
+"""The sockets beside those of pxe.dhcp.server: port 4011, where firmware asks that has its address
+of another server, and a packet socket that hears what other servers say to all."""
 
 from __future__ import annotations
 
@@ -26,14 +26,28 @@ _AT_ONCE = 64
 
 
 class BootPort:
-    """Port 4011 of the head. Receives, has `decide` decide, answers to where a packet came from. Nothing that it holds can raise
-    out of it; of who is not `known` by the MAC address nothing is read."""
+    """Port 4011 of the head. Receives, has `decide` decide, answers to where a packet came from.
+    Nothing that it holds can raise out of it; of who is not `known` by the MAC address nothing is
+    read."""
 
-    def __init__(self, settings: Settings, decide: Callable[[dhcp.DhcpPacket], Decision], recorder: Recorder,
-                 known: Callable[[bytes], bool]) -> None:
-        self._settings, self._decide, self._known, self._recorder = settings, decide, known, recorder
-        self._server = DatagramServer(self._handle, size=_RECEIVE_BYTES,
-                                      failed=lambda error: recorder.failed("receive", "DHCP", settings.interface, error))
+    def __init__(
+        self,
+        settings: Settings,
+        decide: Callable[[dhcp.DhcpPacket], Decision],
+        recorder: Recorder,
+        known: Callable[[bytes], bool],
+    ) -> None:
+        self._settings, self._decide, self._known, self._recorder = (
+            settings,
+            decide,
+            known,
+            recorder,
+        )
+        self._server = DatagramServer(
+            self._handle,
+            size=_RECEIVE_BYTES,
+            failed=lambda error: recorder.failed("receive", "DHCP", settings.interface, error),
+        )
 
     def open(self) -> None:
         """Starts to answer. Raises OperationFailed."""
@@ -41,8 +55,10 @@ class BootPort:
         try:
             self._server.open((address, PORT))
         except OSError as error:
-            raise OperationFailed(f"cannot listen for proxyDHCP on {address}, UDP port {PORT}: {error.strerror}",
-                                  hint="no other proxyDHCP or PXE server can be on this machine") from error
+            raise OperationFailed(
+                f"cannot listen for proxyDHCP on {address}, UDP port {PORT}: {error.strerror}",
+                hint="no other proxyDHCP or PXE server can be on this machine",
+            ) from error
 
     def close(self) -> None:
         """Stops."""
@@ -60,16 +76,31 @@ class BootPort:
             return
         counters[f"dhcp.{decision.outcome.value}"] += 1
         made = self._server.socket
-        send = None if decision.reply is None or made is None else partial(made.sendto, dhcp.build(decision.reply), source)
+        send = (
+            None
+            if decision.reply is None or made is None
+            else partial(made.sendto, dhcp.build(decision.reply), source)
+        )
         self._recorder.answered(decision.notes, send, "DHCP", self._settings.interface)
 
 
 class Ear:
-    """Hears the DHCP answers that other machines broadcast on the interface. `told` makes notes of one."""
+    """Hears the DHCP answers that other machines broadcast on the interface. `told` makes notes of
+    one."""
 
-    def __init__(self, settings: Settings, interface: str, told: Callable[[Overheard], tuple[Note, ...]],
-                 recorder: Recorder) -> None:
-        self._port, self._interface, self._told, self._recorder = settings.dhcp_port + 1, interface, told, recorder
+    def __init__(
+        self,
+        settings: Settings,
+        interface: str,
+        told: Callable[[Overheard], tuple[Note, ...]],
+        recorder: Recorder,
+    ) -> None:
+        self._port, self._interface, self._told, self._recorder = (
+            settings.dhcp_port + 1,
+            interface,
+            told,
+            recorder,
+        )
         self._socket: socket.socket | None = None
 
     def open(self) -> None:
@@ -78,11 +109,15 @@ class Ear:
         made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         try:
             bpf.attach(made, bpf.udp_to(self._port))
-            made.bind((interface, _IPV4))  # a socket of one protocol is not given what this machine sends (packet(7))
+            made.bind(
+                (interface, _IPV4)
+            )  # a socket of one protocol is not given what this machine sends (packet(7))
         except OSError as error:
             made.close()
-            raise OperationFailed(f"cannot listen for other DHCP servers on {interface}: {error.strerror}",
-                                  hint="it needs root and the interface up") from error
+            raise OperationFailed(
+                f"cannot listen for other DHCP servers on {interface}: {error.strerror}",
+                hint="it needs root and the interface up",
+            ) from error
         self._socket = made
         asyncio.get_running_loop().add_reader(made.fileno(), self._read)
 
@@ -102,8 +137,11 @@ class Ear:
             except (BlockingIOError, InterruptedError):
                 return
             except dhcp.DhcpError:
-                continue  # another server's trouble, or nobody's: what we are sent is counted elsewhere
+                # another server's trouble, or nobody's: what we are sent is counted elsewhere
+                continue
             except OSError as error:
                 self._recorder.failed("receive", "DHCP", self._interface, error)
                 return
-            self._recorder.answered(self._told(heard) if heard is not None else (), None, "DHCP", self._interface)
+            self._recorder.answered(
+                self._told(heard) if heard is not None else (), None, "DHCP", self._interface
+            )

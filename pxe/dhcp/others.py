@@ -1,5 +1,6 @@
-"""Other DHCP servers than the head that answer nodes: noticed by what nodes choose, which they broadcast, and by answers that are
-broadcast. What is heard is anybody's word: of so many servers, each is told once in a while for a node."""
+"""Other DHCP servers than the head that answer nodes: noticed by what nodes choose, which they
+broadcast, and by answers that are broadcast. What is heard is anybody's word: of so many servers,
+each is told once in a while for a node."""
 
 from __future__ import annotations
 
@@ -19,12 +20,17 @@ MOST = 16
 _EVERY_S = 3600.0
 _ETHERNET = struct.Struct("!6s6sH")
 _IPV4, _UDP_PROTOCOL = 0x0800, 17
-_DOES = {MessageType.OFFER: "is offered by", MessageType.ACK: "is given by", MessageType.NAK: "is refused by"}
+_DOES = {
+    MessageType.OFFER: "is offered by",
+    MessageType.ACK: "is given by",
+    MessageType.NAK: "is refused by",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Overheard:
-    """A DHCP answer of another machine: the MAC address and the IPv4 address that it came from, and what it says."""
+    """A DHCP answer of another machine: the MAC address and the IPv4 address that it came from, and
+    what it says."""
 
     mac: bytes
     source: bytes
@@ -32,7 +38,8 @@ class Overheard:
 
 
 def overheard(frame: bytes) -> Overheard | None:
-    """The DHCP answer in an Ethernet frame, None for any other frame. Raises DhcpError for a DHCP packet that is not sound."""
+    """The DHCP answer in an Ethernet frame, None for any other frame. Raises DhcpError for a DHCP
+    packet that is not sound."""
     if len(frame) < _ETHERNET.size + 20:
         return None
     _, mac, kind = _ETHERNET.unpack_from(frame)
@@ -40,8 +47,8 @@ def overheard(frame: bytes) -> Overheard | None:
     length = (frame[at] & 0x0F) * 4
     if kind != _IPV4 or frame[at] >> 4 != 4 or length < 20 or frame[at + 9] != _UDP_PROTOCOL:
         return None
-    packet = dhcp.parse(frame[at + length + 8:])
-    return Overheard(mac, frame[at + 12:at + 16], packet) if packet.op == dhcp.REPLY else None
+    packet = dhcp.parse(frame[at + length + 8 :])
+    return Overheard(mac, frame[at + 12 : at + 16], packet) if packet.op == dhcp.REPLY else None
 
 
 class Others:
@@ -49,16 +56,27 @@ class Others:
 
     def __init__(self, settings: Settings, nodes: Nodes, recorder: Recorder) -> None:
         self._expected = settings.dhcp_servers | {packed(own.address) for own in settings.heads}
-        self._anyone = settings.dhcp == "proxy" and not settings.dhcp_servers  # then it is not known which are the site's
+        self._anyone = (
+            settings.dhcp == "proxy" and not settings.dhcp_servers
+        )  # then it is not known which are the site's
         self._nodes, self._counters = nodes, recorder.counters
         self._macs: dict[bytes, str] = {}
 
     def chosen(self, packet: DhcpPacket) -> tuple[Note, ...]:
         """What a DHCPREQUEST says of the server that it is for (RFC 2131 section 4.3.2)."""
         server = packet.options.get(dhcp.SERVER_ID)
-        if server is None or packet.message_type != MessageType.REQUEST or packet.giaddr != dhcp.NO_ADDRESS:
+        if (
+            server is None
+            or packet.message_type != MessageType.REQUEST
+            or packet.giaddr != dhcp.NO_ADDRESS
+        ):
             return ()
-        return self._note(packet.mac, server, "", f"{dotted(packet.options.get(dhcp.REQUESTED_IP, packet.ciaddr))} is taken from")
+        return self._note(
+            packet.mac,
+            server,
+            "",
+            f"{dotted(packet.options.get(dhcp.REQUESTED_IP, packet.ciaddr))} is taken from",
+        )
 
     def heard(self, answer: Overheard) -> tuple[Note, ...]:
         """What an answer that everybody hears says of who sent it."""
@@ -80,7 +98,10 @@ class Others:
             return ()
         mac = self._macs[server] = mac or self._macs.get(server, "")
         known = f" (MAC address {mac})" if mac else ""
-        text = (f"{what} DHCP server {dotted(server)}{known}, which is not expected here (hint: switch it off, keep it from this "
-                "network, or name it in boot.dhcp_servers)")
+        text = (
+            f"{what} DHCP server {dotted(server)}{known}, which is not expected here (hint: switch "
+            "it off, keep it from this "
+            "network, or name it in boot.dhcp_servers)"
+        )
         data = {"server": dotted(server), "server_mac": mac, "mac": mac_text(client)}
         return (Note(node.id, events.OTHER_SERVER, text, None, data, server, _EVERY_S),)

@@ -1,8 +1,9 @@
 """Packets that wait for their answer, when more come than can be answered. Pure.
 
-Who has waited for long has asked again already, or has gone: so the newest is answered first, and what is older than a client
-waits is not answered at all. A DHCPREQUEST goes before a DHCPDISCOVER: otherwise half of the exchanges that were begun would not be
-finished, and begin once more. Of one client's packets of a kind only the newest waits.
+Who has waited for long has asked again already, or has gone: so the newest is answered first, and
+what is older than a client waits is not answered at all. A DHCPREQUEST goes before a DHCPDISCOVER:
+otherwise half of the exchanges that were begun would not be finished, and begin once more. Of one
+client's packets of a kind only the newest waits.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ MOST = 8192
 _TYPED = slice(236, 242)
 _TYPE_FIRST = MAGIC + b"\x35\x01"
 _CLIENT, _TYPE = slice(24, 34), slice(242, 243)
-"""Where the addresses of relay and client are, and the type of message where its option comes first, as it does of all clients."""
+"""Where the addresses of relay and client are, and the type of message where its option comes
+first, as it does of all clients."""
 _REQUEST = bytes((MessageType.REQUEST,))
 
 
 class Queue:
-    """Packets and when they came. `counters` has what was dropped: of clients that asked again ("dhcp.repeated"), that came too
-    long ago ("dhcp.late"), and that were too many ("dhcp.crowded")."""
+    """Packets and when they came. `counters` has what was dropped: of clients that asked again
+    ("dhcp.repeated"), that came too long ago ("dhcp.late"), and that were too many
+    ("dhcp.crowded")."""
 
     def __init__(self, counters: Counter[str]) -> None:
         self._counters = counters

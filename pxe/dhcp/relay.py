@@ -1,4 +1,5 @@
-"""What a relay says: for which link it asks, and how its clients shall reach the server. RFC 3046, 3527 and 5107. Pure."""
+"""What a relay says: for which link it asks, and how its clients shall reach the server. RFC 3046,
+3527 and 5107. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from pxe.dhcp import packet as dhcp
 from pxe.dhcp.packet import DhcpPacket
 
 CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
-"""Sub-options of option 82: the port and the relay itself (RFC 3046), the link's address if giaddr is of another (RFC 3527), and
-the relay's address in the place of the server's (RFC 5107)."""
+"""Sub-options of option 82: the port and the relay itself (RFC 3046), the link's address if giaddr
+is of another (RFC 3527), and the relay's address in the place of the server's (RFC 5107)."""
 MOST = 255
 """Bytes that one option has at most. What is longer came in pieces, and no relay needs that."""
 MULTICAST = 224
@@ -21,8 +22,9 @@ _SHOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """A relay's words. `giaddr` is where answers go, `link` the address of the link that the client is on, `server` what clients
-    shall take for the server's address, or None; `parts` are all sub-options."""
+    """A relay's words. `giaddr` is where answers go, `link` the address of the link that the client
+    is on, `server` what clients shall take for the server's address, or None; `parts` are all
+    sub-options."""
 
     giaddr: bytes
     link: bytes
@@ -42,8 +44,8 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """A relay that was heard: its address, the port that the client was on and the relay's name for itself, as far as it says so,
-    and how long ago that was."""
+    """A relay that was heard: its address, the port that the client was on and the relay's name for
+    itself, as far as it says so, and how long ago that was."""
 
     relay: str
     circuit: str
@@ -56,24 +58,28 @@ def relay_of(packet: DhcpPacket) -> Relay | None:
     if packet.giaddr == dhcp.NO_ADDRESS:
         return None
     parts = parts_of(packet.options.get(dhcp.RELAY_AGENT, b""))
-    return Relay(packet.giaddr, _address(parts, LINK) or packet.giaddr, _address(parts, SERVER), parts)
+    return Relay(
+        packet.giaddr, _address(parts, LINK) or packet.giaddr, _address(parts, SERVER), parts
+    )
 
 
 def parts_of(value: bytes) -> dict[int, bytes]:
-    """The sub-options of option 82, the first of each; none of one that is cut off: nothing in it is to be trusted."""
+    """The sub-options of option 82, the first of each; none of one that is cut off: nothing in it
+    is to be trusted."""
     found: dict[int, bytes] = {}
     at = 0
     while at < len(value):
         end = at + 2 + (value[at + 1] if at + 1 < len(value) else len(value))
         if end > len(value):
             return {}
-        found.setdefault(value[at], value[at + 2:end])
+        found.setdefault(value[at], value[at + 2 : end])
         at = end
     return found
 
 
 class Relays:
-    """Which relays were heard last: of each network that nodes are in, one. `clock` is in seconds."""
+    """Which relays were heard last: of each network that nodes are in, one. `clock` is in
+    seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -88,13 +94,23 @@ class Relays:
         found = self.view().get(network)
         if found is None:
             return f"no relay of its network {network} was heard since the boot service began"
-        return f"the relay of its network {network}, {found.relay}, was heard {found.seconds_ago:.0f} s ago"
+        return (
+            f"the relay of its network {network}, {found.relay}, was heard "
+            f"{found.seconds_ago:.0f} s ago"
+        )
 
     def view(self) -> dict[str, Heard]:
         """By network."""
         now = self._clock()
-        return {name: Heard(relay=dotted(relay.giaddr), circuit=relay.circuit, remote=relay.remote, seconds_ago=round(now - at, 1))
-                for name, (relay, at) in self._last.items()}
+        return {
+            name: Heard(
+                relay=dotted(relay.giaddr),
+                circuit=relay.circuit,
+                remote=relay.remote,
+                seconds_ago=round(now - at, 1),
+            )
+            for name, (relay, at) in self._last.items()
+        }
 
 
 def dotted(address: bytes) -> str:

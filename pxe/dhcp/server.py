@@ -1,4 +1,5 @@
-"""The DHCP sockets. One UDP socket bound to the interface, one packet socket for clients without an address."""
+"""The DHCP sockets. One UDP socket bound to the interface, one packet socket for clients without an
+address."""
 
 from __future__ import annotations
 
@@ -19,27 +20,48 @@ from pxe.dhcp.queue import Queue
 from pxe.notes import Recorder
 from pxe.settings import Settings, packed
 
-_RECEIVE_BYTES = 4097  # one more than the codec takes, so that a longer packet is seen to be too long
-_AT_ONCE, _READ, _TURNS = 64, 256, 16  # packets that are answered, and read, at a stretch, and how often it is looked for more
+_RECEIVE_BYTES = (
+    4097  # one more than the codec takes, so that a longer packet is seen to be too long
+)
+_AT_ONCE, _READ, _TURNS = (
+    64,
+    256,
+    16,
+)  # packets that are answered, and read, at a stretch, and how often it is looked for more
 _COUNTER = {outcome: f"dhcp.{outcome.value}" for outcome in Outcome}
 _IP_PKTINFO = 8
 _PKTINFO = struct.Struct("=i4s4s")
 
 
 class DhcpServer:
-    """Receives on an interface, has `answers` say what is answered, sends. Nothing that a packet holds can raise out of it."""
+    """Receives on an interface, has `answers` say what is answered, sends. Nothing that a packet
+    holds can raise out of it."""
 
-    def __init__(self, settings: Settings, interface: str, answers: Answers, recorder: Recorder,
-                 clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        interface: str,
+        answers: Answers,
+        recorder: Recorder,
+        clock: Callable[[], float],
+    ) -> None:
         self._port, self._interface = settings.dhcp_port, interface
         self._answers, self._clock = answers, clock
         self._recorder = recorder
         self._queue = Queue(recorder.counters)
-        self._sources = {packed(own.address): ((socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, packed(own.address), bytes(4))),)
-                         for own in settings.heads if own.network.version == 4}
-        self._server = DatagramServer(lambda data, source: self.receive(data), size=_RECEIVE_BYTES, turn=self.turn,
-                                      failed=lambda error: recorder.failed(
-                                          "receive", "DHCP", interface, error))
+        self._sources = {
+            packed(own.address): (
+                (socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, packed(own.address), bytes(4))),
+            )
+            for own in settings.heads
+            if own.network.version == 4
+        }
+        self._server = DatagramServer(
+            lambda data, source: self.receive(data),
+            size=_RECEIVE_BYTES,
+            turn=self.turn,
+            failed=lambda error: recorder.failed("receive", "DHCP", interface, error),
+        )
         self._again: asyncio.Handle | None = None
         self._raw: socket.socket | None = None
         self._mac = bytes(6)
@@ -49,15 +71,23 @@ class DhcpServer:
         interface, port = self._interface, self._port
         try:
             self._server.open(
-                ("", port), (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
-                (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1), (socket.SOL_SOCKET, socket.SO_BROADCAST, 1))
-            raw = self._raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+                ("", port),
+                (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
+                (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
+                (socket.SOL_SOCKET, socket.SO_BROADCAST, 1),
+            )
+            raw = self._raw = socket.socket(
+                socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0
+            )
             raw.bind((interface, 0))
             self._mac = raw.getsockname()[4]
         except OSError as error:
             self.close()
-            raise OperationFailed(f"cannot listen for DHCP on interface {interface}, UDP port {port}: {error.strerror}",
-                                  hint="it needs root, the interface up, and no other DHCP server on this machine") from error
+            raise OperationFailed(
+                f"cannot listen for DHCP on interface {interface}, UDP port {port}: "
+                f"{error.strerror}",
+                hint="it needs root, the interface up, and no other DHCP server on this machine",
+            ) from error
 
     def close(self) -> None:
         """Closes both sockets."""
@@ -76,13 +106,16 @@ class DhcpServer:
         if not self._answers.known(data[CHADDR]):
             text = data[CHADDR].hex(":")
             if self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
-                counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += 1  # a flood of strangers costs no parsing
+                counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += (
+                    1  # a flood of strangers costs no parsing
+                )
                 return
         self._queue.put(data, self._clock())
 
     def turn(self) -> None:
-        """Reads and answers in turns. At first one at a time; while there are more, twice as many are read each time, for the
-        newest is answered first. What is left waits until others had their turn."""
+        """Reads and answers in turns. At first one at a time; while there are more, twice as many
+        are read each time, for the newest is answered first. What is left waits until others had
+        their turn."""
         if self._again is not None:
             self._again.cancel()
         self._again, left, size = None, _AT_ONCE, _READ if self._queue else 1
@@ -119,7 +152,15 @@ class DhcpServer:
     def _send(self, answer: Answer, way: Way, data: bytes) -> None:
         port, payload = self._port, answer.payload(data)
         if way is Way.FRAME and self._raw is not None:
-            self._raw.send(build_frame(self._mac, data[CHADDR], (answer.source, port), (answer.address, port + 1), payload))
+            self._raw.send(
+                build_frame(
+                    self._mac,
+                    data[CHADDR],
+                    (answer.source, port),
+                    (answer.address, port + 1),
+                    payload,
+                )
+            )
         elif self._server.socket is not None:
             target = (socket.inet_ntoa(answer.address), port if way is Way.RELAY else port + 1)
             self._server.socket.sendmsg((payload,), self._sources[answer.source], 0, target)

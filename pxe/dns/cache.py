@@ -1,6 +1,8 @@
-"""What other servers have answered, for as long as they said that it holds: RFC 1035, for what is not there RFC 2308. Pure.
+"""What other servers have answered, for as long as they said that it holds: RFC 1035, for what is
+not there RFC 2308. Pure.
 
-An answer is kept whole, under its question and nothing else: what a server says of other names besides is not believed.
+An answer is kept whole, under its question and nothing else: what a server says of other names
+besides is not believed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from pxe.dns import packet as dns
 from pxe.dns.packet import HEADER, DnsError, Query, Rcode, Type
 
 LONGEST_S, LONGEST_NOT_S, FAILED_S = 3600, 300, 2
-"""How long an answer is kept at most, that there is none, and that nobody could be asked (RFC 9520)."""
+"""How long an answer is kept at most, that there is none, and that nobody could be asked (RFC
+9520)."""
 SIZE, BYTES, EACH = 10_000, 8 << 20, 8192
 """How many answers are kept, how many bytes of them, and the longest."""
 _RECORDS = 512
@@ -31,7 +34,8 @@ class BadAnswer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer without EDNS. `ttls` are (place, seconds) of its records, `lives` how long it may be kept; `at` is when it came."""
+    """An answer without EDNS. `ttls` are (place, seconds) of its records, `lives` how long it may
+    be kept; `at` is when it came."""
 
     data: bytes
     rcode: int
@@ -46,16 +50,18 @@ def key_of(query: Query) -> Key:
 
 
 def read(data: bytes, query: Query, now: float) -> Kept:
-    """An answer to a question. Raises BadAnswer for what is none, or cannot be read from end to end."""
+    """An answer to a question. Raises BadAnswer for what is none, or cannot be read from end to
+    end."""
     question = query.question
     at = HEADER.size + len(question)
-    if len(data) < at or data[HEADER.size:at].lower() != question.lower():
+    if len(data) < at or data[HEADER.size : at].lower() != question.lower():
         raise BadAnswer("it is about something else")
     _, flags, questions, *counts = HEADER.unpack_from(data)
     if not flags & dns.QR or questions != 1 or sum(counts) > _RECORDS:
         raise BadAnswer("it is no answer")
-    # No name may begin in what each client gets other bytes of, the header and the seconds to live: there it has what is no name.
-    whole = bytearray(HEADER.pack(0xFFFF, 0xFFFF, 1, *counts) + data[HEADER.size:])
+    # No name may begin in what each client gets other bytes of, the header and the seconds to live:
+    # there it has what is no name.
+    whole = bytearray(HEADER.pack(0xFFFF, 0xFFFF, 1, *counts) + data[HEADER.size :])
     ttls, negative, kept, rcode = list[tuple[int, int]](), 0, [0, 0, 0], flags & 0xF
     for section in [number for number, count in enumerate(counts) for _ in range(count)]:
         try:
@@ -75,12 +81,17 @@ def read(data: bytes, query: Query, now: float) -> Kept:
         if section == 1 and rtype == Type.SOA:
             negative = min(ttl, *_TTL.unpack_from(data, at - _TTL.size), LONGEST_NOT_S)
         kept[section] += 1
-    lives = min((ttl for _, ttl in ttls), default=0) if rcode == Rcode.NOERROR and kept[0] else negative
-    return Kept(HEADER.pack(0, 0, 1, *kept) + data[HEADER.size:at], rcode, tuple(ttls), lives, now)
+    lives = (
+        min((ttl for _, ttl in ttls), default=0) if rcode == Rcode.NOERROR and kept[0] else negative
+    )
+    return Kept(
+        HEADER.pack(0, 0, 1, *kept) + data[HEADER.size : at], rcode, tuple(ttls), lives, now
+    )
 
 
 def _check(data: bytes, start: int) -> None:
-    """Whether the last record can be read, no name in it is without end, and it has the length that it says. Raises BadAnswer."""
+    """Whether the last record can be read, no name in it is without end, and it has the length that
+    it says. Raises BadAnswer."""
     buffer = DNSBuffer(data)
     buffer.offset = start
     try:
@@ -97,14 +108,15 @@ def failure(query: Query, now: float) -> Kept:
 
 
 def render(kept: Kept, query: Query, now: float, room: int = 0) -> bytes:
-    """The answer to a query for the same: with its number and spelling, and seconds that have gone by taken off."""
+    """The answer to a query for the same: with its number and spelling, and seconds that have gone
+    by taken off."""
     edns = dns.opt(query) if query.size else b""
     flags = dns.QR | dns.RA | query.flags & (dns.RD | dns.CD)
     if len(kept.data) + len(edns) > (room or query.room):
         return HEADER.pack(query.id, flags | dns.TC, 1, 0, 0, bool(edns)) + query.question + edns
     made, gone = bytearray(kept.data), int(now - kept.at)
     question = query.question
-    made[HEADER.size:HEADER.size + len(question)] = question
+    made[HEADER.size : HEADER.size + len(question)] = question
     for place, ttl in kept.ttls:
         _TTL.pack_into(made, place, max(0, ttl - gone))
     _, _, _, *counts = HEADER.unpack_from(made)

@@ -29,7 +29,8 @@ class Decision:
 
 
 def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decision:
-    """What a client of ours gets. `forwards`: whether there are servers to ask for other names. `room` as for `packet.reply`."""
+    """What a client of ours gets. `forwards`: whether there are servers to ask for other names.
+    `room` as for `packet.reply`."""
     flags = dns.RA if forwards else 0
     if query.version:
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.BADVERS, room=room))
@@ -42,10 +43,20 @@ def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decisi
         if forwards and query.flags & dns.RD:
             return Decision(Outcome.FORWARD)
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
-    authority = () if any(kind == query.type for _, kind, _ in found.answers) or query.type == Type.ANY else (
-        _record(query, found.apex, Type.SOA, zone.ttl, zone.soa(found.apex)),)
-    reply = dns.reply(query, found.rcode, _records(query, found.answers, zone.ttl), authority,
-                      _records(query, found.extra, zone.ttl), flags=flags | dns.AA, room=room)
+    authority = (
+        ()
+        if any(kind == query.type for _, kind, _ in found.answers) or query.type == Type.ANY
+        else (_record(query, found.apex, Type.SOA, zone.ttl, zone.soa(found.apex)),)
+    )
+    reply = dns.reply(
+        query,
+        found.rcode,
+        _records(query, found.answers, zone.ttl),
+        authority,
+        _records(query, found.extra, zone.ttl),
+        flags=flags | dns.AA,
+        room=room,
+    )
     return Decision(Outcome.NO_SUCH_NAME if found.rcode else Outcome.ANSWERED, reply)
 
 

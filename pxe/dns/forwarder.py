@@ -1,5 +1,6 @@
-"""Asks other servers for what is not of the site. An answer is believed if it comes from the server that was asked, to the port
-that it was asked from, with the number and the question: RFC 5452. Port and number are drawn for each question anew.
+"""Asks other servers for what is not of the site. An answer is believed if it comes from the server
+that was asked, to the port that it was asked from, with the number and the question: RFC 5452. Port
+and number are drawn for each question anew.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ _FIRST_PORT, _PORTS, _TRIES = 1024, 64512, 8
 
 
 class Forwarder:
-    """`servers` are asked in turn, who answered last first; `own` is our address, which is never asked. A question that is open
-    already is not asked again: so a circle of servers ends at once, and an answer cannot be guessed by asking often."""
+    """`servers` are asked in turn, who answered last first; `own` is our address, which is never
+    asked. A question that is open already is not asked again: so a circle of servers ends at once,
+    and an answer cannot be guessed by asking often."""
 
-    def __init__(self, servers: tuple[str, ...], own: str, clock: Callable[[], float], *, port: int = PORT) -> None:
+    def __init__(
+        self, servers: tuple[str, ...], own: str, clock: Callable[[], float], *, port: int = PORT
+    ) -> None:
         self.servers = tuple(server for server in dict.fromkeys(servers) if server != own)
         self._order = list(self.servers)
         self._clock, self._port = clock, port
@@ -36,7 +40,8 @@ class Forwarder:
         self._clients: Counter[str] = Counter()
 
     def serves(self, client: str) -> bool:
-        """Whether others are asked for this client. Not for those that we ask: that would be a circle."""
+        """Whether others are asked for this client. Not for those that we ask: that would be a
+        circle."""
         return bool(self.servers) and client not in self.servers
 
     def known(self, query: Query, room: int = 0) -> bytes | None:
@@ -101,7 +106,8 @@ class Forwarder:
         number = secrets.randbits(16)
         edns = dns.opt(query) if query.size else b""
         return number.to_bytes(2, "big"), HEADER.pack(
-            number, dns.RD | query.flags & dns.CD, 1, 0, 0, bool(edns)) + query.question + edns
+            number, dns.RD | query.flags & dns.CD, 1, 0, 0, bool(edns)
+        ) + query.question + edns
 
     async def _by_udp(self, server: str, query: Query) -> tuple[Kept | None, bool]:
         loop, (number, question) = asyncio.get_running_loop(), self._question(query)
@@ -128,7 +134,8 @@ class Forwarder:
             writer.close()
 
     def _believed(self, data: bytes, number: bytes, query: Query) -> Kept | None:
-        """The answer, None for one that says that it has none (SERVFAIL, REFUSED). Raises BadAnswer."""
+        """The answer, None for one that says that it has none (SERVFAIL, REFUSED). Raises
+        BadAnswer."""
         if data[:2] != number:
             raise BadAnswer("it has another number")
         kept = read(data, query, self._clock())

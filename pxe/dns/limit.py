@@ -1,5 +1,6 @@
-"""How often a client gets the same answer by UDP: response rate limiting. A source address is easily made up, and whose it is would
-get what we answer. Who is told to ask by TCP (a slip) and is really there does so. Pure."""
+"""How often a client gets the same answer by UDP: response rate limiting. A source address is
+easily made up, and whose it is would get what we answer. Who is told to ask by TCP (a slip) and is
+really there does so. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ _SEND = Verdict.SEND  # looked up for each answer
 
 
 class Limiter:
-    """`rate` answers a second that are alike, 0 for any number; of those beyond it every second slips. `clock` is in seconds."""
+    """`rate` answers a second that are alike, 0 for any number; of those beyond it every second
+    slips. `clock` is in seconds."""
 
     KEYS = 50_000
-    """What is counted in a second. Beyond it, more of what is new is dropped: nothing but made-up addresses gets there."""
+    """What is counted in a second. Beyond it, more of what is new is dropped: nothing but made-up
+    addresses gets there."""
 
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:
         self._rate = rate
@@ -35,7 +38,8 @@ class Limiter:
         return len(self._counts)
 
     def may(self, about: Hashable, rate: int | None = None) -> Verdict:
-        """Counts one more answer. `about` is the client and what makes answers alike; `rate` another one than the usual."""
+        """Counts one more answer. `about` is the client and what makes answers alike; `rate`
+        another one than the usual."""
         most = self._rate if rate is None else rate
         if not self._rate:
             return Verdict.SEND
@@ -53,7 +57,8 @@ class Limiter:
 
 
 def prefix(address: str) -> str:
-    """The /24 that an IPv4 address is in, or the /64 of one of IPv6: strangers are counted together."""
+    """The /24 that an IPv4 address is in, or the /64 of one of IPv6: strangers are counted
+    together."""
     if ":" in address:
         return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
     return address.rpartition(".")[0]

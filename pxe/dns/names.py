@@ -22,13 +22,15 @@ from pxe.settings import Settings
 
 _SRV = struct.Struct("!HHH")
 PAGE = 2000
-"""Records in one answer to the head: a message between its processes has 4 MB at most, and DHCP waits meanwhile."""
+"""Records in one answer to the head: a message between its processes has 4 MB at most, and DHCP
+waits meanwhile."""
 _ASKED = 10_000
 """Addresses of which it is kept whether they may ask."""
 
 
 class NameShown(msgspec.Struct, frozen=True):
-    """One record. `node` is whose it is, "" for the head's own; `bmc`: it is about the node's BMC."""
+    """One record. `node` is whose it is, "" for the head's own; `bmc`: it is about the node's
+    BMC."""
 
     name: str
     type: str
@@ -38,8 +40,9 @@ class NameShown(msgspec.Struct, frozen=True):
 
 
 class NamesShown(msgspec.Struct, frozen=True):
-    """The zone, or what a name in it leads to. `serves`: whether there is any; `ours`: whether the name is in a zone of ours, else
-    it is asked of the servers in `forward`. `more`: where the next page begins, 0 if this is the last."""
+    """The zone, or what a name in it leads to. `serves`: whether there is any; `ours`: whether the
+    name is in a zone of ours, else it is asked of the servers in `forward`. `more`: where the next
+    page begins, 0 if this is the last."""
 
     serves: bool = False
     address: str = ""
@@ -51,11 +54,18 @@ class NamesShown(msgspec.Struct, frozen=True):
 
 
 class Names:
-    """Follows the nodes: one node's change costs one node. `stamp` begins the serial numbers. `asked` has of those who have asked
-    lately whether they may, as nodes' networks may, and those for which `guests` holds."""
+    """Follows the nodes: one node's change costs one node. `stamp` begins the serial numbers.
+    `asked` has of those who have asked lately whether they may, as nodes' networks may, and those
+    for which `guests` holds."""
 
-    def __init__(self, settings: Settings, stamp: int,
-                 guests: Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool] = lambda address: False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        stamp: int,
+        guests: Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool] = lambda address: (
+            False
+        ),
+    ) -> None:
         self._settings, self._guests = settings, guests
         self.zone = Zone(HEAD, settings.names.domain, stamp, settings.names.ttl_s)
         self._of: dict[str, Node] = {}
@@ -70,7 +80,11 @@ class Names:
         before = self._of.get(node.id)
         self._of[node.id] = node
         self._belongs(node, 1)
-        self.zone.put(node.id, records.of_node(node, self._settings), records.tops_of_node(node, self._settings))
+        self.zone.put(
+            node.id,
+            records.of_node(node, self._settings),
+            records.tops_of_node(node, self._settings),
+        )
         if before is not None:
             self._belongs(before, -1)
 
@@ -111,22 +125,34 @@ class Names:
             self.zone.remove(f"head {domain}")
             return
         ntp = tuple(sorted({server for servers in times for server in servers}))
-        self.zone.put(f"head {domain}", records.of_head(domain, ntp, self._settings), records.tops_of_head(domain, self._settings))
+        self.zone.put(
+            f"head {domain}",
+            records.of_head(domain, ntp, self._settings),
+            records.tops_of_head(domain, self._settings),
+        )
 
     def client(self, address: str) -> bool:
         """Whether somebody at this address may ask."""
         known = self.asked.get(address)
         if known is None:
             there = ipaddress.ip_address(address)
-            known = any(there in network for network in (*self._networks, *self._allowed)) or self._guests(there)
+            known = any(
+                there in network for network in (*self._networks, *self._allowed)
+            ) or self._guests(there)
             if len(self.asked) >= _ASKED:
                 self.asked.clear()
             self.asked[address] = known
         return known
 
     def frame(self, forward: tuple[str, ...]) -> NamesShown:
-        """How it is served, without records. `forward` are the servers that are asked for other names."""
-        return NamesShown(True, self._settings.address, sorted(self._times.keys() | {self._settings.names.domain}), list(forward))
+        """How it is served, without records. `forward` are the servers that are asked for other
+        names."""
+        return NamesShown(
+            True,
+            self._settings.address,
+            sorted(self._times.keys() | {self._settings.names.domain}),
+            list(forward),
+        )
 
     def view(self, name: str, forward: tuple[str, ...], start: int = 0) -> NamesShown:
         """A page of all records, or those that a name or an address leads to. Raises InputError."""
@@ -134,16 +160,29 @@ class Names:
         if not name:
             found = list(itertools.islice(self.zone.entries(), start, start + PAGE + 1))
             more = start + PAGE if len(found) > PAGE else 0
-            return msgspec.structs.replace(frame, records=list(map(_shown, found[:PAGE])), more=more)
+            return msgspec.structs.replace(
+                frame, records=list(map(_shown, found[:PAGE])), more=more
+            )
         asked = _asked(name)
-        tried = [asked] if "." in name.rstrip(".") else [asked, *(wire(f"{name}.{domain}") for domain in frame.domains)]
+        tried = (
+            [asked]
+            if "." in name.rstrip(".")
+            else [asked, *(wire(f"{name}.{domain}") for domain in frame.domains)]
+        )
         ours = any(self.zone.apex(each) is not None for each in tried)
-        return msgspec.structs.replace(frame, ours=ours, records=next(filter(None, map(self._chased, tried)), []))
+        return msgspec.structs.replace(
+            frame, ours=ours, records=next(filter(None, map(self._chased, tried)), [])
+        )
 
     def _chased(self, name: bytes) -> list[NameShown]:
         """The records of a name, and those of the name that an alias stands for."""
         held = self.zone.at(name)
-        more = [entry for alias in held if alias.type == Type.CNAME for entry in self.zone.at(alias.data)]
+        more = [
+            entry
+            for alias in held
+            if alias.type == Type.CNAME
+            for entry in self.zone.at(alias.data)
+        ]
         return list(map(_shown, (*held, *more)))
 
 
@@ -156,7 +195,9 @@ def _asked(name: str) -> bytes:
     try:
         return wire(name)
     except (ValueError, UnicodeEncodeError):
-        raise InputError(f"cannot look up {show(name)}: it is not a name", hint="a host's name, or an IP address") from None
+        raise InputError(
+            f"cannot look up {show(name)}: it is not a name", hint="a host's name, or an IP address"
+        ) from None
 
 
 def _shown(entry: Entry) -> NameShown:
@@ -167,7 +208,7 @@ def _shown(entry: Entry) -> NameShown:
         case Type.AAAA:
             text = socket.inet_ntop(socket.AF_INET6, data)
         case Type.SRV:
-            text = " ".join(map(str, _SRV.unpack_from(data))) + f" {shown(data[_SRV.size:])}"
+            text = " ".join(map(str, _SRV.unpack_from(data))) + f" {shown(data[_SRV.size :])}"
         case _:
             text = shown(data)
     return NameShown(shown(name), Type(kind).name, text, node, rank == records.CONTROLLER)

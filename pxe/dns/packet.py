@@ -1,7 +1,8 @@
-"""DNS messages: RFC 1035 section 4, EDNS: RFC 6891. Names are kept as on the wire, in lower case where they are compared.
+"""DNS messages: RFC 1035 section 4, EDNS: RFC 6891. Names are kept as on the wire, in lower case
+where they are compared.
 
-Queries are read here, and answers about the site built, in some microseconds: a flood has to be cheap. What other servers answer is
-read by dnslib (pxe.dns.forwarder).
+Queries are read here, and answers about the site built, in some microseconds: a flood has to be
+cheap. What other servers answer is read by dnslib (pxe.dns.forwarder).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ QR, AA, TC, RD, RA, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0080, 0x0010
 _OPCODE, _RCODE = 0x7800, 0x000F
 _DO = 0x8000
 UDP_PLAIN, UDP_MOST, TCP_MOST = 512, 1232, 65535
-"""Bytes of an answer: without EDNS, with it (what passes everywhere in one piece, dnsflagday.net/2020), and by TCP."""
+"""Bytes of an answer: without EDNS, with it (what passes everywhere in one piece,
+dnsflagday.net/2020), and by TCP."""
 MAX_NAME, MAX_LABEL = 255, 63
 POINTER = b"\xc0\x0c"
 """The question's name, in an answer."""
@@ -68,7 +70,8 @@ class DnsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question. `name` is as it was asked, `key` in lower case. `size`: what the client takes by UDP, 0 without EDNS."""
+    """One question. `name` is as it was asked, `key` in lower case. `size`: what the client takes
+    by UDP, 0 without EDNS."""
 
     id: int
     flags: int
@@ -94,7 +97,10 @@ class Query:
 def wire(text: str) -> bytes:
     """A name as on the wire, in lower case; "" and "." are the root. Raises ValueError."""
     labels = text.lower().rstrip(".").encode("ascii").split(b".") if text.strip(".") else []
-    made = b"".join(bytes((len(label),)) + label for label in labels if _LABEL.fullmatch(label)) + b"\0"
+    made = (
+        b"".join(bytes((len(label),)) + label for label in labels if _LABEL.fullmatch(label))
+        + b"\0"
+    )
     if len(made) != sum(map(len, labels)) + len(labels) + 1 or len(made) > MAX_NAME:
         raise ValueError(f"{text[:80]!r} is not a domain name")
     return made
@@ -104,7 +110,7 @@ def labels_of(name: bytes) -> list[bytes]:
     """The labels of a name that was checked."""
     found, at = [], 0
     while name[at]:
-        found.append(name[at + 1:at + 1 + name[at]])
+        found.append(name[at + 1 : at + 1 + name[at]])
         at += 1 + name[at]
     return found
 
@@ -114,8 +120,10 @@ def shown(name: bytes) -> str:
     labels = labels_of(name)
     if all(map(_PLAIN.fullmatch, labels)):
         return b".".join(labels).decode() or "."
-    return ".".join("".join(chr(c) if 33 <= c < 127 and c not in b".\\" else f"\\{c:03d}" for c in label)
-                    for label in labels)
+    return ".".join(
+        "".join(chr(c) if 33 <= c < 127 and c not in b".\\" else f"\\{c:03d}" for c in label)
+        for label in labels
+    )
 
 
 def above(name: bytes) -> Iterator[bytes]:
@@ -138,7 +146,7 @@ def parse(data: bytes) -> Query:
     if questions != 1 or answers or authorities or extras > 4:
         raise DnsError("a query has one question and no answers", Rcode.FORMERR)
     end = _plain_name(data, HEADER.size)
-    name = data[HEADER.size:end]
+    name = data[HEADER.size : end]
     kind, cls = _unpack(_PAIR, data, end)
     at, size, do, version, seen = end + 4, 0, False, 0, False
     for _ in range(extras):
@@ -147,7 +155,12 @@ def parse(data: bytes) -> Query:
         if rtype == Type.OPT:
             if seen or data[start]:
                 raise DnsError("EDNS comes once, and has no name", Rcode.FORMERR)
-            seen, size, do, version = True, max(rclass, UDP_PLAIN), bool(ttl & _DO), ttl >> 16 & 0xFF
+            seen, size, do, version = (
+                True,
+                max(rclass, UDP_PLAIN),
+                bool(ttl & _DO),
+                ttl >> 16 & 0xFF,
+            )
     if at != len(data):
         raise DnsError("it does not end where it says", Rcode.FORMERR)
     return Query(id_, flags, name, name.lower(), kind, size, do, version, cls)
@@ -194,9 +207,18 @@ def record(owner: bytes, kind: int, ttl: int, data: bytes) -> bytes:
     return owner + _RECORD.pack(kind, IN, ttl, len(data)) + data
 
 
-def reply(query: Query, rcode: int, answers: Sequence[bytes] = (), authority: Sequence[bytes] = (), extra: Sequence[bytes] = (), *,
-          flags: int = 0, room: int = 0) -> bytes:
-    """An answer; beyond `room` (what UDP has, if not given) it is only told that it is longer. `flags` may be AA and RA."""
+def reply(
+    query: Query,
+    rcode: int,
+    answers: Sequence[bytes] = (),
+    authority: Sequence[bytes] = (),
+    extra: Sequence[bytes] = (),
+    *,
+    flags: int = 0,
+    room: int = 0,
+) -> bytes:
+    """An answer; beyond `room` (what UDP has, if not given) it is only told that it is longer.
+    `flags` may be AA and RA."""
     flags |= QR | query.flags & (RD | CD) | rcode & _RCODE
     edns = opt(query, rcode) if query.size else b""
     body = b"".join((*answers, *authority, *extra))
@@ -221,4 +243,8 @@ def error(data: bytes, rcode: Rcode) -> bytes:
 def truncated(query: Query) -> bytes:
     """An answer that says nothing but to ask by TCP."""
     edns = opt(query) if query.size else b""
-    return HEADER.pack(query.id, QR | TC | query.flags & RD, 1, 0, 0, bool(edns)) + query.question + edns
+    return (
+        HEADER.pack(query.id, QR | TC | query.flags & RD, 1, 0, 0, bool(edns))
+        + query.question
+        + edns
+    )

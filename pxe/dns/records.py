@@ -24,7 +24,11 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 def domain_of(node: Node, settings: Settings) -> str:
     """The domain of a node's network."""
-    return node.subnet.domain if node.subnet is not None and node.subnet.domain else settings.names.domain
+    return (
+        node.subnet.domain
+        if node.subnet is not None and node.subnet.domain
+        else settings.names.domain
+    )
 
 
 def full(name: str, domain: str) -> str:
@@ -33,12 +37,15 @@ def full(name: str, domain: str) -> str:
 
 
 def six_of(node: Node, settings: Settings) -> ipaddress.IPv6Address | None:
-    """The address that a running node makes of the prefix that the head advertises on its own network (SLAAC, RFC 4291)."""
+    """The address that a running node makes of the prefix that the head advertises on its own
+    network (SLAAC, RFC 4291)."""
     here = node.subnet is None or node.subnet.network == settings.network
     if settings.ra_prefix is None or not here or ":" in node.ip or not node.macs:
         return None
     mac = node.macs[0]
-    return ipaddress.IPv6Network(settings.ra_prefix)[int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\xff\xfe" + mac[3:], "big")]
+    return ipaddress.IPv6Network(settings.ra_prefix)[
+        int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\xff\xfe" + mac[3:], "big")
+    ]
 
 
 def of_node(node: Node, settings: Settings) -> tuple[Entry, ...]:
@@ -49,11 +56,16 @@ def of_node(node: Node, settings: Settings) -> tuple[Entry, ...]:
     if node.bmc:
         first, dot, rest = node.name.partition(".")
         name = f"{first}{BMC}{dot}{rest}"
-        found += _addresses(name, full(name, domain), [ipaddress.ip_address(node.bmc)], CONTROLLER, node.name)
+        found += _addresses(
+            name, full(name, domain), [ipaddress.ip_address(node.bmc)], CONTROLLER, node.name
+        )
     target = _wire(full(node.name, domain))
     for alias in node.aliases if target else ():
         names = {alias, full(alias, domain)}
-        found += [Entry(name, Type.CNAME, target, ALIAS, node.name) for name in filter(None, map(_wire, sorted(names)))]
+        found += [
+            Entry(name, Type.CNAME, target, ALIAS, node.name)
+            for name in filter(None, map(_wire, sorted(names)))
+        ]
     return tuple(found)
 
 
@@ -63,7 +75,9 @@ def tops_of_node(node: Node, settings: Settings) -> tuple[bytes, ...]:
     return (name,) if name else ()
 
 
-def _addresses(short: str, name: str, addresses: list[_Address], rank: int, node: str) -> Iterator[Entry]:
+def _addresses(
+    short: str, name: str, addresses: list[_Address], rank: int, node: str
+) -> Iterator[Entry]:
     """The addresses of a name, in its domain and alone, and the name of each address."""
     whole = _wire(name)
     for address in addresses:
@@ -86,14 +100,21 @@ def _wire(name: str) -> bytes:
 
 
 def of_head(domain: str, ntp: tuple[str, ...], settings: Settings) -> tuple[Entry, ...]:
-    """What the head itself has in a domain: its name, the API, files for booting, and time servers if its networks have any."""
+    """What the head itself has in a domain: its name, the API, files for booting, and time servers
+    if its networks have any."""
     head, url = wire(f"{HEAD}.{domain}"), urlsplit(settings.head_url)
     addresses = [ipaddress.ip_address(own.address) for own in settings.heads]
     found = [Entry(head, _kind(address), address.packed, -1) for address in addresses]
-    found += [_service("_layercake._tcp", domain, url.port or 443, head), _service("_tftp._udp", domain, settings.tftp_port, head)]
+    found += [
+        _service("_layercake._tcp", domain, url.port or 443, head),
+        _service("_tftp._udp", domain, settings.tftp_port, head),
+    ]
     if domain == settings.names.domain:
         for address in addresses:
-            found += [Entry(wire(HEAD), _kind(address), address.packed, -1), Entry(reverse(address), Type.PTR, head, -1)]
+            found += [
+                Entry(wire(HEAD), _kind(address), address.packed, -1),
+                Entry(reverse(address), Type.PTR, head, -1),
+            ]
     if ntp:
         time = wire(f"ntp.{domain}")
         servers = map(ipaddress.ip_address, ntp)

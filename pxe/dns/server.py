@@ -1,7 +1,8 @@
-"""The DNS socket for UDP, and the answers by both UDP and TCP. Nothing that a query holds can raise out of it.
+"""The DNS socket for UDP, and the answers by both UDP and TCP. Nothing that a query holds can raise
+out of it.
 
-What was asked before, byte by byte but for its number, is answered out of a table that is thrown away with each change of the zone:
-a cluster asks the same few things all the time.
+What was asked before, byte by byte but for its number, is answered out of a table that is thrown
+away with each change of the zone: a cluster asks the same few things all the time.
 """
 
 from __future__ import annotations
@@ -24,27 +25,47 @@ from pxe.settings import Settings
 
 _SIZE = 4096
 _READY = 16_384
-"""Answers that are kept ready: what exists only, so that nobody fills it with names that he makes up."""
+"""Answers that are kept ready: what exists only, so that nobody fills it with names that he makes
+up."""
 _ERRORS_PER_S = 10
 """How often a second a network of strangers is told no, whatever the setting for clients."""
-_ANSWERED, _MALFORMED, _LIMITED, _FOREIGN = "dns.answered", "dns.malformed", "dns.limited", "dns.foreign"
+_ANSWERED, _MALFORMED, _LIMITED, _FOREIGN = (
+    "dns.answered",
+    "dns.malformed",
+    "dns.limited",
+    "dns.foreign",
+)
 _SEND = Verdict.SEND  # looked up for each datagram
 
 
 class DnsServer:
     """Receives, has `decide` decide, answers or has others asked."""
 
-    def __init__(self, settings: Settings, names: Names, forwarder: Forwarder, recorder: Recorder,
-                 clock: Callable[[], float]) -> None:
-        self._settings, self._names, self._forwarder, self._recorder = settings, names, forwarder, recorder
+    def __init__(
+        self,
+        settings: Settings,
+        names: Names,
+        forwarder: Forwarder,
+        recorder: Recorder,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings, self._names, self._forwarder, self._recorder = (
+            settings,
+            names,
+            forwarder,
+            recorder,
+        )
         self._counters, self._zone, self._serial = recorder.counters, names.zone, -1
         self._asked = names.asked
         self._limiter = Limiter(settings.names.rate, clock)
         self._ready: dict[bytes, tuple[bytes, tuple[bytes, int]]] = {}
         self._sendto: Callable[[bytes, Any], int] = lambda data, source: 0  # until it is open
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server = DatagramServer(self.handle, size=_SIZE, failed=lambda error: recorder.failed(
-            "receive", "DNS", settings.interface, error))
+        self._server = DatagramServer(
+            self.handle,
+            size=_SIZE,
+            failed=lambda error: recorder.failed("receive", "DNS", settings.interface, error),
+        )
         self._streams = StreamServer(self.answer, names.client, clock)
 
     def open(self) -> None:
@@ -57,8 +78,10 @@ class DnsServer:
             self._streams.open(where)
         except OSError as error:
             self.close()
-            raise OperationFailed(f"cannot answer DNS on {where[0]} port {where[1]}: {error.strerror}",
-                                  hint="another DNS server on this machine has the port: `ss -lnup` says which") from error
+            raise OperationFailed(
+                f"cannot answer DNS on {where[0]} port {where[1]}: {error.strerror}",
+                hint="another DNS server on this machine has the port: `ss -lnup` says which",
+            ) from error
 
     def close(self) -> None:
         """Stops; what others were asked for is forgotten."""
@@ -90,7 +113,10 @@ class DnsServer:
             self._slow(data, source)
         except DnsError as error:
             self._counters[_MALFORMED] += 1
-            if error.rcode is not None and self._limiter.may(prefix(client), _ERRORS_PER_S) is _SEND:
+            if (
+                error.rcode is not None
+                and self._limiter.may(prefix(client), _ERRORS_PER_S) is _SEND
+            ):
                 self._send(dns.error(data, error.rcode), source)
 
     def _limited(self, data: bytes, source: tuple[str, int], verdict: Verdict) -> None:
@@ -138,7 +164,8 @@ class DnsServer:
         task.add_done_callback(self._tasks.discard)
 
     async def answer(self, data: bytes, client: str) -> bytes:
-        """The answer to a query by TCP, where its source is true. Raises DnsError for what gets none."""
+        """The answer to a query by TCP, where its source is true. Raises DnsError for what gets
+        none."""
         self._counters["dns.tcp"] += 1
         try:
             query = dns.parse(data)
@@ -150,11 +177,15 @@ class DnsServer:
         if not self._names.client(client):
             self._counters[_FOREIGN] += 1
             return refusal(query)
-        decision = decide(query, self._names.zone, forwards=self._forwarder.serves(client), room=dns.TCP_MOST)
+        decision = decide(
+            query, self._names.zone, forwards=self._forwarder.serves(client), room=dns.TCP_MOST
+        )
         if decision.outcome is not Outcome.FORWARD:
             return decision.reply
         known = self._forwarder.known(query, dns.TCP_MOST)
-        return known if known is not None else await self._forwarder.ask(query, client, dns.TCP_MOST)
+        return (
+            known if known is not None else await self._forwarder.ask(query, client, dns.TCP_MOST)
+        )
 
     def _send(self, reply: bytes, source: Any) -> None:
         if self._server.socket is not None and reply:
@@ -165,6 +196,8 @@ class DnsServer:
 
     def _unsent(self, error: OSError) -> None:
         if isinstance(error, BlockingIOError):
-            self._counters["dns.send-full"] += 1  # as if the network had lost it: the client asks again
+            self._counters["dns.send-full"] += (
+                1  # as if the network had lost it: the client asks again
+            )
         else:
             self._recorder.failed("send", "DNS", self._settings.interface, error)

@@ -25,30 +25,66 @@ def forward(value: object) -> tuple[str, ...] | None:
 def subnets(value: object) -> tuple[str, ...]:
     """IPv4 subnets, perhaps none."""
     if not isinstance(value, list) or len(value) > MAX_SUBNETS:
-        raise Mistake(f"expected a list of at most {MAX_SUBNETS} IPv4 subnets, found {describe(value)}", "such as [10.9.0.0/16]")
+        raise Mistake(
+            f"expected a list of at most {MAX_SUBNETS} IPv4 subnets, found {describe(value)}",
+            "such as [10.9.0.0/16]",
+        )
     found = []
     for word in map(text, value):
         try:
             found.append(str(ipaddress.IPv4Network(word)))
         except ValueError:
-            raise Mistake(f"{show(word)} is not an IPv4 subnet", "write the first address and the length of the prefix") from None
+            raise Mistake(
+                f"{show(word)} is not an IPv4 subnet",
+                "write the first address and the length of the prefix",
+            ) from None
     return tuple(found)
 
 
 class DnsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """DNS of the head."""
 
-    serve: Annotated[bool, Meta(
-        description="Whether the head answers DNS, by UDP and TCP, on its own address; nodes whose network has no `dns` are told "
-                    "it then.")] = False
+    serve: Annotated[
+        bool,
+        Meta(
+            description="Whether the head answers DNS, by UDP and TCP, on its own address; nodes "
+            "whose network has no `dns` are told "
+            "it then."
+        ),
+    ] = False
     port: Annotated[int, Meta(ge=1, le=65535, description="UDP and TCP port; nodes ask 53.")] = 53
-    domain: Annotated[str, Check(domain), Meta(
-        description="The domain of nodes whose network has none of its own.")] = "cluster.internal"
-    forward: Annotated[tuple[str, ...] | None, Check(forward), Meta(
-        description="The servers that are asked for all other names; `dns` if null, none with [].")] = None
-    allow: Annotated[tuple[str, ...], Check(subnets), Meta(
-        description="Subnets that may ask, besides those that nodes are in. Everybody else is refused.")] = ()
-    ttl_s: Annotated[int, Meta(ge=0, le=86400, description="Seconds that others may keep an answer about the site.")] = 30
-    rate: Annotated[int, Meta(
-        ge=0, le=1_000_000, description="How often a second a client gets the same answer by UDP; every other one beyond that is "
-        "told to ask by TCP, the rest gets nothing. 0: without limit.")] = 100
+    domain: Annotated[
+        str,
+        Check(domain),
+        Meta(description="The domain of nodes whose network has none of its own."),
+    ] = "cluster.internal"
+    forward: Annotated[
+        tuple[str, ...] | None,
+        Check(forward),
+        Meta(
+            description="The servers that are asked for all other names; `dns` if null, none with "
+            "[]."
+        ),
+    ] = None
+    allow: Annotated[
+        tuple[str, ...],
+        Check(subnets),
+        Meta(
+            description="Subnets that may ask, besides those that nodes are in. Everybody else is "
+            "refused."
+        ),
+    ] = ()
+    ttl_s: Annotated[
+        int,
+        Meta(ge=0, le=86400, description="Seconds that others may keep an answer about the site."),
+    ] = 30
+    rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="How often a second a client gets the same answer by UDP; every other one "
+            "beyond that is "
+            "told to ask by TCP, the rest gets nothing. 0: without limit.",
+        ),
+    ] = 100

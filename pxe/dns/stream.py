@@ -1,4 +1,5 @@
-"""DNS by TCP: RFC 7766. Each message has its length before it; several may be asked at a stretch."""
+"""DNS by TCP: RFC 7766. Each message has its length before it; several may be asked at a
+stretch."""
 
 from __future__ import annotations
 
@@ -8,8 +9,11 @@ from collections.abc import Awaitable, Callable
 from layercake.base.door import Door, Guest, Limits, bound, guest_of
 from pxe.dns.packet import HEADER, DnsError
 
-LIMITS = Limits(each=8, strangers=256, known=16, most=1024, prove_s=5.0, answer_s=15.0, stall_s=15.0)
-"""Nodes ask by TCP when an answer is long, or came too often by UDP; a connection each, and shortly."""
+LIMITS = Limits(
+    each=8, strangers=256, known=16, most=1024, prove_s=5.0, answer_s=15.0, stall_s=15.0
+)
+"""Nodes ask by TCP when an answer is long, or came too often by UDP; a connection each, and
+shortly."""
 IDLE_S = 10.0
 """How long a connection may have nothing to ask (section 6.2.3)."""
 _QUEUE = 65_537 + 2
@@ -18,16 +22,22 @@ Answer = Callable[[bytes, str], Awaitable[bytes]]
 
 
 class StreamServer:
-    """Listens. `answer` gives the answer to a message of a client, or raises DnsError to end the connection."""
+    """Listens. `answer` gives the answer to a message of a client, or raises DnsError to end the
+    connection."""
 
-    def __init__(self, answer: Answer, client: Callable[[str], bool], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, answer: Answer, client: Callable[[str], bool], clock: Callable[[], float]
+    ) -> None:
         self._answer, self._client, self._clock = answer, client, clock
         self._door: Door | None = None
         self._there: set[_Conversation] = set()
 
     def open(self, address: tuple[str, int]) -> None:
         """Raises OSError."""
-        door = Door(lambda: _Conversation(self._answer, self._client, self._there), LIMITS.beside([address[0]]))
+        door = Door(
+            lambda: _Conversation(self._answer, self._client, self._there),
+            LIMITS.beside([address[0]]),
+        )
         door.open(*bound([address[0]], address[1]))
         self._door = door
 
@@ -43,7 +53,9 @@ class StreamServer:
 class _Conversation(asyncio.Protocol):
     """One connection: its messages are answered one after the other."""
 
-    def __init__(self, answer: Answer, client: Callable[[str], bool], there: set[_Conversation]) -> None:
+    def __init__(
+        self, answer: Answer, client: Callable[[str], bool], there: set[_Conversation]
+    ) -> None:
         self._answer, self._client, self._there = answer, client, there
         self._transport: asyncio.Transport | None = None
         self._guest: Guest | None = None
@@ -104,8 +116,8 @@ class _Conversation(asyncio.Protocol):
         size = int.from_bytes(self._buffer[:2], "big")
         if len(self._buffer) < 2 + size or len(self._buffer) < 2:
             return None
-        message = bytes(self._buffer[2:2 + size])
-        del self._buffer[:2 + size]
+        message = bytes(self._buffer[2 : 2 + size])
+        del self._buffer[: 2 + size]
         return message
 
     def _go_on(self) -> None:

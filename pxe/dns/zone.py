@@ -1,8 +1,9 @@
-"""The names that the head knows: a table that follows the nodes, each by itself. A change costs what it changes, however many nodes
-there are.
+"""The names that the head knows: a table that follows the nodes, each by itself. A change costs
+what it changes, however many nodes there are.
 
-A zone's top (apex) is a domain that nodes are in, or the reverse of a network of theirs. Names outside of all of these, such as
-short ones, are zones of their own, of one name: nothing is said of those beside or below.
+A zone's top (apex) is a domain that nodes are in, or the reverse of a network of theirs. Names
+outside of all of these, such as short ones, are zones of their own, of one name: nothing is said of
+those beside or below.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ ADDRESSES = (Type.A, Type.AAAA)
 
 
 class Entry(NamedTuple):
-    """One record of an owner. Where several owners claim a name, those of the lowest `rank` have it: a node's name goes before an
-    alias, that before a BMC's. `node` is whose it is, "" for the head's own."""
+    """One record of an owner. Where several owners claim a name, those of the lowest `rank` have
+    it: a node's name goes before an alias, that before a BMC's. `node` is whose it is, "" for the
+    head's own."""
 
     name: bytes
     type: int
@@ -37,7 +39,8 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is to say of a name: records as (name, type, data). `apex` is the top of its zone."""
+    """What there is to say of a name: records as (name, type, data). `apex` is the top of its
+    zone."""
 
     apex: bytes
     rcode: Rcode
@@ -46,8 +49,8 @@ class Found:
 
 
 class Zone:
-    """`head` is the name of the head in a domain, `domain` that of zones that are in none. `stamp` begins the serial numbers, which
-    grow over restarts, and by one with each change."""
+    """`head` is the name of the head in a domain, `domain` that of zones that are in none. `stamp`
+    begins the serial numbers, which grow over restarts, and by one with each change."""
 
     def __init__(self, head: str, domain: str, stamp: int, ttl: int) -> None:
         self._head, self._domain = wire(head)[:-1], wire(domain)
@@ -61,7 +64,8 @@ class Zone:
         return len(self._table)
 
     def put(self, owner: str, entries: Iterable[Entry], tops: Iterable[bytes] = ()) -> None:
-        """Gives an owner these records in the place of those it had. `tops` are the zones that it makes ours."""
+        """Gives an owner these records in the place of those it had. `tops` are the zones that it
+        makes ours."""
         made = (tuple(entries), tuple(tops))
         if self._of.get(owner) == made:
             return
@@ -118,7 +122,9 @@ class Zone:
     def apex(self, name: bytes) -> bytes | None:
         """The zone of ours that a name is in, None if it is in none."""
         tops = self._tops
-        return next((top for top in above(name) if top in tops), name if name in self._table else None)
+        return next(
+            (top for top in above(name) if top in tops), name if name in self._table else None
+        )
 
     def head_in(self, apex: bytes) -> bytes:
         """The head's name for a zone."""
@@ -127,7 +133,13 @@ class Zone:
     def soa(self, apex: bytes) -> bytes:
         """The data of the zone's SOA record."""
         domain = apex if self._head + apex in self._table else self._domain
-        return self._head + domain + b"\x0ahostmaster" + domain + struct.pack("!IIIII", self.serial, *_SOA_TIMES, self.ttl)
+        return (
+            self._head
+            + domain
+            + b"\x0ahostmaster"
+            + domain
+            + struct.pack("!IIIII", self.serial, *_SOA_TIMES, self.ttl)
+        )
 
     def find(self, name: bytes, kind: int) -> Found | None:
         """What there is of a name (in lower case), None for one that is not ours."""
@@ -147,13 +159,29 @@ class Zone:
         answers = [(name, entry.type, entry.data) for entry in held if entry.type == kind]
         if not answers and held and held[0].type == Type.CNAME:
             target = held[0].data
-            return Found(apex, Rcode.NOERROR, ((name, Type.CNAME, target), *(
-                (target, entry.type, entry.data) for entry in self.at(target) if entry.type == kind and kind in _CHASED)))
-        extra = [record for _, _, data in answers for record in self._addresses(data[6:])] if kind == Type.SRV else ()
+            return Found(
+                apex,
+                Rcode.NOERROR,
+                (
+                    (name, Type.CNAME, target),
+                    *(
+                        (target, entry.type, entry.data)
+                        for entry in self.at(target)
+                        if entry.type == kind and kind in _CHASED
+                    ),
+                ),
+            )
+        extra = (
+            [record for _, _, data in answers for record in self._addresses(data[6:])]
+            if kind == Type.SRV
+            else ()
+        )
         return Found(apex, Rcode.NOERROR, tuple(answers), tuple(extra))
 
     def _addresses(self, name: bytes) -> tuple[tuple[bytes, int, bytes], ...]:
-        return tuple((name, entry.type, entry.data) for entry in self.at(name) if entry.type in ADDRESSES)
+        return tuple(
+            (name, entry.type, entry.data) for entry in self.at(name) if entry.type in ADDRESSES
+        )
 
 
 def _less(counts: Counter[bytes], name: bytes) -> None:
@@ -172,8 +200,10 @@ def tops_of(network: AnyNetwork) -> tuple[bytes, ...]:
     if network.version == 6:
         return (top_of_six(network),)
     octets = -(-network.prefixlen // 8)
-    return tuple(wire(".".join([*reversed(str(part.network_address).split(".")[:octets]), _REVERSE_4]))
-                 for part in network.subnets(new_prefix=octets * 8))
+    return tuple(
+        wire(".".join([*reversed(str(part.network_address).split(".")[:octets]), _REVERSE_4]))
+        for part in network.subnets(new_prefix=octets * 8)
+    )
 
 
 def top_of_six(prefix: ipaddress.IPv6Network) -> bytes:

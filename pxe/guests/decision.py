@@ -1,5 +1,6 @@
-"""What a machine that is not in the inventory gets where its network has addresses for guests: one of them for a while (RFC 2131),
-and never anything to boot. All that it may change is the pool of its network; packet, networks and the time are arguments."""
+"""What a machine that is not in the inventory gets where its network has addresses for guests: one
+of them for a while (RFC 2131), and never anything to boot. All that it may change is the pool of
+its network; packet, networks and the time are arguments."""
 
 from __future__ import annotations
 
@@ -20,11 +21,19 @@ MOST_ID = 255
 _EVERY_S = 60.0
 
 
-def answer(packet: DhcpPacket, unknown: Decision, guests: Guests, net: Common, now: float) -> Decision:
-    """What to do about a packet of a machine that is not in the inventory; `unknown` is what is done where there are no guests."""
+def answer(
+    packet: DhcpPacket, unknown: Decision, guests: Guests, net: Common, now: float
+) -> Decision:
+    """What to do about a packet of a machine that is not in the inventory; `unknown` is what is
+    done where there are no guests."""
     mac = packet.mac
     guest = Guest(mac, packet.options.get(dhcp.CLIENT_ID, b""))
-    if mac[0] & 1 or not any(mac) or len(guest.id) > MOST_ID or packet.message_type == MessageType.INFORM:
+    if (
+        mac[0] & 1
+        or not any(mac)
+        or len(guest.id) > MOST_ID
+        or packet.message_type == MessageType.INFORM
+    ):
         return unknown
     network = guests.at(packet, guest, net, now)
     if network is None:
@@ -36,25 +45,63 @@ def answer(packet: DhcpPacket, unknown: Decision, guests: Guests, net: Common, n
     return _given_back(packet, guest, network, now)
 
 
-def _offered(packet: DhcpPacket, guest: Guest, network: GuestNetwork, unknown: Decision, now: float) -> Decision:
+def _offered(
+    packet: DhcpPacket, guest: Guest, network: GuestNetwork, unknown: Decision, now: float
+) -> Decision:
     wanted = packet.options.get(dhcp.REQUESTED_IP)
-    lease = network.pool.offer(guest, None if wanted is None else int.from_bytes(wanted, "big"), now)
+    lease = network.pool.offer(
+        guest, None if wanted is None else int.from_bytes(wanted, "big"), now
+    )
     name = network.subnet.name
     if lease is None:
-        text = (f"{mac_text(guest.mac)} gets no address: the {network.pool.size} addresses for guests of network {name} are in use "
-                "(hint: more ranges under its `guests`, or a shorter `guest_lease_s`)")
-        full = Note("", events.POOL_FULL, text, None, {"network": name, "mac": mac_text(guest.mac)}, name, _EVERY_S)
+        text = (
+            f"{mac_text(guest.mac)} gets no address: the {network.pool.size} addresses for guests "
+            f"of network {name} are in use "
+            "(hint: more ranges under its `guests`, or a shorter `guest_lease_s`)"
+        )
+        full = Note(
+            "",
+            events.POOL_FULL,
+            text,
+            None,
+            {"network": name, "mac": mac_text(guest.mac)},
+            name,
+            _EVERY_S,
+        )
         return Decision(Outcome.POOL_FULL, notes=(*unknown.notes, full))
     address = lease.address.to_bytes(4, "big")
-    notes = tuple(replace(note, text=f"{note.text}; as a guest of network {name} it is offered {dotted(address)}",
-                          data={**note.data, "ip": dotted(address), "network": name}) for note in unknown.notes)
-    return send(Outcome.OFFERED, packet, _reply(packet, MessageType.OFFER, address, network), network.subnet.place.packed, notes)
+    notes = tuple(
+        replace(
+            note,
+            text=f"{note.text}; as a guest of network {name} it is offered {dotted(address)}",
+            data={**note.data, "ip": dotted(address), "network": name},
+        )
+        for note in unknown.notes
+    )
+    return send(
+        Outcome.OFFERED,
+        packet,
+        _reply(packet, MessageType.OFFER, address, network),
+        network.subnet.place.packed,
+        notes,
+    )
 
 
-def _requested(packet: DhcpPacket, guest: Guest, network: GuestNetwork, unknown: Decision, net: Common, now: float) -> Decision:
-    """RFC 2131 section 4.3.2. Who selects an offer of ours gets it unless somebody has it; who says that he has an address keeps it
-    if that is so. One that is not of this network is refused; of what nothing is known, nothing is said."""
-    selects, wanted = dhcp.SERVER_ID in packet.options, packet.options.get(dhcp.REQUESTED_IP, packet.ciaddr)
+def _requested(
+    packet: DhcpPacket,
+    guest: Guest,
+    network: GuestNetwork,
+    unknown: Decision,
+    net: Common,
+    now: float,
+) -> Decision:
+    """RFC 2131 section 4.3.2. Who selects an offer of ours gets it unless somebody has it; who says
+    that he has an address keeps it if that is so. One that is not of this network is refused; of
+    what nothing is known, nothing is said."""
+    selects, wanted = (
+        dhcp.SERVER_ID in packet.options,
+        packet.options.get(dhcp.REQUESTED_IP, packet.ciaddr),
+    )
     if wanted == dhcp.NO_ADDRESS:
         return Decision(Outcome.NOT_FOR_US)
     lease, number = network.pool.of(guest, now), int.from_bytes(wanted, "big")
@@ -63,18 +110,30 @@ def _requested(packet: DhcpPacket, guest: Guest, network: GuestNetwork, unknown:
     name = called(packet.options.get(dhcp.HOST_NAME, b""))
     if network.pool.grant(guest, number, network.lease_s, name, now) is None:
         return _naked(packet, network)
-    return send(Outcome.ACKED, packet, _reply(packet, MessageType.ACK, wanted, network), network.subnet.place.packed)
+    return send(
+        Outcome.ACKED,
+        packet,
+        _reply(packet, MessageType.ACK, wanted, network),
+        network.subnet.place.packed,
+    )
 
 
 def _belongs(packet: DhcpPacket, address: bytes, network: GuestNetwork, net: Common) -> bool:
     """Whether an address is one of the link that a packet comes from."""
     here = () if packet.giaddr != dhcp.NO_ADDRESS else net.here
-    return network.holds(address) or any(one.version == 4 and one.network_address.packed <= address <= one.broadcast_address.packed
-                                         for one in here)
+    return network.holds(address) or any(
+        one.version == 4 and one.network_address.packed <= address <= one.broadcast_address.packed
+        for one in here
+    )
 
 
 def _naked(packet: DhcpPacket, network: GuestNetwork) -> Decision:
-    return send(Outcome.NAKED, packet, _reply(packet, MessageType.NAK, dhcp.NO_ADDRESS, network), network.subnet.place.packed)
+    return send(
+        Outcome.NAKED,
+        packet,
+        _reply(packet, MessageType.NAK, dhcp.NO_ADDRESS, network),
+        network.subnet.place.packed,
+    )
 
 
 def _given_back(packet: DhcpPacket, guest: Guest, network: GuestNetwork, now: float) -> Decision:
@@ -85,22 +144,44 @@ def _given_back(packet: DhcpPacket, guest: Guest, network: GuestNetwork, now: fl
     address = packet.options.get(dhcp.REQUESTED_IP, dhcp.NO_ADDRESS)
     if not network.pool.decline(guest, int.from_bytes(address, "big"), now):
         return Decision(Outcome.DECLINED)
-    text = (f"{mac_text(guest.mac)} says that {dotted(address)}, which it got as a guest of network {network.subnet.name}, is used "
-            "by something else; nobody gets it for an hour")
+    text = (
+        f"{mac_text(guest.mac)} says that {dotted(address)}, which it got as a guest of network "
+        f"{network.subnet.name}, is used "
+        "by something else; nobody gets it for an hour"
+    )
     data = {"ip": dotted(address), "mac": mac_text(guest.mac), "network": network.subnet.name}
-    return Decision(Outcome.DECLINED, notes=(Note("", events.DHCP_DECLINED, text, None, data, address, _EVERY_S),))
+    return Decision(
+        Outcome.DECLINED,
+        notes=(Note("", events.DHCP_DECLINED, text, None, data, address, _EVERY_S),),
+    )
 
 
-def _reply(packet: DhcpPacket, kind: MessageType, address: bytes, network: GuestNetwork) -> DhcpPacket:
+def _reply(
+    packet: DhcpPacket, kind: MessageType, address: bytes, network: GuestNetwork
+) -> DhcpPacket:
     relay, flags = relay_of(packet), packet.flags
     server = network.subnet.place.packed if relay is None or relay.server is None else relay.server
     options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
     if kind is MessageType.NAK:
         options[dhcp.MESSAGE] = b"not an address for this guest"
-        flags |= dhcp.BROADCAST_FLAG if relay is not None else 0  # RFC 2131 section 4.3.2: it may have no usable address
+        flags |= (
+            dhcp.BROADCAST_FLAG if relay is not None else 0
+        )  # RFC 2131 section 4.3.2: it may have no usable address
     else:
         options |= {**network.times, **network.subnet.options}
     ciaddr = packet.ciaddr if kind is MessageType.ACK else dhcp.NO_ADDRESS
-    return DhcpPacket(dhcp.REPLY, packet.xid, packet.chaddr, options | echoed(packet), packet.htype, packet.hlen, 0, 0, flags,
-                      ciaddr, address, dhcp.NO_ADDRESS, packet.giaddr)
-
+    return DhcpPacket(
+        dhcp.REPLY,
+        packet.xid,
+        packet.chaddr,
+        options | echoed(packet),
+        packet.htype,
+        packet.hlen,
+        0,
+        0,
+        flags,
+        ciaddr,
+        address,
+        dhcp.NO_ADDRESS,
+        packet.giaddr,
+    )

@@ -1,4 +1,5 @@
-"""Guests as the boot service has them: their networks, what they get, and the file that their leases are in."""
+"""Guests as the boot service has them: their networks, what they get, and the file that their
+leases are in."""
 
 from __future__ import annotations
 
@@ -30,8 +31,15 @@ CHANGE = frozenset({Outcome.ACKED, Outcome.RELEASED, Outcome.DECLINED})
 class Hosting:
     """Has guests where the head gives addresses; there are none where it does not."""
 
-    def __init__(self, settings: Settings, directory: Path, recorder: Recorder, clock: Callable[[], float], nodes: Nodes,
-                 windows: Windows) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        directory: Path,
+        recorder: Recorder,
+        clock: Callable[[], float],
+        nodes: Nodes,
+        windows: Windows,
+    ) -> None:
         self._serves, self._recorder, self._clock = settings.dhcp == "serve", recorder, clock
         self._guests = Guests(settings)
         self._keeper = Keeper(directory, self._guests, recorder, clock, time.time)
@@ -83,8 +91,9 @@ class Hosting:
         return decision
 
     def _discover(self, packet: DhcpPacket, net: Common) -> Decision | None:
-        """What a machine gets that asks for something to boot; None where its network allows no discovery. Who may not yet gets
-        no answer: firmware asks again, and what runs on the machine asks anew."""
+        """What a machine gets that asks for something to boot; None where its network allows no
+        discovery. Who may not yet gets no answer: firmware asks again, and what runs on the machine
+        asks anew."""
         now = self._clock()
         network = self._guests.at(packet, Guest(packet.mac), net, now)
         if network is None or not network.discovery or packet.mac[0] & 1 or not any(packet.mac):

@@ -1,7 +1,9 @@
-"""The leases of guests in a file, so that a restart of the head or of its boot service does not give an address to two machines.
+"""The leases of guests in a file, so that a restart of the head or of its boot service does not
+give an address to two machines.
 
-It is written beside the work, and at most once a second: no packet waits for the disk. What is in it is by the wall clock, and
-in memory by the service's own: a clock that is set meanwhile makes leases longer or shorter by that, but none longer than a day.
+It is written beside the work, and at most once a second: no packet waits for the disk. What is in
+it is by the wall clock, and in memory by the service's own: a clock that is set meanwhile makes
+leases longer or shorter by that, but none longer than a day.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _MAC, _ID = 6, 255
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A lease in the file; `until` is in seconds of the wall clock. One that is set aside is nobody's."""
+    """A lease in the file; `until` is in seconds of the wall clock. One that is set aside is
+    nobody's."""
 
     network: str
     address: str
@@ -43,10 +46,17 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Keeper:
-    """Writes the leases of `guests` into a file of a directory, and reads it. `wall` is in seconds since 1970."""
+    """Writes the leases of `guests` into a file of a directory, and reads it. `wall` is in seconds
+    since 1970."""
 
-    def __init__(self, directory: Path, guests: Guests, recorder: Recorder, clock: Callable[[], float],
-                 wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        guests: Guests,
+        recorder: Recorder,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
         self._path, self._guests, self._recorder = directory / FILE, guests, recorder
         self._clock, self._wall = clock, wall
         self._changed, self._one_at_a_time = asyncio.Event(), threading.Lock()
@@ -81,9 +91,18 @@ class Keeper:
         """Writes all leases, in one step; whether that could be done."""
         self._changed.clear()
         offset = self._wall() - self._clock()
-        leases = [_Written(network=network, address=str(ipaddress.IPv4Address(lease.address)), until=round(lease.until + offset, 1),
-                           mac=mac_text(lease.guest.mac), id=lease.guest.id.hex(), name=lease.name, state=lease.state)
-                  for network, lease in self._guests.kept()]
+        leases = [
+            _Written(
+                network=network,
+                address=str(ipaddress.IPv4Address(lease.address)),
+                until=round(lease.until + offset, 1),
+                mac=mac_text(lease.guest.mac),
+                id=lease.guest.id.hex(),
+                name=lease.name,
+                state=lease.state,
+            )
+            for network, lease in self._guests.kept()
+        ]
         try:
             await asyncio.to_thread(self._write, leases)
         except OSError as error:
@@ -111,7 +130,9 @@ class Keeper:
             self._tell(f"cannot read {self._path}: {error.strerror}")
             return
         except ValueError as error:  # those of msgspec and of ipaddress too
-            self._tell(f"cannot read {self._path}: {error}; guests get addresses as if none had one")
+            self._tell(
+                f"cannot read {self._path}: {error}; guests get addresses as if none had one"
+            )
             return
         for network, lease in leases:
             self._guests.unplaced.setdefault(network, []).append(lease)
@@ -124,7 +145,9 @@ class Keeper:
             raise ValueError(f"{one.address} is nobody's")
         until = min(one.until + now - self._wall(), now + (ASIDE_S if aside else LONGEST_S))
         address = int(ipaddress.IPv4Address(one.address))
-        return Lease(address, Guest(mac, own), one.state, until, called(one.name.encode()), was=not aside)
+        return Lease(
+            address, Guest(mac, own), one.state, until, called(one.name.encode()), was=not aside
+        )
 
     def _tell(self, text: str) -> None:
         self._recorder.note(Note("", events.LEASES_NOT_KEPT, text, None, {}, str(self._path), 60.0))

@@ -1,7 +1,8 @@
-"""Where machines are by what switches and relays add to their DHCP packets (option 82, RFC 3046): what was heard last of whom, and
-who asks for something to boot from where another machine is to be.
+"""Where machines are by what switches and relays add to their DHCP packets (option 82, RFC 3046):
+what was heard last of whom, and who asks for something to boot from where another machine is to be.
 
-Only firmware claims a place: a BMC may share its machine's port, and asks for an address as a system does.
+Only firmware claims a place: a BMC may share its machine's port, and asks for an address as a
+system does.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _WORTH = (MessageType.DISCOVER, MessageType.REQUEST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """A machine that was heard: the relay, the port and the switch that its packet named, "" for what was not named, and how many
-    seconds ago that was."""
+    """A machine that was heard: the relay, the port and the switch that its packet named, "" for
+    what was not named, and how many seconds ago that was."""
 
     relay: str = ""
     circuit: str = ""
@@ -41,15 +42,20 @@ class Heard:
 
 
 def said(packet: DhcpPacket) -> tuple[str, str, str] | None:
-    """The relay, the circuit and the remote identifier of a packet; None for one that names no circuit. A switch that adds them to
-    what goes through it (DHCP snooping) is no relay: then that is ""."""
+    """The relay, the circuit and the remote identifier of a packet; None for one that names no
+    circuit. A switch that adds them to what goes through it (DHCP snooping) is no relay: then that
+    is ""."""
     option = packet.options.get(dhcp.RELAY_AGENT, b"")
     if not option or len(option) > MOST or packet.giaddr[0] >= MULTICAST:
         return None
     found = Relay(packet.giaddr, packet.giaddr, None, parts_of(option))
     if not found.circuit or any(len(part) > _LONGEST for part in found.parts.values()):
         return None
-    return "" if packet.giaddr == dhcp.NO_ADDRESS else dotted(packet.giaddr), found.circuit, found.remote
+    return (
+        "" if packet.giaddr == dhcp.NO_ADDRESS else dotted(packet.giaddr),
+        found.circuit,
+        found.remote,
+    )
 
 
 class Places:
@@ -64,7 +70,8 @@ class Places:
         self._strangers: dict[bytes, tuple[tuple[str, str, str], float]] = {}
 
     def put(self, node: Node, place: object) -> None:
-        """A node is new or has changed: the place that it has by the inventory (moduleapi.strangers.option82), "" for none."""
+        """A node is new or has changed: the place that it has by the inventory
+        (moduleapi.strangers.option82), "" for none."""
         self._drop(node.id)
         if isinstance(place, str) and place:
             self._of[node.id] = place
@@ -84,7 +91,8 @@ class Places:
             del self._at[place]
 
     def admits(self) -> bool:
-        """Whether a packet of an unknown machine is worth reading: where a node has such a place, a few in a second."""
+        """Whether a packet of an unknown machine is worth reading: where a node has such a place, a
+        few in a second."""
         if not self._at:
             return False
         now = self._clock()
@@ -101,7 +109,10 @@ class Places:
         mac, now, where = packet.mac, self._clock(), said(packet)
         node = self._nodes.by_mac(mac)
         if node is not None and not node.stranger:
-            self._own[node.id] = where or self._own.get(node.id, (_NOWHERE,))[0], now  # renewals go past the relay
+            self._own[node.id] = (
+                where or self._own.get(node.id, (_NOWHERE,))[0],
+                now,
+            )  # renewals go past the relay
             return ()
         if where is None:
             return ()
@@ -116,16 +127,27 @@ class Places:
         return () if known is None else (self._claim(known.id, mac_text(mac), where, now),)
 
     def _claim(self, node: str, mac: str, where: tuple[str, str, str], now: float) -> Note:
-        text = f"{mac}, which no node has, asks for something to boot where this node is to be: {option82(*where)}"
-        data = {"mac": mac, "relay": where[0], "circuit": where[1], "remote": where[2], "own_s": round(self._quiet(node, now), 1)}
+        text = (
+            f"{mac}, which no node has, asks for something to boot where this node is to be: "
+            f"{option82(*where)}"
+        )
+        data = {
+            "mac": mac,
+            "relay": where[0],
+            "circuit": where[1],
+            "remote": where[2],
+            "own_s": round(self._quiet(node, now), 1),
+        }
         return Note(node, events.PLACE_CLAIMED, text, None, data, mac, _EVERY_S)
 
     def _quiet(self, node: str, now: float) -> float:
-        """For how many seconds nothing came of a node's own cards, as far as this service can know."""
+        """For how many seconds nothing came of a node's own cards, as far as this service can
+        know."""
         return now - (self._own[node][1] if node in self._own else self._began)
 
     def heard(self, macs: Iterable[bytes]) -> dict[str, Heard]:
-        """What was heard of cards, by their MAC addresses. Of a node's that was not heard yet, since when nothing came."""
+        """What was heard of cards, by their MAC addresses. Of a node's that was not heard yet,
+        since when nothing came."""
         now, found = self._clock(), dict[str, Heard]()
         for mac in macs:
             node, one = self._nodes.by_mac(mac), self._strangers.get(mac)
@@ -133,5 +155,7 @@ class Places:
                 one = self._own.get(node.id, (_NOWHERE, self._began))
             if one is not None:
                 (relay, circuit, remote), at = one
-                found[mac_text(mac)] = Heard(relay=relay, circuit=circuit, remote=remote, seconds_ago=round(now - at, 1))
+                found[mac_text(mac)] = Heard(
+                    relay=relay, circuit=circuit, remote=remote, seconds_ago=round(now - at, 1)
+                )
         return found

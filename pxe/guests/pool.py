@@ -1,11 +1,14 @@
-"""The addresses that guests of one network get: who has which, and until when. Pure: the time is an argument, in seconds.
+"""The addresses that guests of one network get: who has which, and until when. Pure: the time is an
+argument, in seconds.
 
-A guest is one MAC address with one client identifier (RFC 2131 section 4.2, RFC 4361): firmware and a system on one card may have
-two addresses, and clones with one identifier have one each. A guest keeps its address for as long as nobody else needs it.
+A guest is one MAC address with one client identifier (RFC 2131 section 4.2, RFC 4361): firmware and
+a system on one card may have two addresses, and clones with one identifier have one each. A guest
+keeps its address for as long as nobody else needs it.
 
-A flood of made-up guests costs a fixed amount of memory, for nothing is kept beyond one lease for each address, and it takes no
-address away that is leased: first go the addresses that nobody had, then those whose lease is over, the longest ago first, and then
-those that were offered and not asked for since.
+A flood of made-up guests costs a fixed amount of memory, for nothing is kept beyond one lease for
+each address, and it takes no address away that is leased: first go the addresses that nobody had,
+then those whose lease is over, the longest ago first, and then those that were offered and not
+asked for since.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 OF_ONE_MAC = 4
-"""Addresses that one MAC address has at most: firmware, iPXE, an installer and a system each may have an identifier of its own."""
+"""Addresses that one MAC address has at most: firmware, iPXE, an installer and a system each may
+have an identifier of its own."""
 OFFER_S, ASIDE_S = 15.0, 3600.0
-"""Seconds that an offer is held for, and that an address is not given to anybody which a guest says is used by something else."""
+"""Seconds that an offer is held for, and that an address is not given to anybody which a guest says
+is used by something else."""
 _ASIDE_PART = 4
 """One in so many addresses is set aside at most: what a stranger says is no proof."""
 
@@ -43,7 +48,8 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Lease:
-    """Of an address: whose it is, or was, until when, and what the guest called itself. `was` is whether it was leased before."""
+    """Of an address: whose it is, or was, until when, and what the guest called itself. `was` is
+    whether it was leased before."""
 
     address: int
     guest: Guest
@@ -66,7 +72,8 @@ class Pool:
     # -- what is so
 
     def used(self, now: float) -> int:
-        """How many addresses nobody else can get: those that are leased, and those that are set aside."""
+        """How many addresses nobody else can get: those that are leased, and those that are set
+        aside."""
         self._lapse(now)
         return len(self._in[State.LEASED]) + len(self._in[State.ASIDE])
 
@@ -77,7 +84,11 @@ class Pool:
 
     def kept(self) -> list[Lease]:
         """What is to outlive a restart: all but offers."""
-        return [lease for state in (State.LEASED, State.ASIDE, State.PAST) for lease in self._in[state].values()]
+        return [
+            lease
+            for state in (State.LEASED, State.ASIDE, State.PAST)
+            for lease in self._in[state].values()
+        ]
 
     def has(self, mac: bytes) -> bool:
         """Whether a card has an address here, or had one."""
@@ -91,7 +102,8 @@ class Pool:
     # -- what happens
 
     def offer(self, guest: Guest, wanted: int | None, now: float) -> Lease | None:
-        """Holds an address for a guest: its own, the one that it wants if nobody had that, or another. None: there is none left."""
+        """Holds an address for a guest: its own, the one that it wants if nobody had that, or
+        another. None: there is none left."""
         lease = self.of(guest, now)
         if lease is None:
             address = self._choose(guest, wanted)
@@ -102,8 +114,11 @@ class Pool:
             self._put(lease, State.OFFERED, now + OFFER_S)
         return lease
 
-    def grant(self, guest: Guest, address: int, seconds: float, name: str, now: float) -> Lease | None:
-        """Leases a guest the address that it asks for, or asks for again. None: somebody else has it, or it is not in the pool."""
+    def grant(
+        self, guest: Guest, address: int, seconds: float, name: str, now: float
+    ) -> Lease | None:
+        """Leases a guest the address that it asks for, or asks for again. None: somebody else has
+        it, or it is not in the pool."""
         lease = self.of(guest, now)
         if lease is None:
             if not self._is_free(address) or len(self._of.get(guest.mac, ())) >= OF_ONE_MAC:
@@ -125,7 +140,8 @@ class Pool:
         return True
 
     def decline(self, guest: Guest, address: int, now: float) -> bool:
-        """A guest says that something else uses its address (RFC 2131 section 4.3.3). Whether it was its own."""
+        """A guest says that something else uses its address (RFC 2131 section 4.3.3). Whether it
+        was its own."""
         lease = self.of(guest, now)
         if lease is None or lease.address != address or lease.state is State.PAST:
             return False
@@ -138,7 +154,8 @@ class Pool:
         return True
 
     def restore(self, lease: Lease, now: float) -> bool:
-        """Takes a lease over that was written down. Whether the address is still in the pool, and nobody's."""
+        """Takes a lease over that was written down. Whether the address is still in the pool, and
+        nobody's."""
         if lease.address not in self._free or lease.guest in self._of.get(lease.guest.mac, ()):
             return False
         del self._free[lease.address]
@@ -152,14 +169,20 @@ class Pool:
 
     def _is_free(self, address: int) -> bool:
         """Whether nobody has leased an address of the pool."""
-        return address in self._free or any(address in self._in[state] for state in (State.OFFERED, State.PAST))
+        return address in self._free or any(
+            address in self._in[state] for state in (State.OFFERED, State.PAST)
+        )
 
     def _choose(self, guest: Guest, wanted: int | None) -> int | None:
         """An address for a guest that has none."""
         own = self._of.get(guest.mac, {}).values()
         if len(own) >= OF_ONE_MAC:  # one of those that its own card has no use for any more
             unused = [lease for lease in own if lease.state is not State.LEASED]
-            return self._given_up(min(unused, key=lambda lease: (not lease.was, lease.until))) if unused else None
+            return (
+                self._given_up(min(unused, key=lambda lease: (not lease.was, lease.until)))
+                if unused
+                else None
+            )
         if wanted in self._free:
             return wanted
         if self._free:
@@ -193,8 +216,12 @@ class Pool:
         if state is not State.PAST:
             heapq.heappush(self._ends, (until, lease.address))
         if len(self._ends) > 4 * self.size + 64:
-            self._ends = [(lease.until, lease.address) for state in State if state is not State.PAST
-                          for lease in self._in[state].values()]
+            self._ends = [
+                (lease.until, lease.address)
+                for state in State
+                if state is not State.PAST
+                for lease in self._in[state].values()
+            ]
             heapq.heapify(self._ends)
 
     def _drop(self, lease: Lease) -> None:

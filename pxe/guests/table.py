@@ -1,4 +1,5 @@
-"""The networks that have addresses for guests, with who has which. The time is an argument, in seconds of the service's clock."""
+"""The networks that have addresses for guests, with who has which. The time is an argument, in
+seconds of the service's clock."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from pxe.settings import Settings
 from pxe.subnet import Subnet, of, times
 
 A_SECOND, AT_ONCE = 200.0, 1000.0
-"""Packets of machines that have no address here that are read in a second in the long run, and at once: of more nothing is read."""
+"""Packets of machines that have no address here that are read in a second in the long run, and at
+once: of more nothing is read."""
 PAGE = 1000
 """Leases that are shown at a time."""
 
@@ -43,7 +45,8 @@ class GuestCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestLease(msgspec.Struct, frozen=True, kw_only=True):
-    """A guest's address: of which network, whose it is, what the guest calls itself, and for how many seconds more."""
+    """A guest's address: of which network, whose it is, what the guest calls itself, and for how
+    many seconds more."""
 
     network: str
     mac: str
@@ -61,8 +64,9 @@ class GuestLeases(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GuestNetwork:
-    """A network with addresses for guests. `times` are the DHCP options that say for how long. `discovery`: so many
-    machines that nobody knows may boot at once, by these boot sets, by architecture."""
+    """A network with addresses for guests. `times` are the DHCP options that say for how long.
+    `discovery`: so many machines that nobody knows may boot at once, by these boot sets, by
+    architecture."""
 
     subnet: Subnet
     pool: Pool
@@ -77,7 +81,8 @@ class GuestNetwork:
 
 
 class Guests:
-    """Follows the networks of the inventory. `unplaced` are leases that were written down, of networks that were not told yet."""
+    """Follows the networks of the inventory. `unplaced` are leases that were written down, of
+    networks that were not told yet."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -90,7 +95,8 @@ class Guests:
         return bool(self._networks)
 
     def put(self, name: str, told: Mapping[str, Any], now: float) -> None:
-        """A network is new or has changed: leases whose addresses are still for guests go on. Raises InputError."""
+        """A network is new or has changed: leases whose addresses are still for guests go on.
+        Raises InputError."""
         if self._told.get(name) == told:
             return
         before = self._networks.pop(name, None)
@@ -103,13 +109,23 @@ class Guests:
         self._told[name] = told
         if not ranges or not isinstance(subnet.network, ipaddress.IPv4Network):
             return
-        others = {int(ipaddress.IPv4Address(own.address)) for own in self._settings.heads if own.network.version == 4}
+        others = {
+            int(ipaddress.IPv4Address(own.address))
+            for own in self._settings.heads
+            if own.network.version == 4
+        }
         pool = Pool(number for one in ranges for number in one if number not in others)
         for lease in sorted(leases, key=lambda lease: lease.until):
             pool.restore(lease, now)
         lease_s = told.get("guest_lease_s") or LEASE_S
-        self._networks[name] = GuestNetwork(subnet, pool, lease_s, times(lease_s), told.get("discovery") or 0,
-                                            told.get("boot_sets") or {})
+        self._networks[name] = GuestNetwork(
+            subnet,
+            pool,
+            lease_s,
+            times(lease_s),
+            told.get("discovery") or 0,
+            told.get("boot_sets") or {},
+        )
 
     def remove(self, name: str) -> None:
         """A network is gone; one that is not there is fine."""
@@ -121,7 +137,8 @@ class Guests:
         return any(address in network.subnet.network for network in self._networks.values())
 
     def admits(self, mac: bytes, now: float) -> bool:
-        """Whether a packet of a machine that is not in the inventory is read: where guests are, that of one, and few others."""
+        """Whether a packet of a machine that is not in the inventory is read: where guests are,
+        that of one, and few others."""
         if not self._networks:
             return False
         if any(network.pool.has(mac) for network in self._networks.values()):
@@ -133,31 +150,56 @@ class Guests:
         return True
 
     def at(self, packet: DhcpPacket, guest: Guest, net: Common, now: float) -> GuestNetwork | None:
-        """The network that a guest asks in: that of the relay's link; by the address that it has, which may have been routed here;
-        or one of those on the interface, before others that where it has an address. None for one without guests."""
+        """The network that a guest asks in: that of the relay's link; by the address that it has,
+        which may have been routed here; or one of those on the interface, before others that where
+        it has an address. None for one without guests."""
         relay = relay_of(packet)
         if relay is not None:
-            return next((network for network in self._networks.values() if network.subnet.has(relay.link)), None)
+            return next(
+                (network for network in self._networks.values() if network.subnet.has(relay.link)),
+                None,
+            )
         if packet.ciaddr != dhcp.NO_ADDRESS:
-            found = next((network for network in self._networks.values() if network.holds(packet.ciaddr)), None)
+            found = next(
+                (network for network in self._networks.values() if network.holds(packet.ciaddr)),
+                None,
+            )
             if found is not None:
                 return found
-        here = [network for network in self._networks.values() if network.subnet.network in net.here]
-        return next((network for network in here if network.pool.of(guest, now) is not None), here[0] if here else None)
+        here = [
+            network for network in self._networks.values() if network.subnet.network in net.here
+        ]
+        return next(
+            (network for network in here if network.pool.of(guest, now) is not None),
+            here[0] if here else None,
+        )
 
     # -- what is shown and kept
 
     def counts(self, now: float) -> dict[str, GuestCount]:
         """By network."""
-        return {name: GuestCount(used=network.pool.used(now), addresses=network.pool.size)
-                for name, network in self._networks.items()}
+        return {
+            name: GuestCount(used=network.pool.used(now), addresses=network.pool.size)
+            for name, network in self._networks.items()
+        }
 
     def leases(self, start: int, now: float) -> GuestLeases:
         """A page of all leases, by network and address."""
-        found = [GuestLease(network=name, mac=mac_text(lease.guest.mac), address=dotted(lease.address.to_bytes(4, "big")),
-                            name=lease.name, seconds=round(lease.until - now, 1))
-                 for name, network in sorted(self._networks.items()) for lease in network.pool.leases(now)]
-        return GuestLeases(leases=found[start:start + PAGE], more=start + PAGE if len(found) > start + PAGE else 0)
+        found = [
+            GuestLease(
+                network=name,
+                mac=mac_text(lease.guest.mac),
+                address=dotted(lease.address.to_bytes(4, "big")),
+                name=lease.name,
+                seconds=round(lease.until - now, 1),
+            )
+            for name, network in sorted(self._networks.items())
+            for lease in network.pool.leases(now)
+        ]
+        return GuestLeases(
+            leases=found[start : start + PAGE],
+            more=start + PAGE if len(found) > start + PAGE else 0,
+        )
 
     def kept(self) -> Iterable[tuple[str, Lease]]:
         """All that is to outlive a restart, with its network."""

@@ -1,6 +1,7 @@
 """A server of SNTP (RFC 4330) for the nodes: it says this machine's time, and how good that is.
 
-Who keeps this machine's clock is another's business (chrony, systemd-timesyncd); the kernel knows whether somebody does.
+Who keeps this machine's clock is another's business (chrony, systemd-timesyncd); the kernel knows
+whether somebody does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pxe.notes import Recorder
 from pxe.settings import Settings
 
 KEPT, ALONE = 3, 10
-"""The stratum of a head whose clock is kept by another, and of one that nobody keeps: any other server goes before that."""
+"""The stratum of a head whose clock is kept by another, and of one that nobody keeps: any other
+server goes before that."""
 
 _SIZE = 512
 _TIME_ERROR = 5
@@ -26,18 +28,36 @@ _libc = ctypes.CDLL(None)  # once: each question asks it
 
 
 def kept() -> bool:
-    """Whether somebody keeps this machine's clock: the kernel says so (adjtimex(2)), to whomever asks and changes nothing."""
+    """Whether somebody keeps this machine's clock: the kernel says so (adjtimex(2)), to whomever
+    asks and changes nothing."""
     return _libc.adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) not in (_TIME_ERROR, -1)
 
 
 class NtpServer:
-    """Answers hosts that are `ours`, by their address; others get nothing. `wall` is the time of day in seconds."""
+    """Answers hosts that are `ours`, by their address; others get nothing. `wall` is the time of
+    day in seconds."""
 
-    def __init__(self, settings: Settings, ours: Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool],
-                 recorder: Recorder, *, wall: Callable[[], float] = time.time, kept: Callable[[], bool] = kept) -> None:
-        self._settings, self._ours, self._counters, self._wall, self._kept = settings, ours, recorder.counters, wall, kept
-        self._server = DatagramServer(self._answer, size=_SIZE, failed=lambda error: recorder.failed(
-            "receive", "SNTP", settings.interface, error))
+    def __init__(
+        self,
+        settings: Settings,
+        ours: Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool],
+        recorder: Recorder,
+        *,
+        wall: Callable[[], float] = time.time,
+        kept: Callable[[], bool] = kept,
+    ) -> None:
+        self._settings, self._ours, self._counters, self._wall, self._kept = (
+            settings,
+            ours,
+            recorder.counters,
+            wall,
+            kept,
+        )
+        self._server = DatagramServer(
+            self._answer,
+            size=_SIZE,
+            failed=lambda error: recorder.failed("receive", "SNTP", settings.interface, error),
+        )
 
     def open(self) -> None:
         """Starts to answer. Raises OperationFailed."""
@@ -47,8 +67,10 @@ class NtpServer:
         except OSError as error:
             raise OperationFailed(
                 f"cannot answer SNTP at {where[0]}:{where[1]}: {error.strerror}",
-                hint="another time server runs here: let it serve the nodes, or name others under `ntp` of their networks, and set "
-                     "boot.ntp_port to 0") from error
+                hint="another time server runs here: let it serve the nodes, or name others under "
+                "`ntp` of their networks, and set "
+                "boot.ntp_port to 0",
+            ) from error
 
     def close(self) -> None:
         """Stops."""
@@ -60,7 +82,10 @@ class NtpServer:
             self._counters["ntp.refused"] += 1
             return
         try:
-            sock.sendto(ntp.answer(question, received, self._wall(), KEPT if self._kept() else ALONE), source)
+            sock.sendto(
+                ntp.answer(question, received, self._wall(), KEPT if self._kept() else ALONE),
+                source,
+            )
             self._counters["ntp.answered"] += 1
         except OSError:  # a full buffer, or no way back: it asks again
             self._counters["ntp.send-failed"] += 1

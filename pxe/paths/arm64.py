@@ -1,5 +1,6 @@
-"""arm64 machines, with Secure Boot or without: the distribution's shim and GRUB, as signed as its kernel. By PXE all comes by TFTP,
-by HTTP Boot as one volume (image.py), for the signed GRUB has no HTTP. There is no iPXE for them in the distribution.
+"""arm64 machines, with Secure Boot or without: the distribution's shim and GRUB, as signed as its
+kernel. By PXE all comes by TFTP, by HTTP Boot as one volume (image.py), for the signed GRUB has no
+HTTP. There is no iPXE for them in the distribution.
 
 The programs are files of the boot set, which minos.build.debian.programs puts there.
 """
@@ -26,6 +27,7 @@ def takes(node: Node) -> bool:
 
 
 def in_image(directory: Path) -> dict[str, Path]:
-    """The programs in the volume, {path there: file}; none if the boot set in this directory does not have them."""
+    """The programs in the volume, {path there: file}; none if the boot set in this directory does
+    not have them."""
     found = {path: directory / name for path, name in _IN_IMAGE.items()}
     return found if all(file.is_file() for file in found.values()) else {}

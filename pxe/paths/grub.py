@@ -1,5 +1,6 @@
-"""GRUB under Secure Boot: the distribution's shim and GRUB, which Microsoft's and the distribution's keys have signed, and its
-signed kernel. All by TFTP: the signed GRUB has no HTTP, and no iPXE is signed.
+"""GRUB under Secure Boot: the distribution's shim and GRUB, which Microsoft's and the
+distribution's keys have signed, and its signed kernel. All by TFTP: the signed GRUB has no HTTP,
+and no iPXE is signed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from pxe.paths.order import KERNEL, Order, environment
 
 SHIM, GRUB, CONFIG = "shimx64.efi", "grubx64.efi", "grub/grub.cfg"
 FILES = {SHIM: "shim/shimx64.efi.signed", GRUB: "grub/x86_64-efi-signed/grubnetx64.efi.signed"}
-"""What clients ask for, and where it is below /usr/lib in the packages shim-signed and grub-efi-amd64-signed. Shim asks for GRUB by
-this name."""
+"""What clients ask for, and where it is below /usr/lib in the packages shim-signed and
+grub-efi-amd64-signed. Shim asks for GRUB by this name."""
 ASKED_IN_VAIN = ("grub/", "revocations", "shim_certificate")
 """How the names of files begin that shim and GRUB ask for and do without."""
 
@@ -22,9 +23,12 @@ echo "Layercake: no boot is wanted now; this machine starts again in 10 seconds"
 sleep 10
 reboot
 """
-"""GRUB's first configuration, the same for all: it leads to the node's own. GRUB 2.06 does not look for that by itself."""
+"""GRUB's first configuration, the same for all: it leads to the node's own. GRUB 2.06 does not look
+for that by itself."""
 
-_TEMPLATE = environment().from_string(resources.files("pxe.paths").joinpath("grub.j2").read_text(encoding="utf-8"))
+_TEMPLATE = environment().from_string(
+    resources.files("pxe.paths").joinpath("grub.j2").read_text(encoding="utf-8")
+)
 
 
 def programs(library: Path) -> dict[str, bytes]:
@@ -41,5 +45,12 @@ def by_tftp(order: Order) -> str:
 
 
 def render(order: Order, base: str) -> str:
-    """The configuration of one boot; `base` is where the files are, with what goes before their names."""
-    return _TEMPLATE.render(name=order.name, base=base, kernel=KERNEL, initrds=order.initrds, command_line=order.command_line)
+    """The configuration of one boot; `base` is where the files are, with what goes before their
+    names."""
+    return _TEMPLATE.render(
+        name=order.name,
+        base=base,
+        kernel=KERNEL,
+        initrds=order.initrds,
+        command_line=order.command_line,
+    )

@@ -1,8 +1,10 @@
-"""UEFI HTTP Boot under Secure Boot: one file, a FAT volume with shim, a GRUB that needs no network, the signed kernel and the
-archives. The firmware makes a disk in memory of it (UEFI 2.10, section 24.7; the URL ends in .img).
+"""UEFI HTTP Boot under Secure Boot: one file, a FAT volume with shim, a GRUB that needs no network,
+the signed kernel and the archives. The firmware makes a disk in memory of it (UEFI 2.10, section
+24.7; the URL ends in .img).
 
-Shim by itself would fetch GRUB by HTTP, but the signed GRUB has no HTTP to go on with. The node's own configuration is in the
-volume, with the token: it is the boot script of this path, put together as it is sent, and is given out by the same rules.
+Shim by itself would fetch GRUB by HTTP, but the signed GRUB has no HTTP to go on with. The node's
+own configuration is in the volume, with the token: it is the boot script of this path, put together
+as it is sent, and is given out by the same rules.
 """
 
 from __future__ import annotations
@@ -21,17 +23,27 @@ _STEPS = {_CONFIG: Step.SCRIPT, KERNEL: Step.KERNEL, HARDWARE: Step.HARDWARE, IN
 
 
 def programs(library: Path) -> dict[str, Path]:
-    """The programs in the volume, {path there: file below /usr/lib}; none where the packages are not installed."""
-    found = {"EFI/BOOT/BOOTX64.EFI": library / grub.FILES[grub.SHIM], "EFI/BOOT/grubx64.efi": library / _GRUB}
+    """The programs in the volume, {path there: file below /usr/lib}; none where the packages are
+    not installed."""
+    found = {
+        "EFI/BOOT/BOOTX64.EFI": library / grub.FILES[grub.SHIM],
+        "EFI/BOOT/grubx64.efi": library / _GRUB,
+    }
     return found if all(path.is_file() for path in found.values()) else {}
 
 
-def render(order: Order, signed: Mapping[str, Path], directory: Path) -> tuple[tuple[fat.Piece, ...], dict[str, bytes | Path]]:
-    """The pieces of the volume for one boot, and what its files are, by their names there. `directory` is that of the boot set.
-    Raises OSError for a file that is gone, OperationFailed if all does not fit."""
+def render(
+    order: Order, signed: Mapping[str, Path], directory: Path
+) -> tuple[tuple[fat.Piece, ...], dict[str, bytes | Path]]:
+    """The pieces of the volume for one boot, and what its files are, by their names there.
+    `directory` is that of the boot set. Raises OSError for a file that is gone, OperationFailed if
+    all does not fit."""
     files: dict[str, bytes | Path] = {**signed, _CONFIG: grub.render(order, "/").encode("ascii")}
     files |= {name: directory / name for name in (KERNEL, *order.initrds)}
-    sizes = {name: len(what) if isinstance(what, bytes) else what.stat().st_size for name, what in files.items()}
+    sizes = {
+        name: len(what) if isinstance(what, bytes) else what.stat().st_size
+        for name, what in files.items()
+    }
     return fat.volume(sizes), files
 
 

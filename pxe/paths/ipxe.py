@@ -1,5 +1,5 @@
-"""iPXE: from the ROM of a card, or as the boot program undionly.kpxe or snponly.efi. It fetches by HTTP, and says which card it is
-on."""
+"""iPXE: from the ROM of a card, or as the boot program undionly.kpxe or snponly.efi. It fetches by
+HTTP, and says which card it is on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from importlib import resources
 from pxe.paths.order import KERNEL, Order, environment, word
 
 BIOS_PROGRAM, UEFI_PROGRAM = "undionly.kpxe", "snponly.efi"
-_TEMPLATE = environment().from_string(resources.files("pxe.paths").joinpath("ipxe.j2").read_text(encoding="utf-8"))
+_TEMPLATE = environment().from_string(
+    resources.files("pxe.paths").joinpath("ipxe.j2").read_text(encoding="utf-8")
+)
 
 
 def render(order: Order, http_base: str) -> str:
-    """The script of one boot. `http_base` is where boot files are, without a slash at the end. Raises InputError."""
+    """The script of one boot. `http_base` is where boot files are, without a slash at the end.
+    Raises InputError."""
     base = word("address", http_base) + (f"/{order.boot_set}" if order.boot_set else "")
     # An EFI kernel finds its archives by these words; a BIOS one does not mind.
     line = " ".join((*(f"initrd={name}" for name in order.initrds), order.command_line))
-    return _TEMPLATE.render(name=order.name, base=base, kernel=KERNEL, initrds=order.initrds, command_line=line)
+    return _TEMPLATE.render(
+        name=order.name, base=base, kernel=KERNEL, initrds=order.initrds, command_line=line
+    )

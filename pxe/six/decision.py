@@ -1,5 +1,6 @@
-"""What a DHCPv6 message gets. Pure, as pxe.dhcp.decision, whose rules hold here too: only a node whose boot window is open is told
-what to boot. Running systems get no answer at all: they make their addresses of the router advertisements.
+"""What a DHCPv6 message gets. Pure, as pxe.dhcp.decision, whose rules hold here too: only a node
+whose boot window is open is told what to boot. Running systems get no answer at all: they make
+their addresses of the router advertisements.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _LATER = (Kind.RENEW, Kind.RELEASE, Kind.DECLINE)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What all answers on an interface have in common. `server` is our DUID. `prefix` is the /64 that firmware of nodes with IPv4
-    has addresses in, "" for none, `address` the head's in it or "", `lease` in seconds. `here` are the networks of nodes without
-    IPv4."""
+    """What all answers on an interface have in common. `server` is our DUID. `prefix` is the /64
+    that firmware of nodes with IPv4 has addresses in, "" for none, `address` the head's in it or
+    "", `lease` in seconds. `here` are the networks of nodes without IPv4."""
 
     server: bytes
     address: str
@@ -42,8 +43,8 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a node is at home: its address, the head's there ("" for none), and for how many seconds it is leased. `subnet` is the
-    network of a node without IPv4."""
+    """Where a node is at home: its address, the head's there ("" for none), and for how many
+    seconds it is leased. `subnet` is the network of a node without IPv4."""
 
     address: ipaddress.IPv6Address
     head: str
@@ -54,10 +55,16 @@ class Home:
 def home_of(node: Node, net: Network) -> Home | None:
     """Where a node is at home on this interface, None for one that is not."""
     if ":" not in node.ip:
-        return Home(dhcp.address_for(net.prefix, node.ip), net.address, net.lease) if net.prefix else None
+        return (
+            Home(dhcp.address_for(net.prefix, node.ip), net.address, net.lease)
+            if net.prefix
+            else None
+        )
     if node.subnet is None or node.subnet.network not in net.here:
         return None
-    return Home(ipaddress.IPv6Address(node.ip), node.subnet.place.address, node.subnet.lease_s, node.subnet)
+    return Home(
+        ipaddress.IPv6Address(node.ip), node.subnet.place.address, node.subnet.lease_s, node.subnet
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +94,25 @@ def client_of(packet: Dhcp6Packet) -> Client:
 
 
 def owner(packet: Dhcp6Packet, source: str, nodes: Nodes) -> tuple[Node, bytes] | None:
-    """The node that a message comes from, and its card's MAC address: that of the link-local address, or of the identifier."""
-    macs = (dhcp.mac_of_address(ipaddress.IPv6Address(source.partition("%")[0]).packed),
-            dhcp.mac_of_duid(packet.options.get(dhcp.CLIENT_ID, b"")))
-    return next(((node, mac) for mac in macs if mac is not None and (node := nodes.by_mac(mac)) is not None), None)
+    """The node that a message comes from, and its card's MAC address: that of the link-local
+    address, or of the identifier."""
+    macs = (
+        dhcp.mac_of_address(ipaddress.IPv6Address(source.partition("%")[0]).packed),
+        dhcp.mac_of_duid(packet.options.get(dhcp.CLIENT_ID, b"")),
+    )
+    return next(
+        (
+            (node, mac)
+            for mac in macs
+            if mac is not None and (node := nodes.by_mac(mac)) is not None
+        ),
+        None,
+    )
 
 
-def decide(packet: Dhcp6Packet, source: str, nodes: Nodes, windows: Windows, net: Network, now: float) -> Decision:
+def decide(
+    packet: Dhcp6Packet, source: str, nodes: Nodes, windows: Windows, net: Network, now: float
+) -> Decision:
     """What to do about one message from an address at `now`. Raises Dhcp6Error."""
     if packet.kind in (Kind.ADVERTISE, Kind.REPLY) or dhcp.CLIENT_ID not in packet.options:
         return Decision(Outcome.NOT_FOR_US)
@@ -106,7 +125,9 @@ def decide(packet: Dhcp6Packet, source: str, nodes: Nodes, windows: Windows, net
     home = home_of(node, net)
     if home is None:
         return _not_at_home(node, mac)
-    if dhcp.SERVER_ID in packet.options and packet.kind in _LATER:  # firmware does not say again what it is
+    if (
+        dhcp.SERVER_ID in packet.options and packet.kind in _LATER
+    ):  # firmware does not say again what it is
         return _later(packet, net, home)
     if client is Client.SYSTEM:
         if home.subnet is None:
@@ -115,11 +136,24 @@ def decide(packet: Dhcp6Packet, source: str, nodes: Nodes, windows: Windows, net
         return Decision(outcome, _reply(packet, net, _options(packet, home, "")))
     why = refusal(node, client, net, home)
     if windows.armed(node.id, now) is None:
-        return Decision(Outcome.NOT_ARMED, notes=_ignored(node, mac, client, packet, "no boot is wanted now; not answered"))
-    if differs := wrong(node.arch, architecture(packet)) if architecture(packet) is not None else "":
+        return Decision(
+            Outcome.NOT_ARMED,
+            notes=_ignored(node, mac, client, packet, "no boot is wanted now; not answered"),
+        )
+    if (
+        differs := wrong(node.arch, architecture(packet))
+        if architecture(packet) is not None
+        else ""
+    ):
         data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(mac)}
-        return Decision(Outcome.WRONG_ARCHITECTURE, notes=(
-            Note(node.id, events.WRONG_ARCHITECTURE, differs, None, data, "6", _IGNORED_EVERY_S),))
+        return Decision(
+            Outcome.WRONG_ARCHITECTURE,
+            notes=(
+                Note(
+                    node.id, events.WRONG_ARCHITECTURE, differs, None, data, "6", _IGNORED_EVERY_S
+                ),
+            ),
+        )
     if why:
         return Decision(Outcome.NO_PROGRAM, notes=_ignored(node, mac, client, packet, why))
     url = f"tftp://[{home.head}]/{UEFI_PROGRAM}" if client is Client.UEFI else ""
@@ -128,26 +162,51 @@ def decide(packet: Dhcp6Packet, source: str, nodes: Nodes, windows: Windows, net
     reply = _reply(packet, net, _options(packet, home, url))
     if packet.kind is not Kind.SOLICIT:
         return Decision(Outcome.ACKED, reply)
-    seen = f"{client.value} client {mac_text(mac)} (architecture {architecture(packet)}) asks for a boot program by IPv6"
-    data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(mac), "ip": str(home.address)}
-    steps = ((Step.DISCOVER, seen), (Step.OFFER, f"offered {home.address}{' and ' + url if url else ''}"))
+    seen = (
+        f"{client.value} client {mac_text(mac)} (architecture {architecture(packet)}) asks for "
+        "a boot program by IPv6"
+    )
+    data = {
+        "client": client.value,
+        "arch": architecture(packet),
+        "mac": mac_text(mac),
+        "ip": str(home.address),
+    }
+    steps = (
+        (Step.DISCOVER, seen),
+        (Step.OFFER, f"offered {home.address}{' and ' + url if url else ''}"),
+    )
     about = (client, mac, "6")
-    return Decision(Outcome.OFFERED, reply, tuple(
-        Note(node.id, step.kind, text, data=data, about=about, every=_STEP_EVERY_S, step=step) for step, text in steps))
+    return Decision(
+        Outcome.OFFERED,
+        reply,
+        tuple(
+            Note(node.id, step.kind, text, data=data, about=about, every=_STEP_EVERY_S, step=step)
+            for step, text in steps
+        ),
+    )
 
 
 def _not_at_home(node: Node, mac: bytes) -> Decision:
-    """Of a node that has no address here: one with IPv4 says nothing by that, another one is in a wrong network."""
+    """Of a node that has no address here: one with IPv4 says nothing by that, another one is in a
+    wrong network."""
     if ":" not in node.ip or node.subnet is None:
         return Decision(Outcome.NOT_FOR_US)
-    text = (f"{mac_text(mac)} asks for {node.ip} by IPv6 where the head is not in network {node.subnet.name}, "
-            f"{node.subnet.network}, and it gets none here (hint: look which cards are cabled where)")
+    text = (
+        f"{mac_text(mac)} asks for {node.ip} by IPv6 where the head is not in network "
+        f"{node.subnet.name}, "
+        f"{node.subnet.network}, and it gets none here (hint: look which cards are cabled where)"
+    )
     data = {"mac": mac_text(mac), "ip": node.ip, "network": node.subnet.name}
-    return Decision(Outcome.OTHER_NETWORK, notes=(Note(node.id, events.OTHER_NETWORK, text, None, data, every=_OTHER_EVERY_S),))
+    return Decision(
+        Outcome.OTHER_NETWORK,
+        notes=(Note(node.id, events.OTHER_NETWORK, text, None, data, every=_OTHER_EVERY_S),),
+    )
 
 
 def _later(packet: Dhcp6Packet, net: Network, home: Home) -> Decision:
-    """Of who has an address from us. OVMF waits for an answer to its RELEASE before it starts what it has loaded."""
+    """Of who has an address from us. OVMF waits for an answer to its RELEASE before it starts what
+    it has loaded."""
     if packet.kind is Kind.RENEW:
         return Decision(Outcome.ACKED, _reply(packet, net, _options(packet, home, "")))
     return Decision(Outcome.RELEASED, _reply(packet, net, [(dhcp.STATUS, bytes(2))]))
@@ -160,14 +219,28 @@ def refusal(node: Node, client: Client, net: Network, home: Home) -> str:
     if client is not Client.UEFI:
         return "by IPv6 there is a boot program for UEFI PXE on x86-64 only"
     if not home.head:
-        return f"the head has no address in {net.prefix} (hint: give its interface one, or switch PXE by IPv6 off in the firmware)"
+        return (
+            f"the head has no address in {net.prefix} (hint: give its interface one, or switch "
+            "PXE by IPv6 off in the firmware)"
+        )
     return "with Secure Boot it must boot by IPv4" if node.secure_boot else ""
 
 
-def _ignored(node: Node, mac: bytes, client: Client, packet: Dhcp6Packet, why: str) -> tuple[Note, ...]:
+def _ignored(
+    node: Node, mac: bytes, client: Client, packet: Dhcp6Packet, why: str
+) -> tuple[Note, ...]:
     data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(mac)}
-    return (Note(node.id, events.IGNORED, f"{client.value} asks for a boot program by IPv6: {why}", Severity.INFO, data, "6",
-                 _IGNORED_EVERY_S),)
+    return (
+        Note(
+            node.id,
+            events.IGNORED,
+            f"{client.value} asks for a boot program by IPv6: {why}",
+            Severity.INFO,
+            data,
+            "6",
+            _IGNORED_EVERY_S,
+        ),
+    )
 
 
 def _reply(packet: Dhcp6Packet, net: Network, options: list[tuple[int, bytes]]) -> bytes:
@@ -196,4 +269,8 @@ def _names(subnet: Subnet) -> list[tuple[int, bytes]]:
     servers = b"".join(packed(server) for server in subnet.dns if ":" in server)
     labels = [label.encode() for label in subnet.domain.split(".") if label]
     domain = b"".join(bytes((len(label),)) + label for label in labels) + b"\0" if labels else b""
-    return [(code, value) for code, value in ((dhcp.DNS_SERVERS, servers), (dhcp.DOMAIN_LIST, domain)) if value]
+    return [
+        (code, value)
+        for code, value in ((dhcp.DNS_SERVERS, servers), (dhcp.DOMAIN_LIST, domain))
+        if value
+    ]

@@ -1,4 +1,5 @@
-"""DHCPv6 messages between client and server: RFC 8415 section 8, the options of network boot: RFC 5970."""
+"""DHCPv6 messages between client and server: RFC 8415 section 8, the options of network boot: RFC
+5970."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 CLIENT_ID, SERVER_ID, IA_NA, IA_ADDRESS, STATUS = 1, 2, 3, 5, 13
-USER_CLASS, VENDOR_CLASS, DNS_SERVERS, DOMAIN_LIST, BOOTFILE_URL, CLIENT_ARCH = 15, 16, 23, 24, 59, 61
+USER_CLASS, VENDOR_CLASS, DNS_SERVERS, DOMAIN_LIST, BOOTFILE_URL, CLIENT_ARCH = (
+    15,
+    16,
+    23,
+    24,
+    59,
+    61,
+)
 _MAX_BYTES = 4096
 _DUID_LLT, _DUID_LL, _ETHERNET = 1, 3, 1
 
@@ -70,28 +78,30 @@ def _parts(data: bytes, size: int) -> list[tuple[int, bytes]]:
     found, at = [], 0
     while at < len(data):
         start = at + size + 2
-        end = start + int.from_bytes(data[at + size:start], "big")
+        end = start + int.from_bytes(data[at + size : start], "big")
         if end > len(data) or start > len(data):
             raise Dhcp6Error("an option is longer than the message")
-        found.append((int.from_bytes(data[at:at + size], "big"), data[start:end]))
+        found.append((int.from_bytes(data[at : at + size], "big"), data[start:end]))
         at = end
     return found
 
 
 def classes(value: bytes) -> list[bytes]:
-    """The classes of a user class (section 21.15), or of a vendor class behind its enterprise number. Raises Dhcp6Error."""
+    """The classes of a user class (section 21.15), or of a vendor class behind its enterprise
+    number. Raises Dhcp6Error."""
     return [each for _, each in _parts(value, 0)]
 
 
 def mac_of_duid(duid: bytes) -> bytes | None:
     """The Ethernet address that a client's identifier is made of, if it is (section 11)."""
-    kind, hardware = (int.from_bytes(duid[at:at + 2], "big") for at in (0, 2))
+    kind, hardware = (int.from_bytes(duid[at : at + 2], "big") for at in (0, 2))
     at = {_DUID_LLT: 8, _DUID_LL: 4}.get(kind)
     return duid[at:] if at and hardware == _ETHERNET and len(duid) == at + 6 else None
 
 
 def mac_of_address(address: bytes) -> bytes | None:
-    """The Ethernet address that the sixteen bytes of an address are made of, if they are (RFC 4291 appendix A)."""
+    """The Ethernet address that the sixteen bytes of an address are made of, if they are (RFC 4291
+    appendix A)."""
     if address[11:13] != b"\xff\xfe":
         return None
     return bytes((address[8] ^ 2,)) + address[9:11] + address[13:]

@@ -37,20 +37,33 @@ def own_address(interface: str, prefix: str) -> str:
 
 
 class Dhcp6Server:
-    """Receives on an interface, has `decide` decide, answers: for the networks of IPv6 that the head is in there, and on the first
-    interface for `settings.ra_prefix`."""
+    """Receives on an interface, has `decide` decide, answers: for the networks of IPv6 that the
+    head is in there, and on the first interface for `settings.ra_prefix`."""
 
-    def __init__(self, settings: Settings, interface: str, nodes: Nodes, windows: Windows, recorder: Recorder,
-                 clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        interface: str,
+        nodes: Nodes,
+        windows: Windows,
+        recorder: Recorder,
+        clock: Callable[[], float],
+    ) -> None:
         self._interface, self._lease = interface, settings.lease_s
         self._prefix = (settings.ra_prefix or "") if interface == settings.interface else ""
-        self._here = tuple(own.network for own in settings.heads if own.interface == interface and own.network.version == 6)
+        self._here = tuple(
+            own.network
+            for own in settings.heads
+            if own.interface == interface and own.network.version == 6
+        )
         self._nodes, self._windows = nodes, windows
         self._recorder = recorder
         self._clock = clock
         self._duid, self._address, self._looked = b"", "", float("-inf")
-        self._server = DatagramServer(self._handle, failed=lambda error: recorder.failed(
-            "receive", "DHCPv6", interface, error))
+        self._server = DatagramServer(
+            self._handle,
+            failed=lambda error: recorder.failed("receive", "DHCPv6", interface, error),
+        )
 
     def open(self) -> None:
         """Starts to answer. Raises OperationFailed."""
@@ -59,15 +72,20 @@ class Dhcp6Server:
             index = socket.if_nametoindex(interface)
             group = socket.inet_pton(socket.AF_INET6, _ALL_SERVERS) + struct.pack("=I", index)
             self._server.open(
-                ("::", PORT), (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
-                (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1), (socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group))
+                ("::", PORT),
+                (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
+                (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1),
+                (socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group),
+            )
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
                 raw.bind((interface, 0))
                 self._duid = _DUID_LL + raw.getsockname()[4]
         except OSError as error:
             self.close()
-            raise OperationFailed(f"cannot listen for DHCPv6 on interface {interface}: {error.strerror}",
-                                  hint="it needs root, and no other DHCPv6 server on this machine") from error
+            raise OperationFailed(
+                f"cannot listen for DHCPv6 on interface {interface}: {error.strerror}",
+                hint="it needs root, and no other DHCPv6 server on this machine",
+            ) from error
 
     def close(self) -> None:
         """Stops."""
@@ -87,5 +105,9 @@ class Dhcp6Server:
             return
         counters[f"dhcpv6.{decision.outcome.value}"] += 1
         udp = self._server.socket
-        send = partial(udp.sendto, decision.reply, source) if decision.reply and udp is not None else None
+        send = (
+            partial(udp.sendto, decision.reply, source)
+            if decision.reply and udp is not None
+            else None
+        )
         self._recorder.answered(decision.notes, send, "DHCPv6", self._interface)

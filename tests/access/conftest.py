@@ -1,4 +1,5 @@
-"""A head over two nodes of two groups that know nothing of each other, with images, and a roll of each node."""
+"""A head over two nodes of two groups that know nothing of each other, with images, and a roll of
+each node."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ nodes:
           bmc: {driver: ipmi, address: canary-bmc.example, username: canary-user, password: {env: NOBODY}}}
   chem0: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, groups: [chemistry], images: [one]}
 """
-CONTAINER = {"systemd": False, "command": ["/bin/serve", "--password=canary-command"], "env": {"KEY": "canary-env"}}
+CONTAINER = {
+    "systemd": False,
+    "command": ["/bin/serve", "--password=canary-command"],
+    "env": {"KEY": "canary-env"},
+}
 OWN_ROLL, OTHER_ROLL = 1, 2
 
 

@@ -1,4 +1,5 @@
-"""The audit log: every change names who made it, before it is made; what cannot be recorded does not happen; only age ends it."""
+"""The audit log: every change names who made it, before it is made; what cannot be recorded does
+not happen; only age ends it."""
 
 from __future__ import annotations
 
@@ -38,19 +39,25 @@ async def records(world: World) -> list[Any]:
 
 
 async def test_every_change_names_who_made_it(world: World, api: Any) -> None:
-    """Desired state, images and plain rolls named nobody: in the log and in the histories they do now."""
+    """Desired state, images and plain rolls named nobody: in the log and in the histories they do
+    now."""
     headers = {**await token(world.head, "ann", "admin", may_exec=True), "User-Agent": "curl/8 [2J"}
     for number in (1, 2):
         await world.head.rolls.order(number, "abort", "a test")
     file = world.directory / "two.squashfs"
     changes = [
-        ("POST", "/v1/nodes/state", {"range": OWN, "state": "off"}), ("POST", "/v1/nodes/state", {"range": OWN, "state": "up"}),
-        ("POST", "/v1/power", {"range": OWN, "action": "cycle"}), ("POST", "/v1/nodes/clear", {"range": OWN}),
-        ("POST", "/v1/images", {"path": str(file), "name": "four"}), ("DELETE", "/v1/images/four", None),
-        ("DELETE", "/v1/contents/unused", None), ("POST", "/v1/images/roll", {"range": OWN, "image": "two"}),
+        ("POST", "/v1/nodes/state", {"range": OWN, "state": "off"}),
+        ("POST", "/v1/nodes/state", {"range": OWN, "state": "up"}),
+        ("POST", "/v1/power", {"range": OWN, "action": "cycle"}),
+        ("POST", "/v1/nodes/clear", {"range": OWN}),
+        ("POST", "/v1/images", {"path": str(file), "name": "four"}),
+        ("DELETE", "/v1/images/four", None),
+        ("DELETE", "/v1/contents/unused", None),
+        ("POST", "/v1/images/roll", {"range": OWN, "image": "two"}),
         ("POST", "/v1/images/roll", {"range": OWN, "image": "three", "at_once": True}),
         ("POST", "/v1/inventory/apply", {"yaml": RACK, "take_back": True}),
-        ("POST", "/v1/guard/freeze", {"range": OWN, "reason": "why", "by": "bob"}), ("POST", "/v1/guard/thaw", {"range": OWN}),
+        ("POST", "/v1/guard/freeze", {"range": OWN, "reason": "why", "by": "bob"}),
+        ("POST", "/v1/guard/thaw", {"range": OWN}),
     ]
     start = world.head.store.newest_event
     for method, path, body in changes:
@@ -59,29 +66,65 @@ async def test_every_change_names_who_made_it(world: World, api: Any) -> None:
     found = await records(world)
     assert [r.request for r in found] == [f"{method} {path}" for method, path, _ in changes]
     assert {(r.by, r.kind, r.role, r.scope, r.address, r.program, r.status) for r in found} == {
-        ("ann", "token", "admin", None, "127.0.0.1", "curl/8 [2J", 200)}
-    told = [e for e in world.head.store.events if e.id > start and e.kind in (
-        "desired.state", "power.cycle", "image.added", "image.removed", "image.roll", "image.pruned", "guard.frozen",
-        "guard.thawed", "inventory.changed")]
+        ("ann", "token", "admin", None, "127.0.0.1", "curl/8 [2J", 200)
+    }
+    told = [
+        e
+        for e in world.head.store.events
+        if e.id > start
+        and e.kind
+        in (
+            "desired.state",
+            "power.cycle",
+            "image.added",
+            "image.removed",
+            "image.roll",
+            "image.pruned",
+            "guard.frozen",
+            "guard.thawed",
+            "inventory.changed",
+        )
+    ]
     assert len(told) >= 8 and not [e for e in told if "ann" not in e.text]
     assert "ann for bob" in next(e.text for e in told if e.kind == "guard.frozen")
 
 
-async def test_the_local_socket_names_the_user_and_the_command_says_what_it_is(world: World) -> None:
-    async with served(world.head, local=True) as api, api.post("/v1/nodes/clear", json={"range": OWN}, headers={
-            "User-Agent": f"layercake/{__version__}"}) as answer:
+async def test_the_local_socket_names_the_user_and_the_command_says_what_it_is(
+    world: World,
+) -> None:
+    async with (
+        served(world.head, local=True) as api,
+        api.post(
+            "/v1/nodes/clear",
+            json={"range": OWN},
+            headers={"User-Agent": f"layercake/{__version__}"},
+        ) as answer,
+    ):
         assert answer.status == 200
     (record,) = await records(world)
     program = f"layercake/{__version__}"
-    assert (record.by, record.kind, record.role, record.program) == (getpass.getuser(), "local", "admin", program)
+    assert (record.by, record.kind, record.role, record.program) == (
+        getpass.getuser(),
+        "local",
+        "admin",
+        program,
+    )
     assert record.address.startswith("this machine, process ")
 
 
-@pytest.mark.parametrize(("method", "path", "body"), [
-    ("DELETE", "/v1/images/three", None), ("DELETE", "/v1/contents/unused", None), ("POST", "/v1/rolls/1/pause", {}),
-    ("POST", "/v1/nodes/state", {"range": OWN, "state": "off"}), ("POST", "/v1/tokens", {"name": "x", "role": "viewer"}),
-])
-async def test_a_change_that_cannot_be_recorded_is_refused(world: World, api: Any, method: str, path: str, body: Any) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("DELETE", "/v1/images/three", None),
+        ("DELETE", "/v1/contents/unused", None),
+        ("POST", "/v1/rolls/1/pause", {}),
+        ("POST", "/v1/nodes/state", {"range": OWN, "state": "off"}),
+        ("POST", "/v1/tokens", {"name": "x", "role": "viewer"}),
+    ],
+)
+async def test_a_change_that_cannot_be_recorded_is_refused(
+    world: World, api: Any, method: str, path: str, body: Any
+) -> None:
     headers = await token(world.head, "ann", "admin")
     await world.head.database.flush(world.head.store)
     with read_only(world.head):
@@ -95,12 +138,18 @@ async def test_a_change_that_cannot_be_recorded_is_refused(world: World, api: An
         assert answer.status == 200, "looking needs no record"
 
 
-@pytest.mark.parametrize(("ends", "expected"), [
-    (None, (200, "")), (Refused("cannot: busy"), (403, "cannot: busy")), (OperationFailed("cannot: no"), (502, "cannot: no")),
-    (RuntimeError("a bug"), (500, "internal error")),
-])
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (None, (200, "")),
+        (Refused("cannot: busy"), (403, "cannot: busy")),
+        (OperationFailed("cannot: no"), (502, "cannot: no")),
+        (RuntimeError("a bug"), (500, "internal error")),
+    ],
+)
 async def test_the_record_is_on_disk_before_the_change_begins_and_its_outcome_before_the_answer(
-        world: World, ends: Exception | None, expected: tuple[int, str]) -> None:
+    world: World, ends: Exception | None, expected: tuple[int, str]
+) -> None:
     rows = "SELECT status, error FROM audit"
     seen = []
 
@@ -127,11 +176,19 @@ async def test_what_is_secret_is_not_in_it(world: World, api: Any) -> None:
     body = {"path": "/none", "name": "x", **CONTAINER, "env": {"KEY": "canary-env"}}
     async with api.post("/v1/images", json=body, headers=headers):
         pass
-    async with api.post("/v1/inventory/apply", json={"yaml": RACK + "# canary-yaml" + " " * 300}, headers=headers):
+    async with api.post(
+        "/v1/inventory/apply", json={"yaml": RACK + "# canary-yaml" + " " * 300}, headers=headers
+    ):
         pass
-    async with api.post("/v1/calls/power.refresh", json={"range": OWN, "params": {"password": "canary-param"}}, headers=headers):
+    async with api.post(
+        "/v1/calls/power.refresh",
+        json={"range": OWN, "params": {"password": "canary-param"}},
+        headers=headers,
+    ):
         pass
-    async with api.post("/v1/tokens", json={"name": "x", "role": "viewer"}, headers=headers) as answer:
+    async with api.post(
+        "/v1/tokens", json={"name": "x", "role": "viewer"}, headers=headers
+    ) as answer:
         text = (await answer.json())["token"]
     kept = json.dumps(on_disk(world.directory, "SELECT data FROM audit"))
     assert not [c for c in ("canary-env", "canary-yaml", "canary-param", text) if c in kept]
@@ -139,7 +196,11 @@ async def test_what_is_secret_is_not_in_it(world: World, api: Any) -> None:
 
 
 def test_what_was_asked_stays_small() -> None:
-    big = {"a": ["x" * 10_000] * 10_000, "b": {str(i): i for i in range(10_000)}, "c": "\udcff" * 300}
+    big = {
+        "a": ["x" * 10_000] * 10_000,
+        "b": {str(i): i for i in range(10_000)},
+        "c": "\udcff" * 300,
+    }
     assert len(json.dumps(shown(big))) < 20_000
 
 
@@ -157,7 +218,9 @@ async def test_only_age_turns_it_over(world: World) -> None:
     assert [r.request for r in await records(world)] == ["POST /v1/y", "POST /v1/z"]
 
 
-async def test_a_clock_that_is_wrong_at_the_start_or_steps_takes_nothing_along(world: World) -> None:
+async def test_a_clock_that_is_wrong_at_the_start_or_steps_takes_nothing_along(
+    world: World,
+) -> None:
     await world.head.audit.begin(ANN, "POST /v1/x", None)
     world.clock.now += 4000 * DAY_S
     await world.restart()
@@ -177,12 +240,18 @@ async def test_it_is_read_whole_in_pages(world: World, api: Any) -> None:
         await world.head.audit.begin(ANN, f"POST /v1/{number}", None)
     found: list[Any] = []
     while True:
-        async with api.get("/v1/audit", params={"limit": 10, "after": found[-1]["id"] if found else 0}, headers=headers) as answer:
+        async with api.get(
+            "/v1/audit",
+            params={"limit": 10, "after": found[-1]["id"] if found else 0},
+            headers=headers,
+        ) as answer:
             page = (await answer.json())["audit"]
         if not page:
             break
         found += page
     assert [r["request"] for r in found] == [f"POST /v1/{n}" for n in range(25)]
     assert found[0]["scope"] == ["physics"] and found[0]["status"] is None
-    async with api.get("/v1/audit", params={"since": int(world.clock.now) + 1}, headers=headers) as answer:
+    async with api.get(
+        "/v1/audit", params={"since": int(world.clock.now) + 1}, headers=headers
+    ) as answer:
         assert (await answer.json())["audit"] == []

@@ -1,7 +1,9 @@
-"""A secret in every place of a head that can hold one, and a search for them wherever somebody could look.
+"""A secret in every place of a head that can hold one, and a search for them wherever somebody
+could look.
 
-The head, its modules, the BMC and the node are real processes. What is searched: logs, events, the answers of all GET routes,
-command lines and environments of all processes of the head, its backup; and no process of it leaves a core file.
+The head, its modules, the BMC and the node are real processes. What is searched: logs, events, the
+answers of all GET routes, command lines and environments of all processes of the head, its backup;
+and no process of it leaves a core file.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ from tests.support.pretended import PretendedNode
 
 pytestmark = pytest.mark.root
 
-ENV_PASSWORD, CEPH_KEY, PASSPHRASE = "canary-environment-7316", "Y2FuYXJ5LWNlcGgta2V5LTczMTY=", "canary-passphrase-7316"
+ENV_PASSWORD, CEPH_KEY, PASSPHRASE = (
+    "canary-environment-7316",
+    "Y2FuYXJ5LWNlcGgta2V5LTczMTY=",
+    "canary-passphrase-7316",
+)
 
 
 class Site(PowerSite):
@@ -56,27 +62,42 @@ class Site(PowerSite):
         image = self.directory / "one.squashfs"
         image.write_bytes(b"hsqs" + bytes(5000))
         self.api("POST", "/v1/images", {"path": str(image), "name": "one", "env": {"A": "b"}})
-        known = self.api("POST", "/v1/tokens", {"name": "ann", "role": "admin", "exec": True})["token"]
+        known = self.api("POST", "/v1/tokens", {"name": "ann", "role": "admin", "exec": True})[
+            "token"
+        ]
         self.planted |= {"a named token": known, "the BMC's password": self.room.password}
         inventory = self._inventory() + (
-            "  n9: {mac: '52:54:00:00:09:09', ip: 10.97.0.99, state: 'off', bmc: {driver: ipmi, address: 10.97.0.250,"
-            " username: admin, timeout_s: 2, password: {env: CANARY_BMC}}}\n")
+            "  n9: {mac: '52:54:00:00:09:09', ip: 10.97.0.99, state: 'off', bmc: {driver: ipmi, "
+            "address: 10.97.0.250,"
+            " username: admin, timeout_s: 2, password: {env: CANARY_BMC}}}\n"
+        )
         self.api("POST", "/v1/inventory/apply", {"yaml": inventory, "file": "room.yaml"})
         for call in ("power.status", "power.sensors"):
             self.api("POST", f"/v1/calls/{call}", {"range": "n0,n9"}, 120)
-        for path, body in (("/v1/inventory/plan", {"yaml": inventory.replace("{env: CANARY_BMC}", self.room.password)}),
-                           ("/v1/nodes/n0/exec", {"command": ["true"]}), ("/v1/tokens", {"name": known, "role": "none"})):
+        for path, body in (
+            (
+                "/v1/inventory/plan",
+                {"yaml": inventory.replace("{env: CANARY_BMC}", self.room.password)},
+            ),
+            ("/v1/nodes/n0/exec", {"command": ["true"]}),
+            ("/v1/tokens", {"name": known, "role": "none"}),
+        ):
             with pytest.raises(HeadRunError):
                 self.api("POST", path, body)
 
     def plant(self) -> None:
         """Adds what the head has made itself."""
         self.planted |= {
-            "the password in the environment": ENV_PASSWORD, "the key of Ceph": CEPH_KEY, "the passphrase": PASSPHRASE,
-            "the admin token": (self.data / "admin.token").read_text().strip()}
+            "the password in the environment": ENV_PASSWORD,
+            "the key of Ceph": CEPH_KEY,
+            "the passphrase": PASSPHRASE,
+            "the admin token": (self.data / "admin.token").read_text().strip(),
+        }
         for file in (*(self.data / "pki").glob("*.key"), self.data / "images/signing.key"):
             if file.exists():
-                self.planted[f"the key {file.name}"] = "".join(file.read_text().splitlines()[1:-1])[-40:]
+                self.planted[f"the key {file.name}"] = "".join(file.read_text().splitlines()[1:-1])[
+                    -40:
+                ]
 
     def processes(self) -> Iterator[int]:
         """The head's process and all that it started."""
@@ -97,17 +118,33 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     held: dict[str, str] = {}
     join = PretendedNode._join
 
-    async def overheard(self: PretendedNode, http: aiohttp.ClientSession, facts: Mapping[str, str]) -> Session:
+    async def overheard(
+        self: PretendedNode, http: aiohttp.ClientSession, facts: Mapping[str, str]
+    ) -> Session:
         session = await join(self, http, facts)
-        held.update({"a join token": facts["token"], "a session's key": base64.b64encode(session.key).decode(),
-                     "a node's private key": "".join((session.tls or ("", ""))[1].splitlines()[1:-1])[-40:]})
+        held.update(
+            {
+                "a join token": facts["token"],
+                "a session's key": base64.b64encode(session.key).decode(),
+                "a node's private key": "".join((session.tls or ("", ""))[1].splitlines()[1:-1])[
+                    -40:
+                ],
+            }
+        )
         return session
 
     try:
-        with pytest.MonkeyPatch.context() as patch, Site(tmp_path_factory.mktemp("canary") / "site") as found:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            Site(tmp_path_factory.mktemp("canary") / "site") as found,
+        ):
             patch.setattr(PretendedNode, "_join", overheard)
             found.api("POST", "/v1/power", {"range": "n0", "action": "cycle", "force": True})
-            found.wait("the node is back", lambda: held and found.nodes()["n0"]["status"] == "converged", 240)
+            found.wait(
+                "the node is back",
+                lambda: held and found.nodes()["n0"]["status"] == "converged",
+                240,
+            )
             found.planted |= held
             found.work()
             found.plant()
@@ -118,21 +155,40 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def found_in(site: Site, text: bytes, *but: str) -> list[str]:
-    return [what for what, secret in site.planted.items() if what not in but and secret.encode() in text]
+    return [
+        what for what, secret in site.planted.items() if what not in but and secret.encode() in text
+    ]
 
 
 def test_all_is_planted(site: Site) -> None:
-    assert {"a named token", "the BMC's password", "the password in the environment", "the key of Ceph", "the passphrase",
-            "the admin token", "a join token", "a session's key", "a node's private key", "the key signing.key"
-            } <= set(site.planted)
-    assert [what for what in site.planted if what.startswith("the key ") and "signing" not in what and "Ceph" not in what]
+    assert {
+        "a named token",
+        "the BMC's password",
+        "the password in the environment",
+        "the key of Ceph",
+        "the passphrase",
+        "the admin token",
+        "a join token",
+        "a session's key",
+        "a node's private key",
+        "the key signing.key",
+    } <= set(site.planted)
+    assert [
+        what
+        for what in site.planted
+        if what.startswith("the key ") and "signing" not in what and "Ceph" not in what
+    ]
     assert all(len(secret) > 10 for secret in site.planted.values())
 
 
 def test_no_log_holds_one(site: Site) -> None:
     logs = [p for p in (site.directory / "head.log", *site.data.rglob("*.log")) if p.is_file()]
-    assert len(logs) >= 4 and all(p.name in ("head.log", "pxe.log", "powerman.log", "imageapi.log") for p in logs)
-    assert {p.name: found_in(site, p.read_bytes()) for p in logs if found_in(site, p.read_bytes())} == {}
+    assert len(logs) >= 4 and all(
+        p.name in ("head.log", "pxe.log", "powerman.log", "imageapi.log") for p in logs
+    )
+    assert {
+        p.name: found_in(site, p.read_bytes()) for p in logs if found_in(site, p.read_bytes())
+    } == {}
 
 
 def test_no_answer_and_no_event_holds_one(site: Site) -> None:
@@ -142,12 +198,20 @@ def test_no_answer_and_no_event_holds_one(site: Site) -> None:
         if route.method != "GET" or path.endswith(("/ws", "/follow")):
             continue
         try:
-            answer = json.dumps(site.api("GET", path + ("?limit=5000" if "limit" in route.query else ""), timeout=120))
+            answer = json.dumps(
+                site.api(
+                    "GET", path + ("?limit=5000" if "limit" in route.query else ""), timeout=120
+                )
+            )
         except (HeadRunError, ValueError) as error:  # a refusal is an answer too
             answer = str(error)
         seen += 1
         assert found_in(site, answer.encode()) == [], path
-    assert seen > 15 and len(site.api("GET", "/v1/events?limit=5000")["events"]) > 10 and site.api("GET", "/v1/audit")["audit"]
+    assert (
+        seen > 15
+        and len(site.api("GET", "/v1/events?limit=5000")["events"]) > 10
+        and site.api("GET", "/v1/audit")["audit"]
+    )
 
 
 def test_no_process_shows_one(site: Site) -> None:
@@ -159,8 +223,17 @@ def test_no_process_shows_one(site: Site) -> None:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
         shown = Path(f"/proc/{pid}/environ").read_bytes()
         assert found_in(site, line) == [], line
-        assert found_in(site, shown, *(("the password in the environment",) if pid == site.process.pid else ())) == [], line
-    assert ENV_PASSWORD.encode() in Path(f"/proc/{site.process.pid}/environ").read_bytes(), "it was there to be seen"
+        assert (
+            found_in(
+                site,
+                shown,
+                *(("the password in the environment",) if pid == site.process.pid else ()),
+            )
+            == []
+        ), line
+    assert ENV_PASSWORD.encode() in Path(f"/proc/{site.process.pid}/environ").read_bytes(), (
+        "it was there to be seen"
+    )
 
 
 def test_what_is_not_encrypted_of_a_backup_holds_none(site: Site, tmp_path: Path) -> None:
@@ -175,7 +248,9 @@ def test_no_process_leaves_a_core_file(site: Site) -> None:
     assert site.process is not None
     for pid in site.processes():
         limits = Path(f"/proc/{pid}/limits").read_text()
-        assert re.search(r"Max core file size +0 +0 ", limits), Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert re.search(r"Max core file size +0 +0 ", limits), Path(
+            f"/proc/{pid}/cmdline"
+        ).read_bytes()
     head, site.process = site.process, None
     head.send_signal(signal.SIGABRT)
     _, status = os.waitpid(head.pid, 0)
@@ -184,13 +259,20 @@ def test_no_process_leaves_a_core_file(site: Site) -> None:
 
 
 def test_a_core_would_be_refused_to_a_collector_too() -> None:
-    """RLIMIT_CORE is nothing to a program that core_pattern names; what the kernel does not dump it does not hand over either."""
-    body = ("import os, resource; from layercake.base.process import leave_no_core; {call}"
-            "resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE)[1:] * 2); os.abort()")
+    """RLIMIT_CORE is nothing to a program that core_pattern names; what the kernel does not dump it
+    does not hand over either."""
+    body = (
+        "import os, resource; from layercake.base.process import leave_no_core; {call}"
+        "resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE)[1:] * "
+        "2); os.abort()"
+    )
     for call, dumped in (("", True), ("leave_no_core();", False)):
-        made = subprocess.Popen([sys.executable, "-c", body.format(call=call)], cwd="/dev/shm",
-                                env={**without_secrets(os.environ), "PYTHONPATH": str(ROOT)},
-                                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (-1, -1)))
+        made = subprocess.Popen(
+            [sys.executable, "-c", body.format(call=call)],
+            cwd="/dev/shm",
+            env={**without_secrets(os.environ), "PYTHONPATH": str(ROOT)},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (-1, -1)),
+        )
         _, status = os.waitpid(made.pid, 0)
         made.returncode = -6
         for file in (*Path("/dev/shm").glob("core"), *Path("/dev/shm").glob(f"core.{made.pid}")):
@@ -199,6 +281,14 @@ def test_a_core_would_be_refused_to_a_collector_too() -> None:
 
 
 def test_a_plain_environment_has_no_place_for_a_secret() -> None:
-    given = {"PATH": "/bin", "PYTHONPATH": "x", "LC_ALL": "C", "CANARY_BMC": "s", "LAYERCAKE_PASSPHRASE": "s", COOKIE_VARIABLE: "s",
-             "AWS_SECRET_ACCESS_KEY": "s", "HTTPS_PROXY": "http://user:s@h"}
+    given = {
+        "PATH": "/bin",
+        "PYTHONPATH": "x",
+        "LC_ALL": "C",
+        "CANARY_BMC": "s",
+        "LAYERCAKE_PASSPHRASE": "s",
+        COOKIE_VARIABLE: "s",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "HTTPS_PROXY": "http://user:s@h",
+    }
     assert without_secrets(given) == {"PATH": "/bin", "PYTHONPATH": "x", "LC_ALL": "C"}

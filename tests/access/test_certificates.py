@@ -1,4 +1,5 @@
-"""Tokens that are worth nothing without their certificate: the commands against a real head's TLS port."""
+"""Tokens that are worth nothing without their certificate: the commands against a real head's TLS
+port."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from tests.support.world import World, opened
 
 
 @pytest.fixture
-async def head(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, str, Path]]:
+async def head(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[World, str, Path]]:
     """A head, its URL, and a directory for files."""
     async with opened(tmp_path) as world:
         folder = tmp_path_factory.mktemp("c")
@@ -38,12 +41,36 @@ async def run(*arguments: object) -> int:
 
 
 async def test_a_token_with_a_certificate_is_worth_nothing_alone(
-        head: tuple[World, str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    head: tuple[World, str, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world, url, folder = head
     for name in ("bot", "other"):
-        assert await run("--socket", folder / "s", "token", "create", name, "--role", "viewer", "--file", folder / f"{name}.token",
-                         "--cert", folder / f"{name}.pem") == 0
-    there = ["--url", url, "--ca", world.directory / "pki/ca.pem", "--token-file", folder / "bot.token"]
+        assert (
+            await run(
+                "--socket",
+                folder / "s",
+                "token",
+                "create",
+                name,
+                "--role",
+                "viewer",
+                "--file",
+                folder / f"{name}.token",
+                "--cert",
+                folder / f"{name}.pem",
+            )
+            == 0
+        )
+    there = [
+        "--url",
+        url,
+        "--ca",
+        world.directory / "pki/ca.pem",
+        "--token-file",
+        folder / "bot.token",
+    ]
     own, others = [*there, "--cert", folder / "bot.pem"], [*there, "--cert", folder / "other.pem"]
     capsys.readouterr()
     assert await run(*own, "node", "list", "--json") == 0
@@ -67,11 +94,17 @@ async def test_a_token_with_a_certificate_is_worth_nothing_alone(
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Certificates are made as if it were a year ago."""
     then = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=365)
-    shifted: Any = SimpleNamespace(datetime=SimpleNamespace(now=lambda zone: then), UTC=datetime.UTC, timedelta=datetime.timedelta)
+    shifted: Any = SimpleNamespace(
+        datetime=SimpleNamespace(now=lambda zone: then),
+        UTC=datetime.UTC,
+        timedelta=datetime.timedelta,
+    )
     monkeypatch.setattr(pki, "datetime", shifted)
 
 
-async def test_a_certificate_is_for_who_has_a_token(head: tuple[World, str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_certificate_is_for_who_has_a_token(
+    head: tuple[World, str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     _, _, folder = head
     assert await run("--socket", folder / "s", "token", "certificate", folder / "x.pem") == 2
     assert "for who has a token" in capsys.readouterr().err
@@ -79,5 +112,17 @@ async def test_a_certificate_is_for_who_has_a_token(head: tuple[World, str, Path
     (folder / "t").write_text("token\n")
     (folder / "t").chmod(0o600)
     for cert in ("bad.pem", "none.pem"):
-        assert await run("--url", "https://127.0.0.1:1", "--token-file", folder / "t", "--cert", folder / cert, "node", "list") == 2
+        assert (
+            await run(
+                "--url",
+                "https://127.0.0.1:1",
+                "--token-file",
+                folder / "t",
+                "--cert",
+                folder / cert,
+                "node",
+                "list",
+            )
+            == 2
+        )
         assert "cannot use --cert" in capsys.readouterr().err

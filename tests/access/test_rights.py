@@ -1,4 +1,5 @@
-"""Every route of the table with every role, scope and right, and with tokens that hold no more, over a head's real API."""
+"""Every route of the table with every role, scope and right, and with tokens that hold no more,
+over a head's real API."""
 
 from __future__ import annotations
 
@@ -19,20 +20,49 @@ from tests.support.disk import on_disk
 from tests.support.world import World
 
 ROUTES = routes()
-NAMES = {"nodes": OWN, "images": "none", "boot": "none", "profiles": "none", "tokens": "nobody", "calls": "boot.steps"}
+NAMES = {
+    "nodes": OWN,
+    "images": "none",
+    "boot": "none",
+    "profiles": "none",
+    "tokens": "nobody",
+    "calls": "boot.steps",
+}
 BODIES: dict[str, dict[str, Any]] = {
     "EntryRequest": {"set": {"console": "ttyS1"}},
-    "ApplyRequest": {"yaml": RACK}, "InventoryText": {"yaml": RACK}, "RangeRequest": {}, "StateRequest": {"state": "up"},
-    "ExecRequest": {"command": ["true"]}, "PowerRequest": {"action": "on"}, "SetupRequest": {}, "CapRequest": {"watts": 300},
-    "ImageRequest": {"path": "/none", "name": "x"}, "RollRequest": {"image": "three"},
-    "RollStart": {"image": "three"}, "RollOrder": {}, "FreezeRequest": {"reason": "a test"},
-    "ReleaseRequest": {}, "ReleaseChange": {"what": "retry"},
-    "ThawRequest": {}, "OutageRequest": {"domain": "none"}, "MaintenanceRequest": {"reason": "a test"}, "CareRequest": {},
-    "CallRequest": {}, "BootDefault": {"name": "none"}, "BootRoll": {"image": "none"},
-    "TokenRequest": {"name": "x", "role": "viewer"}, "AuthorityRequest": {}, "RevokeRequest": {}, "KeysRequest": {},
+    "ApplyRequest": {"yaml": RACK},
+    "InventoryText": {"yaml": RACK},
+    "RangeRequest": {},
+    "StateRequest": {"state": "up"},
+    "ExecRequest": {"command": ["true"]},
+    "PowerRequest": {"action": "on"},
+    "SetupRequest": {},
+    "CapRequest": {"watts": 300},
+    "ImageRequest": {"path": "/none", "name": "x"},
+    "RollRequest": {"image": "three"},
+    "RollStart": {"image": "three"},
+    "RollOrder": {},
+    "FreezeRequest": {"reason": "a test"},
+    "ReleaseRequest": {},
+    "ReleaseChange": {"what": "retry"},
+    "ThawRequest": {},
+    "OutageRequest": {"domain": "none"},
+    "MaintenanceRequest": {"reason": "a test"},
+    "CareRequest": {},
+    "CallRequest": {},
+    "BootDefault": {"name": "none"},
+    "BootRoll": {"image": "none"},
+    "TokenRequest": {"name": "x", "role": "viewer"},
+    "AuthorityRequest": {},
+    "RevokeRequest": {},
+    "KeysRequest": {},
     "DiffRequest": {},
-    "AdoptRequest": {"name": "x[0-9]", "ip": "10.99.0.200"}, "AcceptRequest": {}, "AcceptTpmRequest": {},
-    "ScanRequest": {"network": "127.0.0.0/30"}, "TicketAsked": {}, "WipeRequest": {"disk": "S1", "mark": "m1"},
+    "AdoptRequest": {"name": "x[0-9]", "ip": "10.99.0.200"},
+    "AcceptRequest": {},
+    "AcceptTpmRequest": {},
+    "ScanRequest": {"network": "127.0.0.0/30"},
+    "TicketAsked": {},
+    "WipeRequest": {"disk": "S1", "mark": "m1"},
 }
 
 
@@ -46,10 +76,21 @@ class Who:
 
     @property
     def name(self) -> str:
-        return "-".join([self.role.name.lower(), *(["bound"] if self.bound else []), *(["exec"] if self.exec else [])])
+        return "-".join(
+            [
+                self.role.name.lower(),
+                *(["bound"] if self.bound else []),
+                *(["exec"] if self.exec else []),
+            ]
+        )
 
 
-EVERYBODY = [Who(role, bound, may_exec) for role in Role for bound in (False, True) for may_exec in (False, True)]
+EVERYBODY = [
+    Who(role, bound, may_exec)
+    for role in Role
+    for bound in (False, True)
+    for may_exec in (False, True)
+]
 
 
 def may(who: Who, route: Route, node: str) -> bool:
@@ -68,15 +109,24 @@ def request(route: Route, node: str) -> tuple[str, Any]:
     path = path.replace("{name}", node if noun == "nodes" else NAMES.get(noun, ""))
     path = path.replace("{mac}", "02:00:00:00:00:01")
     if route.method == "GET":
-        return path + (f"?range={node}" if "range" in route.query else f"?node={node}" if route.path == "/v1/events" else ""), None
+        return path + (
+            f"?range={node}"
+            if "range" in route.query
+            else f"?node={node}"
+            if route.path == "/v1/events"
+            else ""
+        ), None
     if route.body is None:
         return path, None
     body = BODIES[route.body.__name__]
     return path, {**body, "range": node} if "range" in route.body.__struct_fields__ else body
 
 
-async def let_through(api: Any, world: World, route: Route, node: str, headers: dict[str, str]) -> bool:
-    """Whether a request gets past the gate. A handler may refuse it too; then it is recorded, or is no change."""
+async def let_through(
+    api: Any, world: World, route: Route, node: str, headers: dict[str, str]
+) -> bool:
+    """Whether a request gets past the gate. A handler may refuse it too; then it is recorded, or is
+    no change."""
     before = len(on_disk(world.directory, "SELECT id FROM audit"))
     path, body = request(route, node)
     async with api.request(route.method, path, json=body, headers=headers) as answer:
@@ -99,19 +149,38 @@ async def api(world: World) -> AsyncIterator[Any]:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
 async def test_the_route_is_for_whom_it_says(world: World, api: Any, route: Route) -> None:
     for who in EVERYBODY:
-        headers = await token(world.head, who.name, who.role.name, *(["physics"] if who.bound else []), may_exec=who.exec)
+        headers = await token(
+            world.head,
+            who.name,
+            who.role.name,
+            *(["physics"] if who.bound else []),
+            may_exec=who.exec,
+        )
         for node in (OTHER, OWN):
-            assert await let_through(api, world, route, node, headers) == may(who, route, node), (who.name, node)
+            assert await let_through(api, world, route, node, headers) == may(who, route, node), (
+                who.name,
+                node,
+            )
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
-async def test_nobody_gets_in_with_a_token_that_does_not_hold(world: World, api: Any, route: Route) -> None:
+async def test_nobody_gets_in_with_a_token_that_does_not_hold(
+    world: World, api: Any, route: Route
+) -> None:
     expired = await token(world.head, "expired", "admin", may_exec=True, seconds=60.0)
     revoked = await token(world.head, "revoked", "admin", may_exec=True)
-    assert await let_through(api, world, route, OWN, expired) and await let_through(api, world, route, OWN, revoked)
+    assert await let_through(api, world, route, OWN, expired) and await let_through(
+        api, world, route, OWN, revoked
+    )
     world.clock.now += 60.0
     await world.ops.tokens.revoke("revoked")
-    for headers in (expired, revoked, {}, {"Authorization": "Bearer x"}, {"Authorization": revoked["Authorization"].swapcase()}):
+    for headers in (
+        expired,
+        revoked,
+        {},
+        {"Authorization": "Bearer x"},
+        {"Authorization": revoked["Authorization"].swapcase()},
+    ):
         path, body = request(route, OWN)
         async with api.request(route.method, path, json=body, headers=headers) as answer:
             assert answer.status == 401
@@ -121,18 +190,41 @@ RANGED = [r for r in ROUTES if r.reach is Reach.RANGE]
 
 
 @pytest.mark.parametrize("route", RANGED, ids=lambda r: f"{r.method} {r.path}")
-@pytest.mark.parametrize("text", ["phys0,chem0", "chem[0-3]", "nobody", "@chemistry", "@nothing", "phys0,@chemistry", "@all,chem0"])
-async def test_a_bound_caller_cannot_name_others(world: World, api: Any, route: Route, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "phys0,chem0",
+        "chem[0-3]",
+        "nobody",
+        "@chemistry",
+        "@nothing",
+        "phys0,@chemistry",
+        "@all,chem0",
+    ],
+)
+async def test_a_bound_caller_cannot_name_others(
+    world: World, api: Any, route: Route, text: str
+) -> None:
     """Whether they exist or not: the refusal is the same."""
-    headers, (path, body) = await token(world.head, "bound", "admin", "physics", may_exec=True), request(route, text)
+    headers, (path, body) = (
+        await token(world.head, "bound", "admin", "physics", may_exec=True),
+        request(route, text),
+    )
     async with api.request(route.method, path, json=body, headers=headers) as answer:
         told = await answer.json()
         assert (answer.status, "the groups physics" in told["error"]) == (403, True), told
 
 
-@pytest.mark.parametrize("route", [r for r in RANGED if r.body is not None], ids=lambda r: f"{r.method} {r.path}")
-async def test_no_range_is_the_whole_site_and_not_for_a_bound_caller(world: World, api: Any, route: Route) -> None:
-    headers, (path, body) = await token(world.head, "bound", "admin", "physics", may_exec=True), request(route, "")
+@pytest.mark.parametrize(
+    "route", [r for r in RANGED if r.body is not None], ids=lambda r: f"{r.method} {r.path}"
+)
+async def test_no_range_is_the_whole_site_and_not_for_a_bound_caller(
+    world: World, api: Any, route: Route
+) -> None:
+    headers, (path, body) = (
+        await token(world.head, "bound", "admin", "physics", may_exec=True),
+        request(route, ""),
+    )
     async with api.request(route.method, path, json=body, headers=headers) as answer:
         assert answer.status == 403
     assert world.head.guard.freeze is None
@@ -140,7 +232,9 @@ async def test_no_range_is_the_whole_site_and_not_for_a_bound_caller(world: Worl
 
 async def test_all_are_ones_own_nodes(world: World, api: Any) -> None:
     headers = await token(world.head, "bound", "operator", "physics")
-    async with api.post("/v1/nodes/state", json={"range": "@all", "state": "off"}, headers=headers) as answer:
+    async with api.post(
+        "/v1/nodes/state", json={"range": "@all", "state": "off"}, headers=headers
+    ) as answer:
         assert (await answer.json()) == {"nodes": [OWN]}
     assert (world.node(OWN).node.state, world.node(OTHER).node.state) == ("off", "up")
     async with api.get("/v1/nodes", headers=headers) as answer:
@@ -158,9 +252,16 @@ async def test_a_node_that_changes_its_group_changes_its_people(world: World, ap
 
 
 async def test_calls_have_the_role_of_their_module(world: World, api: Any) -> None:
-    viewer, operator = await token(world.head, "look", "viewer"), await token(world.head, "work", "operator")
-    for name, headers, refused in (("power.refresh", viewer, True), ("power.log", viewer, True), ("power.refresh", operator, False),
-                                   ("power.sensors", viewer, False)):
+    viewer, operator = (
+        await token(world.head, "look", "viewer"),
+        await token(world.head, "work", "operator"),
+    )
+    for name, headers, refused in (
+        ("power.refresh", viewer, True),
+        ("power.log", viewer, True),
+        ("power.refresh", operator, False),
+        ("power.sensors", viewer, False),
+    ):
         async with api.post(f"/v1/calls/{name}", json={"range": OWN}, headers=headers) as answer:
             assert (answer.status == 403) == refused, name
     bound = await token(world.head, "bound", "admin", "physics")
@@ -169,13 +270,24 @@ async def test_calls_have_the_role_of_their_module(world: World, api: Any) -> No
 
 
 async def test_what_a_bound_viewer_is_shown_names_no_other_node(world: World, api: Any) -> None:
-    bound, everything = await token(world.head, "bound", "viewer", "physics"), await token(world.head, "all", "admin")
+    bound, everything = (
+        await token(world.head, "bound", "viewer", "physics"),
+        await token(world.head, "all", "admin"),
+    )
     shown = 0
     for route in ROUTES:
-        if route.method != "GET" or route.path.endswith(("/ws", "/diff")) or route.role > Role.VIEWER:
+        if (
+            route.method != "GET"
+            or route.path.endswith(("/ws", "/diff"))
+            or route.role > Role.VIEWER
+        ):
             continue
         path, _ = request(route, OWN)
-        path = path.replace("{name}", OWN).replace("/v1/images/none", "/v1/images/one").partition("?")[0]
+        path = (
+            path.replace("{name}", OWN)
+            .replace("/v1/images/none", "/v1/images/one")
+            .partition("?")[0]
+        )
         async with api.get(path, headers=bound) as answer:
             assert OTHER not in await answer.text(), path
         async with api.get(path, headers=everything) as answer:
@@ -183,7 +295,9 @@ async def test_what_a_bound_viewer_is_shown_names_no_other_node(world: World, ap
     assert shown >= 4, "there is something to hide"
 
 
-async def test_a_bound_viewer_counts_and_follows_its_own_nodes_alone(world: World, api: Any) -> None:
+async def test_a_bound_viewer_counts_and_follows_its_own_nodes_alone(
+    world: World, api: Any
+) -> None:
     bound = await token(world.head, "bound", "viewer", "physics")
     async with api.get("/v1/status", headers=bound) as answer:
         assert (await answer.json())["nodes"]["total"] == 1

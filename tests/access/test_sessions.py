@@ -18,17 +18,25 @@ def test_sessions_and_tickets_are_so_many_of_one_caller_and_in_all() -> None:
         found.begin(eve)
     assert len(ended) == 10 and found.find(first) is not None, "who opens too many loses his own"
     tickets = [found.ticket(eve) for _ in range(sessions.TICKETS_EACH + 1)]
-    assert found.redeem(tickets[0]) is None and found.redeem(tickets[-1]) is not None and found.redeem(tickets[-1]) is None
+    assert (
+        found.redeem(tickets[0]) is None
+        and found.redeem(tickets[-1]) is not None
+        and found.redeem(tickets[-1]) is None
+    )
 
 
 def test_a_session_is_never_longer_than_what_it_was_traded_for_and_has_no_exec() -> None:
     now = [1000.0]
     found = Sessions(lambda: now[0])
-    text, caller = found.begin(Caller("ann", "token", Role.ADMIN, None, True, token="t", expires=1010.0))
+    text, caller = found.begin(
+        Caller("ann", "token", Role.ADMIN, None, True, token="t", expires=1010.0)
+    )
     assert (caller.exec, caller.expires, bool(caller.session)) == (False, 1010.0, True)
     assert text not in repr(found.find(text))
     ticket = found.ticket(caller)
     again, second = found.begin(found.redeem(ticket) or caller)
-    assert second.expires == 1010.0 and again != text, "a ticket out of a session is not longer than that"
+    assert second.expires == 1010.0 and again != text, (
+        "a ticket out of a session is not longer than that"
+    )
     now[0] = 1010.0
     assert found.find(text) is None and found.find(again) is None

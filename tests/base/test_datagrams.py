@@ -26,7 +26,9 @@ async def test_a_busy_socket_is_read_in_gathered_turns_and_a_quiet_one_at_once()
         arrived.set()
         return more
 
-    server = DatagramServer(lambda data, source: taken.append(data), at_once=4, turn=turn, gather_s=GATHER_S)
+    server = DatagramServer(
+        lambda data, source: taken.append(data), at_once=4, turn=turn, gather_s=GATHER_S
+    )
     server.open(("127.0.0.1", 0))
     assert server.socket is not None
     client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -44,7 +46,9 @@ async def test_a_busy_socket_is_read_in_gathered_turns_and_a_quiet_one_at_once()
         while len(taken) < 12:
             arrived.clear()
             await asyncio.wait_for(arrived.wait(), 30)
-        assert taken == [b"%d" % n for n in range(12)], "more than one turn reads are read one turn after the other"
+        assert taken == [b"%d" % n for n in range(12)], (
+            "more than one turn reads are read one turn after the other"
+        )
         client.send(b"on the way")
         server.close()
         server.close()
@@ -55,7 +59,9 @@ async def test_a_busy_socket_is_read_in_gathered_turns_and_a_quiet_one_at_once()
 async def test_what_cannot_be_handled_keeps_nothing_else_from_being_read() -> None:
     """Each of them: the first alone, then while they are gathered, and one after a rest."""
     wrong: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: wrong.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: wrong.append(context["exception"])
+    )
     taken: list[bytes] = []
 
     def receive(data: bytes, source: object) -> None:
@@ -83,10 +89,14 @@ async def test_what_cannot_be_handled_keeps_nothing_else_from_being_read() -> No
     assert taken == said and [str(one) for one in wrong] == ["b'x0'", "b'x3'", "b'x4'", "b'x7'"]
 
 
-async def test_a_socket_that_is_behind_is_read_for_longer_at_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_that_is_behind_is_read_for_longer_at_a_stretch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(datagrams, "LATE_SLICE_S", 60.0)
     now, taken = [0.0], list[bytes]()
-    server = DatagramServer(lambda data, source: taken.append(data), at_once=4, clock=lambda: now[0])
+    server = DatagramServer(
+        lambda data, source: taken.append(data), at_once=4, clock=lambda: now[0]
+    )
     server.open(("127.0.0.1", 0))
     assert server.socket is not None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

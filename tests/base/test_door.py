@@ -1,4 +1,5 @@
-"""A server's door: strangers get few places and little time, and keep nobody out. Over real sockets."""
+"""A server's door: strangers get few places and little time, and keep nobody out. Over real
+sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +19,17 @@ from layercake.base import door
 from layercake.base.door import Limits
 from layercake.moduleapi.web import WebServer, body_of, known, open_to_all
 
-LIMITS = Limits(each=8, strangers=12, known=3, most=20, prove_s=1.5, answer_s=1.0, per_s=5.0, burst=100.0, asks_per_s=20.0)
+LIMITS = Limits(
+    each=8,
+    strangers=12,
+    known=3,
+    most=20,
+    prove_s=1.5,
+    answer_s=1.0,
+    per_s=5.0,
+    burst=100.0,
+    asks_per_s=20.0,
+)
 ME = b"GET /me?who=%s HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -153,7 +164,9 @@ async def test_one_that_is_known_has_so_many_connections_and_asks_so_fast() -> N
         for _ in range(60):
             links[-1].sendall(ME % b"n0")
             assert b"you are n0" in await said(links[-1])
-        assert asyncio.get_running_loop().time() - since > 0.7, "60 requests at 20 a second, of which 34 were left at once"
+        assert asyncio.get_running_loop().time() - since > 0.7, (
+            "60 requests at 20 a second, of which 34 were left at once"
+        )
 
 
 async def test_who_asks_too_much_by_ever_new_connections_waits_as_on_one() -> None:
@@ -163,7 +176,9 @@ async def test_who_asks_too_much_by_ever_new_connections_waits_as_on_one() -> No
             link = knock(port, data=ME % b"n0")
             assert b"you are n0" in await said(link)
             link.close()
-        assert asyncio.get_running_loop().time() - since > 0.7, "60 requests at 20 a second, of which 40 were left at once"
+        assert asyncio.get_running_loop().time() - since > 0.7, (
+            "60 requests at 20 a second, of which 40 were left at once"
+        )
 
 
 async def test_who_has_left_holds_no_place_when_its_request_comes_to_something() -> None:
@@ -203,11 +218,16 @@ async def test_big_requests_and_answers_count_as_several() -> None:
             left = 1 << 20
             while left > 0:
                 left -= len(await said(link))
-        assert asyncio.get_running_loop().time() - since > 1.2, "5 MiB are 80 requests more, at 20 a second, 40 at once"
+        assert asyncio.get_running_loop().time() - since > 1.2, (
+            "5 MiB are 80 requests more, at 20 a second, 40 at once"
+        )
 
 
-async def test_without_file_descriptors_a_stranger_goes_and_the_log_stays_short(caplog: pytest.LogCaptureFixture) -> None:
-    """asyncio's own server wrote a traceback for each of a thousand attempts a second, and let nobody in."""
+async def test_without_file_descriptors_a_stranger_goes_and_the_log_stays_short(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """asyncio's own server wrote a traceback for each of a thousand attempts a second, and let
+    nobody in."""
     async with served(Limits(each=200, strangers=200, per_s=1e6, burst=1e6)) as port:
         there = len(list(Path("/proc/self/fd").iterdir()))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,5 @@
-"""What is logged goes to the journal as fields, by its own protocol; without a journal, to standard error."""
+"""What is logged goes to the journal as fields, by its own protocol; without a journal, to standard
+error."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def parsed(data: bytes) -> dict[str, str]:
             found[key.decode()], data = value.decode(), rest
         else:
             size = int.from_bytes(rest[:8], "little")
-            assert rest[8 + size:9 + size] == b"\n"
-            found[line.decode()], data = rest[8:8 + size].decode(), rest[9 + size:]
+            assert rest[8 + size : 9 + size] == b"\n"
+            found[line.decode()], data = rest[8 : 8 + size].decode(), rest[9 + size :]
     return found
 
 
@@ -44,7 +45,10 @@ def journal(tmp_path: Path) -> Iterator[socket.socket]:
 @contextlib.contextmanager
 def logger(tmp_path: Path, name: str, otherwise: logging.Handler) -> Iterator[logging.Logger]:
     """A logger that speaks to the journal, behind the filter of all logs."""
-    handler, found = Journal("layercake", otherwise, str(tmp_path / "socket")), logging.getLogger(name)
+    handler, found = (
+        Journal("layercake", otherwise, str(tmp_path / "socket")),
+        logging.getLogger(name),
+    )
     handler.addFilter(Repeats(handler.emit, lambda seconds, what: None))
     found.addHandler(handler)
     found.propagate = False
@@ -63,16 +67,34 @@ def test_fields_and_values_of_several_lines(tmp_path: Path, journal: socket.sock
         except ValueError:
             log.exception("it failed: %s", "so")
     found = parsed(journal.recv(1 << 16))
-    assert found["MESSAGE"].startswith("it failed: so\nTraceback") and found["MESSAGE"].endswith("ValueError: a\nb")
-    assert (found["PRIORITY"], found["SYSLOG_IDENTIFIER"], found["LOGGER"]) == ("3", "layercake", "layercake.test")
+    assert found["MESSAGE"].startswith("it failed: so\nTraceback") and found["MESSAGE"].endswith(
+        "ValueError: a\nb"
+    )
+    assert (found["PRIORITY"], found["SYSLOG_IDENTIFIER"], found["LOGGER"]) == (
+        "3",
+        "layercake",
+        "layercake.test",
+    )
     assert found["CODE_FILE"].endswith("test_journal.py")
-    assert parsed(encoded({"A": "1=2", "B": "x\nINJECTED=1", "C": ""})) == {"A": "1=2", "B": "x\nINJECTED=1", "C": ""}
+    assert parsed(encoded({"A": "1=2", "B": "x\nINJECTED=1", "C": ""})) == {
+        "A": "1=2",
+        "B": "x\nINJECTED=1",
+        "C": "",
+    }
 
 
-def test_events_have_their_node_and_kind_and_a_flood_is_counted(tmp_path: Path, journal: socket.socket) -> None:
-    events = [Event(1, 0.0, "n1", "power.state", "info", "not grave"), Event(2, 0.0, "", "service.unwell", "warning", "its own"),
-              *(Event(number, 0.0, "n1", "outage.called", "error", "dark\nLAYERCAKE_NODE=n9") for number in range(AT_ONCE + 5)),
-              Event(99, 0.0, "", "service.unwell", "warning", "again")]
+def test_events_have_their_node_and_kind_and_a_flood_is_counted(
+    tmp_path: Path, journal: socket.socket
+) -> None:
+    events = [
+        Event(1, 0.0, "n1", "power.state", "info", "not grave"),
+        Event(2, 0.0, "", "service.unwell", "warning", "its own"),
+        *(
+            Event(number, 0.0, "n1", "outage.called", "error", "dark\nLAYERCAKE_NODE=n9")
+            for number in range(AT_ONCE + 5)
+        ),
+        Event(99, 0.0, "", "service.unwell", "warning", "again"),
+    ]
     tell, found = events_to_log("warning"), []
     journal.setblocking(False)
     with logger(tmp_path, "layercake.events", logging.NullHandler()):
@@ -82,8 +104,16 @@ def test_events_have_their_node_and_kind_and_a_flood_is_counted(tmp_path: Path, 
                 found.append(parsed(journal.recv(1 << 16)))
     assert len(found) == AT_ONCE + 2
     assert found[0]["MESSAGE"] == "head service.unwell: its own" and found[0]["PRIORITY"] == "4"
-    assert found[1]["LAYERCAKE_NODE"] == "n1" and found[1]["LAYERCAKE_KIND"] == "outage.called" and found[1]["PRIORITY"] == "3"
-    assert "\n" not in found[1]["MESSAGE"] and found[-1]["LAYERCAKE_EVENT"] == "99" and found[-1]["LAYERCAKE_NODE"] == ""
+    assert (
+        found[1]["LAYERCAKE_NODE"] == "n1"
+        and found[1]["LAYERCAKE_KIND"] == "outage.called"
+        and found[1]["PRIORITY"] == "3"
+    )
+    assert (
+        "\n" not in found[1]["MESSAGE"]
+        and found[-1]["LAYERCAKE_EVENT"] == "99"
+        and found[-1]["LAYERCAKE_NODE"] == ""
+    )
 
 
 def test_without_a_journal_it_is_said_elsewhere(tmp_path: Path) -> None:
@@ -99,6 +129,8 @@ def test_where_standard_error_is_the_journal(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as stream:
         here = os.fstat(stream.fileno())
         assert is_journal({"JOURNAL_STREAM": f"{here.st_dev}:{here.st_ino}"}, stream)
-        assert not is_journal({"JOURNAL_STREAM": f"{here.st_dev}:1"}, stream) and not is_journal({}, stream)
+        assert not is_journal({"JOURNAL_STREAM": f"{here.st_dev}:1"}, stream) and not is_journal(
+            {}, stream
+        )
     assert not is_journal({"JOURNAL_STREAM": "1:1"}, sys.stderr)
     assert FIELDS == "fields"

@@ -37,14 +37,17 @@ def flood(log: logging.Logger, count: int) -> None:
 
 
 def test_a_flood_is_a_few_lines_and_a_count(
-        log: logging.Logger, said: list[str], later: list[tuple[float, Callable[[], None]]]) -> None:
+    log: logging.Logger, said: list[str], later: list[tuple[float, Callable[[], None]]]
+) -> None:
     flood(log, 323_000)
     log.error("something else")
     assert len(said) == AT_ONCE + 1 and said[-1] == "something else"
-    (seconds, over), = later
+    ((seconds, over),) = later
     assert seconds == PERIOD_S
     over()
-    assert said[-1].startswith(f"{323_000 - AT_ONCE} more of these") and said[-1].endswith("resource 322999")
+    assert said[-1].startswith(f"{323_000 - AT_ONCE} more of these") and said[-1].endswith(
+        "resource 322999"
+    )
     flood(log, AT_ONCE + 1)
     assert len(said) == 2 * AT_ONCE + 2 and len(later) == 2, "then it may speak again"
 

@@ -19,7 +19,11 @@ from layercake.notify import Notifier
 @pytest.fixture(params=["path", "abstract"])
 def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
     """systemd's side, and its address as NOTIFY_SOCKET has it."""
-    name = f"@layercake-{secrets.token_hex(4)}" if request.param == "abstract" else str(tmp_path / "notify")
+    name = (
+        f"@layercake-{secrets.token_hex(4)}"
+        if request.param == "abstract"
+        else str(tmp_path / "notify")
+    )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(name.replace("@", "\0", 1))
         made.settimeout(30)
@@ -55,6 +59,14 @@ async def test_without_systemd_nothing_is_said() -> None:
 
 
 def test_the_watchdog_of_another_process_is_not_ours() -> None:
-    assert Notifier.of({"NOTIFY_SOCKET": "x", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}).patience_s == 0.0
-    assert Notifier.of({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}).patience_s == 60.0
+    assert (
+        Notifier.of(
+            {"NOTIFY_SOCKET": "x", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}
+        ).patience_s
+        == 0.0
+    )
+    assert (
+        Notifier.of({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}).patience_s
+        == 60.0
+    )
     assert Notifier.of({"WATCHDOG_USEC": "soon"}).patience_s == 0.0

@@ -19,7 +19,9 @@ class Knot:
 
 
 @pytest.mark.parametrize(("took", "rests"), [(0.01, process.TIDY_S), (0.0001, process.IDLE_S)])
-async def test_what_is_new_is_looked_through_again_and_again(took: float, rests: float, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_new_is_looked_through_again_and_again(
+    took: float, rests: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     times, rested, knots = [0.0], list[float](), list[weakref.ref[Knot]]()
 
     def timer() -> float:

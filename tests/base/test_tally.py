@@ -9,7 +9,9 @@ from layercake.base.tally import FIRST_S, LONGEST_S, Tally
 
 def test_the_first_is_told_and_the_rest_counted() -> None:
     tally = Tally()
-    assert [tally.take("join", n % 7, f"from {n}", 0.0) for n in range(1000)] == [True] + [False] * 999
+    assert [tally.take("join", n % 7, f"from {n}", 0.0) for n in range(1000)] == [True] + [
+        False
+    ] * 999
     assert tally.due(FIRST_S - 1) == []
     assert tally.due(FIRST_S) == [("join", 999, 7, FIRST_S, "from 999")]
 
@@ -21,7 +23,11 @@ def test_what_goes_on_is_told_ever_more_rarely_and_what_ended_begins_anew() -> N
         now += 5.0
         tally.take("k", 0, "x", now)
         told += [now for _ in tally.due(now)]
-    assert [b - a for a, b in itertools.pairwise(told)][:3] == [2 * FIRST_S, 4 * FIRST_S, 8 * FIRST_S]
+    assert [b - a for a, b in itertools.pairwise(told)][:3] == [
+        2 * FIRST_S,
+        4 * FIRST_S,
+        8 * FIRST_S,
+    ]
     assert max(b - a for a, b in itertools.pairwise(told)) == LONGEST_S
     tally.due(now + LONGEST_S)
     assert tally.due(now + 2 * LONGEST_S) == []
@@ -37,4 +43,13 @@ def test_many_keys_are_counted_as_one() -> None:
 
 def test_the_first_different_ones_are_told_one_by_one() -> None:
     tally = Tally(at_once=3)
-    assert [tally.take("mac", about, "x", 0.0) for about in "aabbccdd"] == [True, False, True, False, True, False, False, False]
+    assert [tally.take("mac", about, "x", 0.0) for about in "aabbccdd"] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]

@@ -1,4 +1,5 @@
-"""Text from outside: what looks clean is not gone through word by word, and still nothing unclean comes through."""
+"""Text from outside: what looks clean is not gone through word by word, and still nothing unclean
+comes through."""
 
 from __future__ import annotations
 
@@ -10,13 +11,27 @@ from hypothesis import strategies as st
 
 from layercake.base.text import cleaned, of_mountinfo, parse_json
 
-_WORD = st.text(st.sampled_from(["a", "\x00", "\ud800", "\udfff", "\ud83d", "\ude00", "😀", "ä", "\\", '"', "u", "d"]), max_size=6)
-_VALUES = st.recursive(_WORD | st.none() | st.integers(), lambda inner: st.lists(inner, max_size=3)
-                       | st.dictionaries(_WORD, inner, max_size=3), max_leaves=6)
+_WORD = st.text(
+    st.sampled_from(
+        ["a", "\x00", "\ud800", "\udfff", "\ud83d", "\ude00", "😀", "ä", "\\", '"', "u", "d"]
+    ),
+    max_size=6,
+)
+_VALUES = st.recursive(
+    _WORD | st.none() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORD, inner, max_size=3),
+    max_leaves=6,
+)
 
 
-@given(_VALUES, st.booleans(), st.sampled_from(["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-8-sig", ""]))
-def test_the_short_way_is_the_same_as_the_long_one(value: object, escaped: bool, encoding: str) -> None:
+@given(
+    _VALUES,
+    st.booleans(),
+    st.sampled_from(["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-8-sig", ""]),
+)
+def test_the_short_way_is_the_same_as_the_long_one(
+    value: object, escaped: bool, encoding: str
+) -> None:
     text = json.dumps(value, ensure_ascii=escaped)
     data = text.encode(encoding, "surrogatepass") if encoding else text
     assert parse_json(data) == cleaned(json.loads(data))

@@ -1,11 +1,13 @@
-"""The head of `abuse`: a whole one over nodes that may join, each once, and one that has joined and is somebody else's by now.
+"""The head of `abuse`: a whole one over nodes that may join, each once, and one that has joined and
+is somebody else's by now.
 
-Its windows are open from the start: what opens one is a power-cycle, which is no part of this. What attackers and the driver need
-to know goes to a file.
+Its windows are open from the start: what opens one is a power-cycle, which is no part of this. What
+attackers and the driver need to know goes to a file.
 
     python -m tests.bench._abusehead DIRECTORY ADDRESS NODES [--bare]
 
-With --bare it has no services, and needs no address but one of this machine: for tests without a namespace.
+With --bare it has no services, and needs no address but one of this machine: for tests without a
+namespace.
 """
 
 from __future__ import annotations
@@ -40,8 +42,15 @@ VIEWER = "viewer-token"
 
 def node(number: int, address: str) -> dict[str, Any]:
     """A node's record; its address is one of this machine's, so that it can join from there."""
-    name, mac = f"s{number:05d}", f"52:54:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}"
-    ip = f"10.98.{number // 250}.{number % 250 + 1}" if address.startswith("10.") else f"127.98.{number // 250}.{number % 250 + 1}"
+    name, mac = (
+        f"s{number:05d}",
+        f"52:54:00:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}",
+    )
+    ip = (
+        f"10.98.{number // 250}.{number % 250 + 1}"
+        if address.startswith("10.")
+        else f"127.98.{number // 250}.{number % 250 + 1}"
+    )
     return {"id": node_id(name), "name": name, "macs": [mac], "ip": ip, "images": []}
 
 
@@ -59,12 +68,25 @@ async def install(head: Head, count: int) -> dict[str, Any]:
     head.engine.post(rogue, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed"))
     claims = []
     for record in records[1:]:
-        head.engine.post(record, Held(head.clock() + WINDOW_S))  # else it would be looked for, and started anew
+        head.engine.post(
+            record, Held(head.clock() + WINDOW_S)
+        )  # else it would be looked for, and started anew
         token = head.joining.open(record, WINDOW_S)
-        claims.append({"ip": record.node.ip, "node": record.node.id, "token": token, "mac": record.node.macs[0]})
+        claims.append(
+            {
+                "ip": record.node.ip,
+                "node": record.node.id,
+                "token": token,
+                "mac": record.node.macs[0],
+            }
+        )
     key = base64.b64encode(rogue.session.key).decode()
-    return {"claims": claims, "rogue": {"node": rogue.node.id, "session": 1, "key": key, "name": rogue.name}, "viewer": VIEWER,
-            "digest": image.digest}
+    return {
+        "claims": claims,
+        "rogue": {"node": rogue.node.id, "session": 1, "key": key, "name": rogue.name},
+        "viewer": VIEWER,
+        "digest": image.digest,
+    }
 
 
 async def serve(directory: Path, address: str, count: int, *, bare: bool) -> None:
@@ -72,9 +94,19 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
     pki.create(directory / "pki", address)
     (directory / "boot").mkdir()
     (directory / FILE_NAME).write_text(json.dumps({blake2b(VIEWER): "viewer"}))
-    patient = SyncSettings(port=0 if bare else 31415, dead_s=WINDOW_S)  # who has joined says nothing more
-    head = Head(directory, Settings(interface="lo" if bare else "br0", api_port=0 if bare else 8443, sync=patient, address=address,
-                                    socket=str(directory / "api.sock")))
+    patient = SyncSettings(
+        port=0 if bare else 31415, dead_s=WINDOW_S
+    )  # who has joined says nothing more
+    head = Head(
+        directory,
+        Settings(
+            interface="lo" if bare else "br0",
+            api_port=0 if bare else 8443,
+            sync=patient,
+            address=address,
+            socket=str(directory / "api.sock"),
+        ),
+    )
     api, operations, stop = Api(head), Operations(head), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     if bare:
@@ -82,7 +114,10 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
         gc.set_threshold(*THRESHOLDS)
         head.load()
         head.sync.open()
-        tasks = [asyncio.create_task(work) for work in (head.engine.run(), head._every(), head.database.run(head.store))]
+        tasks = [
+            asyncio.create_task(work)
+            for work in (head.engine.run(), head._every(), head.database.run(head.store))
+        ]
     else:
         await head.start()
     for name in ("one", "two"):
@@ -94,7 +129,12 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
     gc.collect()
     gc.freeze()  # as one does that was started over these nodes
     await api.start()
-    facts |= {"address": address, "port": api.port, "socket": head.settings.socket, "ca": str(directory / "pki" / "ca.pem")}
+    facts |= {
+        "address": address,
+        "port": api.port,
+        "socket": head.settings.socket,
+        "ca": str(directory / "pki" / "ca.pem"),
+    }
     (directory / ".facts").write_text(json.dumps(facts))
     (directory / ".facts").replace(directory / "facts.json")
     await stop.wait()
@@ -115,7 +155,9 @@ def main() -> None:
     os.umask(0o077)
     lines.start("%(levelname)s %(name)s: %(message)s")
     open_files()
-    run = partial(serve, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), bare="--bare" in sys.argv)
+    run = partial(
+        serve, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), bare="--bare" in sys.argv
+    )
     asyncio.run(run())
 
 

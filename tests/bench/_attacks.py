@@ -1,9 +1,12 @@
-"""The attackers of `abuse`, a process each, at the lowest priority that there is (SCHED_IDLE): they get what nobody else wants of
-the processors, so what is measured is what the head spends on them, and not what they spend.
+"""The attackers of `abuse`, a process each, at the lowest priority that there is (SCHED_IDLE): they
+get what nobody else wants of the processors, so what is measured is what the head spends on them,
+and not what they spend.
 
-    python -m tests.bench._attacks NAME FACTS         until it is killed; a line on standard output when it is under way
+    python -m tests.bench._attacks NAME FACTS         until it is killed; a line on standard output
+    when it is under way
 
-What each does is what was done to the running system; the numbers are those of the issue, at the rates that are named here.
+What each does is what was done to the running system; the numbers are those of the issue, at the
+rates that are named here.
 """
 
 from __future__ import annotations
@@ -40,17 +43,29 @@ class Attacker:
         net = "10.96" if self.address.startswith("10.") else "127.96"
         self.own, self.other = f"{net}.0.1", f"{net}.0.2"
 
-    async def link(self, port: int, *, tls: bool = True, source: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def link(
+        self, port: int, *, tls: bool = True, source: str = ""
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection from the attacker's address."""
-        return await asyncio.wait_for(asyncio.open_connection(
-            self.address, port, ssl=self.tls if tls else None, local_addr=(source or self.own, 0)), 20)
+        return await asyncio.wait_for(
+            asyncio.open_connection(
+                self.address,
+                port,
+                ssl=self.tls if tls else None,
+                local_addr=(source or self.own, 0),
+            ),
+            20,
+        )
 
     async def ask(self, line: str, body: bytes = b"", authorization: str = "") -> bytes:
         """One request on a connection of its own."""
         reader, writer = await self.link(self.port)
         try:
             header = f"Authorization: {authorization}\r\n" if authorization else ""
-            writer.write(f"{line} HTTP/1.1\r\nHost: h\r\n{header}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            writer.write(
+                f"{line} HTTP/1.1\r\nHost: h\r\n{header}Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
             await writer.drain()
             return await asyncio.wait_for(reader.read(4096), 30)
         finally:
@@ -74,15 +89,27 @@ class Attacker:
     async def flood(self) -> None:
         """7: events of 4 MB, and forged ones by the thousand, from a node that has joined."""
         rogue = self.facts["rogue"]
-        said = bearer(base64.b64decode(rogue["key"]), uuid.UUID(rogue["node"]).bytes, rogue["session"])
+        said = bearer(
+            base64.b64decode(rogue["key"]), uuid.UUID(rogue["node"]).bytes, rogue["session"]
+        )
         big = [{"kind": "image.error", "text": "x" * BOMB, "data": {}}]
-        forged = [{"kind": "node.exec", "text": "admin runs on the node: rm -rf /", "data": {"by": "admin"}}] * 5000
+        forged = [
+            {
+                "kind": "node.exec",
+                "text": "admin runs on the node: rm -rf /",
+                "data": {"by": "admin"},
+            }
+        ] * 5000
         for events in (big, forged):
             await self.ask("POST /node/v1/events", json.dumps(events).encode(), said)
 
     async def bad_joins(self) -> None:
         """8: joins with a wrong token, for one node after the other."""
-        claim = random.choice(self.facts["claims"]) | {"token": "wrong", "boot_id": "b", "version": "x"}
+        claim = random.choice(self.facts["claims"]) | {
+            "token": "wrong",
+            "boot_id": "b",
+            "version": "x",
+        }
         await self.ask("POST /node/v1/join", json.dumps(claim).encode())
 
     async def discovers(self) -> None:
@@ -99,11 +126,15 @@ class Attacker:
         thousand = "  y[{0}000-{0}999]: {{mac: '52:54:01:0{0}:00:00+', ip: 10.10{0}.0.1+}}\n"
         yaml = "nodes:\n" + "".join(thousand.format(number) for number in range(1, 9))
         token = f"Bearer {self.facts['viewer']}"
-        await asyncio.gather(self.ask("POST /v1/inventory/plan", json.dumps({"yaml": yaml}).encode(), token),
-                             self.ask("GET /v1/images/diff?a=one&b=two", b"", token), return_exceptions=True)
+        await asyncio.gather(
+            self.ask("POST /v1/inventory/plan", json.dumps({"yaml": yaml}).encode(), token),
+            self.ask("GET /v1/images/diff?a=one&b=two", b"", token),
+            return_exceptions=True,
+        )
 
     async def slow(self) -> None:
-        """11: strangers that say a byte now and then, on every port; images by their digest; TFTP that never acknowledges."""
+        """11: strangers that say a byte now and then, on every port; images by their digest; TFTP
+        that never acknowledges."""
         port = random.choice(self.facts["ports"])
         with contextlib.suppress(OSError, TimeoutError):
             reader, writer = await self.link(port, tls=port == self.port, source=self.other)
@@ -125,11 +156,25 @@ class Attacker:
 
 def discover(mac: bytes) -> bytes:
     """A broadcast frame with a DHCPDISCOVER."""
-    options = b"\x63\x82\x53\x63\x35\x01\x01\x5d\x02\x00\x00\x3c\x20PXEClient:Arch:00000:UNDI:002001\xff"
+    options = (
+        b"\x63\x82\x53\x63\x35\x01\x01\x5d\x02\x00\x00\x3c\x20PXEClient:Arch:00000:UNDI:002001\xff"
+    )
     bootp = b"\x01\x01\x06\x00" + mac[2:] + bytes(20) + mac + bytes(202) + options
-    udp = (68).to_bytes(2, "big") + (67).to_bytes(2, "big") + (8 + len(bootp)).to_bytes(2, "big") + b"\0\0" + bootp
-    head = b"\x45\0" + (20 + len(udp)).to_bytes(2, "big") + b"\0\0\0\0\x40\x11\0\0" + bytes(4) + b"\xff\xff\xff\xff"
-    total = sum(int.from_bytes(head[i:i + 2], "big") for i in range(0, 20, 2))
+    udp = (
+        (68).to_bytes(2, "big")
+        + (67).to_bytes(2, "big")
+        + (8 + len(bootp)).to_bytes(2, "big")
+        + b"\0\0"
+        + bootp
+    )
+    head = (
+        b"\x45\0"
+        + (20 + len(udp)).to_bytes(2, "big")
+        + b"\0\0\0\0\x40\x11\0\0"
+        + bytes(4)
+        + b"\xff\xff\xff\xff"
+    )
+    total = sum(int.from_bytes(head[i : i + 2], "big") for i in range(0, 20, 2))
     total = (total & 0xFFFF) + (total >> 16)
     head = head[:10] + (~total & 0xFFFF).to_bytes(2, "big") + head[12:]
     return b"\xff" * 6 + mac + b"\x08\0" + head + udp
@@ -151,6 +196,7 @@ BARE = {"discovers", "tftp"}
 
 async def attack(attacker: Attacker, name: str) -> None:
     """Until killed."""
+
     async def again(one: Callable[[Attacker], Awaitable[None]]) -> None:
         while True:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):

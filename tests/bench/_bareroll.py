@@ -1,7 +1,9 @@
-"""The switch of a roll by bare commands, on the same nodes: busybox' mount and crun in one shell script, on all nodes at once.
+"""The switch of a roll by bare commands, on the same nodes: busybox' mount and crun in one shell
+script, on all nodes at once.
 
-It does what our agent does between the order to switch and the new container: it mounts the new image and its overlay, ends the old
-container and starts the new one. Each node measures it by its own clock, so that neither the order's way nor the answer's is in it.
+It does what our agent does between the order to switch and the new container: it mounts the new
+image and its overlay, ends the old container and starts the new one. Each node measures it by its
+own clock, so that neither the order's way nor the answer's is in it.
 """
 
 from __future__ import annotations
@@ -53,14 +55,17 @@ def _on(head: HeadRun, node: str, script: str) -> str:
 
 
 def switches(head: HeadRun, nodes: list[str], rounds: int) -> list[float]:
-    """The seconds of each node's switch, of so many rounds; the one that starts the first container is not counted."""
+    """The seconds of each node's switch, of so many rounds; the one that starts the first container
+    is not counted."""
     for node in nodes:
         _on(head, node, _SET_UP)
     found: list[float] = []
     with ThreadPoolExecutor(len(nodes)) as pool:
         for number in range(rounds + 1):
             old, new = SLOTS[number % 2], SLOTS[(number + 1) % 2]
-            said = list(pool.map(lambda node: _on(head, node, f"old={old} new={new}\n{_SWITCH}"), nodes))  # noqa: B023
+            said = list(
+                pool.map(lambda node: _on(head, node, f"old={old} new={new}\n{_SWITCH}"), nodes)  # noqa: B023
+            )
             took = [float(end) - float(begin) for begin, end in (line.split() for line in said)]
             found += took if number else []
     for node in nodes:

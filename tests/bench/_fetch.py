@@ -1,7 +1,9 @@
-"""What machines fetch when they boot, from one process: `python -m tests.bench._fetch KIND JSON`, at the machines' end.
+"""What machines fetch when they boot, from one process: `python -m tests.bench._fetch KIND JSON`,
+at the machines' end.
 
-`http`: each node asks for its path on a connection of its own, `at_once` of them at a time. `tftp`: the same, by windows of blocks.
-The last line says how many had all of it, how many bytes that was, and in how many seconds.
+`http`: each node asks for its path on a connection of its own, `at_once` of them at a time. `tftp`:
+the same, by windows of blocks. The last line says how many had all of it, how many bytes that was,
+and in how many seconds.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ class Http:
         self.sock.bind((ask.address, 0))
         self.sock.connect((ADDRESS, ask.port))
         self.sock.setblocking(False)
-        self.sock.send(f"GET {ask.path} HTTP/1.1\r\nHost: {ADDRESS}:{ask.port}\r\nUser-Agent: iPXE/1.0\r\n\r\n".encode())
+        self.sock.send(
+            f"GET {ask.path} HTTP/1.1\r\nHost: {ADDRESS}:{ask.port}\r\nUser-Agent: "
+            "iPXE/1.0\r\n\r\n".encode()
+        )
         self._left, self._size = -1, 0
         self.due = time.monotonic() + _LIMIT_S
 
@@ -58,11 +63,15 @@ class Http:
             head, _, body = self.sock.recv(65536).partition(b"\r\n\r\n")
             if b" 200 " not in head[:16]:
                 raise Got(0, head.decode("latin-1")[:80])
-            (length,) = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+            (length,) = [
+                line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+            ]
             self._size = int(length.split(b":")[1])
             self._left = self._size - len(body)
         else:
-            got = self.sock.recv_into(_BUFFER, min(self._left, len(_BUFFER)), socket.MSG_TRUNC)  # dropped where it is
+            got = self.sock.recv_into(
+                _BUFFER, min(self._left, len(_BUFFER)), socket.MSG_TRUNC
+            )  # dropped where it is
             self._left = self._left - got if got else -1
             if self._left < 0:
                 raise Got(0, "it broke off")
@@ -81,8 +90,15 @@ class Tftp:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)
         self.sock.bind((ask.address, 0))
-        words = [ask.path, "octet", "blksize", str(ask.block), "tsize", "0",
-                 *(["windowsize", str(ask.window)] if ask.window > 1 else [])]
+        words = [
+            ask.path,
+            "octet",
+            "blksize",
+            str(ask.block),
+            "tsize",
+            "0",
+            *(["windowsize", str(ask.window)] if ask.window > 1 else []),
+        ]
         self._packet = b"\0\1" + b"".join(word.encode() + b"\0" for word in words)
         self._peer, self._ask = (ADDRESS, ask.port), ask
         self._window, self._in_window, self._last, self._size = 1, 0, 0, 0
@@ -136,7 +152,13 @@ class Tftp:
 
 def fetch(asks: Iterator[Ask], make: Callable[[Ask], Http | Tftp], at_once: int) -> dict[str, Any]:
     """All of them, so many at a time."""
-    selector, live, done, size, started = selectors.DefaultSelector(), set[Http | Tftp](), 0, 0, time.monotonic()
+    selector, live, done, size, started = (
+        selectors.DefaultSelector(),
+        set[Http | Tftp](),
+        0,
+        0,
+        time.monotonic(),
+    )
     why: dict[str, int] = {}
 
     def ended(one: Http | Tftp, got: Got) -> None:
@@ -180,10 +202,18 @@ def fetch(asks: Iterator[Ask], make: Callable[[Ask], Http | Tftp], at_once: int)
 def asks_of(words: dict[str, Any]) -> Iterator[Ask]:
     """`count` asks by as many nodes; {mac} in the path is that of the node."""
     from tests.bench._lab import mac
+
     for number in range(words["count"]):
-        yield Ask(ip(number), words["path"].replace("{mac}", mac(number).replace(":", "-")), words["port"], words.get("window", 1))
+        yield Ask(
+            ip(number),
+            words["path"].replace("{mac}", mac(number).replace(":", "-")),
+            words["port"],
+            words.get("window", 1),
+        )
 
 
 if __name__ == "__main__":
     told = json.loads(sys.argv[2])
-    print(json.dumps(fetch(asks_of(told), Http if sys.argv[1] == "http" else Tftp, told["at_once"])))
+    print(
+        json.dumps(fetch(asks_of(told), Http if sys.argv[1] == "http" else Tftp, told["at_once"]))
+    )

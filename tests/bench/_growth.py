@@ -11,13 +11,21 @@ _FIGURE = re.compile(r"n(\d+)_(\w+)")
 
 
 def growth(found: Mapping[str, Any], *names: str) -> dict[str, list[float]]:
-    """For figures such as `n1000_cpu_s` and `n10000_cpu_s`: `cpu_s_growth`, how many times as much it is from each size to the
-    next, divided by how many times as many nodes there are. 1 grows as their number does. None where there is but one size."""
+    """For figures such as `n1000_cpu_s` and `n10000_cpu_s`: `cpu_s_growth`, how many times as much
+    it is from each size to the next, divided by how many times as many nodes there are. 1 grows as
+    their number does. None where there is but one size."""
     told: dict[str, list[float]] = {}
-    figures = [(match[2], int(match[1]), float(found[key])) for key in found if (match := _FIGURE.fullmatch(key))]
+    figures = [
+        (match[2], int(match[1]), float(found[key]))
+        for key in found
+        if (match := _FIGURE.fullmatch(key))
+    ]
     for wanted in names:
         sizes = sorted((nodes, value) for name, nodes, value in figures if name == wanted and value)
-        steps = [round(after / before / (more / less), 2) for (less, before), (more, after) in itertools.pairwise(sizes)]
+        steps = [
+            round(after / before / (more / less), 2)
+            for (less, before), (more, after) in itertools.pairwise(sizes)
+        ]
         if steps:
             told[f"{wanted}_growth"] = steps
     return told

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 STEPS = {
-    "power": ("mutation.done", "power-on"), "discover": ("boot.discover-seen", ""), "nbp": ("boot.nbp-sent", ""),
-    "script": ("boot.script-sent", ""), "kernel": ("boot.kernel-sent", ""), "initrd": ("boot.initrd-sent", ""),
-    "joined": ("node.joined", ""), "attached": ("sync.attached", ""), "image": ("mutation.done", "image-start"),
+    "power": ("mutation.done", "power-on"),
+    "discover": ("boot.discover-seen", ""),
+    "nbp": ("boot.nbp-sent", ""),
+    "script": ("boot.script-sent", ""),
+    "kernel": ("boot.kernel-sent", ""),
+    "initrd": ("boot.initrd-sent", ""),
+    "joined": ("node.joined", ""),
+    "attached": ("sync.attached", ""),
+    "image": ("mutation.done", "image-start"),
 }
 
 
@@ -17,7 +23,9 @@ def boot_steps(history: Sequence[dict[str, Any]], start: float) -> dict[str, flo
     """Seconds from `start` to the first event of each boot step after it."""
     found: dict[str, float] = {}
     for name, (kind, word) in STEPS.items():
-        times = [e["at"] for e in history if e["kind"] == kind and word in e["text"] and e["at"] >= start]
+        times = [
+            e["at"] for e in history if e["kind"] == kind and word in e["text"] and e["at"] >= start
+        ]
         if times:
             found[name] = round(times[0] - start, 2)
     return found

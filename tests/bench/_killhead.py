@@ -1,5 +1,6 @@
-"""The head of `kills`: the real store, database, engine, operations, rolls and API on a Unix socket, without the modules'
-processes, which take a second to start and have no say in what is on disk. It runs in a fork: a life begins in milliseconds."""
+"""The head of `kills`: the real store, database, engine, operations, rolls and API on a Unix
+socket, without the modules' processes, which take a second to start and have no say in what is on
+disk. It runs in a fork: a life begins in milliseconds."""
 
 from __future__ import annotations
 
@@ -19,11 +20,18 @@ SOCKET = "api.sock"
 
 async def _live(data: Path, outside: Path) -> None:
     """`outside` is on a disk that is never full: the socket, and what was carried out."""
-    head = Head(data, Settings(interface="lo", address="127.0.0.1", api_port=0, sync=SyncSettings(port=0)))
-    done, begin = os.open(outside / "done", os.O_WRONLY | os.O_CREAT | os.O_APPEND), head.hands.begin
+    head = Head(
+        data, Settings(interface="lo", address="127.0.0.1", api_port=0, sync=SyncSettings(port=0))
+    )
+    done, begin = (
+        os.open(outside / "done", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+        head.hands.begin,
+    )
 
     def noted(record: Record, name: str, attempt: int, timeout: float) -> None:
-        if record.care.order is not None:  # what was ordered is carried out; how often it is tried does not matter
+        if (
+            record.care.order is not None
+        ):  # what was ordered is carried out; how often it is tried does not matter
             os.write(done, f"{record.name} {record.care.order.at}\n".encode())
         begin(record, name, attempt, timeout)
 
@@ -33,11 +41,14 @@ async def _live(data: Path, outside: Path) -> None:
     await runner.setup()
     (outside / SOCKET).unlink(missing_ok=True)
     await web.UnixSite(runner, str(outside / SOCKET)).start()
-    await asyncio.gather(head.engine.run(), head._every(), head.database.run(head.store), head.rolls.run())
+    await asyncio.gather(
+        head.engine.run(), head._every(), head.database.run(head.store), head.rolls.run()
+    )
 
 
 def begin_life(data: Path, outside: Path) -> int:
-    """Starts a head over a data directory; its process id. What it logs goes to a file in `outside`."""
+    """Starts a head over a data directory; its process id. What it logs goes to a file in
+    `outside`."""
     pid = os.fork()
     if pid:
         return pid

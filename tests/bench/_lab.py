@@ -1,7 +1,8 @@
-"""Where boot services are measured against their peers: two network namespaces, joined by a cable, and servers in one of them.
+"""Where boot services are measured against their peers: two network namespaces, joined by a cable,
+and servers in one of them.
 
-The head's end has ADDRESS, the other end is the machines' and, at RELAY, that of a relay. Our servers and their peers run in
-turn, so they have the same addresses and ports.
+The head's end has ADDRESS, the other end is the machines' and, at RELAY, that of a relay. Our
+servers and their peers run in turn, so they have the same addresses and ports.
 """
 
 from __future__ import annotations
@@ -70,11 +71,18 @@ def _family(pid: int) -> list[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    return (
+        sum(
+            int(path.read_text().split()[0])
+            for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+        )
+        / 1e9
+    )
 
 
 class Lab:
-    """The namespaces. A context: they are gone at its end, and all servers with them. `folder` is for files."""
+    """The namespaces. A context: they are gone at its end, and all servers with them. `folder` is
+    for files."""
 
     def __init__(self) -> None:
         tag = secrets.token_hex(3)
@@ -86,15 +94,35 @@ class Lab:
         for name in (self.head, self.rack):
             _ip("netns", "add", name)
             _ip("-n", name, "link", "set", "lo", "up")
-        _ip("link", "add", INTERFACE, "netns", self.head, "type", "veth", "peer", "name", CLIENT, "netns", self.rack)
+        _ip(
+            "link",
+            "add",
+            INTERFACE,
+            "netns",
+            self.head,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            CLIENT,
+            "netns",
+            self.rack,
+        )
         _ip("-n", self.head, "addr", "add", f"{ADDRESS}/{PREFIX}", "dev", INTERFACE)
         _ip("-n", self.rack, "addr", "add", f"{RELAY}/{PREFIX}", "dev", CLIENT)
         for name, interface in ((self.head, INTERFACE), (self.rack, CLIENT)):
             _ip("-n", name, "link", "set", interface, "up")
-        _ip("-n", self.head, "route", "add", "10.77.0.0/17", "via", RELAY)  # thousands of nodes, and one neighbour
+        _ip(
+            "-n", self.head, "route", "add", "10.77.0.0/17", "via", RELAY
+        )  # thousands of nodes, and one neighbour
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for name in (self.head, self.rack):
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -109,7 +137,8 @@ class Lab:
         return ["ip", "netns", "exec", self.rack, *words]
 
     def boot_files(self, mb: int) -> Path:
-        """Makes boot/ with a kernel and an initramfs of so many MB, and ipxe/ with boot programs of 1 MB. Returns boot/."""
+        """Makes boot/ with a kernel and an initramfs of so many MB, and ipxe/ with boot programs of
+        1 MB. Returns boot/."""
         boot, programs = self.folder / "boot", self.folder / "ipxe"
         for folder in (boot, programs):
             folder.mkdir()
@@ -124,8 +153,14 @@ class Lab:
         """A server at the head's end; it may not answer yet."""
         log = self.folder / f"{Path(words[0]).name}.log"
         with log.open("ab") as errors:
-            made = subprocess.Popen(["ip", "netns", "exec", self.head, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                    stderr=errors, text=True, env=os.environ | (env or {}))
+            made = subprocess.Popen(
+                ["ip", "netns", "exec", self.head, *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | (env or {}),
+            )
         try:
             yield Server(made)
         except BaseException:
@@ -138,7 +173,12 @@ class Lab:
     @contextlib.contextmanager
     def ours(self, **site: Any) -> Iterator[Server]:
         """The boot service, when it has its nodes: see tests.bench._pxe for what it may be told."""
-        with self.serving(sys.executable, "-m", "tests.bench._pxe", json.dumps({"folder": str(self.folder), **site})) as server:
+        with self.serving(
+            sys.executable,
+            "-m",
+            "tests.bench._pxe",
+            json.dumps({"folder": str(self.folder), **site}),
+        ) as server:
             assert server.process.stdout is not None
             ready, _, _ = select.select([server.process.stdout], [], [], STARTS_S)
             if not ready or json.loads(server.process.stdout.readline() or "null") != "ready":
@@ -161,29 +201,70 @@ def until(works: Any, what: str) -> None:
 
 def kea(folder: Path, nodes: int) -> list[str]:
     """The command of a Kea with a reservation for each node."""
-    config = {"Dhcp4": {
-        "interfaces-config": {"interfaces": [INTERFACE], "dhcp-socket-type": "udp"},
-        "lease-database": {"type": "memfile", "name": str(folder / "leases.csv")}, "valid-lifetime": 3600,
-        "loggers": [{"name": "kea-dhcp4", "severity": "ERROR", "output_options": [{"output": "stderr"}]}],
-        "host-reservation-identifiers": ["hw-address"], "reservations-global": False, "reservations-in-subnet": True,
-        "reservations-out-of-pool": True,
-        "subnet4": [{"subnet": f"{ADDRESS}/{PREFIX}", "id": 1, "pools": [],
-                     "option-data": [{"name": "routers", "data": ADDRESS}],
-                     "reservations": [{"hw-address": mac(number), "ip-address": ip(number), "hostname": f"n{number}"}
-                                      for number in range(nodes)]}]}}
+    config = {
+        "Dhcp4": {
+            "interfaces-config": {"interfaces": [INTERFACE], "dhcp-socket-type": "udp"},
+            "lease-database": {"type": "memfile", "name": str(folder / "leases.csv")},
+            "valid-lifetime": 3600,
+            "loggers": [
+                {"name": "kea-dhcp4", "severity": "ERROR", "output_options": [{"output": "stderr"}]}
+            ],
+            "host-reservation-identifiers": ["hw-address"],
+            "reservations-global": False,
+            "reservations-in-subnet": True,
+            "reservations-out-of-pool": True,
+            "subnet4": [
+                {
+                    "subnet": f"{ADDRESS}/{PREFIX}",
+                    "id": 1,
+                    "pools": [],
+                    "option-data": [{"name": "routers", "data": ADDRESS}],
+                    "reservations": [
+                        {
+                            "hw-address": mac(number),
+                            "ip-address": ip(number),
+                            "hostname": f"n{number}",
+                        }
+                        for number in range(nodes)
+                    ],
+                }
+            ],
+        }
+    }
     path = folder / "kea.json"
     path.write_text(json.dumps(config))
-    return ["env", f"KEA_PIDFILE_DIR={folder}", f"KEA_LOCKFILE_DIR={folder}", "kea-dhcp4", "-c", str(path)]
+    return [
+        "env",
+        f"KEA_PIDFILE_DIR={folder}",
+        f"KEA_LOCKFILE_DIR={folder}",
+        "kea-dhcp4",
+        "-c",
+        str(path),
+    ]
 
 
 def dnsmasq(folder: Path, nodes: int, *more: str) -> list[str]:
     """The command of a dnsmasq with a reservation for each node."""
     hosts = folder / "hosts"
     hosts.write_text("".join(f"{mac(number)},{ip(number)},n{number}\n" for number in range(nodes)))
-    return ["dnsmasq", "--keep-in-foreground", "--port=0", f"--interface={INTERFACE}", "--bind-interfaces", "--user=root",
-            "--conf-file=/dev/null", "--pid-file=", f"--dhcp-leasefile={folder / 'leases'}", f"--dhcp-hostsfile={hosts}",
-            "--dhcp-range=10.77.0.0,static,255.255.0.0", "--dhcp-authoritative", "--no-ping", "--quiet-dhcp",
-            f"--dhcp-lease-max={nodes * 2}", *more]
+    return [
+        "dnsmasq",
+        "--keep-in-foreground",
+        "--port=0",
+        f"--interface={INTERFACE}",
+        "--bind-interfaces",
+        "--user=root",
+        "--conf-file=/dev/null",
+        "--pid-file=",
+        f"--dhcp-leasefile={folder / 'leases'}",
+        f"--dhcp-hostsfile={hosts}",
+        "--dhcp-range=10.77.0.0,static,255.255.0.0",
+        "--dhcp-authoritative",
+        "--no-ping",
+        "--quiet-dhcp",
+        f"--dhcp-lease-max={nodes * 2}",
+        *more,
+    ]
 
 
 def nginx(folder: Path) -> list[str]:
@@ -198,7 +279,14 @@ http {{ access_log off; sendfile on; tcp_nopush on; server {{ listen {ADDRESS}:8
 
 def figures(**values: Any) -> None:
     """The last line of a benchmark."""
-    print(json.dumps({key: round(value, 3) if isinstance(value, float) else value for key, value in values.items()}))
+    print(
+        json.dumps(
+            {
+                key: round(value, 3) if isinstance(value, float) else value
+                for key, value in values.items()
+            }
+        )
+    )
 
 
 def run(words: Sequence[str], timeout: float = 300.0) -> str:

@@ -1,7 +1,9 @@
-"""The boot service as a process of its own, for benchmarks: `python -m tests.bench._pxe JSON` (see `Told`).
+"""The boot service as a process of its own, for benchmarks: `python -m tests.bench._pxe JSON` (see
+`Told`).
 
-It says "ready", and then answers a line of JSON with another: {"do": "counters"}; {"do": "arm", "nodes": N, "asked": true}, which
-opens the boot windows of so many nodes anew; {"do": "add", "count": N}, seconds of the processor for each of so many changed nodes.
+It says "ready", and then answers a line of JSON with another: {"do": "counters"}; {"do": "arm",
+"nodes": N, "asked": true}, which opens the boot windows of so many nodes anew; {"do": "add",
+"count": N}, seconds of the processor for each of so many changed nodes.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from tests.support.site import site
 
 
 class Told(msgspec.Struct, frozen=True):
-    """`folder` has boot/ and ipxe/; without them there is nothing to boot. `slow_us`: so many microseconds of the processor more
-    for each answer of DHCP, as if it were a slower one."""
+    """`folder` has boot/ and ipxe/; without them there is nothing to boot. `slow_us`: so many
+    microseconds of the processor more for each answer of DHCP, as if it were a slower one."""
 
     folder: str
     nodes: int = 2000
@@ -44,7 +46,15 @@ class Quiet:
     def discover(self, node: str, values: Any, why: str) -> None:
         """Nothing."""
 
-    def event(self, node: str, kind: EventKind, text: str, *, severity: Severity | None = None, data: Any = None) -> None:
+    def event(
+        self,
+        node: str,
+        kind: EventKind,
+        text: str,
+        *,
+        severity: Severity | None = None,
+        data: Any = None,
+    ) -> None:
         """Counts."""
         self.events += 1
 
@@ -54,12 +64,22 @@ class Quiet:
 
 def record(number: int, name: str = "n") -> dict[str, Any]:
     """A node as the head tells of it."""
-    return {"name": f"{name}{number}", "macs": [mac(number)], "ip": ip(number), "arch": "x86_64", "firmware": "bios",
-            "kernel_args": "quiet", "console": "ttyS0"}
+    return {
+        "name": f"{name}{number}",
+        "macs": [mac(number)],
+        "ip": ip(number),
+        "arch": "x86_64",
+        "firmware": "bios",
+        "kernel_args": "quiet",
+        "console": "ttyS0",
+    }
 
 
-def slowed(to: Callable[[Answers, bytes], Answer], seconds: float) -> Callable[[Answers, bytes], Answer]:
+def slowed(
+    to: Callable[[Answers, bytes], Answer], seconds: float
+) -> Callable[[Answers, bytes], Answer]:
     """The same, and slower."""
+
     def slow(answers: Answers, data: bytes) -> Answer:
         end = time.thread_time() + seconds
         while time.thread_time() < end:
@@ -82,8 +102,11 @@ class Bench:
         """Starts it with its nodes."""
         folder = Path(self._told.folder)
         ipxe = folder / "ipxe" if (folder / "ipxe").is_dir() else Path("/usr/lib/ipxe")
-        await self._service.start(self.link, site(interface=INTERFACE, address=ADDRESS, prefix=PREFIX, data_dir=str(folder)),
-                                  BootSettings(ipxe_dir=str(ipxe)))
+        await self._service.start(
+            self.link,
+            site(interface=INTERFACE, address=ADDRESS, prefix=PREFIX, data_dir=str(folder)),
+            BootSettings(ipxe_dir=str(ipxe)),
+        )
         for number in range(self._told.nodes):
             await self._service.node_changed(f"id{number}", record(number))
 
@@ -95,8 +118,16 @@ class Bench:
             case "arm":
                 self._boots += 1
                 for number in range(words["nodes"]):
-                    await self._service.mutate(MutationRequest(number, f"id{number}", "boot-arm", 1, 10.0, {
-                        "token": f"one-use-token-{self._boots}-{number}", "window_s": 3600.0}))
+                    await self._service.mutate(
+                        MutationRequest(
+                            number,
+                            f"id{number}",
+                            "boot-arm",
+                            1,
+                            10.0,
+                            {"token": f"one-use-token-{self._boots}-{number}", "window_s": 3600.0},
+                        )
+                    )
                     if words.get("asked"):  # as if by DHCP
                         self._service._windows.asked(f"id{number}", mac(number))
                 return True

@@ -1,7 +1,9 @@
-"""Machines that are switched on at once, from one process: `python -m tests.bench._storm JSON`, at the machines' end.
+"""Machines that are switched on at once, from one process: `python -m tests.bench._storm JSON`, at
+the machines' end.
 
-Each is a BIOS by its own relay: DHCP as firmware, the boot program by TFTP, DHCP once more as iPXE, and by HTTP script, kernel and
-initramfs. Nothing is skipped and each step waits for the one before. The last line says how many came to the end, and when.
+Each is a BIOS by its own relay: DHCP as firmware, the boot program by TFTP, DHCP once more as iPXE,
+and by HTTP script, kernel and initramfs. Nothing is skipped and each step waits for the one before.
+The last line says how many came to the end, and when.
 """
 
 from __future__ import annotations
@@ -20,25 +22,42 @@ from pxe.dhcp.packet import DhcpPacket, MessageType
 from tests.bench._fetch import Ask, Got, Http, Tftp
 from tests.bench._lab import ADDRESS, ip, mac
 
-_FIRMWARE = {60: b"PXEClient:Arch:00000:UNDI:002001", 93: b"\0\0", 97: bytes(17), 55: b"\1\3\6\x0c\x42\x43"}
+_FIRMWARE = {
+    60: b"PXEClient:Arch:00000:UNDI:002001",
+    93: b"\0\0",
+    97: bytes(17),
+    55: b"\1\3\6\x0c\x42\x43",
+}
 _IPXE = {**_FIRMWARE, 77: b"iPXE", 175: b"\xb1\1\1"}
 _AGAIN_S, _LIMIT_S, _LOOK_S = 2.0, 300.0, 0.1
 
 
 class Dhcp:
-    """DHCPDISCOVER to DHCPACK of one node (RFC 2131 section 3.1), by a relay that is at the node's own address."""
+    """DHCPDISCOVER to DHCPACK of one node (RFC 2131 section 3.1), by a relay that is at the node's
+    own address."""
 
     def __init__(self, number: int, options: dict[int, bytes]) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._address = socket.inet_aton(ip(number))
         self.sock.bind((ip(number), 67))
-        self._chaddr, self._xid = bytes.fromhex(mac(number).replace(":", "")) + bytes(10), number + 1
+        self._chaddr, self._xid = (
+            bytes.fromhex(mac(number).replace(":", "")) + bytes(10),
+            number + 1,
+        )
         self._options, self.again = options, 0
         self._say(MessageType.DISCOVER, {})
 
     def _say(self, kind: MessageType, more: dict[int, bytes]) -> None:
-        self._packet = dhcp.build(DhcpPacket(dhcp.REQUEST, self._xid, self._chaddr, {53: bytes((kind,)), **self._options, **more},
-                                             hops=1, giaddr=self._address))
+        self._packet = dhcp.build(
+            DhcpPacket(
+                dhcp.REQUEST,
+                self._xid,
+                self._chaddr,
+                {53: bytes((kind,)), **self._options, **more},
+                hops=1,
+                giaddr=self._address,
+            )
+        )
         self._send()
 
     def _send(self) -> None:
@@ -130,8 +149,17 @@ def main(words: dict[str, Any]) -> None:
     started = time.monotonic()
     storm = Storm(words["count"])
     storm.run()
-    print(json.dumps({"done": storm.done, "bytes": storm.size, "seconds": time.monotonic() - started, "again": storm.again,
-                      "failed": storm.failed}))
+    print(
+        json.dumps(
+            {
+                "done": storm.done,
+                "bytes": storm.size,
+                "seconds": time.monotonic() - started,
+                "again": storm.again,
+                "failed": storm.failed,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

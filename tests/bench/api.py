@@ -1,12 +1,15 @@
-"""Reads while the engine converges: `GET /v1/nodes` and `/v1/status` over a Unix socket. `python -m tests.bench.api [N ...]`.
+"""Reads while the engine converges: `GET /v1/nodes` and `/v1/status` over a Unix socket. `python -m
+tests.bench.api [N ...]`.
 
-A head and its API in one process, whose modules are done at once (bench/engine.py: Instant) and whose nodes are given new goals
-all the time, 2,000 a second; the client is another process. For each number of nodes: `ms` is a request of the names, states and
-statuses of all nodes, from the request to the last byte (the median), `whole_ms` one of all nodes in full (`first_ms` the first
-one, which puts them into words), `same_ms` one that is answered with 304, `since_ms` one of what has changed since the last,
-`page_ms` one of 500 nodes, `status_ms` one of the status. `other_p99_ms` is over requests for single nodes by another process
-meanwhile, `stall_ms` the longest time that the head's loop stood still. `calibration_s` is a fixed loop of pure Python, `ms_rel`
-is `ms` divided by it. The last line is one JSON object.
+A head and its API in one process, whose modules are done at once (bench/engine.py: Instant) and
+whose nodes are given new goals all the time, 2,000 a second; the client is another process. For
+each number of nodes: `ms` is a request of the names, states and statuses of all nodes, from the
+request to the last byte (the median), `whole_ms` one of all nodes in full (`first_ms` the first
+one, which puts them into words), `same_ms` one that is answered with 304, `since_ms` one of what
+has changed since the last, `page_ms` one of 500 nodes, `status_ms` one of the status.
+`other_p99_ms` is over requests for single nodes by another process meanwhile, `stall_ms` the
+longest time that the head's loop stood still. `calibration_s` is a fixed loop of pure Python,
+`ms_rel` is `ms` divided by it. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ class Connection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(self._path)
 
-    def ask(self, path: str, headers: dict[str, str] | None = None) -> tuple[float, http.client.HTTPResponse, bytes]:
+    def ask(
+        self, path: str, headers: dict[str, str] | None = None
+    ) -> tuple[float, http.client.HTTPResponse, bytes]:
         """One request: milliseconds, the answer, and its body."""
         begin = time.perf_counter()
         self.request("GET", path, headers=headers or {})
@@ -67,8 +72,8 @@ class Connection(http.client.HTTPConnection):
 
 
 def client(path: str, count: int) -> dict[str, float]:
-    """All questions, one after the other, while another process asks for single nodes: one that reads many MB keeps its own
-    threads waiting."""
+    """All questions, one after the other, while another process asks for single nodes: one that
+    reads many MB keeps its own threads waiting."""
     argv = [sys.executable, "-m", "tests.bench.api", "--other", path, str(count)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -76,8 +81,13 @@ def client(path: str, count: int) -> dict[str, float]:
         found = questions(Connection(path), count)
         said, _ = other.communicate()
     others = json.loads(said)
-    return {**found, "other_p50_ms": quantile(others, 0.5), "other_p99_ms": quantile(others, 0.99), "other_max_ms": max(others),
-            "others": len(others)}
+    return {
+        **found,
+        "other_p50_ms": quantile(others, 0.5),
+        "other_p99_ms": quantile(others, 0.99),
+        "other_max_ms": max(others),
+        "others": len(others),
+    }
 
 
 def other(path: str, count: int) -> list[float]:
@@ -94,8 +104,12 @@ def questions(connection: Connection, count: int) -> dict[str, float]:
     """What each takes; the median of several."""
     first, _, body = connection.ask("/v1/nodes")
     change, found = json.loads(body)["change"], {"first_ms": first, "mb": len(body) / 1e6}
-    paths = {"ms": "/v1/nodes?fields=name,state,status", "whole_ms": "/v1/nodes",
-             "page_ms": f"/v1/nodes?limit=500&after=s{count // 2:06d}", "status_ms": "/v1/status"}
+    paths = {
+        "ms": "/v1/nodes?fields=name,state,status",
+        "whole_ms": "/v1/nodes",
+        "page_ms": f"/v1/nodes?limit=500&after=s{count // 2:06d}",
+        "status_ms": "/v1/status",
+    }
     for name, path in paths.items():
         found[name] = statistics.median(connection.ask(path)[0] for _ in range(TIMES))
     times = []
@@ -106,7 +120,9 @@ def questions(connection: Connection, count: int) -> dict[str, float]:
     found["since_ms"] = statistics.median(times)
     same = "/v1/nodes?fields=name,ip"
     tag = connection.ask(same)[1].headers["ETag"]
-    found["same_ms"] = statistics.median(connection.ask(same, {"If-None-Match": tag})[0] for _ in range(TIMES))
+    found["same_ms"] = statistics.median(
+        connection.ask(same, {"If-None-Match": tag})[0] for _ in range(TIMES)
+    )
     return found
 
 
@@ -126,7 +142,17 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     pki.create(directory / "pki", ADDRESS)
     (directory / "boot").mkdir()
     path = str(directory / "api.sock")
-    head = Head(directory, Settings(interface="lo", address=ADDRESS, prefix=10, socket=path, api_listen="127.0.0.1", api_port=0))
+    head = Head(
+        directory,
+        Settings(
+            interface="lo",
+            address=ADDRESS,
+            prefix=10,
+            socket=path,
+            api_listen="127.0.0.1",
+            api_port=0,
+        ),
+    )
     sys.setswitchinterval(THREAD_S)
     instant = Instant()
     instant.post = head.engine.post
@@ -176,9 +202,13 @@ def main() -> None:
     told: dict[str, float] = {"calibration_s": round(unit, 3)}
     for count in [int(word) for word in sys.argv[1:]] or (1_000, 10_000, 100_000):
         argv = [sys.executable, "-m", "tests.bench.api", "--here", str(count)]
-        found = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=1800).stdout)
+        found = json.loads(
+            subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=1800).stdout
+        )
         found["ms_rel"] = found["ms"] / 1000 / unit
-        print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        print(
+            f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+        )
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
     print(json.dumps(told | growth(told, "ms", "other_p99_ms", "stall_ms")))
 

@@ -1,9 +1,11 @@
-"""How long an image out of Ceph takes to start: map, verity, mount, overlay, container, in milliseconds by step.
+"""How long an image out of Ceph takes to start: map, verity, mount, overlay, container, in
+milliseconds by step.
 
-In a virtual machine with a real cluster beside it; our node code against the bare commands (a line into sysfs, busybox
-mount, crun) in one shell script, in turn. Ours checks every block by dm-verity, waits for nothing else, and keeps its books;
-the bare commands do neither. `ratio` is ours over theirs, of the sums of the medians; `ratio_without_verity` leaves that
-step out. Prints one JSON object last.
+In a virtual machine with a real cluster beside it; our node code against the bare commands (a line
+into sysfs, busybox mount, crun) in one shell script, in turn. Ours checks every block by dm-verity,
+waits for nothing else, and keeps its books; the bare commands do neither. `ratio` is ours over
+theirs, of the sums of the medians; `ratio_without_verity` leaves that step out. Prints one JSON
+object last.
 """
 
 from __future__ import annotations
@@ -137,10 +139,21 @@ def main() -> None:
     with lab() as found:
         image = found.push(build_plain_image(found.directory / "plain.squashfs", "bench"), "bench")
         result = found.run(SCRIPT, {"image": image, "rounds": ROUNDS}, 300)
-    steps = {name: round(median([r[name] for r in result["ours"]]), 1) for name in result["ours"][0]}
+    steps = {
+        name: round(median([r[name] for r in result["ours"]]), 1) for name in result["ours"][0]
+    }
     bare = round(median(result["bare"]), 1)
-    print(json.dumps({"steps_ms": steps, "bare_ms": bare, "ratio": round(steps["total"] / bare, 2),
-                      "ratio_without_verity": round((steps["total"] - steps["verity"]) / bare, 2), "rounds": ROUNDS}))
+    print(
+        json.dumps(
+            {
+                "steps_ms": steps,
+                "bare_ms": bare,
+                "ratio": round(steps["total"] / bare, 2),
+                "ratio_without_verity": round((steps["total"] - steps["verity"]) / bare, 2),
+                "rounds": ROUNDS,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

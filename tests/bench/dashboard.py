@@ -1,13 +1,15 @@
 """The dashboard over ten thousand nodes, in a real Chromium. `python -m tests.bench.dashboard [N]`.
 
-A head and its API over TLS in one process, whose nodes are in sync and speak by datagrams; the browser is another, and what plays
-fifty open pages is a third: it has their WebSockets, and asks what they ask when they ask it (web/fleet.js, web/wrong.js; a third
-of them looks at the causes). `interactive_s` is from the click on a bookmark of the rack, with nothing in the browser's cache,
-until all nodes are painted and the page answers a key, the median of COLD (`first_s` the first, which has the head put all nodes
-into words); `kb` is what was transferred until then, `files_kb` the page's own files of it. `pixel_p99_ms` is from the datagram
-of a node, over SAMPLES of them, until the colour of its cell is another; `busy_pixel_p99_ms` the same while 1,000 nodes a second
-change. `core` is how much of a core the head takes meanwhile with 50 pages open, `core_alone` without any. The last line is one
-JSON object.
+A head and its API over TLS in one process, whose nodes are in sync and speak by datagrams; the
+browser is another, and what plays fifty open pages is a third: it has their WebSockets, and asks
+what they ask when they ask it (web/fleet.js, web/wrong.js; a third of them looks at the causes).
+`interactive_s` is from the click on a bookmark of the rack, with nothing in the browser's cache,
+until all nodes are painted and the page answers a key, the median of COLD (`first_s` the first,
+which has the head put all nodes into words); `kb` is what was transferred until then, `files_kb`
+the page's own files of it. `pixel_p99_ms` is from the datagram of a node, over SAMPLES of them,
+until the colour of its cell is another; `busy_pixel_p99_ms` the same while 1,000 nodes a second
+change. `core` is how much of a core the head takes meanwhile with 50 pages open, `core_alone`
+without any. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -46,17 +48,31 @@ CHANGE: dict[aiohttp.ClientSession, str] = {}
 
 def inventory(count: int) -> str:
     """Racks of forty."""
-    lines = ["groups:", *(f"  rack{i:03d}: {{domain: true}}" for i in range((count + RACK - 1) // RACK)), "nodes:"]
-    lines += [f'  n{i:05d}: {{mac: "52:54:00:{i >> 16:02x}:{i >> 8 & 255:02x}:{i & 255:02x}", ip: 10.1.{i >> 8}.{i & 255}, '
-              f'images: [], groups: [rack{i // RACK:03d}]}}' for i in range(count)]
+    lines = [
+        "groups:",
+        *(f"  rack{i:03d}: {{domain: true}}" for i in range((count + RACK - 1) // RACK)),
+        "nodes:",
+    ]
+    lines += [
+        f'  n{i:05d}: {{mac: "52:54:00:{i >> 16:02x}:{i >> 8 & 255:02x}:{i & 255:02x}", ip: '
+        f"10.1.{i >> 8}.{i & 255}, "
+        f"images: [], groups: [rack{i // RACK:03d}]}}"
+        for i in range(count)
+    ]
     return "\n".join(lines)
 
 
 class Fleet:
-    """Nodes that change what they say of `busy`, so that nothing is done about it, or of `run`, so that their colour is another."""
+    """Nodes that change what they say of `busy`, so that nothing is done about it, or of `run`, so
+    that their colour is another."""
 
     def __init__(self, world: World, count: int) -> None:
-        self._world, self._names, self._at, self._busy = world, [f"n{i:05d}" for i in range(count)], 0, False
+        self._world, self._names, self._at, self._busy = (
+            world,
+            [f"n{i:05d}" for i in range(count)],
+            0,
+            False,
+        )
         for name in self._names:
             world.attach(name)
             self.say(name)
@@ -93,7 +109,9 @@ async def serve(directory: Path, count: int) -> None:
     bearer = (await token(world.head, "bench", "operator"))["Authorization"].partition(" ")[2]
     print(json.dumps({"port": api.port, "token": bearer}), flush=True)
     reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
     changing: asyncio.Task[None] | None = None
     while line := (await reader.readline()).split():
         if line[0] == b"say":
@@ -112,7 +130,9 @@ class Head:
 
     def __init__(self, directory: Path, count: int) -> None:
         argv = [sys.executable, "-m", "tests.bench.dashboard", "--head", str(directory), str(count)]
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.facts = json.loads(self._line())
         self.url = f"https://127.0.0.1:{self.facts['port']}"
 
@@ -162,11 +182,18 @@ async def interactive(page: Page, head: Head, count: int) -> dict[str, float]:
     link = await page.context.new_cdp_session(page)
     paths: dict[str, str] = {}
     await link.send("Network.enable")
-    link.on("Network.responseReceived", lambda found: paths.__setitem__(found["requestId"], found["response"]["url"]))
+    link.on(
+        "Network.responseReceived",
+        lambda found: paths.__setitem__(found["requestId"], found["response"]["url"]),
+    )
 
     def finished(found: dict[str, Any]) -> None:
         sizes["all"] += found["encodedDataLength"]
-        sizes["files"] += found["encodedDataLength"] if "/dashboard/" in paths.get(found["requestId"], "") else 0.0
+        sizes["files"] += (
+            found["encodedDataLength"]
+            if "/dashboard/" in paths.get(found["requestId"], "")
+            else 0.0
+        )
 
     link.on("Network.loadingFinished", finished)
     begin = time.perf_counter()
@@ -174,9 +201,16 @@ async def interactive(page: Page, head: Head, count: int) -> dict[str, float]:
     await page.wait_for_function(_PAINTED, arg=count, polling="raf")
     await page.focus(".grid")
     await page.keyboard.press("End")
-    await page.wait_for_function("name => document.querySelector('#grid-node').textContent.startsWith(name)",
-                                 arg=f"n{count - 1:05d}", polling="raf")
-    return {"interactive_s": time.perf_counter() - begin, "kb": sizes["all"] / 1000, "files_kb": sizes["files"] / 1000}
+    await page.wait_for_function(
+        "name => document.querySelector('#grid-node').textContent.startsWith(name)",
+        arg=f"n{count - 1:05d}",
+        polling="raf",
+    )
+    return {
+        "interactive_s": time.perf_counter() - begin,
+        "kb": sizes["all"] / 1000,
+        "files_kb": sizes["files"] / 1000,
+    }
 
 
 async def pixels(page: Page, head: Head, samples: int) -> list[float]:
@@ -195,9 +229,13 @@ async def pixels(page: Page, head: Head, samples: int) -> list[float]:
 
 # -- what fifty pages do
 
+
 async def rack_page(browser: aiohttp.ClientSession, url: str) -> float:
     """What a page of the rack asks when something has changed, and for how long it rests then."""
-    began, query = time.perf_counter(), {"fields": "name,status,wanted,stopped,groups,domains,network,labels"}
+    began, query = (
+        time.perf_counter(),
+        {"fields": "name,status,wanted,stopped,groups,domains,network,labels"},
+    )
     if change := CHANGE.get(browser):
         query["since"] = change
     async with browser.get(f"{url}/v1/nodes", params=query) as answer:
@@ -213,11 +251,18 @@ async def causes_page(browser: aiohttp.ClientSession, url: str) -> float:
     return 1.5
 
 
-async def page_like(url: str, bearer: str, until: float, number: int, counts: dict[str, int]) -> None:
+async def page_like(
+    url: str, bearer: str, until: float, number: int, counts: dict[str, int]
+) -> None:
     """A page: its session, its events, and what it asks for when some have come."""
-    await asyncio.sleep(number * 0.1)  # people do not come all at once, and the door lets an address' strangers in 32 at a time
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), cookie_jar=aiohttp.CookieJar(unsafe=True),
-                                     headers={**OWN, "Origin": url}) as browser:
+    await asyncio.sleep(
+        number * 0.1
+    )  # people do not come all at once, and the door lets an address' strangers in 32 at a time
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=False),
+        cookie_jar=aiohttp.CookieJar(unsafe=True),
+        headers={**OWN, "Origin": url},
+    ) as browser:
         async with browser.post(f"{url}/dashboard/session", json={"token": bearer}) as answer:
             answer.raise_for_status()
         arrived = asyncio.Event()
@@ -245,7 +290,9 @@ async def page_like(url: str, bearer: str, until: float, number: int, counts: di
 async def play(url: str, bearer: str, seconds: float) -> None:
     """All pages."""
     counts = {"messages": 0, "asked": 0}
-    await asyncio.gather(*(page_like(url, bearer, time.time() + seconds, number, counts) for number in range(PAGES)))
+    await asyncio.gather(
+        *(page_like(url, bearer, time.time() + seconds, number, counts) for number in range(PAGES))
+    )
     print(json.dumps(counts))
 
 
@@ -253,7 +300,15 @@ def core(head: Head, pages: bool) -> float:
     """How much of a core the head takes while nodes change, with pages open or without."""
     process = None
     if pages:
-        argv = [sys.executable, "-m", "tests.bench.dashboard", "--pages", head.url, head.facts["token"], str(SECONDS + 12)]
+        argv = [
+            sys.executable,
+            "-m",
+            "tests.bench.dashboard",
+            "--pages",
+            head.url,
+            head.facts["token"],
+            str(SECONDS + 12),
+        ]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         time.sleep(8)  # they open
     begin, before = time.perf_counter(), head.tell("change", CHANGES)
@@ -270,12 +325,26 @@ async def signed_in(browser: Browser, head: Head) -> AsyncIterator[Look]:
     """A page in a browser that has nothing but a session."""
     async with looking(browser, head) as view:  # type: ignore[arg-type]
         headers, what = {**OWN, "Origin": head.url}, {"token": head.facts["token"]}
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), headers=headers) as client, client.post(
-                f"{head.url}/dashboard/session", json=what) as answer:
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=False), headers=headers
+            ) as client,
+            client.post(f"{head.url}/dashboard/session", json=what) as answer,
+        ):
             answer.raise_for_status()
             session = answer.cookies["__Host-layercake"].value
-        await view.context.add_cookies([{"name": "__Host-layercake", "value": session, "url": head.url, "secure": True,
-                                         "httpOnly": True, "sameSite": "Strict"}])
+        await view.context.add_cookies(
+            [
+                {
+                    "name": "__Host-layercake",
+                    "value": session,
+                    "url": head.url,
+                    "secure": True,
+                    "httpOnly": True,
+                    "sameSite": "Strict",
+                }
+            ]
+        )
         yield view
 
 
@@ -303,8 +372,12 @@ async def changes(browser: Browser, head: Head, count: int) -> dict[str, float]:
         head.tell("change", 0)
         if view.complaints():
             raise SystemExit(f"the page complains: {view.complaints()[:3]}")
-    return {"pixel_p50_ms": quantile(quiet, 0.5), "pixel_p99_ms": quantile(quiet, 0.99),
-            "busy_pixel_p50_ms": quantile(busy, 0.5), "busy_pixel_p99_ms": quantile(busy, 0.99)}
+    return {
+        "pixel_p50_ms": quantile(quiet, 0.5),
+        "pixel_p99_ms": quantile(quiet, 0.99),
+        "busy_pixel_p50_ms": quantile(busy, 0.5),
+        "busy_pixel_p99_ms": quantile(busy, 0.99),
+    }
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
-"""How much longer a machine that no inventory knows takes from its first DHCP to its whole report, than a node to its join.
+"""How much longer a machine that no inventory knows takes from its first DHCP to its whole report,
+than a node to its join.
 
-One rack of BIOS machines: in each round a node boots, and is switched off again, then a machine that nobody knows boots, reports
-and is forgotten, so that both have the same machine room, one after the other. Prints one JSON object last.
+One rack of BIOS machines: in each round a node boots, and is switched off again, then a machine
+that nobody knows boots, reports and is forgotten, so that both have the same machine room, one
+after the other. Prints one JSON object last.
 
     python -m tests.bench.discover --rounds 3
 """
@@ -32,8 +34,24 @@ def power(rack: Rack, index: int, what: str) -> None:
     """A person's own way to a machine."""
     secrets = rack.secrets
     assert secrets is not None
-    done = rack.run(["ipmitool", "-I", "lanplus", "-C", "3", "-H", rack.nodes[index].bmc_address, "-U", "admin", "-f",
-                     str(secrets.password_file), "chassis", "power", what])
+    done = rack.run(
+        [
+            "ipmitool",
+            "-I",
+            "lanplus",
+            "-C",
+            "3",
+            "-H",
+            rack.nodes[index].bmc_address,
+            "-U",
+            "admin",
+            "-f",
+            str(secrets.password_file),
+            "chassis",
+            "power",
+            what,
+        ]
+    )
     if done.returncode:
         raise SystemExit(f"cannot switch machine {index} {what}: {done.stderr}")
 
@@ -67,12 +85,21 @@ def unknown(rack: Rack, head: HeadRun) -> float:
     power(rack, 1, "on")
 
     def reported() -> dict[str, Any] | None:
-        return next((e for e in events(head, began) if e["kind"] == "machine.discovered" and e["data"].get("mac") == mac), None)
+        return next(
+            (
+                e
+                for e in events(head, began)
+                if e["kind"] == "machine.discovered" and e["data"].get("mac") == mac
+            ),
+            None,
+        )
 
     head.wait("the machine has reported", reported, LIMIT_S)
     found = reported()
     assert found is not None
-    first = next(e["at"] for e in events(head, began) if mac in json.dumps(e) and e["id"] < found["id"])
+    first = next(
+        e["at"] for e in events(head, began) if mac in json.dumps(e) and e["id"] < found["id"]
+    )
     power(rack, 1, "off")
     head.api("DELETE", f"/v1/machines/{mac}")
     return float(found["at"] - first)
@@ -93,7 +120,13 @@ def main() -> None:
             data = yaml.safe_load(rack.inventory())
             del data["nodes"]["n1"]
             data["nodes"]["n0"]["state"] = "off"
-            data["networks"] = {"rack": {"subnet": "10.99.0.0/24", "guests": ["10.99.0.200-10.99.0.209"], "discovery": 2}}
+            data["networks"] = {
+                "rack": {
+                    "subnet": "10.99.0.0/24",
+                    "guests": ["10.99.0.200-10.99.0.209"],
+                    "discovery": 2,
+                }
+            }
             head.apply(yaml.safe_dump(data))
             head.wait_converged(LIMIT_S)
             both = [(known(head), unknown(rack, head)) for _ in range(rounds)]
@@ -101,8 +134,16 @@ def main() -> None:
             head.close()
             rack.down()
     over = [strange - bare for bare, strange in both]
-    print(json.dumps({"bare_s": [round(bare, 2) for bare, _ in both], "discovered_s": [round(strange, 2) for _, strange in both],
-                      "over_bare_s": round(statistics.median(over), 2), "aim_s": AIM_S}))
+    print(
+        json.dumps(
+            {
+                "bare_s": [round(bare, 2) for bare, _ in both],
+                "discovered_s": [round(strange, 2) for _, strange in both],
+                "over_bare_s": round(statistics.median(over), 2),
+                "aim_s": AIM_S,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

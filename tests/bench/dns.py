@@ -1,7 +1,8 @@
-"""DNS: questions a second that the head answers, against dnsmasq, in turn in one run, by dnsperf. `python -m tests.bench.dns`.
+"""DNS: questions a second that the head answers, against dnsmasq, in turn in one run, by dnsperf.
+`python -m tests.bench.dns`.
 
-Both have the same 2,000 names, as they are set up for a site: the head with its usual limit of answers that are alike, which what
-is asked here stays below. The last line is one JSON object.
+Both have the same 2,000 names, as they are set up for a site: the head with its usual limit of
+answers that are alike, which what is asked here stays below. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -47,12 +48,20 @@ def ip(number: int) -> str:
 
 async def serve(port: int) -> None:
     """The head's DNS with all names, until it is told to end: then it prints its counters."""
-    conf = boot_settings(address=ADDRESS, prefix=8, boot={"dns": DnsSettings(serve=True, port=port, domain=DOMAIN)})
+    conf = boot_settings(
+        address=ADDRESS, prefix=8, boot={"dns": DnsSettings(serve=True, port=port, domain=DOMAIN)}
+    )
     recorder, names = Recorder(FakeLink(), Windows(), time.monotonic), Names(conf, 1)
     for number in range(NODES):
         mac = (0x525400000000 + number).to_bytes(6, "big").hex(":")
-        names.put(from_record(f"id{number}", {"name": f"n{number}", "macs": [mac], "ip": ip(number)}, conf))
-    server = DnsServer(conf, names, Forwarder((), ADDRESS, time.monotonic), recorder, time.monotonic)
+        names.put(
+            from_record(
+                f"id{number}", {"name": f"n{number}", "macs": [mac], "ip": ip(number)}, conf
+            )
+        )
+    server = DnsServer(
+        conf, names, Forwarder((), ADDRESS, time.monotonic), recorder, time.monotonic
+    )
     server.open()
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
@@ -86,10 +95,31 @@ class Server:
     def measure(self, questions: Path) -> None:
         """One round."""
         before = self.cpu_s()
-        out = subprocess.run(["dnsperf", "-s", ADDRESS, "-p", str(self.port), "-d", str(questions), "-l", str(SECONDS),
-                              "-c", CLIENTS, "-q", OPEN], capture_output=True, text=True, check=True).stdout
+        out = subprocess.run(
+            [
+                "dnsperf",
+                "-s",
+                ADDRESS,
+                "-p",
+                str(self.port),
+                "-d",
+                str(questions),
+                "-l",
+                str(SECONDS),
+                "-c",
+                CLIENTS,
+                "-q",
+                OPEN,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         used, done = self.cpu_s() - before, int(_figure(out, r"Queries completed: +(\d+)"))
-        if "NOERROR" not in out or "(100.00%)" not in out.partition("Response codes:")[2].partition("\n")[0]:
+        if (
+            "NOERROR" not in out
+            or "(100.00%)" not in out.partition("Response codes:")[2].partition("\n")[0]
+        ):
             raise SystemExit(f"not all was answered well:\n{out}")
         self.per_s.append(_figure(out, r"Queries per second: +([\d.]+)"))
         self.cpu_ms.append(used * 1000 / done * 10_000)
@@ -136,28 +166,63 @@ def main() -> None:
         if shutil.which(program) is None:
             raise SystemExit(f"{program} is missing: vm-testbed/packages.txt")
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        questions, hosts, ours_at, theirs_at = Path(folder, "questions"), Path(folder, "hosts"), free_port(), free_port()
+        questions, hosts, ours_at, theirs_at = (
+            Path(folder, "questions"),
+            Path(folder, "hosts"),
+            free_port(),
+            free_port(),
+        )
         questions.write_text("".join(f"n{number}.{DOMAIN} A\n" for number in range(NODES)))
         hosts.write_text("".join(f"{ip(number)} n{number}.{DOMAIN}\n" for number in range(NODES)))
         Path(folder).chmod(0o755)
-        ours = stack.enter_context(running(sys.executable, "-m", "tests.bench.dns", str(ours_at), port=ours_at))
-        theirs = stack.enter_context(running(
-            "dnsmasq", "--keep-in-foreground", f"--port={theirs_at}", f"--listen-address={ADDRESS}", "--bind-interfaces",
-            "--no-resolv", "--no-hosts", f"--addn-hosts={hosts}", "--cache-size=10000",
-            "--conf-file=/dev/null", "--pid-file=", "--user=root",
-            port=theirs_at))
+        ours = stack.enter_context(
+            running(sys.executable, "-m", "tests.bench.dns", str(ours_at), port=ours_at)
+        )
+        theirs = stack.enter_context(
+            running(
+                "dnsmasq",
+                "--keep-in-foreground",
+                f"--port={theirs_at}",
+                f"--listen-address={ADDRESS}",
+                "--bind-interfaces",
+                "--no-resolv",
+                "--no-hosts",
+                f"--addn-hosts={hosts}",
+                "--cache-size=10000",
+                "--conf-file=/dev/null",
+                "--pid-file=",
+                "--user=root",
+                port=theirs_at,
+            )
+        )
         for number in range(ROUNDS):
             for server in (ours, theirs) if number % 2 else (theirs, ours):
                 server.measure(questions)
-            print(f"round {number + 1}: ours {ours.per_s[-1]:.0f} a second, dnsmasq {theirs.per_s[-1]:.0f}", flush=True)
+            print(
+                f"round {number + 1}: ours {ours.per_s[-1]:.0f} a second, dnsmasq "
+                f"{theirs.per_s[-1]:.0f}",
+                flush=True,
+            )
         ours.process.terminate()
         counters = json.loads(ours.process.communicate(timeout=20)[0])
     ratios = [mine / other for mine, other in zip(ours.per_s, theirs.per_s, strict=True)]
-    print(json.dumps({
-        "names": NODES, "per_s": round(statistics.median(ours.per_s)), "dnsmasq_per_s": round(statistics.median(theirs.per_s)),
-        "ratio": round(statistics.median(ratios), 3), "ratio_least": round(min(ratios), 3), "ratio_most": round(max(ratios), 3),
-        "cpu_ms_10k": round(statistics.median(ours.cpu_ms), 1), "dnsmasq_cpu_ms_10k": round(statistics.median(theirs.cpu_ms), 1),
-        "lost": ours.lost, "dnsmasq_lost": theirs.lost, "limited": counters.get("dns.limited", 0)}))
+    print(
+        json.dumps(
+            {
+                "names": NODES,
+                "per_s": round(statistics.median(ours.per_s)),
+                "dnsmasq_per_s": round(statistics.median(theirs.per_s)),
+                "ratio": round(statistics.median(ratios), 3),
+                "ratio_least": round(min(ratios), 3),
+                "ratio_most": round(max(ratios), 3),
+                "cpu_ms_10k": round(statistics.median(ours.cpu_ms), 1),
+                "dnsmasq_cpu_ms_10k": round(statistics.median(theirs.cpu_ms), 1),
+                "lost": ours.lost,
+                "dnsmasq_lost": theirs.lost,
+                "limited": counters.get("dns.limited", 0),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

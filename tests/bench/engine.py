@@ -1,10 +1,13 @@
-"""The engine alone: nodes that are added, wanted up, and come as far as waiting for PXE. `python -m tests.bench.engine [N ...]`.
+"""The engine alone: nodes that are added, wanted up, and come as far as waiting for PXE. `python -m
+tests.bench.engine [N ...]`.
 
-A store, an engine without the guard, and a real database; services answer at once, in the same process. For each number of nodes,
-in a process of its own: `cpu_s` is the processor's seconds from the draft that takes them in until all wait for their boot (power
-found out, and switched on) and all is written, `flush_s` the last part of it; `rss_mb` is the resident memory, `idle_tick_ms` a
-tick of the engine at rest, `load_s` how long a head that is started again takes to read them. `calibration_s` is a fixed loop of
-pure Python on this machine, `cpu_rel` is `cpu_s` divided by it. The last line is one JSON object.
+A store, an engine without the guard, and a real database; services answer at once, in the same
+process. For each number of nodes, in a process of its own: `cpu_s` is the processor's seconds from
+the draft that takes them in until all wait for their boot (power found out, and switched on) and
+all is written, `flush_s` the last part of it; `rss_mb` is the resident memory, `idle_tick_ms` a
+tick of the engine at rest, `load_s` how long a head that is started again takes to read them.
+`calibration_s` is a fixed loop of pure Python on this machine, `cpu_rel` is `cpu_s` divided by it.
+The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -47,12 +50,17 @@ def calibration() -> float:
 
 def rss_mb() -> float:
     """The resident memory of this process now, in MB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmRSS:")
+    )
     return int(line.split()[1]) / 1000
 
 
 class Instant:
-    """Hands whose modules are done at once: a BMC that finds the power off and switches it on. The boot is waited for."""
+    """Hands whose modules are done at once: a BMC that finds the power off and switches it on. The
+    boot is waited for."""
 
     def __init__(self) -> None:
         self.post: Callable[[Record, Event], None] = lambda record, event: None
@@ -64,7 +72,10 @@ class Instant:
         if wanted.stall:
             self.waiting += 1
             return
-        found = {k: "OFF" if (k, before) == ("power", UNKNOWN) else after for k, (before, after) in wanted.changes.items()}
+        found = {
+            k: "OFF" if (k, before) == ("power", UNKNOWN) else after
+            for k, (before, after) in wanted.changes.items()
+        }
         self.post(record, Discovered(found, ""))
 
     def cancel(self, record: Record, mutation: str) -> None:
@@ -81,9 +92,18 @@ def nothing(name: str) -> WantedImage:
 
 def fields(number: int) -> dict[str, object]:
     """A node of the inventory."""
-    name, low = f"s{number:06d}", f"{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}"
+    name, low = (
+        f"s{number:06d}",
+        f"{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}",
+    )
     address = f"10.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
-    return {"id": node_id(name), "name": name, "macs": [f"52:54:00:{low}"], "ip": address, "images": []}
+    return {
+        "id": node_id(name),
+        "name": name,
+        "macs": [f"52:54:00:{low}"],
+        "ip": address,
+        "images": [],
+    }
 
 
 async def measured(directory: Path, count: int) -> dict[str, float]:
@@ -125,7 +145,9 @@ async def measured(directory: Path, count: int) -> dict[str, float]:
 def alone(count: int) -> dict[str, float]:
     """One size, in a process of its own."""
     argv = [sys.executable, "-m", "tests.bench.engine", "--here", str(count)]
-    found: dict[str, float] = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=1800).stdout)
+    found: dict[str, float] = json.loads(
+        subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=1800).stdout
+    )
     return found
 
 
@@ -141,7 +163,9 @@ def main() -> None:
         found = alone(count)
         found["cpu_rel"] = found["cpu_s"] / unit
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
-        print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        print(
+            f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+        )
     print(json.dumps(told | growth(told, "cpu_s", "rss_mb", "idle_tick_ms", "load_s")))
 
 

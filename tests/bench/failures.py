@@ -1,9 +1,11 @@
-"""The failures of a simulated fleet at any size (tests/sim/failures.py): a bad network, flapping nodes, a third dark, bad BMCs.
+"""The failures of a simulated fleet at any size (tests/sim/failures.py): a bad network, flapping
+nodes, a third dark, bad BMCs.
 
     python -m tests.bench.failures --nodes 10000 --minutes 10
     python -m tests.bench.failures --only third-dark --nodes 30000
 
-Needs to make network namespaces. Prints one JSON object last: what was seen of each, and whether it is as it has to be.
+Needs to make network namespaces. Prints one JSON object last: what was seen of each, and whether it
+is as it has to be.
 """
 
 from __future__ import annotations
@@ -32,9 +34,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0)
     cases: dict[str, Case] = {
         "bad-network": lambda place, nodes, seconds: failures.bad_network(place, nodes, seconds),
-        "third-dark": lambda place, nodes, seconds: failures.third_dark(place, nodes, min(120.0, seconds)),
+        "third-dark": lambda place, nodes, seconds: failures.third_dark(
+            place, nodes, min(120.0, seconds)
+        ),
         "flapping": lambda place, nodes, seconds: failures.flapping(place, nodes, seconds / 2),
-        "bad-bmcs": lambda place, nodes, seconds: failures.bad_bmcs(place, nodes, 120.0 + nodes / 20),
+        "bad-bmcs": lambda place, nodes, seconds: failures.bad_bmcs(
+            place, nodes, 120.0 + nodes / 20
+        ),
     }
     parser.add_argument("--only", choices=cases)
     options = parser.parse_args()
@@ -53,7 +59,11 @@ def well(name: str, found: dict[str, Any]) -> bool:
         return bool(found["ratio"] <= RATIO and not found["harm_to_others"])
     if name == "bad-bmcs":
         return bool(found["converged"] >= found["nodes"] - found["bad"])
-    return bool(not found["power_actions"] and not found.get("false_deaths") and found.get("quiet_s", 0.0) <= QUIET_S)
+    return bool(
+        not found["power_actions"]
+        and not found.get("false_deaths")
+        and found.get("quiet_s", 0.0) <= QUIET_S
+    )
 
 
 if __name__ == "__main__":

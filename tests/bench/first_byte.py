@@ -1,7 +1,8 @@
-"""How much of a large image is read before it runs: 1 GB out of Ceph, attached by krbd in a virtual machine.
+"""How much of a large image is read before it runs: 1 GB out of Ceph, attached by krbd in a virtual
+machine.
 
-`read_fraction` is what the kernel had read from the device when the image's program printed its first line, over the size
-of the image. Prints one JSON object last.
+`read_fraction` is what the kernel had read from the device when the image's program printed its
+first line, over the size of the image. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.bench._guest import lab
 SIZE = 1_000_000_000
 PIECES = 64
 
-SCRIPT = r'''
+SCRIPT = r"""
 import base64, json, time
 from pathlib import Path
 from imageapi.node.attach import rbd
@@ -59,14 +60,16 @@ sectors = int(Path(f"/sys/block/{device}/stat").read_text().split()[2])
 print("\nBENCH-RESULT " + json.dumps({"read": sectors * 512, "seconds": seconds}), flush=True)
 while True:
     time.sleep(60)
-'''
+"""
 
 
 def large_image(directory: Path) -> Path:
     """The plain image with files of random bytes beside it, which no compression makes smaller."""
     tree = directory / "tree"
     plain = build_plain_image(directory / "plain.squashfs", "bench")
-    subprocess.run(["unsquashfs", "-q", "-n", "-d", str(tree), str(plain)], check=True, capture_output=True)
+    subprocess.run(
+        ["unsquashfs", "-q", "-n", "-d", str(tree), str(plain)], check=True, capture_output=True
+    )
     for number in range(PIECES):
         (tree / f"piece-{number}").write_bytes(os.urandom(SIZE // PIECES))
     out = squash(tree, directory / "large.squashfs", level=1)
@@ -81,8 +84,16 @@ def main() -> None:
         image = found.push(path, "large")
         path.unlink()
         result = found.run(SCRIPT, {"image": image}, 120)
-    print(json.dumps({"image_bytes": image["size"], "read_bytes": result["read"], "start_s": round(result["seconds"], 2),
-                      "read_fraction": round(result["read"] / image["size"], 5)}))
+    print(
+        json.dumps(
+            {
+                "image_bytes": image["size"],
+                "read_bytes": result["read"],
+                "start_s": round(result["seconds"], 2),
+                "read_fraction": round(result["read"] / image["size"], 5),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

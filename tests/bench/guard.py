@@ -1,10 +1,12 @@
-"""What the guard does when a third of ten thousand simulated nodes fall silent at once, and when they come back.
+"""What the guard does when a third of ten thousand simulated nodes fall silent at once, and when
+they come back.
 
-Head, agents and this driver are a process each, in a network namespace of their own (roll_sim.py says what is simulated).
-`called_s` is from the silence until the outage is called: `dead_s`, 15 s, from the nodes' last HELLOs on, as silence is what it
-takes; more than 20,000 nodes say HELLO half as often, and it is 30 s. `power_actions` counts steps that do something to a machine,
-over SILENT_S: it has to be 0. `quiet_s` is from the nodes' return until all are in sync and no outage is left. `ratio` is called_s
-over dead_s. Prints one JSON object last.
+Head, agents and this driver are a process each, in a network namespace of their own (roll_sim.py
+says what is simulated). `called_s` is from the silence until the outage is called: `dead_s`, 15 s,
+from the nodes' last HELLOs on, as silence is what it takes; more than 20,000 nodes say HELLO half
+as often, and it is 30 s. `power_actions` counts steps that do something to a machine, over
+SILENT_S: it has to be 0. `quiet_s` is from the nodes' return until all are in sync and no outage is
+left. `ratio` is called_s over dead_s. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from tests.bench.roll import enter
 from tests.bench.roll_sim import Api, converged, in_namespace, site
 
 SILENT_S = 90.0
-"""Longer than a head without a guard waits until it resets a silent node: 15 s until it is lost, and 60 s more."""
+"""Longer than a head without a guard waits until it resets a silent node: 15 s until it is lost,
+and 60 s more."""
 HELLO_S, MANY_HELLO_S, DEAD = 5.0, 10.0, 3.0
 HARM = ("power-on", "power-off", "power-reset", "boot-arm")
 
@@ -49,14 +52,28 @@ def measure(api: Api, nodes: int, agents: subprocess.Popen[bytes], dead_s: float
     if silent != round(nodes * SILENT_SHARE):
         raise SystemExit(f"{silent} nodes are silent, {nodes * SILENT_SHARE:.0f} were meant to be")
     agents.send_signal(signal.SIGUSR2)
-    quiet = until("quiet", lambda: api.ask("GET", "/v1/status")["nodes"]["converged"] == nodes
-                  and not api.ask("GET", "/v1/guard")["outages"], 120)
+    quiet = until(
+        "quiet",
+        lambda: (
+            api.ask("GET", "/v1/status")["nodes"]["converged"] == nodes
+            and not api.ask("GET", "/v1/guard")["outages"]
+        ),
+        120,
+    )
     harm = 0
     for mutation in HARM:
-        told = api.ask("GET", f"/v1/events?since={newest}&kind=mutation.started&limit=5000")["events"]
+        told = api.ask("GET", f"/v1/events?since={newest}&kind=mutation.started&limit=5000")[
+            "events"
+        ]
         harm += sum(e["data"]["mutation"] == mutation for e in told)
-    return {"nodes": nodes, "silent": silent, "called_s": round(called, 2), "ratio": round(called / dead_s, 2),
-            "power_actions": harm, "quiet_s": round(quiet, 2)}
+    return {
+        "nodes": nodes,
+        "silent": silent,
+        "called_s": round(called, 2),
+        "ratio": round(called / dead_s, 2),
+        "power_actions": harm,
+        "quiet_s": round(quiet, 2),
+    }
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
-"""One machine of two dies (its QEMU is killed): how soon that is noticed, and how soon it runs its image again.
+"""One machine of two dies (its QEMU is killed): how soon that is noticed, and how soon it runs its
+image again.
 
-`boot_s` is the same machine from `node on` to its running image, while the other one runs. `noticed_s` is from the kill until the
-head says that the node is lost; silence counts from 15 s on. `healed_s` is from there to the running image, and `ratio` is
-healed_s over boot_s: what healing costs beside the boot itself. The other machine must not be touched. Prints one JSON object last.
+`boot_s` is the same machine from `node on` to its running image, while the other one runs.
+`noticed_s` is from the kill until the head says that the node is lost; silence counts from 15 s on.
+`healed_s` is from there to the running image, and `ratio` is healed_s over boot_s: what healing
+costs beside the boot itself. The other machine must not be touched. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ def turn(rack: Rack, head: HeadRun) -> dict[str, float]:
     other = (rack.machine(1)["starts"], head.nodes()["n1"]["boot_id"])
     killed, start = time.time(), time.monotonic()
     rack.kill_vm(0)
-    head.wait("it is noticed", lambda: [e for e in head.history("n0", "sync.lost") if e["at"] >= killed], LIMIT_S)
+    head.wait(
+        "it is noticed",
+        lambda: [e for e in head.history("n0", "sync.lost") if e["at"] >= killed],
+        LIMIT_S,
+    )
     noticed = time.monotonic() - start
     head.wait_converged(LIMIT_S)
     if other != (rack.machine(1)["starts"], head.nodes()["n1"]["boot_id"]):
@@ -64,18 +70,29 @@ def main() -> None:
         rack.up()
         head.init()
         head.start()
-        head.api("POST", "/v1/images", {"path": str(image), "name": "plain-1", "systemd": False, "command": ["/init"]})
+        head.api(
+            "POST",
+            "/v1/images",
+            {"path": str(image), "name": "plain-1", "systemd": False, "command": ["/init"]},
+        )
         head.apply(rack.inventory(images=["plain-1"]))
         head.wait_converged(LIMIT_S)
         for number in range(options.turns):
             turns.append(turn(rack, head))
-            print(f"turn {number + 1}: " + ", ".join(f"{k} {v:.1f}" for k, v in turns[-1].items()), flush=True)
+            print(
+                f"turn {number + 1}: " + ", ".join(f"{k} {v:.1f}" for k, v in turns[-1].items()),
+                flush=True,
+            )
     finally:
         head.close()
         rack.down()
         shutil.rmtree(scratch, ignore_errors=True)
     found: dict[str, Any] = {k: round(median([t[k] for t in turns]), 1) for k in turns[0]}
-    print(json.dumps({**found, "ratio": round(median([t["healed_s"] / t["boot_s"] for t in turns]), 2)}))
+    print(
+        json.dumps(
+            {**found, "ratio": round(median([t["healed_s"] / t["boot_s"] for t in turns]), 2)}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Kills a head many times while people change what is wanted, on a disk that is full now and then. A fault is an acknowledged
-change that a later head does not have, or a refused one that was carried out or is on disk; there must be none. One JSON object
-last.
+"""Kills a head many times while people change what is wanted, on a disk that is full now and then.
+A fault is an acknowledged change that a later head does not have, or a refused one that was carried
+out or is on disk; there must be none. One JSON object last.
 
     python -m tests.bench.kills [--kills 300] [--seed N]
 
-As root the data directory is a small file system of its own, which is filled up at random; otherwise nothing is refused.
+As root the data directory is a small file system of its own, which is filled up at random;
+otherwise nothing is refused.
 """
 
 from __future__ import annotations
@@ -31,22 +32,30 @@ from tests.support.disk import mounted
 WAIT_S = 60.0
 NODES = 10
 NEW = -1
-STATES, IMAGES, ROLLS = range(4), range(4, 6), range(6, 8)  # the nodes of each writer; the others come and go
+STATES, IMAGES, ROLLS = (
+    range(4),
+    range(4, 6),
+    range(6, 8),
+)  # the nodes of each writer; the others come and go
 
 
 def inventory(extra: int, states: dict[str, str], images: dict[str, str]) -> str:
     """So many nodes, those of the writers first, as they are wanted now."""
+
     def line(number: int) -> str:
         name = f"n{number}"
-        return (f'  {name}: {{mac: "52:54:00:00:02:{number:02x}", ip: 10.1.0.{10 + number}, images: [{images.get(name, "one")}], '
-                f'state: {states.get(name, "up")}}}')
+        return (
+            f'  {name}: {{mac: "52:54:00:00:02:{number:02x}", ip: 10.1.0.{10 + number}, images: '
+            f"[{images.get(name, 'one')}], "
+            f"state: {states.get(name, 'up')}}}"
+        )
 
     return "\n".join(["nodes:", *(line(n) for n in range(NODES + extra))])
 
 
 class People:
-    """Who asks the head for changes, and remembers what it said. `known` is what is so for sure; `open` what may be so instead: the
-    head was killed before it answered."""
+    """Who asks the head for changes, and remembers what it said. `known` is what is so for sure;
+    `open` what may be so instead: the head was killed before it answered."""
 
     def __init__(self, outside: Path, dice: random.Random) -> None:
         self.outside, self.dice = outside, dice
@@ -55,7 +64,9 @@ class People:
         self.count: Counter[str] = Counter()
         self.faults: list[str] = []
 
-    async def ask(self, client: aiohttp.ClientSession, key: str, value: Any, path: str, body: dict[str, Any]) -> Any:
+    async def ask(
+        self, client: aiohttp.ClientSession, key: str, value: Any, path: str, body: dict[str, Any]
+    ) -> Any:
         """Asks for a change that makes `key` be `value`. None if it was refused."""
         self.open[key] = [value]
         async with client.post(f"http://head{path}", json=body) as answer:
@@ -73,7 +84,10 @@ class People:
     def forced(self, name: str) -> int:
         """How often a node was forced off so far."""
         with contextlib.suppress(FileNotFoundError):
-            return sum(line.split()[0] == name for line in set((self.outside / "done").read_text().splitlines()))
+            return sum(
+                line.split()[0] == name
+                for line in set((self.outside / "done").read_text().splitlines())
+            )
         return 0
 
     async def states(self, client: aiohttp.ClientSession, number: int) -> None:
@@ -82,13 +96,22 @@ class People:
         state, force = self.dice.choice(("up", "off")), self.dice.random() < 0.5
         before = self.forced(name)
         body = {"range": name, "state": state, "force": force}
-        if await self.ask(client, f"state {name}", state, "/v1/nodes/state", body) is None and self.forced(name) != before:
+        if (
+            await self.ask(client, f"state {name}", state, "/v1/nodes/state", body) is None
+            and self.forced(name) != before
+        ):
             self.faults.append(f"{name} was forced off, which was refused")
 
     async def images(self, client: aiohttp.ClientSession, number: int) -> None:
         """Moves a node to another image at once."""
         image = self.dice.choice(("one", "two"))
-        await self.ask(client, f"images n{number}", [image], "/v1/images/roll", {"range": f"n{number}", "image": image})
+        await self.ask(
+            client,
+            f"images n{number}",
+            [image],
+            "/v1/images/roll",
+            {"range": f"n{number}", "image": image},
+        )
 
     async def rolls(self, client: aiohttp.ClientSession, number: int) -> None:
         """Begins a roll of a node, or ends it; it may have ended by itself."""
@@ -97,15 +120,23 @@ class People:
         if state == "begun" and self.dice.random() < 0.5:
             await self.ask(client, key, (roll, "aborted"), f"/v1/rolls/{roll}/abort", {})
         else:
-            said = await self.ask(client, key, (NEW, "begun"), "/v1/rolls", {"range": f"n{number}", "image": "two"})
+            said = await self.ask(
+                client, key, (NEW, "begun"), "/v1/rolls", {"range": f"n{number}", "image": "two"}
+            )
             if said is not None:
                 self.known[key] = (said["roll"]["id"], "begun")
 
     async def inventories(self, client: aiohttp.ClientSession) -> None:
         """Nodes come and go."""
         count = self.dice.randrange(4)
-        states = {key.split()[1]: value for key, value in self.known.items() if key.startswith("state ")}
-        images = {key.split()[1]: value[0] for key, value in self.known.items() if key.startswith("images ")}
+        states = {
+            key.split()[1]: value for key, value in self.known.items() if key.startswith("state ")
+        }
+        images = {
+            key.split()[1]: value[0]
+            for key, value in self.known.items()
+            if key.startswith("images ")
+        }
         body = {"yaml": inventory(count, states, images), "file": "site.yaml", "allow_remove": True}
         await self.ask(client, "nodes", NODES + count, "/v1/inventory/apply", body)
 
@@ -125,23 +156,35 @@ class People:
         for roll in reversed(rolls):  # the newest last
             async with client.get(f"http://head/v1/rolls/{roll['id']}?nodes=all") as answer:
                 members = (await answer.json())["roll"]["nodes"]
-            found[f"roll {members[0]['name']}"] = (roll["id"], "aborted" if roll["state"] == "aborted" else "begun")
+            found[f"roll {members[0]['name']}"] = (
+                roll["id"],
+                "aborted" if roll["state"] == "aborted" else "begun",
+            )
         for key, value in found.items():
             self.compare(key, value)
         self.known, self.open = found, {}
 
     def compare(self, key: str, value: Any) -> None:
-        """One fact: it is what was acknowledged last, or what was being asked for when the head was killed."""
+        """One fact: it is what was acknowledged last, or what was being asked for when the head was
+        killed."""
         if value == self.known.get(key, value) or value in self.open.get(key, ()):
             return
         if key.startswith("images ") and int(key[8:]) in ROLLS:
             return  # a roll changes them by itself
-        if key.startswith("roll ") and (NEW, "begun") in self.open.get(key, ()) and value[0] > self.known[key][0]:
+        if (
+            key.startswith("roll ")
+            and (NEW, "begun") in self.open.get(key, ())
+            and value[0] > self.known[key][0]
+        ):
             return  # one that was begun, and nobody was told its number
-        self.faults.append(f"{key}: the head has {value}, it said {self.known[key]}, open {self.open.get(key)}")
+        self.faults.append(
+            f"{key}: the head has {value}, it said {self.known[key]}, open {self.open.get(key)}"
+        )
 
 
-async def keep_asking(people: People, client: aiohttp.ClientSession, turn: Callable[[], Any]) -> None:
+async def keep_asking(
+    people: People, client: aiohttp.ClientSession, turn: Callable[[], Any]
+) -> None:
     """One person, until the head is gone."""
     with contextlib.suppress(aiohttp.ClientError, OSError):
         while True:
@@ -162,7 +205,8 @@ async def fill_at_random(data: Path, dice: random.Random) -> None:
 
 
 async def life(people: People, data: Path, pid: int, *, fill: bool) -> None:
-    """One life of a head: what it has is checked, then it is asked for changes until it is killed at a random moment."""
+    """One life of a head: what it has is checked, then it is asked for changes until it is killed
+    at a random moment."""
     dice, ready = people.dice, time.monotonic() + WAIT_S
     client = aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(people.outside / SOCKET)))
     async with client:
@@ -200,10 +244,18 @@ def prepare(data: Path, outside: Path) -> None:
 
 async def first(people: People, pid: int) -> None:
     """The first head gets its nodes, and is killed right after the answer."""
-    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(people.outside / SOCKET))) as client:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.UnixConnector(str(people.outside / SOCKET))
+    ) as client:
         while not (people.outside / SOCKET).exists():
             await asyncio.sleep(0.01)
-        await people.ask(client, "nodes", NODES, "/v1/inventory/apply", {"yaml": inventory(0, {}, {}), "file": "site.yaml"})
+        await people.ask(
+            client,
+            "nodes",
+            NODES,
+            "/v1/inventory/apply",
+            {"yaml": inventory(0, {}, {}), "file": "site.yaml"},
+        )
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
@@ -214,7 +266,9 @@ def killed(data: Path, outside: Path, kills: int, seed: int, *, fill: bool) -> P
     prepare(data, outside)
     asyncio.run(first(people, begin_life(data, outside)))
     for _ in range(kills - 1):
-        while people.dice.random() < 0.1:  # one that is killed before anybody could ask it for something
+        while (
+            people.dice.random() < 0.1
+        ):  # one that is killed before anybody could ask it for something
             early = begin_life(data, outside)
             time.sleep(people.dice.random() * 0.1)
             os.kill(early, signal.SIGKILL)
@@ -247,8 +301,16 @@ def main() -> None:
         people = killed(data, outside, asked.kills, asked.seed, fill=fill)
     for fault in people.faults:
         print(fault)
-    print(json.dumps({"seed": asked.seed, "seconds": round(time.monotonic() - began, 1), **people.count,
-                      "faults": len(people.faults)}))
+    print(
+        json.dumps(
+            {
+                "seed": asked.seed,
+                "seconds": round(time.monotonic() - began, 1),
+                **people.count,
+                "faults": len(people.faults),
+            }
+        )
+    )
     raise SystemExit(1 if people.faults else 0)
 
 

@@ -1,8 +1,9 @@
 """What a scrape by Prometheus costs. `python -m tests.bench.metrics [N ...]`.
 
-A whole head that is not started, with N nodes in its store, of which each third is not as wanted. `scrape_ms` is the median of a
-hundred pages, one after the other, `slowest_ms` the slowest, which has the gathering of causes beside it; `cpu_ms` is the
-processor's time of one. `bytes` is its size. `calibration_s` is a fixed loop of pure Python. The last line is one JSON object.
+A whole head that is not started, with N nodes in its store, of which each third is not as wanted.
+`scrape_ms` is the median of a hundred pages, one after the other, `slowest_ms` the slowest, which
+has the gathering of causes beside it; `cpu_ms` is the processor's time of one. `bytes` is its size.
+`calibration_s` is a fixed loop of pure Python. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -53,8 +54,12 @@ async def run(directory: Path, count: int) -> dict[str, float]:
         took.append(time.perf_counter() - since)
         cpu.append(time.process_time() - before)
     await head.database.close(head.store)
-    return {"scrape_ms": statistics.median(took) * 1000, "slowest_ms": max(took) * 1000, "cpu_ms": statistics.median(cpu) * 1000,
-            "bytes": size}
+    return {
+        "scrape_ms": statistics.median(took) * 1000,
+        "slowest_ms": max(took) * 1000,
+        "cpu_ms": statistics.median(cpu) * 1000,
+        "bytes": size,
+    }
 
 
 def main() -> None:
@@ -65,7 +70,9 @@ def main() -> None:
     for count in parser.parse_args().count or (1_000, 10_000):
         with tempfile.TemporaryDirectory(prefix="layercake-metrics-") as scratch:
             found = asyncio.run(run(Path(scratch), count))
-        print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        print(
+            f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+        )
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
     print(json.dumps(told))
 

@@ -1,7 +1,8 @@
 """What minOS weighs: the initramfs, whole and by part, and the agent's memory on an idle node.
 
-The initramfs is built here from the distribution's packages. The agent's memory is read on this host, from an agent
-that runs one small image under Debian's Python, as it does on a node. Prints one JSON object last.
+The initramfs is built here from the distribution's packages. The agent's memory is read on this
+host, from an agent that runs one small image under Debian's Python, as it does on a node. Prints
+one JSON object last.
 """
 
 from __future__ import annotations
@@ -47,7 +48,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="layercake-bench-") as directory:
         result = build(BuildOptions(Path(directory), CACHE))
     parts = {name: part.packed for name, part in result.parts.items()}
-    print(json.dumps({"initramfs_bytes": result.initramfs_bytes, "parts": parts, "agent_rss_kb": agent_rss_kb()}))
+    print(
+        json.dumps(
+            {
+                "initramfs_bytes": result.initramfs_bytes,
+                "parts": parts,
+                "agent_rss_kb": agent_rss_kb(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

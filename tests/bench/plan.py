@@ -1,10 +1,13 @@
-"""What planning and applying an inventory costs, and whom it keeps waiting. `python -m tests.bench.plan [N ...]`.
+"""What planning and applying an inventory costs, and whom it keeps waiting. `python -m
+tests.bench.plan [N ...]`.
 
-A whole head that is not started (no sockets, no modules' processes), with N nodes in its store. `plan_cpu_s` is the processor's
-seconds of a plan in which one node is other than before: of this process and of the one that reads (`child_cpu_s` of it);
-`add_*` is a first apply of N nodes, `change_*` one that changes all of them, in wall-clock and processor seconds. `*_stall_ms` is
-how long the loop stood still at most meanwhile. The inventory has `n[00000-..]` ranges of 250; `--each`: each node stands by
-itself. `calibration_s` is a fixed loop of pure Python, `*_rel` a figure divided by it. The last line is one JSON object.
+A whole head that is not started (no sockets, no modules' processes), with N nodes in its store.
+`plan_cpu_s` is the processor's seconds of a plan in which one node is other than before: of this
+process and of the one that reads (`child_cpu_s` of it); `add_*` is a first apply of N nodes,
+`change_*` one that changes all of them, in wall-clock and processor seconds. `*_stall_ms` is how
+long the loop stood still at most meanwhile. The inventory has `n[00000-..]` ranges of 250;
+`--each`: each node stands by itself. `calibration_s` is a fixed loop of pure Python, `*_rel` a
+figure divided by it. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu(head: Head) -> tuple[float, float]:
-    """Processor seconds of this process, and of its children: those that have ended, and those that read inventories to 0.01 s."""
+    """Processor seconds of this process, and of its children: those that have ended, and those that
+    read inventories to 0.01 s."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = ended.ru_utime + ended.ru_stime
     for pid in head.readers.pids:
@@ -80,7 +84,10 @@ class Stalls:
 @contextlib.asynccontextmanager
 async def measured(head: Head, found: dict[str, float], name: str) -> AsyncIterator[None]:
     """Notes what goes on inside under a name."""
-    for aside in (head.readers.plans, head.readers.applied):  # the rest after the work before is no part of this
+    for aside in (
+        head.readers.plans,
+        head.readers.applied,
+    ):  # the rest after the work before is no part of this
         async with aside.turn():
             pass
     gc.collect()
@@ -93,8 +100,12 @@ async def measured(head: Head, found: dict[str, float], name: str) -> AsyncItera
     looking.cancel()
     child = children_after - children
     # that it looks takes its part of the processor too: a few per cent
-    found |= {f"{name}_s": took, f"{name}_cpu_s": own_after - own + child, f"{name}_child_cpu_s": child,
-              f"{name}_stall_ms": stalls.worst * 1000}
+    found |= {
+        f"{name}_s": took,
+        f"{name}_cpu_s": own_after - own + child,
+        f"{name}_child_cpu_s": child,
+        f"{name}_stall_ms": stalls.worst * 1000,
+    }
 
 
 async def run(directory: Path, count: int, *, each: bool) -> dict[str, float]:
@@ -110,13 +121,20 @@ async def run(directory: Path, count: int, *, each: bool) -> dict[str, float]:
     async with measured(head, found, "add"):
         await changes.apply(text, "bench.yaml", None, False)
     gc.freeze()
-    for name in ("first_plan", "plan"):  # the first starts a process and makes the marks of all nodes
+    for name in (
+        "first_plan",
+        "plan",
+    ):  # the first starts a process and makes the marks of all nodes
         async with measured(head, found, name):
-            answer = await changes.plan(inventory(count, each=each, other=0 if name == "plan" else 1), "bench.yaml")
+            answer = await changes.plan(
+                inventory(count, each=each, other=0 if name == "plan" else 1), "bench.yaml"
+            )
         if len(answer["changes"]) != (1 if each else min(count, PER_RANGE)):
             raise SystemExit(f"the plan has {len(answer['changes'])} changes")
     async with measured(head, found, "change"):
-        done = await changes.apply(inventory(count, each=each, firmware="bios"), "bench.yaml", None, False)
+        done = await changes.apply(
+            inventory(count, each=each, firmware="bios"), "bench.yaml", None, False
+        )
     if len(done["changed"]) != count:
         raise SystemExit(f"{len(done['changed'])} of {count} nodes changed")
     await head.readers.close()
@@ -128,15 +146,23 @@ def main() -> None:
     """One size after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int, nargs="*")
-    parser.add_argument("--each", action="store_true", help="each node stands by itself in the inventory")
+    parser.add_argument(
+        "--each", action="store_true", help="each node stands by itself in the inventory"
+    )
     options = parser.parse_args()
     unit = calibration()
     told = {"calibration_s": round(unit, 3)}
     for count in options.count or (1_000, 10_000):
         with tempfile.TemporaryDirectory(prefix="layercake-plan-") as scratch:
             found = asyncio.run(run(Path(scratch), count, each=options.each))
-        found |= {name.replace("_s", "_rel"): value / unit for name, value in found.items() if name.endswith("cpu_s")}
-        print(f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        found |= {
+            name.replace("_s", "_rel"): value / unit
+            for name, value in found.items()
+            if name.endswith("cpu_s")
+        }
+        print(
+            f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+        )
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
     print(json.dumps(told | growth(told, "plan_cpu_s", "add_stall_ms", "change_stall_ms")))
 

@@ -1,8 +1,10 @@
-"""How fast power is known of 180 BMCs that answer and 60 that are silent, asked all at once by a service that is new to them.
+"""How fast power is known of 180 BMCs that answer and 60 that are silent, asked all at once by a
+service that is new to them.
 
-The BMCs are ipmi_sim, in a network namespace of their own; the silent ones take packets and never say a word. `live_p99_ms` is the
-99th of the times from the start until an answering BMC's state was there, `dead_s` the time until the last silent one was given up.
-`warm_p99_ms` is the same once more, by the same service. Prints one JSON object last.
+The BMCs are ipmi_sim, in a network namespace of their own; the silent ones take packets and never
+say a word. `live_p99_ms` is the 99th of the times from the start until an answering BMC's state was
+there, `dead_s` the time until the last silent one was given up. `warm_p99_ms` is the same once
+more, by the same service. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -44,8 +46,17 @@ def address(number: int) -> str:
 
 def record(number: int) -> dict[str, Any]:
     """What the head tells of a node."""
-    return {"name": f"n{number}", "firmware": "bios", "bmc": {
-        "driver": "ipmi", "address": address(number), "port": 623, "username": "admin", "password": PASSWORD}}
+    return {
+        "name": f"n{number}",
+        "firmware": "bios",
+        "bmc": {
+            "driver": "ipmi",
+            "address": address(number),
+            "port": 623,
+            "username": "admin",
+            "password": PASSWORD,
+        },
+    }
 
 
 @contextlib.contextmanager
@@ -56,10 +67,24 @@ def simulators(namespace: str, directory: Path) -> Iterator[None]:
         for number in range(LIVE):
             home = directory / str(number)
             argv = write_config(home, f"n{number}", address(number), 623, PASSWORD, [])
-            config = home / "lan.conf"      # without a program for the machine it keeps one in its head: less of it is measured
-            config.write_text("".join(line for line in config.read_text().splitlines(True) if "chassis_control" not in line))
-            children.append(subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", *argv], stdin=subprocess.DEVNULL,
-                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            config = (
+                home / "lan.conf"
+            )  # without a program for the machine it keeps one in its head: less of it is measured
+            config.write_text(
+                "".join(
+                    line
+                    for line in config.read_text().splitlines(True)
+                    if "chassis_control" not in line
+                )
+            )
+            children.append(
+                subprocess.Popen(
+                    ["nsenter", f"--net=/run/netns/{namespace}", *argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
         yield
     finally:
         for child in children:
@@ -105,8 +130,13 @@ async def measure() -> dict[str, Any]:
         for a_socket in sockets:
             a_socket.close()
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"live_p99_ms": round(live[int(len(live) * 0.99)] * 1000, 1), "live_median_ms": round(live[len(live) // 2] * 1000, 1),
-            "dead_s": round(dead[-1], 2), "warm_p99_ms": round(warm[int(len(warm) * 0.99)] * 1000, 1), "cpu_s": round(cpu, 3)}
+    return {
+        "live_p99_ms": round(live[int(len(live) * 0.99)] * 1000, 1),
+        "live_median_ms": round(live[len(live) // 2] * 1000, 1),
+        "dead_s": round(dead[-1], 2),
+        "warm_p99_ms": round(warm[int(len(warm) * 0.99)] * 1000, 1),
+        "cpu_s": round(cpu, 3),
+    }
 
 
 async def all_are_there() -> None:
@@ -117,7 +147,9 @@ async def all_are_there() -> None:
         for number in range(LIVE):
             await service.node_changed(f"n{number}", record(number))
         until = time.monotonic() + _STARTS_S
-        while (left := [n for n in range(LIVE) if await known(service, n, time.monotonic()) < 0]) and time.monotonic() < until:
+        while (
+            left := [n for n in range(LIVE) if await known(service, n, time.monotonic()) < 0]
+        ) and time.monotonic() < until:
             await asyncio.sleep(0.5)
         assert not left, f"{len(left)} simulators do not answer"
     finally:
@@ -129,14 +161,27 @@ def main() -> None:
     network = HeadNamespace()
     network.up()
     try:
-        subprocess.run(["ip", "-n", network.name, "route", "add", "local", "10.98.0.0/16", "dev", "lo"], check=True)
+        subprocess.run(
+            ["ip", "-n", network.name, "route", "add", "local", "10.98.0.0/16", "dev", "lo"],
+            check=True,
+        )
         with tempfile.TemporaryDirectory() as directory, simulators(network.name, Path(directory)):
             in_netns(network.name, all_are_there)
             rounds = [in_netns(network.name, measure) for _ in range(ROUNDS)]
     finally:
         network.down()
     middle = sorted(rounds, key=lambda r: r["live_p99_ms"])[ROUNDS // 2]
-    print(json.dumps({**middle, "dead_s": max(r["dead_s"] for r in rounds), "live": LIVE, "silent": SILENT, "rounds": rounds}))
+    print(
+        json.dumps(
+            {
+                **middle,
+                "dead_s": max(r["dead_s"] for r in rounds),
+                "live": LIVE,
+                "silent": SILENT,
+                "rounds": rounds,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

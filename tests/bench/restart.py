@@ -1,8 +1,9 @@
 """How soon a head that is started again is ready to act. `python -m tests.bench.restart [N ...]`.
 
-A head takes in N nodes, which join and run an image as far as it knows, writes all, and ends. `ready_s` is from the start of a new
-process to the moment at which its head has read the database, knows what is wanted of each node and has looked at each one; its
-sockets open then. `load_s` is the reading alone, `rss_mb` the resident memory then. `_rel` is a figure divided by `calibration_s`
+A head takes in N nodes, which join and run an image as far as it knows, writes all, and ends.
+`ready_s` is from the start of a new process to the moment at which its head has read the database,
+knows what is wanted of each node and has looked at each one; its sockets open then. `load_s` is the
+reading alone, `rss_mb` the resident memory then. `_rel` is a figure divided by `calibration_s`
 (engine.py). Prints one JSON object last.
 """
 
@@ -30,7 +31,9 @@ ADDRESS = "127.0.0.1"
 
 def head_of(directory: Path) -> Head:
     """A head that opens nothing."""
-    return Head(directory, Settings(interface="lo", address=ADDRESS, socket=str(directory / "api.sock")))
+    return Head(
+        directory, Settings(interface="lo", address=ADDRESS, socket=str(directory / "api.sock"))
+    )
 
 
 async def make(directory: Path, nodes: int) -> None:
@@ -61,7 +64,9 @@ def measure(nodes: int, unit: float) -> dict[str, float]:
         argv = [sys.executable, "-m", "tests.bench.restart"]
         subprocess.run([*argv, "--make", scratch, str(nodes)], check=True, timeout=1800)
         start = time.perf_counter()
-        with subprocess.Popen([*argv, "--again", scratch, str(nodes)], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [*argv, "--again", scratch, str(nodes)], stdout=subprocess.PIPE, text=True
+        ) as process:
             if process.stdout is None:
                 raise SystemExit("there is no output to read")
             line = process.stdout.readline()

@@ -1,8 +1,10 @@
-"""Rolls of one node: accepted to the new container running, and the gap from the old one's stop to the new one's start.
+"""Rolls of one node: accepted to the new container running, and the gap from the old one's stop to
+the new one's start.
 
-Twenty rolls back and forth between two small images, once on a VM of the rack and once on an agent on this host in its
-own mount and network namespace. Accepted and running are both on the head's clock: when the roll was taken, and when the
-node's datagram said ACTIVE; the gap is the node's own measurement. Prints one JSON object last.
+Twenty rolls back and forth between two small images, once on a VM of the rack and once on an agent
+on this host in its own mount and network namespace. Accepted and running are both on the head's
+clock: when the roll was taken, and when the node's datagram said ACTIVE; the gap is the node's own
+measurement. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ def figures(history: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
     for event in history:
         if event["kind"] == "image.roll":
             accepted = event["at"]
-        elif event["kind"] == "state.changed" and event["data"].get("image", ["", ""])[1] == "ACTIVE" and accepted:
+        elif (
+            event["kind"] == "state.changed"
+            and event["data"].get("image", ["", ""])[1] == "ACTIVE"
+            and accepted
+        ):
             totals.append(event["at"] - accepted)
             accepted = 0.0
         elif event["kind"] == "image.rolled":
@@ -65,7 +71,12 @@ def on_vm(rolls: int) -> tuple[list[float], list[float]]:
         head.init()
         head.start()
         for name in IMAGES:
-            body = {"path": str(plain_image(name)), "name": name, "systemd": False, "command": ["/init"]}
+            body = {
+                "path": str(plain_image(name)),
+                "name": name,
+                "systemd": False,
+                "command": ["/init"],
+            }
             head.api("POST", "/v1/images", body)
         head.apply(rack.inventory(images=["plain-1"]))
         head.wait_converged(300)
@@ -75,7 +86,11 @@ def on_vm(rolls: int) -> tuple[list[float], list[float]]:
             since = max(e["id"] for e in head.history("n0"))
             head.api("POST", "/v1/images/roll", {"range": "n0", "image": IMAGES[(number + 1) % 2]})
             head.wait_converged(60)
-            head.wait("the event is in", lambda: any(e["id"] > since for e in head.history("n0", "image.rolled")), 20)  # noqa: B023
+            head.wait(
+                "the event is in",
+                lambda: any(e["id"] > since for e in head.history("n0", "image.rolled")),  # noqa: B023
+                20,
+            )
             a, b = figures([e for e in head.history("n0") if e["id"] > since])
             totals += a
             gaps += b
@@ -108,7 +123,9 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
     """A head in this process's network namespace, an agent in another, and so many rolls."""
     pki.create(directory / "pki", namespace.address)
     (directory / "boot").mkdir()
-    settings = Settings(interface="br0", address=namespace.address, socket=str(directory / "api.sock"))
+    settings = Settings(
+        interface="br0", address=namespace.address, socket=str(directory / "api.sock")
+    )
     head = Head(directory, settings)
     api, operations = Api(head), Operations(head)
     node = HostNode(namespace, "h0", 10, directory / "h0")
@@ -116,22 +133,44 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
     await api.start()
     try:
         for name in IMAGES:
-            await operations.images.add(plain_image(name), name, {"systemd": False, "command": ["/init"]})
+            await operations.images.add(
+                plain_image(name), name, {"systemd": False, "command": ["/init"]}
+            )
         yaml = f"nodes: {{h0: {{mac: '{node.mac}', ip: {node.ip}, images: [plain-1]}}}}"
         await operations.inventory.apply(yaml, "bench", None, False)
         store, record = head.store, head.store.named("h0")
         token = head.joining.open(record, 60)
-        node.start(record.node.id, token, settings.head_url, directory / "pki/ca.pem", f"{settings.address}:{settings.sync.port}")
-        await _until(lambda: record.value("image") == "ACTIVE", "the agent runs its image", node.log)
+        node.start(
+            record.node.id,
+            token,
+            settings.head_url,
+            directory / "pki/ca.pem",
+            f"{settings.address}:{settings.sync.port}",
+        )
+        await _until(
+            lambda: record.value("image") == "ACTIVE", "the agent runs its image", node.log
+        )
         totals: list[float] = []
         gaps: list[float] = []
         for number in range(rolls):
             since = store.recent("h0")[-1].id
             image = IMAGES[(number + 1) % 2]
             await operations.rolls.at_once("h0", image, None)
-            await _until(lambda: record.running and record.running[0].name == image, f"roll to {image}", node.log)  # noqa: B023
-            await _until(lambda: any(e.kind == "image.rolled" and e.id > since for e in store.recent("h0")), "event", node.log)  # noqa: B023
-            history = [{"kind": e.kind, "at": e.at, "data": e.data} for e in store.recent("h0") if e.id > since]
+            await _until(
+                lambda: record.running and record.running[0].name == image,  # noqa: B023
+                f"roll to {image}",
+                node.log,
+            )
+            await _until(
+                lambda: any(e.kind == "image.rolled" and e.id > since for e in store.recent("h0")),  # noqa: B023
+                "event",
+                node.log,
+            )
+            history = [
+                {"kind": e.kind, "at": e.at, "data": e.data}
+                for e in store.recent("h0")
+                if e.id > since
+            ]
             a, b = figures(history)
             totals += a
             gaps += b
@@ -145,13 +184,25 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
 
 
 def on_host(rolls: int) -> tuple[list[float], list[float]]:
-    """The rolls of an agent on this host; the head runs in a network namespace of its own, in a child process."""
+    """The rolls of an agent on this host; the head runs in a network namespace of its own, in a
+    child process."""
     namespace = HeadNamespace()
     namespace.up()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.bench.roll", "--inside", namespace.name, "--rolls", str(rolls)],
-            capture_output=True, text=True, check=False, timeout=300,
+            [
+                sys.executable,
+                "-m",
+                "tests.bench.roll",
+                "--inside",
+                namespace.name,
+                "--rolls",
+                str(rolls),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
         )
         if done.returncode != 0:
             raise SystemExit(f"the host's rolls failed:\n{done.stdout}{done.stderr}")
@@ -194,8 +245,10 @@ def main() -> None:
             continue
         totals, gaps = run(options.rolls)
         found |= {
-            f"{part}_p50_s": round(median(totals), 3), f"{part}_p99_s": round(quantile(totals, 0.99), 3),
-            f"{part}_gap_p50_ms": round(median(gaps), 1), f"{part}_gap_p99_ms": round(quantile(gaps, 0.99), 1),
+            f"{part}_p50_s": round(median(totals), 3),
+            f"{part}_p99_s": round(quantile(totals, 0.99), 3),
+            f"{part}_gap_p50_ms": round(median(gaps), 1),
+            f"{part}_gap_p99_ms": round(quantile(gaps, 0.99), 1),
         }
     print(json.dumps(found))
 

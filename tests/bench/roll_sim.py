@@ -1,9 +1,11 @@
-"""A roll of ten thousand simulated agents: batches of a tenth, and how the head answers people meanwhile.
+"""A roll of ten thousand simulated agents: batches of a tenth, and how the head answers people
+meanwhile.
 
-Head, agents and this driver are a process each, in a network namespace of their own. The agents are simulated (layercake.sim);
-datagrams, pulls and events are the real protocol, and the head is a whole one (sim/bulk.py). `roll_s` is from the request to the
-end of the last gate, with a gate of no time; `api_p99_ms` is over requests for the status, the roll, a node, and its history,
-one each 20 ms from the request on. Prints one JSON object last.
+Head, agents and this driver are a process each, in a network namespace of their own. The agents are
+simulated (layercake.sim); datagrams, pulls and events are the real protocol, and the head is a
+whole one (sim/bulk.py). `roll_s` is from the request to the end of the last gate, with a gate of no
+time; `api_p99_ms` is over requests for the status, the roll, a node, and its history, one each 20
+ms from the request on. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ class Api:
 def converged(api: Api, nodes: int, limit: float) -> None:
     """Waits until all nodes have spoken, and run what is wanted."""
     end = time.monotonic() + limit
-    while nodes > MANY and any(node["last_seen_s"] is None for node in api.ask("GET", "/v1/nodes?fields=last_seen_s")["nodes"]):
+    while nodes > MANY and any(
+        node["last_seen_s"] is None
+        for node in api.ask("GET", "/v1/nodes?fields=last_seen_s")["nodes"]
+    ):
         if time.monotonic() > end:
             raise SystemExit("not all nodes have spoken")
         time.sleep(5.0)
@@ -89,11 +94,17 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
         rolls = api.ask("GET", "/v1/rolls")["rolls"]
         told = rolls[0] if rolls else {"state": "not begun"}
         if api.times[-1] > 0.05:
-            slow.append((round(time.perf_counter() - start, 2), "roll", round(api.times[-1] * 1000)))
+            slow.append(
+                (round(time.perf_counter() - start, 2), "roll", round(api.times[-1] * 1000))
+            )
         phases.setdefault(told["state"], round(time.perf_counter() - start, 2))
         if told["state"] not in ("not begun", "staging", "rolling"):
             break
-        path = ("/v1/status", f"/v1/nodes/s{number * 37 % nodes:05d}", f"/v1/nodes/s{number * 37 % nodes:05d}/explain")[number % 3]
+        path = (
+            "/v1/status",
+            f"/v1/nodes/s{number * 37 % nodes:05d}",
+            f"/v1/nodes/s{number * 37 % nodes:05d}/explain",
+        )[number % 3]
         api.ask("GET", path)
         if api.times[-1] > 0.05:
             slow.append((round(time.perf_counter() - start, 2), path, round(api.times[-1] * 1000)))
@@ -103,12 +114,18 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
     begin.join()
     if (told["state"], told["counts"]) != ("done", {"done": nodes}):
         raise SystemExit(f"the roll failed: {told}")
-    print(f"phases {phases}, accepted after {asker.times[-1]:.2f} s, driver {time.process_time() - cpu:.1f} s CPU")
+    print(
+        f"phases {phases}, accepted after {asker.times[-1]:.2f} s, driver "
+        f"{time.process_time() - cpu:.1f} s CPU"
+    )
     print(f"answers over 50 ms (at, what, ms): {slow[:40]}")
     times = [1000 * t for t in api.times]
     return {
-        "roll_s": round(took, 2), "api_p99_ms": round(quantile(times, 0.99), 1),
-        "api_p50_ms": round(quantile(times, 0.5), 1), "api_max_ms": round(max(times), 1), "api_answers": len(times),
+        "roll_s": round(took, 2),
+        "api_p99_ms": round(quantile(times, 0.99), 1),
+        "api_p50_ms": round(quantile(times, 0.5), 1),
+        "api_max_ms": round(max(times), 1),
+        "api_answers": len(times),
     }
 
 
@@ -119,8 +136,11 @@ def cpu_s(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def site(nodes: int, hello_s: float = 5.0) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
-    """The head's API socket, the head and the agents, which say HELLO each `hello_s` seconds, inside the namespace."""
+def site(
+    nodes: int, hello_s: float = 5.0
+) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
+    """The head's API socket, the head and the agents, which say HELLO each `hello_s` seconds,
+    inside the namespace."""
     directory = Path(tempfile.mkdtemp(prefix="layercake-sim-"))
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -157,16 +177,24 @@ def bench(nodes: int, batch: str) -> dict[str, Any]:
         before = cpu_s(head.pid), cpu_s(agents.pid)
         found = roll(socket, nodes, batch)
         of_head, of_agents = cpu_s(head.pid) - before[0], cpu_s(agents.pid) - before[1]
-        print(f"CPU of the head {of_head:.1f} s, of the agents {of_agents:.1f} s, from two seconds before the roll on")
+        print(
+            f"CPU of the head {of_head:.1f} s, of the agents {of_agents:.1f} s, from two seconds "
+            "before the roll on"
+        )
         return found | {"head_cpu_s": round(of_head, 1)}
 
 
 def in_namespace(module: str, *arguments: str) -> None:
-    """Runs a benchmark again, as --inside NAMESPACE, in a namespace with the head's address. Raises SystemExit if it fails."""
+    """Runs a benchmark again, as --inside NAMESPACE, in a namespace with the head's address. Raises
+    SystemExit if it fails."""
     namespace = HeadNamespace()
     namespace.up()
     try:
-        done = subprocess.run([sys.executable, "-m", module, "--inside", namespace.name, *arguments], check=False, timeout=3600)
+        done = subprocess.run(
+            [sys.executable, "-m", module, "--inside", namespace.name, *arguments],
+            check=False,
+            timeout=3600,
+        )
     finally:
         namespace.down()
     if done.returncode != 0:
@@ -189,7 +217,15 @@ def main() -> None:
     for nodes in options.nodes:
         with tempfile.TemporaryDirectory(prefix="layercake-roll-") as scratch:
             file = Path(scratch) / "found.json"
-            in_namespace("tests.bench.roll_sim", "--nodes", str(nodes), "--batch", options.batch, "--found", str(file))
+            in_namespace(
+                "tests.bench.roll_sim",
+                "--nodes",
+                str(nodes),
+                "--batch",
+                options.batch,
+                "--found",
+                str(file),
+            )
             found = json.loads(file.read_text())
         told |= {f"n{nodes}_{name}": value for name, value in found.items()}
         if nodes == USUAL:

@@ -1,11 +1,14 @@
-"""A disk that takes two seconds for each write, and a client that reads a byte a second, beside ten thousand simulated nodes.
+"""A disk that takes two seconds for each write, and a client that reads a byte a second, beside ten
+thousand simulated nodes.
 
-Head, agents and this driver are a process each, in a network namespace of their own (roll_sim.py says what is simulated). The
-head's directory is a file system of its own, which is frozen for two seconds at a time and let go for a moment in between. Over
-`seconds`: `lost` nodes were taken for silent and `power_actions` done, both have to be 0; `answered` is the share of HELLOs that
-the head has heard of those that are due; `api_p99_ms` is over requests for the status and single nodes. The client asks for all
-nodes in full (some MB): `client_bytes` it has read at the end, `growth_mb` is what the head's memory grew by. `slow_told`: nodes
-become BUSY and FREE all the time, so there is something to write, and the head said so. Needs root. Prints one JSON object last.
+Head, agents and this driver are a process each, in a network namespace of their own (roll_sim.py
+says what is simulated). The head's directory is a file system of its own, which is frozen for two
+seconds at a time and let go for a moment in between. Over `seconds`: `lost` nodes were taken for
+silent and `power_actions` done, both have to be 0; `answered` is the share of HELLOs that the head
+has heard of those that are due; `api_p99_ms` is over requests for the status and single nodes. The
+client asks for all nodes in full (some MB): `client_bytes` it has read at the end, `growth_mb` is
+what the head's memory grew by. `slow_told`: nodes become BUSY and FREE all the time, so there is
+something to write, and the head said so. Needs root. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -87,8 +90,11 @@ def take(path: Path, read: list[int], end: threading.Event) -> None:
 
 def rss_mb(pid: int) -> float:
     """The memory of a process."""
-    return next(int(line.split()[1]) / 1000 for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-                if line.startswith("VmRSS:"))
+    return next(
+        int(line.split()[1]) / 1000
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmRSS:")
+    )
 
 
 def measure(nodes: int, seconds: float, place: Path) -> dict[str, Any]:
@@ -100,24 +106,43 @@ def measure(nodes: int, seconds: float, place: Path) -> dict[str, Any]:
         time.sleep(HELLO_S)
         newest = max((e["id"] for e in api.ask("GET", "/v1/events?limit=1")["events"]), default=0)
         before, memory, read = api.ask("GET", "/v1/status")["sync"]["hello"], rss_mb(head.pid), [0]
-        speaker, revision = Speaker(path.parent, CHANGING), api.ask("GET", "/v1/nodes/s00000")["node"]["revision"]
+        speaker, revision = (
+            Speaker(path.parent, CHANGING),
+            api.ask("GET", "/v1/nodes/s00000")["node"]["revision"],
+        )
         with beside(partial(slowly, place)), beside(partial(take, path, read)):
             api.times, start = [], time.monotonic()
             while time.monotonic() - start < seconds:
-                speaker.say(speaker.nodes[len(api.times) % CHANGING][1], ("BUSY", "FREE")[len(api.times) // CHANGING % 2], revision)
+                speaker.say(
+                    speaker.nodes[len(api.times) % CHANGING][1],
+                    ("BUSY", "FREE")[len(api.times) // CHANGING % 2],
+                    revision,
+                )
                 api.ask("GET", "/v1/status")
                 api.ask("GET", f"/v1/nodes/s{len(api.times) * 37 % nodes:05d}")
                 time.sleep(PACE_S)
-            heard, grown = api.ask("GET", "/v1/status")["sync"]["hello"] - before, rss_mb(head.pid) - memory
-        told = {kind: api.ask("GET", f"/v1/events?since={newest}&kind={kind}&limit=5000")["events"]
-                for kind in ("sync.lost", "mutation.started", "database.unwell")}
+            heard, grown = (
+                api.ask("GET", "/v1/status")["sync"]["hello"] - before,
+                rss_mb(head.pid) - memory,
+            )
+        told = {
+            kind: api.ask("GET", f"/v1/events?since={newest}&kind={kind}&limit=5000")["events"]
+            for kind in ("sync.lost", "mutation.started", "database.unwell")
+        }
         left = api.ask("GET", "/v1/status")["nodes"]["converged"]
     times = [1000 * t for t in api.times]
-    return {"nodes": nodes, "seconds": seconds, "lost": len(told["sync.lost"]),
-            "power_actions": sum(e["data"]["mutation"] in HARM for e in told["mutation.started"]),
-            "answered": round(heard / (nodes * seconds / HELLO_S), 2), "api_p99_ms": round(quantile(times, 0.99), 1),
-            "converged": left, "client_bytes": read[0], "growth_mb": round(grown, 1),
-            "slow_told": bool(told["database.unwell"])}
+    return {
+        "nodes": nodes,
+        "seconds": seconds,
+        "lost": len(told["sync.lost"]),
+        "power_actions": sum(e["data"]["mutation"] in HARM for e in told["mutation.started"]),
+        "answered": round(heard / (nodes * seconds / HELLO_S), 2),
+        "api_p99_ms": round(quantile(times, 0.99), 1),
+        "converged": left,
+        "client_bytes": read[0],
+        "growth_mb": round(grown, 1),
+        "slow_told": bool(told["database.unwell"]),
+    }
 
 
 def main() -> None:
@@ -128,10 +153,15 @@ def main() -> None:
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.inside:
-        in_namespace("tests.bench.slow", "--nodes", str(options.nodes), "--seconds", str(options.seconds))
+        in_namespace(
+            "tests.bench.slow", "--nodes", str(options.nodes), "--seconds", str(options.seconds)
+        )
         return
     enter(options.inside)
-    with tempfile.TemporaryDirectory(prefix="layercake-slow-") as scratch, disk(Path(scratch)) as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="layercake-slow-") as scratch,
+        disk(Path(scratch)) as place,
+    ):
         print(json.dumps(measure(options.nodes, options.seconds, place)))
 
 

@@ -1,4 +1,5 @@
-"""Shared by the boot tests: a node, settings, a clock that is moved by hand, and a network of two namespaces."""
+"""Shared by the boot tests: a node, settings, a clock that is moved by hand, and a network of two
+namespaces."""
 
 from __future__ import annotations
 
@@ -31,8 +32,15 @@ from tests.support.site import boot_settings, site
 NODE = "6b1f2a3c-0000-4000-8000-000000000001"
 MAC = "52:54:00:00:01:01"
 TOKEN = "one-use_token.42"
-RECORD = {"name": "n1", "macs": [MAC], "ip": "10.99.0.11", "arch": "x86_64", "firmware": "bios", "kernel_args": "quiet",
-          "console": "ttyS0"}
+RECORD = {
+    "name": "n1",
+    "macs": [MAC],
+    "ip": "10.99.0.11",
+    "arch": "x86_64",
+    "firmware": "bios",
+    "kernel_args": "quiet",
+    "console": "ttyS0",
+}
 FACTS: dict[str, Any] = {"gateway": "10.99.0.254", "dns": ["10.99.0.1", "10.99.0.2"]}
 
 
@@ -64,7 +72,9 @@ def state(settings: Settings, node: Node, link: FakeLink, clock: FakeClock) -> B
     return BootState(settings, nodes, windows, Recorder(link, windows, clock), clock)
 
 
-def request(mutation: str, number: int = 1, *, timeout: float = 10.0, token: str = TOKEN) -> MutationRequest:
+def request(
+    mutation: str, number: int = 1, *, timeout: float = 10.0, token: str = TOKEN
+) -> MutationRequest:
     """An attempt as the head asks for it."""
     return MutationRequest(number, NODE, mutation, 1, timeout, {"token": token, "window_s": 100.0})
 
@@ -76,7 +86,8 @@ def make_request() -> Callable[..., MutationRequest]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Any]:
-    """Directories with boot files; the UEFI program is a multiple of the blocks 512 and 1468 long: its last block is empty."""
+    """Directories with boot files; the UEFI program is a multiple of the blocks 512 and 1468 long:
+    its last block is empty."""
     boot, ipxe = tmp_path / "boot", tmp_path / "ipxe"
     boot.mkdir()
     ipxe.mkdir()
@@ -95,11 +106,17 @@ def enter(name: str) -> None:
 
 
 class Wire:
-    """Two network namespaces joined by a cable: the head's end has the service's address, the node's end the node's MAC."""
+    """Two network namespaces joined by a cable: the head's end has the service's address, the
+    node's end the node's MAC."""
 
     def __init__(self) -> None:
         tag = secrets.token_hex(3)
-        self.head, self.client, self.head_if, self.client_if = f"bh{tag}", f"bc{tag}", f"vh{tag}", f"vc{tag}"
+        self.head, self.client, self.head_if, self.client_if = (
+            f"bh{tag}",
+            f"bc{tag}",
+            f"vh{tag}",
+            f"vc{tag}",
+        )
 
     def up(self) -> None:
         for name in (self.head, self.client):
@@ -126,10 +143,16 @@ class Wire:
 
     def run(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[bytes]:
         """Runs a program at the node's end."""
-        return subprocess.run(["ip", "netns", "exec", self.client, *words], capture_output=True, timeout=timeout, check=False)
+        return subprocess.run(
+            ["ip", "netns", "exec", self.client, *words],
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
 
     def there(self, work: Callable[[], Any], name: str = "") -> Any:
-        """Calls a function in a thread that lives at the node's end (sockets that it opens stay there)."""
+        """Calls a function in a thread that lives at the node's end (sockets that it opens stay
+        there)."""
         result: list[Any] = []
 
         def body() -> None:
@@ -154,13 +177,21 @@ def wire() -> Iterator[Wire]:
 
 
 class Running:
-    """The service on the head's end of a wire, in a thread of its own; `errors` are those that nothing caught."""
+    """The service on the head's end of a wire, in a thread of its own; `errors` are those that
+    nothing caught."""
 
-    def __init__(self, wire: Wire, files: dict[str, Any], boot: dict[str, Any] | None = None,
-                 facts: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        files: dict[str, Any],
+        boot: dict[str, Any] | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
         self.link = FakeLink()
         self.errors: list[dict[str, Any]] = []
-        self._site = site(**{**FACTS, "interface": wire.head_if, "data_dir": files["data_dir"], **(facts or {})})
+        self._site = site(
+            **{**FACTS, "interface": wire.head_if, "data_dir": files["data_dir"], **(facts or {})}
+        )
         self._boot = BootSettings(ipxe_dir=files["ipxe_dir"], **(boot or {}))
         self._wire = wire
         self._ready = threading.Event()
@@ -242,7 +273,9 @@ class PacketSocket:
     def exchange(self, frame: bytes, wanted: Callable[[bytes], bool]) -> bytes | None:
         """Sends a frame; the first frame back that is wanted, or None after 3 s of silence."""
         self.sock.setblocking(False)
-        with contextlib.suppress(BlockingIOError):  # what came before; a full buffer would drop the answer
+        with contextlib.suppress(
+            BlockingIOError
+        ):  # what came before; a full buffer would drop the answer
             while self.sock.recv(4096):
                 pass
         self.sock.settimeout(3.0)

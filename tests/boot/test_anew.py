@@ -7,7 +7,16 @@ import pytest
 from layercake.moduleapi.service import FakeLink
 from pxe.dhcp.packet import MessageType
 from pxe.state import BootState
-from tests.boot.test_dhcp_decision import HTTP_UEFI, IPXE, NODE, PXE_BIOS, PXE_UEFI, arm, ask, packet
+from tests.boot.test_dhcp_decision import (
+    HTTP_UEFI,
+    IPXE,
+    NODE,
+    PXE_BIOS,
+    PXE_UEFI,
+    arm,
+    ask,
+    packet,
+)
 from tests.support.clock import FakeClock
 
 MAC = "52:54:00:00:01:01"
@@ -26,9 +35,12 @@ def script(state: BootState) -> str:
     return state.windows.hand_out(window, MAC)
 
 
-@pytest.mark.parametrize("firmware", [[IPXE], [PXE_BIOS, IPXE], [PXE_UEFI, IPXE], [HTTP_UEFI, IPXE], [PXE_UEFI]])
+@pytest.mark.parametrize(
+    "firmware", [[IPXE], [PXE_BIOS, IPXE], [PXE_UEFI, IPXE], [HTTP_UEFI, IPXE], [PXE_UEFI]]
+)
 def test_firmware_that_asks_once_more_has_begun_anew(
-        state: BootState, link: FakeLink, clock: FakeClock, firmware: list[dict[int, bytes]]) -> None:
+    state: BootState, link: FakeLink, clock: FakeClock, firmware: list[dict[int, bytes]]
+) -> None:
     arm(state)
     for boot in range(2):
         for client in firmware:
@@ -40,7 +52,9 @@ def test_firmware_that_asks_once_more_has_begun_anew(
     assert len(anew) == 1 and MAC in anew[0][2] and anew[0][3] == "warning"
 
 
-def test_a_running_system_or_a_request_alone_is_no_beginning(state: BootState, link: FakeLink) -> None:
+def test_a_running_system_or_a_request_alone_is_no_beginning(
+    state: BootState, link: FakeLink
+) -> None:
     arm(state)
     dhcp(state, IPXE)
     assert script(state) == ""

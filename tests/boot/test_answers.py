@@ -1,4 +1,5 @@
-"""Answers that are kept, and packets that wait: what is sent is what would have been worked out anew. No socket, no real clock."""
+"""Answers that are kept, and packets that wait: what is sent is what would have been worked out
+anew. No socket, no real clock."""
 
 from __future__ import annotations
 
@@ -27,12 +28,29 @@ CONF = boot_settings(gateway="10.99.0.254", dns=["10.99.0.1"])
 FAR = {"name": "far", "subnet": "10.120.0.0/24", "gateway": "10.120.0.1", "relays": ["192.168.9.1"]}
 IPS = ("10.99.0.11", "10.99.0.12", "10.120.0.50")
 MACS = tuple(bytes.fromhex(f"52540000010{n}") for n in (1, 2, 3))
-ASKED: tuple[dict[int, bytes], ...] = ({}, {50: bytes((10, 99, 0, 11))}, {50: bytes((10, 99, 0, 12)), 54: bytes((10, 99, 0, 1))},
-         {50: bytes((10, 120, 0, 50))}, {54: bytes((10, 99, 0, 9))})
+ASKED: tuple[dict[int, bytes], ...] = (
+    {},
+    {50: bytes((10, 99, 0, 11))},
+    {50: bytes((10, 99, 0, 12)), 54: bytes((10, 99, 0, 1))},
+    {50: bytes((10, 120, 0, 50))},
+    {54: bytes((10, 99, 0, 9))},
+)
 CLIENTS: tuple[dict[int, bytes], ...] = (
-    {}, {61: b"\1abcdef"}, {93: b"\0\0", 60: b"PXEClient:Arch:00000:UNDI:002001"}, {93: b"\0\7", 60: b"PXEClient"},
-    {77: b"iPXE", 93: b"\0\0", 175: b"\xb1\1\1"}, {93: b"\0\x10", 60: b"HTTPClient:Arch:00016"}, {55: b"\1\3\6"})
-RELAYS = (bytes(4), bytes((10, 120, 0, 1)), bytes((192, 168, 9, 1)), bytes((10, 99, 0, 254)), bytes((10, 121, 0, 1)))
+    {},
+    {61: b"\1abcdef"},
+    {93: b"\0\0", 60: b"PXEClient:Arch:00000:UNDI:002001"},
+    {93: b"\0\7", 60: b"PXEClient"},
+    {77: b"iPXE", 93: b"\0\0", 175: b"\xb1\1\1"},
+    {93: b"\0\x10", 60: b"HTTPClient:Arch:00016"},
+    {55: b"\1\3\6"},
+)
+RELAYS = (
+    bytes(4),
+    bytes((10, 120, 0, 1)),
+    bytes((192, 168, 9, 1)),
+    bytes((10, 99, 0, 254)),
+    bytes((10, 121, 0, 1)),
+)
 AGENTS = (b"", b"\1\4swp1", b"\5\4\x0a\x78\0\1", b"\x0b\4\x0a\x78\0\1")
 
 
@@ -49,8 +67,14 @@ class Rig:
 
     def put(self, number: int, **changes: Any) -> None:
         """A node's record, or another of it."""
-        record = {"name": f"n{number}", "macs": [MACS[number].hex(":")], "ip": IPS[number], "card_ipxe": number != 1,
-                  "network": FAR if number == 2 else None, **changes}
+        record = {
+            "name": f"n{number}",
+            "macs": [MACS[number].hex(":")],
+            "ip": IPS[number],
+            "card_ipxe": number != 1,
+            "network": FAR if number == 2 else None,
+            **changes,
+        }
         self.nodes.put(from_record(f"id{number}", record, CONF))
 
     def anew(self, data: bytes) -> tuple[Outcome, bytes | None, object, object]:
@@ -68,28 +92,51 @@ class Rig:
         return found.outcome, found.payload(data), found.way, found.address
 
 
-def bare(kind: int, number: int = 0, xid: int = 7, options: dict[int, bytes] | None = None, **fields: Any) -> bytes:
-    return dhcp.build(DhcpPacket(1, xid, MACS[number] + bytes(10), {53: bytes((kind,)), **(options or {})}, **fields))
+def bare(
+    kind: int, number: int = 0, xid: int = 7, options: dict[int, bytes] | None = None, **fields: Any
+) -> bytes:
+    return dhcp.build(
+        DhcpPacket(
+            1, xid, MACS[number] + bytes(10), {53: bytes((kind,)), **(options or {})}, **fields
+        )
+    )
 
 
 packets = st.builds(
     lambda kind, number, asked, client, agent, fields: bare(
-        kind, number, options={**asked, **client, **({82: agent} if agent else {})}, **fields),
-    st.sampled_from((1, 3, 4, 7, 8)), st.integers(0, 2), st.sampled_from(ASKED), st.sampled_from(CLIENTS), st.sampled_from(AGENTS),
-    st.fixed_dictionaries({
-        "xid": st.integers(0, 0xFFFFFFFF), "secs": st.integers(0, 9), "flags": st.sampled_from((0, 0x8000)),
-        "ciaddr": st.sampled_from((bytes(4), bytes((10, 99, 0, 11)))), "giaddr": st.sampled_from(RELAYS)}))
+        kind, number, options={**asked, **client, **({82: agent} if agent else {})}, **fields
+    ),
+    st.sampled_from((1, 3, 4, 7, 8)),
+    st.integers(0, 2),
+    st.sampled_from(ASKED),
+    st.sampled_from(CLIENTS),
+    st.sampled_from(AGENTS),
+    st.fixed_dictionaries(
+        {
+            "xid": st.integers(0, 0xFFFFFFFF),
+            "secs": st.integers(0, 9),
+            "flags": st.sampled_from((0, 0x8000)),
+            "ciaddr": st.sampled_from((bytes(4), bytes((10, 99, 0, 11)))),
+            "giaddr": st.sampled_from(RELAYS),
+        }
+    ),
+)
 changes = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 2), st.sampled_from(("n", "other")), st.booleans()),
-    st.tuples(st.just("remove"), st.integers(0, 2)), st.tuples(st.just("arm"), st.integers(0, 2)),
-    st.tuples(st.just("step"), st.integers(0, 2)), st.tuples(st.just("time"), st.floats(0, 200)))
+    st.tuples(st.just("remove"), st.integers(0, 2)),
+    st.tuples(st.just("arm"), st.integers(0, 2)),
+    st.tuples(st.just("step"), st.integers(0, 2)),
+    st.tuples(st.just("time"), st.floats(0, 200)),
+)
 
 
 def change(rig: Rig, what: tuple[Any, ...]) -> None:
     match what:
         case ("put", number, name, near):
             ip = f"10.99.0.{60 + number}" if near else IPS[number]
-            rig.put(number, name=f"{name}{number}", ip=ip, network=None if near or number != 2 else FAR)
+            rig.put(
+                number, name=f"{name}{number}", ip=ip, network=None if near or number != 2 else FAR
+            )
         case ("remove", number):
             rig.nodes.remove(f"id{number}")
         case ("arm", number):
@@ -102,8 +149,11 @@ def change(rig: Rig, what: tuple[Any, ...]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(packets, changes), max_size=40))
-def test_what_is_sent_is_what_would_be_worked_out_anew(steps: list[bytes | tuple[Any, ...]]) -> None:
-    """Whatever came before: changed records and networks, boots that begin and end, the same packets of other transactions."""
+def test_what_is_sent_is_what_would_be_worked_out_anew(
+    steps: list[bytes | tuple[Any, ...]],
+) -> None:
+    """Whatever came before: changed records and networks, boots that begin and end, the same
+    packets of other transactions."""
     rig, seen = Rig(), list[bytes]()
     for step in steps:
         if isinstance(step, tuple):
@@ -129,7 +179,9 @@ def test_a_node_that_runs_is_answered_out_of_its_record() -> None:
         data = bare(MessageType.DISCOVER, 2, xid, agent, giaddr=RELAYS[1])
         payload = rig.answers.to(data).payload(data)
         assert dhcp.parse(payload).xid == xid and dhcp.parse(payload).options[82] == agent[82]
-    assert len(worked_out) == 1 and rig.relays.view()["far"].circuit == "swp1", "and the relay counts as heard"
+    assert len(worked_out) == 1 and rig.relays.view()["far"].circuit == "swp1", (
+        "and the relay counts as heard"
+    )
     rig.put(2, name="renamed")
     data = bare(MessageType.DISCOVER, 2, 9, agent, giaddr=RELAYS[1])
     assert dhcp.parse(rig.answers.to(data).payload(data)).options[12] == b"renamed"
@@ -174,7 +226,8 @@ def test_requests_come_first_and_the_newest_of_each() -> None:
 
 
 def test_one_client_by_two_ways_waits_twice() -> None:
-    """On the head's own link and by a relay: which of them counts is decided, and not by who came last."""
+    """On the head's own link and by a relay: which of them counts is decided, and not by who came
+    last."""
     queue = Queue(Counter())
     queue.put(bare(1), 1.0)
     queue.put(bare(1, giaddr=RELAYS[1]), 1.0)
@@ -197,7 +250,10 @@ def test_so_many_wait_and_the_oldest_goes() -> None:
     counters: Counter[str] = Counter()
     queue = Queue(counters)
     for number in range(MOST + 10):
-        queue.put(dhcp.build(DhcpPacket(1, number, number.to_bytes(6, "big") + bytes(10), {53: b"\1"})), 1.0)
+        queue.put(
+            dhcp.build(DhcpPacket(1, number, number.to_bytes(6, "big") + bytes(10), {53: b"\1"})),
+            1.0,
+        )
     assert len(queue) == MOST and counters == {"dhcp.crowded": 10}
     assert [dhcp.parse(data).xid for data in iter(lambda: queue.take(1.0), None)][-1] == 10
 

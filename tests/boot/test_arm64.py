@@ -28,13 +28,22 @@ from tests.support.site import site
 
 
 @pytest.fixture
-def arm(settings: Settings, node: Node, files: dict[str, Any], link: FakeLink, clock: FakeClock, unused_tcp_port: int) -> BootState:
+def arm(
+    settings: Settings,
+    node: Node,
+    files: dict[str, Any],
+    link: FakeLink,
+    clock: FakeClock,
+    unused_tcp_port: int,
+) -> BootState:
     """A node whose boot is wanted, with a boot set that has the boot programs."""
     boot = Path(files["boot_dir"])
     (boot / "arm").mkdir()
     for name in (*arm64.FILES, "vmlinuz", "minos.img"):
         (boot / "arm" / name).write_bytes(name.encode() * 999)
-    conf = dataclasses.replace(settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=boot)
+    conf = dataclasses.replace(
+        settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=boot
+    )
     nodes, windows = Nodes(), Windows()
     nodes.put(dataclasses.replace(node, ip="127.0.0.1", arch="aarch64", boot_set="arm"))
     windows.arm(NODE, TOKEN, 100.0, clock())
@@ -44,7 +53,9 @@ def arm(settings: Settings, node: Node, files: dict[str, Any], link: FakeLink, c
 
 @pytest.fixture
 async def web(arm: BootState, files: dict[str, Any]) -> AsyncIterator[BootState]:
-    server = HttpServer(arm, {"snponly.efi": Path(files["ipxe_dir"], "snponly.efi")}, {}, lambda: 1.8e9)
+    server = HttpServer(
+        arm, {"snponly.efi": Path(files["ipxe_dir"], "snponly.efi")}, {}, lambda: 1.8e9
+    )
     await server.open()
     yield arm
     await server.close()
@@ -57,11 +68,15 @@ def test_builder_and_boot_service_name_the_same_files() -> None:
 def test_tftp_gives_the_boot_programs_of_its_own_set(arm: BootState, link: FakeLink) -> None:
     shelf = Shelf(arm)
     assert bytes(shelf.own("127.0.0.1", "shimaa64.efi") or b"") == b"shimaa64.efi" * 999
-    assert bytes(shelf.own("127.0.0.1", "grubaa64.efi") or b"") == b"grubnetaa64.efi" * 999, "shim asks for it by this name"
+    assert bytes(shelf.own("127.0.0.1", "grubaa64.efi") or b"") == b"grubnetaa64.efi" * 999, (
+        "shim asks for it by this name"
+    )
     shelf.ended("127.0.0.1", "grubaa64.efi", 9, 0.1)
     assert link.events[-1][1] == "boot.nbp-sent"
     (arm.settings.boot_dir / "arm/shimaa64.efi").unlink()
-    assert shelf.own("127.0.0.1", "shimaa64.efi") is None and link.events[-1][1] == "boot.file-missing"
+    assert (
+        shelf.own("127.0.0.1", "shimaa64.efi") is None and link.events[-1][1] == "boot.file-missing"
+    )
 
 
 def test_a_node_of_another_architecture_is_not_given_them(arm: BootState) -> None:
@@ -70,14 +85,20 @@ def test_a_node_of_another_architecture_is_not_given_them(arm: BootState) -> Non
     assert Shelf(arm).own("127.0.0.1", "shimaa64.efi") is None
 
 
-async def test_the_volume_has_the_programs_of_the_set(web: BootState, link: FakeLink, tmp_path: Path) -> None:
+async def test_the_volume_has_the_programs_of_the_set(
+    web: BootState, link: FakeLink, tmp_path: Path
+) -> None:
     status, body, _ = await fetch(web)
     assert status == 200
     (tmp_path / "v.img").write_bytes(body)
     assert read(tmp_path / "v.img", "EFI/BOOT/BOOTAA64.EFI") == b"shimaa64.efi" * 999
     assert read(tmp_path / "v.img", "EFI/BOOT/grubaa64.efi") == b"gcdaa64.efi" * 999
     assert "linux /vmlinuz" in read(tmp_path / "v.img", "boot/grub/grub.cfg").decode()
-    assert [e[1] for e in link.events] == ["boot.nbp-sent"] * 2 + ["boot.script-sent", "boot.kernel-sent", "boot.initrd-sent"]
+    assert [e[1] for e in link.events] == ["boot.nbp-sent"] * 2 + [
+        "boot.script-sent",
+        "boot.kernel-sent",
+        "boot.initrd-sent",
+    ]
 
 
 async def test_a_set_without_boot_programs_costs_no_script(web: BootState, link: FakeLink) -> None:
@@ -90,6 +111,11 @@ async def test_a_set_without_boot_programs_costs_no_script(web: BootState, link:
 
 def test_its_bmc_is_told_the_volume_and_no_medium_of_x86() -> None:
     told = offers(Told(NODE, "n1", (MAC,), "10.99.0.11", "aarch64", "uefi", ""), None, None, site())
-    assert told["boot-uri"].endswith("/boot/52-54-00-00-01-01.img") and "is for x86_64" in told["no-medium"]
+    assert (
+        told["boot-uri"].endswith("/boot/52-54-00-00-01-01.img")
+        and "is for x86_64" in told["no-medium"]
+    )
     told = offers(Told(NODE, "n1", (), "10.99.0.11", "aarch64", "uefi", ""), None, None, site())
-    assert "boot-uri" not in told and "no machine was seen yet that is this node" in told["no-medium"]
+    assert (
+        "boot-uri" not in told and "no machine was seen yet that is this node" in told["no-medium"]
+    )

@@ -1,4 +1,5 @@
-"""The original's seventh defect: DHCP ignores renewals; TFTP filename `../` escapes; boot files are HTML-escaped."""
+"""The original's seventh defect: DHCP ignores renewals; TFTP filename `../` escapes; boot files are
+HTML-escaped."""
 
 from __future__ import annotations
 
@@ -25,8 +26,14 @@ from tests.support.gates import Open
 @pytest.mark.parametrize("flags", [0, 0x8000])
 def test_defect_7_renewals_answered(state: BootState, flags: int) -> None:
     ip = socket.inet_aton("10.99.0.11")
-    renewal = DhcpPacket(1, 1, state.nodes.by_id("6b1f2a3c-0000-4000-8000-000000000001").macs[0] + bytes(10),  # type: ignore[union-attr]  # it is there
-                         {53: bytes([MessageType.REQUEST])}, ciaddr=ip, flags=flags)
+    renewal = DhcpPacket(
+        1,
+        1,
+        state.nodes.by_id("6b1f2a3c-0000-4000-8000-000000000001").macs[0] + bytes(10),  # type: ignore[union-attr]  # it is there
+        {53: bytes([MessageType.REQUEST])},
+        ciaddr=ip,
+        flags=flags,
+    )
     decision = decide(renewal, state.nodes, state.windows, Common(state.settings), 1.0)
     assert decision.outcome is Outcome.ACKED
     assert (decision.way, decision.address) == (Way.UNICAST, ip)
@@ -36,9 +43,26 @@ def test_defect_7_renewals_answered(state: BootState, flags: int) -> None:
 
 
 ESCAPES = [
-    b"../secret", b"/../secret", b"..\\secret", b"./snponly.efi", b"//snponly.efi", b"boot/../snponly.efi", b"/etc/passwd",
-    b"secret", b"snponly.efi/../secret", b"snponly.efi\0.txt", b"SNPONLY.EFI", b"snponly.efi ", b"%2e%2e/secret",
-    "snponly.ef\u0131".encode(), b"\xff\xfe", b"", b"/", b".", b"..", b"~root",
+    b"../secret",
+    b"/../secret",
+    b"..\\secret",
+    b"./snponly.efi",
+    b"//snponly.efi",
+    b"boot/../snponly.efi",
+    b"/etc/passwd",
+    b"secret",
+    b"snponly.efi/../secret",
+    b"snponly.efi\0.txt",
+    b"SNPONLY.EFI",
+    b"snponly.efi ",
+    b"%2e%2e/secret",
+    "snponly.ef\u0131".encode(),
+    b"\xff\xfe",
+    b"",
+    b"/",
+    b".",
+    b"..",
+    b"~root",
 ]
 
 
@@ -49,7 +73,9 @@ async def test_defect_7_tftp_escape_refused(name: bytes, tmp_path: Path) -> None
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     counters: Counter[str] = Counter()
-    server = TftpServer(("127.0.0.1", port), {"snponly.efi": b"program"}, Open(), counters, lambda: 0.0)
+    server = TftpServer(
+        ("127.0.0.1", port), {"snponly.efi": b"program"}, Open(), counters, lambda: 0.0
+    )
     before = Path.cwd()
     os.chdir(tmp_path)
     server.open()
@@ -75,9 +101,14 @@ async def ask(port: int, name: bytes) -> bytes:
 
 
 def test_defect_7_boot_files_not_html_escaped(node: Node, settings: Settings) -> None:
-    assert environment().from_string("kernel {{ a }}").render(a="a&b <c> \"d\" 'e'") == "kernel a&b <c> \"d\" 'e'"
+    assert (
+        environment().from_string("kernel {{ a }}").render(a="a&b <c> \"d\" 'e'")
+        == "kernel a&b <c> \"d\" 'e'"
+    )
     args = "root=UUID=0-1 ip=a:b:[fe80::1%eth0] dm=a+b,c~d@e*"
-    made = order(dataclasses.replace(node, kernel_args=args), node.macs[0], "one-use_token.42", settings, 0.0)
+    made = order(
+        dataclasses.replace(node, kernel_args=args), node.macs[0], "one-use_token.42", settings, 0.0
+    )
     script = ipxe.render(made, settings.http_base)
     assert args in script
     assert "&&" in script

@@ -1,7 +1,8 @@
-"""What real firmware asked in a real boot, asked again, packet by packet: it must get what it went on by (tests/golden).
+"""What real firmware asked in a real boot, asked again, packet by packet: it must get what it went
+on by (tests/golden).
 
-The DHCP frames of the captures go out as they were sent, requests of TFTP and HTTP from the same addresses; the answers are read by
-scapy and by clients of our own, none of which knows our codecs.
+The DHCP frames of the captures go out as they were sent, requests of TFTP and HTTP from the same
+addresses; the answers are read by scapy and by clients of our own, none of which knows our codecs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ LIMIT_S = 20.0
 
 
 def address(namespace: str, interface: str, text: str) -> None:
-    subprocess.run(["ip", "-n", namespace, "addr", "add", text, "dev", interface, "nodad"], check=True)
+    subprocess.run(
+        ["ip", "-n", namespace, "addr", "add", text, "dev", interface, "nodad"], check=True
+    )
 
 
 def until(running: Running, seen: Callable[[], bool], what: str) -> None:
@@ -50,8 +53,19 @@ def until(running: Running, seen: Callable[[], bool], what: str) -> None:
 @pytest.fixture
 def cable(wire: Wire) -> Wire:
     """The wire, with the addresses of the captures at both ends, which can be used at once."""
-    for name, interface, mac in ((wire.head, wire.head_if, BRIDGE_MAC), (wire.client, wire.client_if, MAC)):
-        own = ["ip", "netns", "exec", name, "sh", "-c", f"echo 0 > /proc/sys/net/ipv6/conf/{interface}/accept_dad"]
+    for name, interface, mac in (
+        (wire.head, wire.head_if, BRIDGE_MAC),
+        (wire.client, wire.client_if, MAC),
+    ):
+        own = [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            "sh",
+            "-c",
+            f"echo 0 > /proc/sys/net/ipv6/conf/{interface}/accept_dad",
+        ]
         subprocess.run(own, check=True)
         for words in (["down"], ["address", mac], ["up"]):
             subprocess.run(["ip", "-n", name, "link", "set", interface, *words], check=True)
@@ -77,7 +91,9 @@ class Machine:
         """The essence of the answer."""
         protocol, known_by = asks(frame) or ("", b"")
         if protocol in ("dhcp", "dhcpv6"):
-            found = self._packets.exchange(bytes(frame), lambda data: answers(Ether(data)) == (protocol, known_by))
+            found = self._packets.exchange(
+                bytes(frame), lambda data: answers(Ether(data)) == (protocol, known_by)
+            )
             return None if found is None else essence(protocol, Ether(found))
         if not self._addressed:
             self._wire.give_address()
@@ -94,7 +110,8 @@ class Machine:
         return made
 
     def _tftp(self, frame: Packet) -> dict[str, Any]:
-        """The first packet that comes; then the file is fetched to its end (RFC 1350, 2347, 2349, 7440)."""
+        """The first packet that comes; then the file is fetched to its end (RFC 1350, 2347, 2349,
+        7440)."""
         sock = self._socket(frame, socket.SOCK_DGRAM)
         sock.sendto(payload(frame), ("fd99::1" if frame.haslayer("IPv6") else "10.99.0.1", 69))
         data, peer = sock.recvfrom(4096)
@@ -126,10 +143,14 @@ class Machine:
             self._lines[port] = self._socket(frame, socket.SOCK_STREAM)
             self._lines[port].connect(("10.99.0.1", 8080))
         self._lines[port].sendall(payload(frame))
-        answer = HTTPResponse(self._lines[port], method=payload(frame).split(b" ")[0].decode("ascii"))
+        answer = HTTPResponse(
+            self._lines[port], method=payload(frame).split(b" ")[0].decode("ascii")
+        )
         answer.begin()
         body = answer.read()
-        assert answer.length in (None, 0) and (answer.status != 200 or body or payload(frame).startswith(b"HEAD"))
+        assert answer.length in (None, 0) and (
+            answer.status != 200 or body or payload(frame).startswith(b"HEAD")
+        )
         return http(answer.status, {name.lower(): value for name, value in answer.getheaders()})
 
 
@@ -143,11 +164,16 @@ def machine(cable: Wire, packets: PacketSocket) -> Iterator[Machine]:
 @pytest.fixture(params=CAPTURES)
 def capture(request: pytest.FixtureRequest) -> dict[str, Any]:
     said: dict[str, Any] = json.loads((KEPT / f"{request.param}.json").read_text())
-    return said | {"name": request.param, "frames": list(rdpcap(str(KEPT / f"{request.param}.pcap")))}
+    return said | {
+        "name": request.param,
+        "frames": list(rdpcap(str(KEPT / f"{request.param}.pcap"))),
+    }
 
 
 def test_captures_say_what_they_are_and_are_small(capture: dict[str, Any]) -> None:
-    assert [described(frame) for frame in capture["frames"]] == [step["asks"] for step in capture["steps"]]
+    assert [described(frame) for frame in capture["frames"]] == [
+        step["asks"] for step in capture["steps"]
+    ]
     assert (KEPT / f"{capture['name']}.pcap").stat().st_size < 16_384 and capture["packages"]
     assert not any(b"layercake.token" in payload(frame) for frame in capture["frames"])
 
@@ -155,8 +181,13 @@ def test_captures_say_what_they_are_and_are_small(capture: dict[str, Any]) -> No
 def test_a_capture_is_made_of_what_a_machine_sent_and_the_first_answer_to_it() -> None:
     (discover, *_), get = rdpcap(str(KEPT / "bios.pcap")), rdpcap(str(KEPT / "bios.pcap"))[2]
     reply = Ether(src=BRIDGE_MAC, dst=MAC) / IP(src="10.99.0.1", dst="10.99.0.11")
-    offer = BOOTP(op=2, xid=discover[BOOTP].xid, yiaddr="10.99.0.11") / DHCP(options=[("message-type", "offer"), "end"])
-    page = b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 2\r\n\r\nno"
+    offer = BOOTP(op=2, xid=discover[BOOTP].xid, yiaddr="10.99.0.11") / DHCP(
+        options=[("message-type", "offer"), "end"]
+    )
+    page = (
+        b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: "
+        b"2\r\n\r\nno"
+    )
     other = reply / UDP(sport=67, dport=68) / offer.copy()
     other[BOOTP].xid += 1
     sent = reply / TCP(sport=8080, dport=get[TCP].sport) / page
@@ -171,7 +202,12 @@ def test_a_capture_is_made_of_what_a_machine_sent_and_the_first_answer_to_it() -
 
 
 def test_firmware_gets_what_it_went_on_by(
-        capture: dict[str, Any], cable: Wire, files: dict[str, Any], machine: Machine, make_running: type[Running]) -> None:
+    capture: dict[str, Any],
+    cable: Wire,
+    files: dict[str, Any],
+    machine: Machine,
+    make_running: type[Running],
+) -> None:
     chosen = Path(files["boot_dir"], capture["node"]["boot_set"])
     chosen.mkdir()
     for name in ("vmlinuz", "minos.img"):
@@ -183,8 +219,16 @@ def test_firmware_gets_what_it_went_on_by(
         running.arm()
         for frame, step in zip(capture["frames"], capture["steps"], strict=True):
             assert machine.ask(frame) == step["answer"], step["asks"]
-            until(running, lambda: running.stats().get("tftp.done", 0) == machine.fetched, "the last ACK of the file has come")
-        until(running, lambda: {"boot.script-sent", "boot.initrd-sent"} <= {*running.kinds()}, "it is as far as its agent's join")
+            until(
+                running,
+                lambda: running.stats().get("tftp.done", 0) == machine.fetched,
+                "the last ACK of the file has come",
+            )
+        until(
+            running,
+            lambda: {"boot.script-sent", "boot.initrd-sent"} <= {*running.kinds()},
+            "it is as far as its agent's join",
+        )
     finally:
         running.stop()
     assert running.errors == []

@@ -1,4 +1,5 @@
-"""Machines that are not in the inventory, played by real clients (dhclient, udhcpc) on a real wire."""
+"""Machines that are not in the inventory, played by real clients (dhclient, udhcpc) on a real
+wire."""
 
 from __future__ import annotations
 
@@ -13,13 +14,30 @@ from scapy.layers.dhcp import BOOTP
 from scapy.layers.l2 import Ether
 
 from pxe.guests.keeper import FILE
-from tests.boot.test_interop import HTTP_UEFI, PXE_BIOS, PXE_UEFI, STRANGER, frame, is_reply, options_of, wait_until
+from tests.boot.test_interop import (
+    HTTP_UEFI,
+    PXE_BIOS,
+    PXE_UEFI,
+    STRANGER,
+    frame,
+    is_reply,
+    options_of,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.root, pytest.mark.waits]
 
-NETWORK = {"name": "own", "subnet": "10.99.0.0/24", "gateway": "10.99.0.254", "domain": "own.test",
-           "guests": ["10.99.0.200-10.99.0.203"]}
-CONF = "initial-delay 0;\nsend host-name = \"laptop\";\nrequest subnet-mask, routers, domain-name, host-name;\ntimeout 30;\n"
+NETWORK = {
+    "name": "own",
+    "subnet": "10.99.0.0/24",
+    "gateway": "10.99.0.254",
+    "domain": "own.test",
+    "guests": ["10.99.0.200-10.99.0.203"],
+}
+CONF = (
+    'initial-delay 0;\nsend host-name = "laptop";\nrequest subnet-mask, routers, domain-name, '
+    "host-name;\ntimeout 30;\n"
+)
 SCRIPT = """#!/bin/sh
 case "$reason$1" in
     BOUND|RENEW|REBIND|REBOOT) ip addr replace "$new_ip_address/24" dev "$interface";;
@@ -31,7 +49,9 @@ esac
 @pytest.fixture
 def hosting(running: Any, wire: Any) -> Any:
     """The service with four addresses for guests, and a card at the other end that nobody knows."""
-    subprocess.run(["ip", "-n", wire.client, "link", "set", wire.client_if, "address", STRANGER], check=True)
+    subprocess.run(
+        ["ip", "-n", wire.client, "link", "set", wire.client_if, "address", STRANGER], check=True
+    )
     running.do(running.service.network_changed("own", NETWORK))
     return running
 
@@ -54,13 +74,28 @@ class Dhclient:
 
     def words(self, conf: str) -> list[str]:
         (self._directory / "dhclient.conf").write_text(conf)
-        return ["dhclient", "-4", "-d", "-sf", str(self.script), "-cf", str(self._directory / "dhclient.conf"), "-lf",
-                str(self.leases), "-pf", str(self._directory / "pid"), self._wire.client_if]
+        return [
+            "dhclient",
+            "-4",
+            "-d",
+            "-sf",
+            str(self.script),
+            "-cf",
+            str(self._directory / "dhclient.conf"),
+            "-lf",
+            str(self.leases),
+            "-pf",
+            str(self._directory / "pid"),
+            self._wire.client_if,
+        ]
 
     @contextlib.contextmanager
     def runs(self, conf: str = CONF) -> Iterator[None]:
-        client = subprocess.Popen(["ip", "netns", "exec", self._wire.client, *self.words(conf)], stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL)
+        client = subprocess.Popen(
+            ["ip", "netns", "exec", self._wire.client, *self.words(conf)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             yield
         finally:
@@ -74,17 +109,28 @@ def dhclient(wire: Any, tmp_path: Path) -> Dhclient:
 
 
 def test_dhclient_gets_an_address_renews_it_and_keeps_it_over_a_restart_of_the_head(
-        hosting: Any, wire: Any, dhclient: Dhclient, files: dict[str, Any], make_running: Any) -> None:
+    hosting: Any, wire: Any, dhclient: Dhclient, files: dict[str, Any], make_running: Any
+) -> None:
     with dhclient.runs(CONF + "supersede dhcp-renewal-time 2;\n"):
         wait_until(lambda: hosting.stats().get("dhcp.acked", 0) >= 2)
         assert hosting.stats()["dhcp.offered"] == 1
         text = dhclient.leases.read_text()
-        for line in ("fixed-address 10.99.0.200;", "option dhcp-lease-time 600;", "option routers 10.99.0.254;",
-                     'option domain-name "own.test";', "option dhcp-server-identifier 10.99.0.1;"):
+        for line in (
+            "fixed-address 10.99.0.200;",
+            "option dhcp-lease-time 600;",
+            "option routers 10.99.0.254;",
+            'option domain-name "own.test";',
+            "option dhcp-server-identifier 10.99.0.1;",
+        ):
             assert line in text, text
         assert "filename" not in text and "option host-name" not in text
-        one, = leases(hosting)
-        assert (one["mac"], one["address"], one["name"], one["network"]) == (STRANGER, "10.99.0.200", "laptop", "own")
+        (one,) = leases(hosting)
+        assert (one["mac"], one["address"], one["name"], one["network"]) == (
+            STRANGER,
+            "10.99.0.200",
+            "laptop",
+            "own",
+        )
         wait_until(lambda: (Path(files["data_dir"]) / FILE).exists())
         hosting.stop()
         again = make_running(wire, files)
@@ -106,7 +152,9 @@ def test_dhclient_that_starts_again_asks_for_what_it_had(hosting: Any, dhclient:
     assert hosting.stats()["dhcp.offered"] == 1
 
 
-def test_dhclient_that_comes_from_another_network_is_told_so_at_once(hosting: Any, wire: Any, dhclient: Dhclient) -> None:
+def test_dhclient_that_comes_from_another_network_is_told_so_at_once(
+    hosting: Any, wire: Any, dhclient: Dhclient
+) -> None:
     dhclient.leases.write_text(f"""lease {{
   interface "{wire.client_if}";
   fixed-address 192.168.1.20;
@@ -124,14 +172,39 @@ def test_dhclient_that_comes_from_another_network_is_told_so_at_once(hosting: An
     assert [one["address"] for one in leases(hosting)] == ["10.99.0.200"]
 
 
-def test_udhcpc_gets_an_address_and_gives_it_back(hosting: Any, wire: Any, dhclient: Dhclient, tmp_path: Path) -> None:
-    words = ["env", f"LOG={tmp_path}/said", "busybox", "udhcpc", "-i", wire.client_if, "-f", "-n", "-R", "-s", str(dhclient.script)]
-    client = subprocess.Popen(["ip", "netns", "exec", wire.client, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def test_udhcpc_gets_an_address_and_gives_it_back(
+    hosting: Any, wire: Any, dhclient: Dhclient, tmp_path: Path
+) -> None:
+    words = [
+        "env",
+        f"LOG={tmp_path}/said",
+        "busybox",
+        "udhcpc",
+        "-i",
+        wire.client_if,
+        "-f",
+        "-n",
+        "-R",
+        "-s",
+        str(dhclient.script),
+    ]
+    client = subprocess.Popen(
+        ["ip", "netns", "exec", wire.client, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         wait_until(lambda: (tmp_path / "said.bound").exists())
         wait_until(lambda: "opt53" in (tmp_path / "said.bound").read_text())
-        said = dict(line.partition("=")[::2] for line in (tmp_path / "said.bound").read_text().splitlines())
-        assert (said["ip"], said["lease"], said["serverid"], said["router"]) == ("10.99.0.200", "600", "10.99.0.1", "10.99.0.254")
+        said = dict(
+            line.partition("=")[::2] for line in (tmp_path / "said.bound").read_text().splitlines()
+        )
+        assert (said["ip"], said["lease"], said["serverid"], said["router"]) == (
+            "10.99.0.200",
+            "600",
+            "10.99.0.1",
+            "10.99.0.254",
+        )
         assert not {"siaddr", "boot_file", "bootfile", "tftp"} & said.keys()
         assert len(leases(hosting)) == 1
     finally:
@@ -142,22 +215,39 @@ def test_udhcpc_gets_an_address_and_gives_it_back(hosting: Any, wire: Any, dhcli
 
 
 @pytest.mark.parametrize("options", [PXE_BIOS, PXE_UEFI, HTTP_UEFI])
-def test_firmware_of_a_stranger_is_offered_nothing_to_boot(hosting: Any, packets: Any, options: list[Any]) -> None:
+def test_firmware_of_a_stranger_is_offered_nothing_to_boot(
+    hosting: Any, packets: Any, options: list[Any]
+) -> None:
     data = packets.exchange(frame("discover", options, mac=STRANGER), is_reply)
     assert data is not None
     reply, found = Ether(data), options_of(Ether(data))
-    assert (reply[BOOTP].yiaddr, reply[BOOTP].siaddr, reply[BOOTP].file.rstrip(b"\0")) == ("10.99.0.200", "0.0.0.0", b"")
-    assert not {"boot-file-name", "tftp_server_name", "vendor_class_id", "vendor_specific"} & found.keys()
+    assert (reply[BOOTP].yiaddr, reply[BOOTP].siaddr, reply[BOOTP].file.rstrip(b"\0")) == (
+        "10.99.0.200",
+        "0.0.0.0",
+        b"",
+    )
+    assert (
+        not {"boot-file-name", "tftp_server_name", "vendor_class_id", "vendor_specific"}
+        & found.keys()
+    )
 
 
-def test_a_flood_of_strangers_leaves_nodes_and_guests_their_addresses(hosting: Any, packets: Any, dhclient: Dhclient) -> None:
+def test_a_flood_of_strangers_leaves_nodes_and_guests_their_addresses(
+    hosting: Any, packets: Any, dhclient: Dhclient
+) -> None:
     with dhclient.runs():
         wait_until(lambda: hosting.stats().get("dhcp.acked", 0) >= 1)
     for n in range(3000):
         with contextlib.suppress(BlockingIOError):
             packets.sock.send(frame("discover", [], mac=f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}"))
-    node = packets.exchange(frame("discover", []), lambda data: is_reply(data) and Ether(data)[BOOTP].xid == 99
-                            and Ether(data).dst == "52:54:00:00:01:01")
+    node = packets.exchange(
+        frame("discover", []),
+        lambda data: (
+            is_reply(data)
+            and Ether(data)[BOOTP].xid == 99
+            and Ether(data).dst == "52:54:00:00:01:01"
+        ),
+    )
     assert node is not None and Ether(node)[BOOTP].yiaddr == "10.99.0.11"
     assert [one["address"] for one in leases(hosting)] == ["10.99.0.200"]
     counts = hosting.do(hosting.service.call("boot.guests", {}))

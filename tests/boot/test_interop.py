@@ -1,4 +1,5 @@
-"""The service on a real wire (two network namespaces), against foreign clients: dhclient, atftp, tftpy, curl, the kernel, scapy."""
+"""The service on a real wire (two network namespaces), against foreign clients: dhclient, atftp,
+tftpy, curl, the kernel, scapy."""
 
 from __future__ import annotations
 
@@ -29,11 +30,17 @@ HTTP_UEFI = [("vendor_class_id", b"HTTPClient:Arch:00016:UNDI:003001"), (93, b"\
 IPXE = [*PXE_BIOS, (77, b"iPXE"), (175, b"\xb1\1\1")]
 
 
-def frame(kind: str, options: list[Any], *, mac: str = MAC, flags: int = 0, xid: int = 99, **bootp: Any) -> bytes:
+def frame(
+    kind: str, options: list[Any], *, mac: str = MAC, flags: int = 0, xid: int = 99, **bootp: Any
+) -> bytes:
     chaddr = bytes.fromhex(mac.replace(":", ""))
     return bytes(
-        Ether(src=mac, dst="ff:ff:ff:ff:ff:ff") / IP(src="0.0.0.0", dst="255.255.255.255") / UDP(sport=68, dport=67)
-        / BOOTP(op=1, chaddr=chaddr, xid=xid, flags=flags, **bootp) / DHCP(options=[("message-type", kind), *options, "end"]))
+        Ether(src=mac, dst="ff:ff:ff:ff:ff:ff")
+        / IP(src="0.0.0.0", dst="255.255.255.255")
+        / UDP(sport=68, dport=67)
+        / BOOTP(op=1, chaddr=chaddr, xid=xid, flags=flags, **bootp)
+        / DHCP(options=[("message-type", kind), *options, "end"])
+    )
 
 
 def is_reply(data: bytes) -> bool:
@@ -52,11 +59,19 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def test_the_reply_to_a_client_without_an_address_is_a_sound_frame(running: Any, packets: Any) -> None:
+def test_the_reply_to_a_client_without_an_address_is_a_sound_frame(
+    running: Any, packets: Any
+) -> None:
     data = packets.exchange(frame("discover", []), is_reply)
     assert data is not None
     reply = Ether(data)
-    assert (reply.dst, reply[IP].src, reply[IP].dst, reply[UDP].sport, reply[UDP].dport) == (MAC, "10.99.0.1", "10.99.0.11", 67, 68)
+    assert (reply.dst, reply[IP].src, reply[IP].dst, reply[UDP].sport, reply[UDP].dport) == (
+        MAC,
+        "10.99.0.1",
+        "10.99.0.11",
+        67,
+        68,
+    )
     checksums = reply[IP].chksum, reply[UDP].chksum
     del reply[IP].chksum, reply[UDP].chksum
     again = Ether(bytes(reply))
@@ -67,18 +82,45 @@ def test_the_reply_to_a_client_without_an_address_is_a_sound_frame(running: Any,
 def test_the_broadcast_flag_is_respected(running: Any, packets: Any) -> None:
     data = packets.exchange(frame("discover", [], flags=0x8000), is_reply)
     assert data is not None
-    assert (Ether(data).dst, Ether(data)[IP].dst, Ether(data)[IP].src) == ("ff:ff:ff:ff:ff:ff", "255.255.255.255", "10.99.0.1")
+    assert (Ether(data).dst, Ether(data)[IP].dst, Ether(data)[IP].src) == (
+        "ff:ff:ff:ff:ff:ff",
+        "255.255.255.255",
+        "10.99.0.1",
+    )
 
 
 def test_dhclient_gets_its_address_and_renews(running: Any, wire: Any, tmp_path: Path) -> None:
-    """The lease is an hour; the client is told to renew after 2 s. It is given its address by hand: -sf /bin/true gives none."""
+    """The lease is an hour; the client is told to renew after 2 s. It is given its address by hand:
+    -sf /bin/true gives none."""
     wire.give_address()
     conf, leases = tmp_path / "dhclient.conf", tmp_path / "leases"
-    conf.write_text("initial-delay 0;\nsupersede dhcp-renewal-time 2;\nrequest subnet-mask, routers, host-name;\n")
+    conf.write_text(
+        "initial-delay 0;\nsupersede dhcp-renewal-time 2;\nrequest subnet-mask, routers, "
+        "host-name;\n"
+    )
     leases.touch()
     client = subprocess.Popen(
-        ["ip", "netns", "exec", wire.client, "dhclient", "-4", "-d", "-sf", "/bin/true", "-cf", str(conf), "-lf", str(leases),
-         "-pf", str(tmp_path / "pid"), wire.client_if], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        [
+            "ip",
+            "netns",
+            "exec",
+            wire.client,
+            "dhclient",
+            "-4",
+            "-d",
+            "-sf",
+            "/bin/true",
+            "-cf",
+            str(conf),
+            "-lf",
+            str(leases),
+            "-pf",
+            str(tmp_path / "pid"),
+            wire.client_if,
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     try:
         wait_until(lambda: running.stats().get("dhcp.acked", 0) >= 2, 40)
         wait_until(lambda: leases.read_text().count("lease {") >= 2)
@@ -94,23 +136,45 @@ def test_dhclient_gets_its_address_and_renews(running: Any, wire: Any, tmp_path:
 
 
 def test_dhclient_of_a_stranger_gets_nothing(running: Any, wire: Any, tmp_path: Path) -> None:
-    subprocess.run(["ip", "-n", wire.client, "link", "set", wire.client_if, "address", STRANGER], check=True)
+    subprocess.run(
+        ["ip", "-n", wire.client, "link", "set", wire.client_if, "address", STRANGER], check=True
+    )
     conf = tmp_path / "dhclient.conf"
     conf.write_text("timeout 3;\n")
     (tmp_path / "leases").touch()
-    done = wire.run("dhclient", "-4", "-1", "-d", "-sf", "/bin/true", "-cf", str(conf), "-lf", str(tmp_path / "leases"),
-                    "-pf", str(tmp_path / "pid"), wire.client_if)
+    done = wire.run(
+        "dhclient",
+        "-4",
+        "-1",
+        "-d",
+        "-sf",
+        "/bin/true",
+        "-cf",
+        str(conf),
+        "-lf",
+        str(tmp_path / "leases"),
+        "-pf",
+        str(tmp_path / "pid"),
+        wire.client_if,
+    )
     assert done.returncode == 2
-    assert [(e[0], e[1], e[4]["mac"]) for e in running.link.events] == [("", "dhcp.unknown-mac", STRANGER)]
+    assert [(e[0], e[1], e[4]["mac"]) for e in running.link.events] == [
+        ("", "dhcp.unknown-mac", STRANGER)
+    ]
 
 
-@pytest.mark.parametrize(("options", "file", "more"), [
-    (PXE_BIOS, b"undionly.kpxe", {"tftp_server_name": b"10.99.0.1"}),
-    (PXE_UEFI, b"snponly.efi", {"tftp_server_name": b"10.99.0.1"}),
-    (HTTP_UEFI, b"http://10.99.0.1:8080/boot/snponly.efi", {"vendor_class_id": b"HTTPClient"}),
-    (IPXE, b"http://10.99.0.1:8080/boot/52-54-00-00-01-01", {}),
-])
-def test_firmware_of_each_architecture(running: Any, packets: Any, options: list[Any], file: bytes, more: dict[str, bytes]) -> None:
+@pytest.mark.parametrize(
+    ("options", "file", "more"),
+    [
+        (PXE_BIOS, b"undionly.kpxe", {"tftp_server_name": b"10.99.0.1"}),
+        (PXE_UEFI, b"snponly.efi", {"tftp_server_name": b"10.99.0.1"}),
+        (HTTP_UEFI, b"http://10.99.0.1:8080/boot/snponly.efi", {"vendor_class_id": b"HTTPClient"}),
+        (IPXE, b"http://10.99.0.1:8080/boot/52-54-00-00-01-01", {}),
+    ],
+)
+def test_firmware_of_each_architecture(
+    running: Any, packets: Any, options: list[Any], file: bytes, more: dict[str, bytes]
+) -> None:
     running.arm()
     offer = packets.exchange(frame("discover", options), is_reply)
     assert offer is not None
@@ -138,7 +202,9 @@ def test_a_relayed_packet_is_answered_to_the_relay(running: Any, wire: Any) -> N
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind(("10.99.0.11", 67))
             sock.settimeout(5)
-            request = frame("discover", [("relay_agent_information", b"\1\4swp1")], giaddr="10.99.0.11", hops=1)
+            request = frame(
+                "discover", [("relay_agent_information", b"\1\4swp1")], giaddr="10.99.0.11", hops=1
+            )
             sock.sendto(bytes(Ether(request)[BOOTP]), ("10.99.0.1", 67))
             return sock.recv(2048)
 
@@ -154,23 +220,45 @@ def test_defect_7_renewals_answered_on_the_wire(running: Any, wire: Any) -> None
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind(("10.99.0.11", 68))
             sock.settimeout(5)
-            sock.sendto(bytes(Ether(frame("request", [], ciaddr="10.99.0.11"))[BOOTP]), ("10.99.0.1", 67))
+            sock.sendto(
+                bytes(Ether(frame("request", [], ciaddr="10.99.0.11"))[BOOTP]), ("10.99.0.1", 67)
+            )
             return sock.recv(2048)
 
     reply = BOOTP(wire.there(renew))
-    assert (options_of(reply)["message-type"], reply.yiaddr, reply.ciaddr) == (5, "10.99.0.11", "10.99.0.11")
+    assert (options_of(reply)["message-type"], reply.yiaddr, reply.ciaddr) == (
+        5,
+        "10.99.0.11",
+        "10.99.0.11",
+    )
 
 
 @pytest.mark.parametrize("name", ["snponly.efi", "undionly.kpxe"])
-@pytest.mark.parametrize("words", [
-    ["atftp", "--get", "-r", "NAME", "-l", "OUT", "10.99.0.1"],
-    ["atftp", "--option", "blksize 1468", "--option", "windowsize 8", "--get", "-r", "NAME", "-l", "OUT", "10.99.0.1"],
-    ["curl", "-sS", "-o", "OUT", "tftp://10.99.0.1/NAME"],
-    ["curl", "-sS", "--tftp-blksize", "1468", "-o", "OUT", "tftp://10.99.0.1/NAME"],
-    ["curl", "-sS", "--tftp-no-options", "-o", "OUT", "tftp://10.99.0.1/NAME"],
-])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["atftp", "--get", "-r", "NAME", "-l", "OUT", "10.99.0.1"],
+        [
+            "atftp",
+            "--option",
+            "blksize 1468",
+            "--option",
+            "windowsize 8",
+            "--get",
+            "-r",
+            "NAME",
+            "-l",
+            "OUT",
+            "10.99.0.1",
+        ],
+        ["curl", "-sS", "-o", "OUT", "tftp://10.99.0.1/NAME"],
+        ["curl", "-sS", "--tftp-blksize", "1468", "-o", "OUT", "tftp://10.99.0.1/NAME"],
+        ["curl", "-sS", "--tftp-no-options", "-o", "OUT", "tftp://10.99.0.1/NAME"],
+    ],
+)
 def test_tftp_clients_get_the_same_bytes(
-        running: Any, wire: Any, files: dict[str, Any], tmp_path: Path, words: list[str], name: str) -> None:
+    running: Any, wire: Any, files: dict[str, Any], tmp_path: Path, words: list[str], name: str
+) -> None:
     wire.give_address()
     running.arm()
     out = tmp_path / "out"
@@ -185,20 +273,37 @@ def test_tftp_clients_get_the_same_bytes(
 
 @pytest.mark.parametrize("mtu", ["1500", "1000"])
 def test_windows_arrive_whole_also_where_the_kernel_cannot_cut_them(
-        running: Any, wire: Any, files: dict[str, Any], tmp_path: Path, mtu: str) -> None:
+    running: Any, wire: Any, files: dict[str, Any], tmp_path: Path, mtu: str
+) -> None:
     """A window goes to the kernel in one piece; a path with a smaller MTU takes none of that."""
     for name, interface in ((wire.head, wire.head_if), (wire.client, wire.client_if)):
         wire._ip("-n", name, "link", "set", interface, "mtu", mtu)
     wire.give_address()
     running.arm()
     got = tmp_path / "got"
-    assert wire.run("atftp", "--option", "blksize 1468", "--option", "windowsize 16", "--get", "-r", "snponly.efi", "-l", str(got),
-                    "10.99.0.1").returncode == 0
+    assert (
+        wire.run(
+            "atftp",
+            "--option",
+            "blksize 1468",
+            "--option",
+            "windowsize 16",
+            "--get",
+            "-r",
+            "snponly.efi",
+            "-l",
+            str(got),
+            "10.99.0.1",
+        ).returncode
+        == 0
+    )
     assert got.read_bytes() == Path(files["ipxe_dir"], "snponly.efi").read_bytes()
     assert "tftp.send-failed" not in running.stats()
 
 
-def test_tftpy_gets_the_same_bytes(running: Any, wire: Any, files: dict[str, Any], tmp_path: Path) -> None:
+def test_tftpy_gets_the_same_bytes(
+    running: Any, wire: Any, files: dict[str, Any], tmp_path: Path
+) -> None:
     import tftpy
 
     wire.give_address()
@@ -217,7 +322,11 @@ def test_tftp_refusals(running: Any, wire: Any, tmp_path: Path) -> None:
     wire.give_address()
 
     def get(name: str) -> int:
-        return int(wire.run("curl", "-sS", "-o", str(tmp_path / "out"), f"tftp://10.99.0.1/{name}").returncode)
+        return int(
+            wire.run(
+                "curl", "-sS", "-o", str(tmp_path / "out"), f"tftp://10.99.0.1/{name}"
+            ).returncode
+        )
 
     assert get("snponly.efi") == 69  # access violation: not armed
     running.arm()
@@ -226,33 +335,67 @@ def test_tftp_refusals(running: Any, wire: Any, tmp_path: Path) -> None:
     assert get("..%2f..%2fetc%2fpasswd") == 68
 
 
-def test_http_over_the_wire(running: Any, wire: Any, packets: Any, files: dict[str, Any], tmp_path: Path) -> None:
+def test_http_over_the_wire(
+    running: Any, wire: Any, packets: Any, files: dict[str, Any], tmp_path: Path
+) -> None:
     wire.give_address()
     running.arm()
     base = "http://10.99.0.1:8080/boot"
-    assert wire.run("curl", "-sSf", f"{base}/52-54-00-00-01-01").returncode == 22, "it has not asked by DHCP"
+    assert wire.run("curl", "-sSf", f"{base}/52-54-00-00-01-01").returncode == 22, (
+        "it has not asked by DHCP"
+    )
     assert packets.exchange(frame("discover", IPXE), is_reply) is not None
     script = wire.run("curl", "-sSf", f"{base}/52-54-00-00-01-01").stdout
     assert script.startswith(b"#!ipxe\n")
     for name in ("vmlinuz", "minos.img"):
-        assert wire.run("curl", "-sSf", f"{base}/{name}").stdout == Path(files["boot_dir"], name).read_bytes()
-    wait_until(lambda: len(running.kinds()) >= 6, 15)  # told once the last byte is on its way: the client may be quicker
-    assert running.kinds() == ["boot.script-refused", "boot.discover-seen", "boot.offer-sent", "boot.script-sent",
-                               "boot.kernel-sent", "boot.initrd-sent"]
-    assert wire.run("curl", "-sSf", "--interface", "10.99.0.11", f"{base}/52-54-00-00-01-02").returncode == 22
+        assert (
+            wire.run("curl", "-sSf", f"{base}/{name}").stdout
+            == Path(files["boot_dir"], name).read_bytes()
+        )
+    wait_until(
+        lambda: len(running.kinds()) >= 6, 15
+    )  # told once the last byte is on its way: the client may be quicker
+    assert running.kinds() == [
+        "boot.script-refused",
+        "boot.discover-seen",
+        "boot.offer-sent",
+        "boot.script-sent",
+        "boot.kernel-sent",
+        "boot.initrd-sent",
+    ]
+    assert (
+        wire.run(
+            "curl", "-sSf", "--interface", "10.99.0.11", f"{base}/52-54-00-00-01-02"
+        ).returncode
+        == 22
+    )
 
 
 def test_the_kernel_takes_an_address_from_our_advertisement(running: Any, wire: Any) -> None:
-    wait_until(lambda: b"inet6 fd99::5054:ff:fe00:101/64" in wire.run("ip", "-6", "addr", "show", "dev", wire.client_if).stdout, 15)
+    wait_until(
+        lambda: (
+            b"inet6 fd99::5054:ff:fe00:101/64"
+            in wire.run("ip", "-6", "addr", "show", "dev", wire.client_if).stdout
+        ),
+        15,
+    )
     assert wire.run("ip", "-6", "route", "show", "default").stdout == b""  # we are no router
 
 
 def test_solicitations_are_answered_at_once(running: Any, wire: Any, packets: Any) -> None:
-    """Whatever the periodic ones do: each solicitation has its answer, and within the 3 s that `exchange` waits."""
+    """Whatever the periodic ones do: each solicitation has its answer, and within the 3 s that
+    `exchange` waits."""
     from scapy.layers.inet6 import ICMPv6ND_RA, ICMPv6ND_RS, IPv6
 
-    solicitation = bytes(Ether(src=MAC, dst="33:33:00:00:00:02") / IPv6(src="::", dst="ff02::2", hlim=255) / ICMPv6ND_RS())
-    def for_all(raw: bytes) -> bool:  # the kernel at this end asks too, and is answered at its own address
+    solicitation = bytes(
+        Ether(src=MAC, dst="33:33:00:00:00:02")
+        / IPv6(src="::", dst="ff02::2", hlim=255)
+        / ICMPv6ND_RS()
+    )
+
+    def for_all(
+        raw: bytes,
+    ) -> bool:  # the kernel at this end asks too, and is answered at its own address
         return ICMPv6ND_RA in Ether(raw) and Ether(raw)[IPv6].dst == "ff02::1"
 
     wait_until(lambda: running.stats().get("ra.sent", 0) >= 1)
@@ -265,10 +408,25 @@ def test_solicitations_are_answered_at_once(running: Any, wire: Any, packets: An
 def noise(seed: int) -> list[bytes]:
     """DHCP and TFTP payloads, from random bytes to ones that are nearly right."""
     rng = random.Random(seed)
-    good = bytes(Ether(frame("discover", [*PXE_UEFI, (77, b"\4iPXE"), ("relay_agent_information", b"\1\4swp1")]))[BOOTP])
+    good = bytes(
+        Ether(
+            frame(
+                "discover", [*PXE_UEFI, (77, b"\4iPXE"), ("relay_agent_information", b"\1\4swp1")]
+            )
+        )[BOOTP]
+    )
     request = b"\0\1snponly.efi\0octet\0blksize\x001468\0windowsize\x008\0"
-    made = [b"", b"\0", b"\0\1", b"\0\1\0\0", b"\0\1a\0octet\0blksize\0abc\0", b"\0\1\xff\xfe\0octet\0", b"\0\4\0\1",
-            b"\0\5\0\0", good[:240]]
+    made = [
+        b"",
+        b"\0",
+        b"\0\1",
+        b"\0\1\0\0",
+        b"\0\1a\0octet\0blksize\0abc\0",
+        b"\0\1\xff\xfe\0octet\0",
+        b"\0\4\0\1",
+        b"\0\5\0\0",
+        good[:240],
+    ]
     for _ in range(1500):
         base = bytearray(rng.choice((good, request, rng.randbytes(rng.randrange(600)))))
         for _ in range(rng.randrange(1, 8)):
@@ -278,7 +436,9 @@ def noise(seed: int) -> list[bytes]:
     return made
 
 
-def test_a_barrage_of_malformed_packets_leaves_the_server_answering(running: Any, wire: Any, packets: Any) -> None:
+def test_a_barrage_of_malformed_packets_leaves_the_server_answering(
+    running: Any, wire: Any, packets: Any
+) -> None:
     wire.give_address()
     running.arm()
 
@@ -295,13 +455,18 @@ def test_a_barrage_of_malformed_packets_leaves_the_server_answering(running: Any
     wait_until(lambda: running.stats()["dhcp.received"] >= 1500)
     assert running.stats()["dhcp.malformed"] > 100
     assert running.stats()["tftp.malformed"] > 100
-    still = packets.exchange(frame("discover", PXE_BIOS, xid=4242), lambda d: is_reply(d) and Ether(d)[BOOTP].xid == 4242)
+    still = packets.exchange(
+        frame("discover", PXE_BIOS, xid=4242), lambda d: is_reply(d) and Ether(d)[BOOTP].xid == 4242
+    )
     assert still is not None
-    assert wire.run("curl", "-sS", "-o", "/dev/null", "tftp://10.99.0.1/snponly.efi").returncode == 0
+    assert (
+        wire.run("curl", "-sS", "-o", "/dev/null", "tftp://10.99.0.1/snponly.efi").returncode == 0
+    )
 
 
 def test_two_clients_at_once_never_get_one_address(running: Any, packets: Any) -> None:
-    """What made iPXE give up for good with a pool: both are offered the same address, and the loser is NAKed."""
+    """What made iPXE give up for good with a pool: both are offered the same address, and the loser
+    is NAKed."""
     other = "52:54:00:00:01:02"
     record = {"name": "n2", "macs": [other], "ip": "10.99.0.12", "firmware": "bios"}
     running.do(running.service.node_changed("second", record))
@@ -315,10 +480,15 @@ def test_two_clients_at_once_never_get_one_address(running: Any, packets: Any) -
     assert seen == {MAC: "10.99.0.11", other: "10.99.0.12"}
 
 
-def test_an_interface_that_is_not_there_is_a_readable_error(wire: Any, files: dict[str, Any], make_running: Any) -> None:
+def test_an_interface_that_is_not_there_is_a_readable_error(
+    wire: Any, files: dict[str, Any], make_running: Any
+) -> None:
     from layercake.kraken.errors import OperationFailed
 
-    with pytest.raises(OperationFailed, match="cannot listen for DHCP on interface nope0, UDP port 67: No such device"):
+    with pytest.raises(
+        OperationFailed,
+        match="cannot listen for DHCP on interface nope0, UDP port 67: No such device",
+    ):
         make_running(wire, files, facts={"interface": "nope0"}).start()
 
 
@@ -333,6 +503,11 @@ def test_stopped_means_closed(wire: Any, files: dict[str, Any], make_running: An
         made = make_running(wire, files, {"ra_prefix": "fd99::/64"})
         made.start()
         made.stop()
-        left = subprocess.run(["ip", "netns", "exec", wire.head, "ss", "-Hlnu"], capture_output=True, check=True, text=True).stdout
+        left = subprocess.run(
+            ["ip", "netns", "exec", wire.head, "ss", "-Hlnu"],
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
         assert left == ""
         assert made.errors == []

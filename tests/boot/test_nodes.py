@@ -14,13 +14,24 @@ RECORD = {"name": "n1", "macs": ["52:54:00:00:01:01"], "ip": "10.99.0.11", "firm
 M1, M2 = mac_bytes("52:54:00:00:01:01"), mac_bytes("52-54-00-00-01-02")
 
 
-@pytest.mark.parametrize(("change", "why"), [
-    ({"name": "n 1"}, "host name"), ({"name": ""}, "host name"), ({"name": "-n"}, "host name"), ({"name": None}, "host name"),
-    ({"macs": None}, "no MAC"), ({"macs": "52:54:00:00:01:01"}, "no MAC"), ({"macs": ["52:54:00"]}, "six pairs"),
-    ({"macs": ["53:54:00:00:01:01"]}, "multicast"), ({"ip": "10.99.0"}, "not an IP address"), ({"ip": None}, "not an IP address"),
-    ({"ip": "10.98.0.1"}, "not a host address of"), ({"ip": "10.99.0.255"}, "not a host address of"),
-    ({"firmware": "efi"}, "not bios or uefi"),
-])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"name": "n 1"}, "host name"),
+        ({"name": ""}, "host name"),
+        ({"name": "-n"}, "host name"),
+        ({"name": None}, "host name"),
+        ({"macs": None}, "no MAC"),
+        ({"macs": "52:54:00:00:01:01"}, "no MAC"),
+        ({"macs": ["52:54:00"]}, "six pairs"),
+        ({"macs": ["53:54:00:00:01:01"]}, "multicast"),
+        ({"ip": "10.99.0"}, "not an IP address"),
+        ({"ip": None}, "not an IP address"),
+        ({"ip": "10.98.0.1"}, "not a host address of"),
+        ({"ip": "10.99.0.255"}, "not a host address of"),
+        ({"firmware": "efi"}, "not bios or uefi"),
+    ],
+)
 def test_a_bad_record_is_refused(change: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
         from_record("id", {**RECORD, **change}, boot_settings())
@@ -43,7 +54,12 @@ def test_two_nodes_that_swap_addresses_one_after_the_other() -> None:
     nodes.put(from_record("b", second))
     nodes.put(from_record("a", {**second, "name": "n1"}))
     nodes.put(from_record("b", {**RECORD, "name": "n2"}))
-    owners = [nodes.by_mac(M1), nodes.by_mac(M2), nodes.by_ip("10.99.0.11"), nodes.by_ip("10.99.0.12")]
+    owners = [
+        nodes.by_mac(M1),
+        nodes.by_mac(M2),
+        nodes.by_ip("10.99.0.11"),
+        nodes.by_ip("10.99.0.12"),
+    ]
     assert [owner.id if owner else None for owner in owners] == ["b", "a", "b", "a"]
 
 

@@ -21,7 +21,13 @@ def option(circuit: bytes = b"eth7", remote: bytes = b"SW1") -> bytes:
     return b"".join(bytes((code, len(part))) + part for code, part in parts if part)
 
 
-def asks(mac: bytes, value: bytes, giaddr: bytes = RELAY, system: bool = False, kind: int = MessageType.DISCOVER) -> DhcpPacket:
+def asks(
+    mac: bytes,
+    value: bytes,
+    giaddr: bytes = RELAY,
+    system: bool = False,
+    kind: int = MessageType.DISCOVER,
+) -> DhcpPacket:
     options = {53: bytes((kind,)), **({} if system else FIRMWARE), **({82: value} if value else {})}
     return DhcpPacket(1, 7, mac + bytes(10), options, giaddr=giaddr)
 
@@ -32,7 +38,9 @@ class Rack:
     def __init__(self, place: str = option82("", "eth7", "sw1")) -> None:
         self.clock, self.nodes = FakeClock(), Nodes()
         self.places = Places(self.nodes, self.clock)
-        self.node = from_record("id-n0", {"name": "n0", "macs": [mac_text(OWN)], "ip": "10.99.0.10"})
+        self.node = from_record(
+            "id-n0", {"name": "n0", "macs": [mac_text(OWN)], "ip": "10.99.0.10"}
+        )
         self.nodes.put(self.node)
         self.places.put(self.node, place)
 
@@ -42,12 +50,26 @@ def test_a_machine_that_asks_from_a_nodes_place_claims_it() -> None:
     rack.clock.now += 100
     (note,) = rack.places.watch(asks(NEW, option()))
     assert (note.node, note.kind.name) == ("id-n0", "dhcp.place-claimed")
-    assert note.data == {"mac": mac_text(NEW), "relay": "10.2.0.1", "circuit": "eth7", "remote": "SW1", "own_s": 100.0}
-    assert rack.places.watch(asks(OWN, option())) == () == rack.places.watch(asks(NEW, option(b"eth8")))
+    assert note.data == {
+        "mac": mac_text(NEW),
+        "relay": "10.2.0.1",
+        "circuit": "eth7",
+        "remote": "SW1",
+        "own_s": 100.0,
+    }
+    assert (
+        rack.places.watch(asks(OWN, option()))
+        == ()
+        == rack.places.watch(asks(NEW, option(b"eth8")))
+    )
     rack.clock.now += 7
     assert rack.places.watch(asks(NEW, option()))[0].data["own_s"] == 7.0
-    assert rack.places.watch(asks(NEW, option(), system=True)) == (), "a BMC that shares the port is no board"
-    assert len(rack.places.watch(asks(NEW, option(), giaddr=bytes(4)))) == 1, "a switch on the head's own link says it too"
+    assert rack.places.watch(asks(NEW, option(), system=True)) == (), (
+        "a BMC that shares the port is no board"
+    )
+    assert len(rack.places.watch(asks(NEW, option(), giaddr=bytes(4)))) == 1, (
+        "a switch on the head's own link says it too"
+    )
     assert rack.places.watch(asks(NEW, option(), kind=MessageType.RELEASE)) == ()
     rack.places.remove("id-n0")
     assert rack.places.watch(asks(NEW, option())) == ()
@@ -61,7 +83,9 @@ def test_a_place_at_one_relay_is_at_no_other() -> None:
     assert rack.places.watch(asks(NEW, value, giaddr=bytes(4))) == ()
 
 
-@pytest.mark.parametrize("value", [b"", b"\1", b"\1\x09ab", option(b""), option(b"x" * 65), b"\1\4eth7" * 50])
+@pytest.mark.parametrize(
+    "value", [b"", b"\1", b"\1\x09ab", option(b""), option(b"x" * 65), b"\1\4eth7" * 50]
+)
 def test_what_names_no_place(value: bytes) -> None:
     assert said(asks(NEW, value)) is None and Rack().places.watch(asks(NEW, value)) == ()
 
@@ -76,8 +100,13 @@ def test_where_cards_were_heard() -> None:
     rack.places.watch(asks(NEW, option()))
     rack.clock.now += 5
     found = rack.places.heard([OWN, NEW, bytes(6)])
-    assert found[mac_text(OWN)].seconds_ago == 55.0 and found[mac_text(OWN)].circuit == "", "nothing was heard since it began"
-    assert (found[mac_text(NEW)].circuit, found[mac_text(NEW)].seconds_ago) == ("eth7", 5.0) and len(found) == 2
+    assert found[mac_text(OWN)].seconds_ago == 55.0 and found[mac_text(OWN)].circuit == "", (
+        "nothing was heard since it began"
+    )
+    assert (found[mac_text(NEW)].circuit, found[mac_text(NEW)].seconds_ago) == (
+        "eth7",
+        5.0,
+    ) and len(found) == 2
     rack.places.watch(asks(OWN, option()))
     rack.clock.now += 5
     rack.places.watch(asks(OWN, b"", giaddr=bytes(4), kind=MessageType.REQUEST))
@@ -86,7 +115,9 @@ def test_where_cards_were_heard() -> None:
     taken = from_record("id-n0", {"name": "n0", "macs": [mac_text(NEW)], "ip": "10.99.0.10"})
     rack.nodes.put(taken)
     rack.places.put(taken, option82("", "eth7", "sw1"))
-    assert rack.places.heard([NEW])[mac_text(NEW)].circuit == "eth7", "it is the node now, and was heard as a stranger"
+    assert rack.places.heard([NEW])[mac_text(NEW)].circuit == "eth7", (
+        "it is the node now, and was heard as a stranger"
+    )
     assert rack.places.watch(asks(OWN, option()))[0].data["own_s"] == 10.0
 
 

@@ -21,8 +21,11 @@ from layercake.moduleapi.quick import Asked, Quick, QuickRequests, Stretch
 from layercake.moduleapi.web import WebServer
 
 OTHER = b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n"
-POST = (b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nauthorization: Bearer a.1.b\r\n"
-        b'Content-Length: 8\r\n\r\n{"a": 1}')
+POST = (
+    b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nauthorization: "
+    b"Bearer a.1.b\r\n"
+    b'Content-Length: 8\r\n\r\n{"a": 1}'
+)
 GET = b"GET /small HTTP/1.1\r\nHost: here\r\nUser-Agent: iPXE\r\n\r\n"
 
 
@@ -48,7 +51,11 @@ class Rig:
 
     def answer(self, asked: Asked) -> Quick | None:
         self.asked.append((asked.address, asked.path, asked.body, asked.authorization))
-        return Quick("somebody", HTTPStatus.OK, b"quick", self.count, wait=self.wait) if asked.path == "/small" else None
+        return (
+            Quick("somebody", HTTPStatus.OK, b"quick", self.count, wait=self.wait)
+            if asked.path == "/small"
+            else None
+        )
 
     def count(self) -> None:
         self.sent += 1
@@ -64,7 +71,9 @@ class Rig:
                 async with asyncio.timeout(10):
                     head = (await reader.readuntil(b"\r\n\r\n")).decode()
                     length = int(head.lower().partition("content-length: ")[2].partition("\r")[0])
-                    found.append(head.partition("\r")[0] + " " + (await reader.readexactly(length)).decode())
+                    found.append(
+                        head.partition("\r")[0] + " " + (await reader.readexactly(length)).decode()
+                    )
         finally:
             await closed(writer)
         return ", ".join(found)
@@ -79,11 +88,18 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def test_plain_requests_are_answered_out_of_hand_until_one_is_not(rig: Rig) -> None:
-    assert await rig.say(GET, GET, OTHER, GET) == ", ".join(f"HTTP/1.1 200 OK {how}" for how in ("quick", "quick", "slow", "slow"))
-    assert rig.asked == [("127.0.0.1", path, None, "") for path in ("/small", "/small", "/other")] and rig.sent == 2
+    assert await rig.say(GET, GET, OTHER, GET) == ", ".join(
+        f"HTTP/1.1 200 OK {how}" for how in ("quick", "quick", "slow", "slow")
+    )
+    assert (
+        rig.asked == [("127.0.0.1", path, None, "") for path in ("/small", "/small", "/other")]
+        and rig.sent == 2
+    )
 
 
-@pytest.mark.parametrize("pieces", [[POST], [POST[:-3], POST[-3:]], [POST[:-8], POST[-8:-4], POST[-4:]]])
+@pytest.mark.parametrize(
+    "pieces", [[POST], [POST[:-3], POST[-3:]], [POST[:-8], POST[-8:-4], POST[-4:]]]
+)
 async def test_what_is_sent_with_a_request_may_come_later(rig: Rig, pieces: list[bytes]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
     for piece in pieces:
@@ -97,7 +113,9 @@ async def test_what_is_sent_with_a_request_may_come_later(rig: Rig, pieces: list
     assert rig.asked == [("127.0.0.1", "/small", b'{"a": 1}', "Bearer a.1.b")]
 
 
-async def test_what_is_begun_and_not_ended_is_not_waited_for_for_ever(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_begun_and_not_ended_is_not_waited_for_for_ever(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(quick, "BODY_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
     writer.write(POST[:-1])
@@ -124,17 +142,24 @@ async def test_an_answer_that_is_to_wait_does_and_the_next_comes_after_it(rig: R
     await closed(writer)
 
 
-@pytest.mark.parametrize("asked", [
-    b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n", b"GET /small?a=1 HTTP/1.1\r\nHost: here\r\n\r\n",
-    b"GET /small HTTP/1.0\r\n\r\n", b"POST /small HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n",
-    b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000,
-    b"PUT /small HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
-    b"GET /small HTTP/1.1\r\nHost: here\r\ncontent-length: 0\r\n\r\n",
-    b"GET /small HTTP/1.1\r\nHost: here\r\nRange: bytes=0-1\r\n\r\n",
-    b"GET /small HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n", b"GET /sm%61ll HTTP/1.1\r\nHost: here\r\n\r\n",
-    b"GET /small HTTP/1.1\r\nHost: " + b"x" * 3000 + b"\r\n\r\n",
-])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"GET /small?a=1 HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"GET /small HTTP/1.0\r\n\r\n",
+        b"POST /small HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Encoding: gzip\r\nContent-Length: "
+        b"0\r\n\r\n",
+        b"POST /small HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000,
+        b"PUT /small HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+        b"GET /small HTTP/1.1\r\nHost: here\r\ncontent-length: 0\r\n\r\n",
+        b"GET /small HTTP/1.1\r\nHost: here\r\nRange: bytes=0-1\r\n\r\n",
+        b"GET /small HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n",
+        b"GET /sm%61ll HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"GET /small HTTP/1.1\r\nHost: " + b"x" * 3000 + b"\r\n\r\n",
+    ],
+)
 async def test_what_is_not_plain_is_the_web_servers(rig: Rig, asked: bytes) -> None:
     assert (await rig.say(asked)).endswith(" 200 OK slow") and rig.sent == 0
 
@@ -159,7 +184,13 @@ class Connection(asyncio.Transport):
 @pytest.mark.parametrize("pieces", [[GET[:9], GET[9:]], [GET + GET], [GET + b"x"], [b"\r\n", GET]])
 async def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list[bytes]) -> None:
     inner = Inner()
-    first = QuickRequests(lambda asked: Quick("somebody", HTTPStatus.OK, b"quick"), lambda: inner, 1.0, set(), Stretch(60.0))
+    first = QuickRequests(
+        lambda asked: Quick("somebody", HTTPStatus.OK, b"quick"),
+        lambda: inner,
+        1.0,
+        set(),
+        Stretch(60.0),
+    )
     first.connection_made(Connection({"peername": ("127.0.0.1", 5)}))
     for piece in pieces:
         first.data_received(piece)
@@ -185,9 +216,13 @@ async def waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.server.open(*door.bound(["127.0.0.1"], 0))
 
 
-async def test_one_that_fails_later_ends_its_own_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_fails_later_ends_its_own_connection_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig, failed = Rig(Limits()), list[str]()
-    asyncio.get_running_loop().set_exception_handler(lambda loop, about: failed.append(str(about.get("exception"))))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, about: failed.append(str(about.get("exception")))
+    )
     answer = rig.server._quick
     assert answer is not None
 
@@ -200,14 +235,21 @@ async def test_one_that_fails_later_ends_its_own_connection_and_no_other(monkeyp
     await waiting(rig, monkeypatch)
     bad = b"GET /bad HTTP/1.1\r\nHost: here\r\n\r\n"
     try:
-        found = await asyncio.gather(*(rig.say(asked) for asked in (GET, bad, GET, bad, GET)), return_exceptions=True)
+        found = await asyncio.gather(
+            *(rig.say(asked) for asked in (GET, bad, GET, bad, GET)), return_exceptions=True
+        )
     finally:
         await rig.server.close()
-    assert [found[n] for n in (0, 2, 4)] == ["HTTP/1.1 200 OK quick"] * 3 and failed == ["a bug", "a bug"]
+    assert [found[n] for n in (0, 2, 4)] == ["HTTP/1.1 200 OK quick"] * 3 and failed == [
+        "a bug",
+        "a bug",
+    ]
     assert all(isinstance(found[n], (OSError, EOFError)) for n in (1, 3)), found
 
 
-async def test_what_was_asked_before_the_other_side_said_its_last_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_asked_before_the_other_side_said_its_last_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(Limits())
     await waiting(rig, monkeypatch)
 
@@ -221,7 +263,9 @@ async def test_what_was_asked_before_the_other_side_said_its_last_is_answered(mo
         return found
 
     try:
-        assert all(found.endswith(b"quick") for found in await asyncio.gather(*(asks() for _ in range(20))))
+        assert all(
+            found.endswith(b"quick") for found in await asyncio.gather(*(asks() for _ in range(20)))
+        )
     finally:
         await rig.server.close()
 

@@ -25,7 +25,9 @@ def script(settings: Settings, node: Node, mac: bytes, token: str) -> str:
     return ipxe.render(order(node, mac, token, settings, NOW), settings.http_base)
 
 
-def test_grub_says_the_same_boot_in_its_own_words(node: Node, settings: Settings, tmp_path: Path) -> None:
+def test_grub_says_the_same_boot_in_its_own_words(
+    node: Node, settings: Settings, tmp_path: Path
+) -> None:
     (tmp_path / "set").mkdir()
     for name in ("vmlinuz", "minos.img", "hardware.img"):
         (tmp_path / "set" / name).touch()
@@ -41,11 +43,20 @@ def test_grub_says_the_same_boot_in_its_own_words(node: Node, settings: Settings
 
 def test_the_kernel_command_line(node: Node, settings: Settings) -> None:
     assert command_line(node, node.macs[0], TOKEN, settings, NOW).split() == [
-        "layercake.node=6b1f2a3c-0000-4000-8000-000000000001", "layercake.name=n1",
-        "layercake.mac=52:54:00:00:01:01", "layercake.ip=10.99.0.11/24", "layercake.gateway=10.99.0.254",
-        "layercake.dns=10.99.0.1,10.99.0.2", "layercake.ntp=10.99.0.1",
-        "layercake.head=https://10.99.0.1:8443", "layercake.sync=10.99.0.1:31415",
-        f"layercake.token={TOKEN}", "layercake.time=1800000000", "panic=10", "console=ttyS0,115200", "quiet",
+        "layercake.node=6b1f2a3c-0000-4000-8000-000000000001",
+        "layercake.name=n1",
+        "layercake.mac=52:54:00:00:01:01",
+        "layercake.ip=10.99.0.11/24",
+        "layercake.gateway=10.99.0.254",
+        "layercake.dns=10.99.0.1,10.99.0.2",
+        "layercake.ntp=10.99.0.1",
+        "layercake.head=https://10.99.0.1:8443",
+        "layercake.sync=10.99.0.1:31415",
+        f"layercake.token={TOKEN}",
+        "layercake.time=1800000000",
+        "panic=10",
+        "console=ttyS0,115200",
+        "quiet",
     ]
 
 
@@ -57,39 +68,80 @@ def test_the_script(node: Node, settings: Settings) -> None:
     assert kernel.startswith(f"kernel --name vmlinuz {url} initrd=minos.img layercake.node=")
     assert kernel.endswith(" || goto again")
     assert "initrd --name minos.img http://10.99.0.1:8080/boot/minos.img || goto again" in lines
-    told = "echo Layercake: n1 cannot boot from http://10.99.0.1:8080/boot, starts again in 5 seconds"
+    told = (
+        "echo Layercake: n1 cannot boot from http://10.99.0.1:8080/boot, starts again in 5 seconds"
+    )
     assert lines[-3:] == [told, "sleep 5", "reboot"]
 
 
-@pytest.mark.parametrize(("console", "words"), [
-    ("", []), ("tty0", ["console=tty0"]), ("ttyS1,57600", ["console=ttyS1,57600"]), ("ttyAMA0", ["console=ttyAMA0,115200"]),
-    ("ttyS0,115200n8", ["console=ttyS0,115200n8"]),
-])
+@pytest.mark.parametrize(
+    ("console", "words"),
+    [
+        ("", []),
+        ("tty0", ["console=tty0"]),
+        ("ttyS1,57600", ["console=ttyS1,57600"]),
+        ("ttyAMA0", ["console=ttyAMA0,115200"]),
+        ("ttyS0,115200n8", ["console=ttyS0,115200n8"]),
+    ],
+)
 def test_consoles(node: Node, settings: Settings, console: str, words: list[str]) -> None:
-    line = command_line(dataclasses.replace(node, console=console), node.macs[0], TOKEN, settings, NOW)
+    line = command_line(
+        dataclasses.replace(node, console=console), node.macs[0], TOKEN, settings, NOW
+    )
     assert [w for w in line.split() if w.startswith("console=")] == words
 
 
 def test_no_gateway_and_no_dns_are_no_words(node: Node, settings: Settings) -> None:
     bare = dataclasses.replace(settings, gateway=None, dns=())
-    assert not {"gateway", "dns"} & {w.split("=")[0].removeprefix("layercake.") for w in
-                                     command_line(node, node.macs[0], TOKEN, bare, NOW).split()}
+    assert not {"gateway", "dns"} & {
+        w.split("=")[0].removeprefix("layercake.")
+        for w in command_line(node, node.macs[0], TOKEN, bare, NOW).split()
+    }
 
 
-@pytest.mark.parametrize("hostile", [
-    "quiet\nchain http://evil/x", "quiet\rreboot", "a ${token}", "a${net0/mac}", "x || shell", "x && shell", "x ; shell", "# x",
-    "a#b", "a\tb", "a\x00b", "a\x7fb", "a\u2028b", "ä", "a\\", "\"a b\"", "'a'", "a<b", "a>b", "`id`", "{{ 7 }}",
-    "a\x0bb", "a\xa0b",
-])
-def test_kernel_args_that_mean_more_than_words_are_refused(node: Node, settings: Settings, hostile: str) -> None:
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "quiet\nchain http://evil/x",
+        "quiet\rreboot",
+        "a ${token}",
+        "a${net0/mac}",
+        "x || shell",
+        "x && shell",
+        "x ; shell",
+        "# x",
+        "a#b",
+        "a\tb",
+        "a\x00b",
+        "a\x7fb",
+        "a\u2028b",
+        "ä",
+        "a\\",
+        '"a b"',
+        "'a'",
+        "a<b",
+        "a>b",
+        "`id`",
+        "{{ 7 }}",
+        "a\x0bb",
+        "a\xa0b",
+    ],
+)
+def test_kernel_args_that_mean_more_than_words_are_refused(
+    node: Node, settings: Settings, hostile: str
+) -> None:
     with pytest.raises(InputError, match="kernel_args"):
         script(settings, dataclasses.replace(node, kernel_args=hostile), node.macs[0], TOKEN)
 
 
 @pytest.mark.parametrize("hostile", ["layercake.token=x", "quiet layercake.node=other"])
-def test_kernel_args_cannot_say_who_the_node_is(node: Node, settings: Settings, hostile: str) -> None:
+def test_kernel_args_cannot_say_who_the_node_is(
+    node: Node, settings: Settings, hostile: str
+) -> None:
     with pytest.raises(InputError, match=r"layercake\. word"):
-        command_line(dataclasses.replace(node, kernel_args=hostile), node.macs[0], TOKEN, settings, NOW)
+        command_line(
+            dataclasses.replace(node, kernel_args=hostile), node.macs[0], TOKEN, settings, NOW
+        )
 
 
 @pytest.mark.parametrize("hostile", ["ttyS0 init=/bin/sh", "ttyS0,115200\n", "${x}", "ttyS0;", "0"])
@@ -119,7 +171,9 @@ def test_a_bad_token_is_not_in_the_error(node: Node, settings: Settings) -> None
 
 def test_a_line_that_the_kernel_would_cut_is_refused(node: Node, settings: Settings) -> None:
     with pytest.raises(InputError, match="2010"):
-        command_line(dataclasses.replace(node, kernel_args="a" * 2000), node.macs[0], TOKEN, settings, NOW)
+        command_line(
+            dataclasses.replace(node, kernel_args="a" * 2000), node.macs[0], TOKEN, settings, NOW
+        )
 
 
 @given(st.text(max_size=30))

@@ -31,8 +31,14 @@ LL = dhcp6.DUID_LL(lladdr=MAC)
 UUID = b"\0\4" + bytes(range(16))
 """OVMF says who it is by the machine's SMBIOS UUID."""
 PXE = dhcp6.VENDOR_CLASS_DATA(data=b"PXEClient:Arch:00007:UNDI:003001")
-FIRMWARE = (dhcp6.DHCP6OptClientArchType(archtypes=[7]), dhcp6.DHCP6OptVendorClass(enterprisenum=343, vcdata=[PXE]))
-IPXE = (dhcp6.DHCP6OptClientArchType(archtypes=[7]), dhcp6.DHCP6OptUserClass(userclassdata=[dhcp6.USER_CLASS_DATA(data=b"iPXE")]))
+FIRMWARE = (
+    dhcp6.DHCP6OptClientArchType(archtypes=[7]),
+    dhcp6.DHCP6OptVendorClass(enterprisenum=343, vcdata=[PXE]),
+)
+IPXE = (
+    dhcp6.DHCP6OptClientArchType(archtypes=[7]),
+    dhcp6.DHCP6OptUserClass(userclassdata=[dhcp6.USER_CLASS_DATA(data=b"iPXE")]),
+)
 
 
 def message(kind: type[Packet], *options: Packet, duid: Any = LL, iaid: int = 7) -> bytes:
@@ -59,13 +65,20 @@ class Rack:
 def read(decision: Decision) -> Packet:
     """The answer, as scapy reads it."""
     assert decision.reply
-    return {1: None, 2: dhcp6.DHCP6_Advertise, 7: dhcp6.DHCP6_Reply}[decision.reply[0]](decision.reply)  # type: ignore[misc]
+    return {1: None, 2: dhcp6.DHCP6_Advertise, 7: dhcp6.DHCP6_Reply}[decision.reply[0]](
+        decision.reply
+    )  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("duid", [LL, UUID, dhcp6.DUID_LLT(lladdr=MAC, timeval=9), b"\0\2\0\0\1\x57abc"])
+@pytest.mark.parametrize(
+    "duid", [LL, UUID, dhcp6.DUID_LLT(lladdr=MAC, timeval=9), b"\0\2\0\0\1\x57abc"]
+)
 def test_firmware_is_told_its_address_and_the_program(duid: Any) -> None:
     said = Rack().asks(message(dhcp6.DHCP6_Solicit, *FIRMWARE, duid=duid))
-    assert said.outcome is Outcome.OFFERED and [n.step for n in said.notes] == [Step.DISCOVER, Step.OFFER]
+    assert said.outcome is Outcome.OFFERED and [n.step for n in said.notes] == [
+        Step.DISCOVER,
+        Step.OFFER,
+    ]
     found = read(said)
     assert found.trid == 0x123456 and bytes(found[dhcp6.DHCP6OptClientId].duid) == bytes(duid)
     assert bytes(found[dhcp6.DHCP6OptServerId].duid) == NET.server
@@ -74,20 +87,36 @@ def test_firmware_is_told_its_address_and_the_program(duid: Any) -> None:
     assert found[dhcp6.DHCP6OptBootFileUrl].optdata == b"tftp://[fd99::1]/snponly.efi"
 
 
-@pytest.mark.parametrize("kind", [dhcp6.DHCP6_Request, dhcp6.DHCP6_Renew, dhcp6.DHCP6_Rebind, dhcp6.DHCP6_Confirm,
-                                  dhcp6.DHCP6_InfoRequest])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        dhcp6.DHCP6_Request,
+        dhcp6.DHCP6_Renew,
+        dhcp6.DHCP6_Rebind,
+        dhcp6.DHCP6_Confirm,
+        dhcp6.DHCP6_InfoRequest,
+    ],
+)
 def test_every_later_message_has_a_reply(kind: type[Packet]) -> None:
     said = Rack().asks(message(kind, *FIRMWARE))
-    assert said.outcome is Outcome.ACKED and isinstance(read(said), dhcp6.DHCP6_Reply) and not said.notes
+    assert (
+        said.outcome is Outcome.ACKED
+        and isinstance(read(said), dhcp6.DHCP6_Reply)
+        and not said.notes
+    )
 
 
 @pytest.mark.parametrize("kind", [dhcp6.DHCP6_Renew, dhcp6.DHCP6_Release, dhcp6.DHCP6_Decline])
 @pytest.mark.parametrize("armed", [True, False])
-def test_who_has_its_address_from_us_is_answered_whatever_it_says_that_it_is(kind: type[Packet], armed: bool) -> None:
+def test_who_has_its_address_from_us_is_answered_whatever_it_says_that_it_is(
+    kind: type[Packet], armed: bool
+) -> None:
     """OVMF waited for ever for an answer to its RELEASE, before it started iPXE."""
     ours = dhcp6.DHCP6OptServerId(duid=dhcp6.DUID_LL(lladdr="02:02:02:02:02:02"))
     found = read(Rack(armed).asks(message(kind, ours)))
-    assert isinstance(found, dhcp6.DHCP6_Reply) and (dhcp6.DHCP6OptIA_NA in found) is (kind is dhcp6.DHCP6_Renew)
+    assert isinstance(found, dhcp6.DHCP6_Reply) and (dhcp6.DHCP6OptIA_NA in found) is (
+        kind is dhcp6.DHCP6_Renew
+    )
 
 
 def test_ipxe_has_an_address_and_goes_on_by_ipv4() -> None:
@@ -97,22 +126,41 @@ def test_ipxe_has_an_address_and_goes_on_by_ipv4() -> None:
 
 def test_without_a_window_there_is_no_answer_and_its_history_says_why() -> None:
     said = Rack(armed=False).asks(message(dhcp6.DHCP6_Solicit, *FIRMWARE))
-    assert said.outcome is Outcome.NOT_ARMED and not said.reply and "no boot is wanted" in said.notes[0].text
+    assert (
+        said.outcome is Outcome.NOT_ARMED
+        and not said.reply
+        and "no boot is wanted" in said.notes[0].text
+    )
 
 
-@pytest.mark.parametrize(("arch", "firmware", "real"), [("x86_64", 11, "aarch64"), ("aarch64", 7, "x86_64")])
+@pytest.mark.parametrize(
+    ("arch", "firmware", "real"), [("x86_64", 11, "aarch64"), ("aarch64", 7, "x86_64")]
+)
 def test_firmware_of_another_architecture_is_told(arch: str, firmware: int, real: str) -> None:
     options = (dhcp6.DHCP6OptClientArchType(archtypes=[firmware]),)
     said = Rack(arch=arch, firmware="uefi").asks(message(dhcp6.DHCP6_Solicit, *options))
     assert said.outcome is Outcome.WRONG_ARCHITECTURE and not said.reply
-    assert said.notes[0].text == f"its firmware is of {real} (architecture {firmware}), the inventory says {arch}"
+    assert (
+        said.notes[0].text
+        == f"its firmware is of {real} (architecture {firmware}), the inventory says {arch}"
+    )
 
 
-@pytest.mark.parametrize(("more", "options", "why"), [
-    ({"secure_boot": True}, FIRMWARE, "Secure Boot"), ({}, (dhcp6.DHCP6OptClientArchType(archtypes=[16]),), "UEFI PXE"),
-    ({"arch": "aarch64", "firmware": "uefi"}, (dhcp6.DHCP6OptClientArchType(archtypes=[11]),), "x86-64"),
-])
-def test_what_cannot_boot_is_told_why(more: dict[str, Any], options: tuple[Packet, ...], why: str) -> None:
+@pytest.mark.parametrize(
+    ("more", "options", "why"),
+    [
+        ({"secure_boot": True}, FIRMWARE, "Secure Boot"),
+        ({}, (dhcp6.DHCP6OptClientArchType(archtypes=[16]),), "UEFI PXE"),
+        (
+            {"arch": "aarch64", "firmware": "uefi"},
+            (dhcp6.DHCP6OptClientArchType(archtypes=[11]),),
+            "x86-64",
+        ),
+    ],
+)
+def test_what_cannot_boot_is_told_why(
+    more: dict[str, Any], options: tuple[Packet, ...], why: str
+) -> None:
     said = Rack(**more).asks(message(dhcp6.DHCP6_Solicit, *options))
     assert said.outcome is Outcome.NO_PROGRAM and not said.reply and why in said.notes[0].text
 
@@ -129,15 +177,27 @@ def test_systems_strangers_and_other_servers_clients_are_left_alone() -> None:
     rack = Rack()
     other = dhcp6.DHCP6OptServerId(duid=dhcp6.DUID_LL(lladdr="02:00:00:00:00:09"))
     assert rack.asks(message(dhcp6.DHCP6_Solicit)).outcome is Outcome.NOT_FOR_US
-    assert rack.asks(message(dhcp6.DHCP6_Solicit, *FIRMWARE, duid=UUID), "fe80::1:2%eth0").outcome is Outcome.UNKNOWN_MAC
+    assert (
+        rack.asks(message(dhcp6.DHCP6_Solicit, *FIRMWARE, duid=UUID), "fe80::1:2%eth0").outcome
+        is Outcome.UNKNOWN_MAC
+    )
     assert rack.asks(message(dhcp6.DHCP6_Request, *FIRMWARE, other)).outcome is Outcome.OTHER_SERVER
     assert rack.asks(bytes(dhcp6.DHCP6_Solicit())).outcome is Outcome.NOT_FOR_US
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"\1\2\3", b"\x0c" + bytes(40), b"\1abc\0\1", b"\1abc\0\1\0\x09x", b"\1" * 4097,
-    b"\1abc" + codec.option(1, UUID) + codec.option(15, b"\0\x09x"), b"\1abc" + codec.option(1, UUID) + codec.option(16, bytes(5)),
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\1\2\3",
+        b"\x0c" + bytes(40),
+        b"\1abc\0\1",
+        b"\1abc\0\1\0\x09x",
+        b"\1" * 4097,
+        b"\1abc" + codec.option(1, UUID) + codec.option(15, b"\0\x09x"),
+        b"\1abc" + codec.option(1, UUID) + codec.option(16, bytes(5)),
+    ],
+)
 def test_malformed_messages_are_refused(data: bytes) -> None:
     with pytest.raises(Dhcp6Error):
         Rack().asks(data)
@@ -153,17 +213,25 @@ def test_the_owner_of_an_ipv6_address_is_known() -> None:
 
 def exchanged(wire: Wire, work: Callable[[socket.socket], Any]) -> Any:
     """What a function makes of a UDP socket at the node's link-local address."""
+
     def there() -> Any:
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wire.client_if.encode() + b"\0")
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex(wire.client_if))
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wire.client_if.encode() + b"\0"
+            )
+            sock.setsockopt(
+                socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex(wire.client_if)
+            )
             sock.settimeout(5.0)
             return work(sock)
+
     return wire.there(there)
 
 
 def address(namespace: str, interface: str, text: str) -> None:
-    subprocess.run(["ip", "-n", namespace, "addr", "add", f"{text}/64", "dev", interface, "nodad"], check=True)
+    subprocess.run(
+        ["ip", "-n", namespace, "addr", "add", f"{text}/64", "dev", interface, "nodad"], check=True
+    )
 
 
 @pytest.mark.root
@@ -209,7 +277,9 @@ def test_the_program_is_had_by_ipv6(running: Running, wire: Wire, files: dict[st
 
 
 @pytest.mark.root
-def test_another_server_for_ipv6_keeps_nothing_else_from_starting(wire: Wire, files: dict[str, Any]) -> None:
+def test_another_server_for_ipv6_keeps_nothing_else_from_starting(
+    wire: Wire, files: dict[str, Any]
+) -> None:
     def taken() -> socket.socket:
         sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         sock.bind(("::", 547))
@@ -220,4 +290,6 @@ def test_another_server_for_ipv6_keeps_nothing_else_from_starting(wire: Wire, fi
         made.start()
         made.stop()
     link: FakeLink = made.link
-    assert next(e[2] for e in link.events if e[1] == "service.no-ipv6").startswith("no machine can boot by IPv6: cannot listen")
+    assert next(e[2] for e in link.events if e[1] == "service.no-ipv6").startswith(
+        "no machine can boot by IPv6: cannot listen"
+    )

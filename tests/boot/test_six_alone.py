@@ -1,5 +1,5 @@
-"""Nodes that have IPv6 alone: what DHCPv6 tells firmware, iPXE and running systems of them, what the head says of itself, and what
-DHCP of IPv4 does not say."""
+"""Nodes that have IPv6 alone: what DHCPv6 tells firmware, iPXE and running systems of them, what
+the head says of itself, and what DHCP of IPv4 does not say."""
 
 from __future__ import annotations
 
@@ -43,11 +43,17 @@ def settings() -> Settings:
 @pytest.fixture
 def nodes(settings: Settings) -> Nodes:
     found = Nodes()
-    found.put(from_record(NODE, {**RECORD, "ip": "fd00:121::56", "firmware": "uefi", "network": SIX}, settings))
+    found.put(
+        from_record(
+            NODE, {**RECORD, "ip": "fd00:121::56", "firmware": "uefi", "network": SIX}, settings
+        )
+    )
     return found
 
 
-def asked(nodes: Nodes, kind: Any, *options: Any, here: tuple[Any, ...] = (NETWORK,), armed: bool = True) -> six.Decision:
+def asked(
+    nodes: Nodes, kind: Any, *options: Any, here: tuple[Any, ...] = (NETWORK,), armed: bool = True
+) -> six.Decision:
     windows = Windows()
     if armed:
         windows.arm(NODE, TOKEN, 100.0, 0.0)
@@ -57,16 +63,25 @@ def asked(nodes: Nodes, kind: Any, *options: Any, here: tuple[Any, ...] = (NETWO
 
 def test_firmware_and_ipxe_are_told_the_reserved_address_and_what_is_next(nodes: Nodes) -> None:
     first = dhcp6.DHCP6_Advertise(asked(nodes, dhcp6.DHCP6_Solicit, *FIRMWARE).reply)
-    assert first[dhcp6.DHCP6OptIA_NA].ianaopts[0].addr == "fd00:121::56" and first[dhcp6.DHCP6OptIA_NA].T1 == 300
+    assert (
+        first[dhcp6.DHCP6OptIA_NA].ianaopts[0].addr == "fd00:121::56"
+        and first[dhcp6.DHCP6OptIA_NA].T1 == 300
+    )
     assert first[dhcp6.DHCP6OptBootFileUrl].optdata == b"tftp://[fd00:121::1]/snponly.efi"
     then = dhcp6.DHCP6_Reply(asked(nodes, dhcp6.DHCP6_Request, *IPXE).reply)
-    assert then[dhcp6.DHCP6OptBootFileUrl].optdata == f"http://[fd00:121::1]:8080/boot/{MAC.hex('-')}".encode()
+    assert (
+        then[dhcp6.DHCP6OptBootFileUrl].optdata
+        == f"http://[fd00:121::1]:8080/boot/{MAC.hex('-')}".encode()
+    )
 
 
 def test_a_running_system_is_told_its_address_and_whom_to_ask_for_names(nodes: Nodes) -> None:
     said = asked(nodes, dhcp6.DHCP6_Request, armed=False)
     found = dhcp6.DHCP6_Reply(said.reply)
-    assert said.outcome is Outcome.ACKED and found[dhcp6.DHCP6OptIA_NA].ianaopts[0].addr == "fd00:121::56"
+    assert (
+        said.outcome is Outcome.ACKED
+        and found[dhcp6.DHCP6OptIA_NA].ianaopts[0].addr == "fd00:121::56"
+    )
     assert found[dhcp6.DHCP6OptDNSServers].dnsservers == ["fd00:121::1"]
     assert found[dhcp6.DHCP6OptDNSDomains].dnsdomains in (["six.test."], [b"six.test."])
     assert dhcp6.DHCP6OptBootFileUrl not in found
@@ -89,8 +104,15 @@ def test_minos_is_told_addresses_that_it_can_reach(nodes: Nodes, settings: Setti
     node = nodes.by_ip("fd00:121::56")
     assert node is not None
     line = command_line(node, MAC, TOKEN, settings, 0.0)
-    for word in ("layercake.ip=fd00:121::56/64", "layercake.dns=fd00:121::1", "layercake.domain=six.test", "layercake.mtu=9000",
-                 "layercake.head=https://[fd00:121::1]:8443", "layercake.sync=[fd00:121::1]:31415", "layercake.ntp=fd00:121::1"):
+    for word in (
+        "layercake.ip=fd00:121::56/64",
+        "layercake.dns=fd00:121::1",
+        "layercake.domain=six.test",
+        "layercake.mtu=9000",
+        "layercake.head=https://[fd00:121::1]:8443",
+        "layercake.sync=[fd00:121::1]:31415",
+        "layercake.ntp=fd00:121::1",
+    ):
         assert word in line.split()
 
 
@@ -103,19 +125,26 @@ def test_advertisements_say_that_addresses_come_by_dhcpv6() -> None:
     found = ICMPv6ND_RA(build_advertisement(None, [NETWORK], ["fd00:121::1"]))
     assert (found.M, found.O, found.routerlifetime) == (1, 1, 0)
     prefix = found[ICMPv6NDOptPrefixInfo]
-    assert (prefix.prefix, prefix.prefixlen, prefix.L, prefix.A) == ("fd00:121::", 64, 1, 0), "nobody makes an address for himself"
+    assert (prefix.prefix, prefix.prefixlen, prefix.L, prefix.A) == ("fd00:121::", 64, 1, 0), (
+        "nobody makes an address for himself"
+    )
     assert found[ICMPv6NDOptRDNSS].dns == ["fd00:121::1"]
     both = ICMPv6ND_RA(build_advertisement("fd99::/64", [NETWORK]))
-    assert [(p.prefix, p.A) for p in (both[ICMPv6NDOptPrefixInfo], both[ICMPv6NDOptPrefixInfo].payload)] == [
-        ("fd99::", 1), ("fd00:121::", 0)]
+    assert [
+        (p.prefix, p.A) for p in (both[ICMPv6NDOptPrefixInfo], both[ICMPv6NDOptPrefixInfo].payload)
+    ] == [("fd99::", 1), ("fd00:121::", 0)]
 
 
 def test_its_name_leads_to_its_address_and_back(nodes: Nodes, settings: Settings) -> None:
     names = Names(settings, 1)
     for node in nodes.all():
         names.put(node)
-    assert [(r.type, r.data) for r in names.view("n1.six.test", (), 0).records] == [("AAAA", "fd00:121::56")]
-    assert [r.data.rstrip(".") for r in names.view("fd00:121::56", (), 0).records] == ["n1.six.test"]
+    assert [(r.type, r.data) for r in names.view("n1.six.test", (), 0).records] == [
+        ("AAAA", "fd00:121::56")
+    ]
+    assert [r.data.rstrip(".") for r in names.view("fd00:121::56", (), 0).records] == [
+        "n1.six.test"
+    ]
     assert names.client("fd00:121::56") and not names.client("fd00:122::1")
     own = names.view("layercake.rack.test", (), 0).records
     assert {r.data for r in own if r.type in ("A", "AAAA")} == {"10.99.0.1", "fd00:121::1"}

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pxe.tftp_packet import Code, Op, Terms, TftpError, build_error, build_oack, negotiate, parse_answer, parse_request
+from pxe.tftp_packet import (
+    Code,
+    Op,
+    Terms,
+    TftpError,
+    build_error,
+    build_oack,
+    negotiate,
+    parse_answer,
+    parse_request,
+)
 from pxe.tftp_transfer import Phase, Transfer
 
 PLAIN = Terms(512, 1, 1.0, ())
@@ -17,7 +27,8 @@ def rrq(*fields: bytes, op: int = 1) -> bytes:
 
 
 def receive(transfer: Transfer, window: int, lose: set[int] = frozenset()) -> tuple[bytes, int]:  # type: ignore[assignment]  # an empty default
-    """A client that acknowledges whole windows; loses the packets with these running numbers. Returns data and packets seen."""
+    """A client that acknowledges whole windows; loses the packets with these running numbers.
+    Returns data and packets seen."""
     got, expected, seen, now = b"", 1, 0, 0.0
     waiting = transfer.begin(now)
     while transfer.phase is Phase.RUNNING:
@@ -44,36 +55,66 @@ def receive(transfer: Transfer, window: int, lose: set[int] = frozenset()) -> tu
 
 
 def test_request_with_options() -> None:
-    request = parse_request(rrq(b"snponly.efi", b"OCTET", b"BlkSize", b"1468", b"tsize", b"0", b"windowsize", b"4"))
+    request = parse_request(
+        rrq(b"snponly.efi", b"OCTET", b"BlkSize", b"1468", b"tsize", b"0", b"windowsize", b"4")
+    )
     assert request.name == "snponly.efi"
-    assert negotiate(request.options, 99) == Terms(1468, 4, 1.0, (("blksize", "1468"), ("tsize", "99"), ("windowsize", "4")))
+    assert negotiate(request.options, 99) == Terms(
+        1468, 4, 1.0, (("blksize", "1468"), ("tsize", "99"), ("windowsize", "4"))
+    )
 
 
 def test_terms_are_bounded_and_nonsense_is_left_out() -> None:
     assert negotiate({"blksize": "65464", "windowsize": "64", "timeout": "3"}, 0) == Terms(
-        1468, 16, 3.0, (("blksize", "1468"), ("windowsize", "16"), ("timeout", "3")))
-    for options in ({"blksize": "abc"}, {"blksize": "7"}, {"blksize": "-1"}, {"blksize": ""}, {"blksize": "9" * 40},
-                    {"blksize": "1e3"}, {"timeout": "0"}, {"timeout": "256"}, {"windowsize": "0"}, {"windowsize": "65536"},
-                    {"multicast": ""}):
+        1468, 16, 3.0, (("blksize", "1468"), ("windowsize", "16"), ("timeout", "3"))
+    )
+    for options in (
+        {"blksize": "abc"},
+        {"blksize": "7"},
+        {"blksize": "-1"},
+        {"blksize": ""},
+        {"blksize": "9" * 40},
+        {"blksize": "1e3"},
+        {"timeout": "0"},
+        {"timeout": "256"},
+        {"windowsize": "0"},
+        {"windowsize": "65536"},
+        {"multicast": ""},
+    ):
         assert negotiate(options, 1) == PLAIN
 
 
-@pytest.mark.parametrize(("raw", "code"), [
-    (b"", Code.ILLEGAL), (b"\0\1", Code.ILLEGAL), (rrq(b"a"), Code.ILLEGAL), (rrq(b"a", b"octet")[:-1], Code.ILLEGAL),
-    (rrq(b"a", b"octet", b"blksize"), Code.ILLEGAL), (rrq(b"a", b"octet", op=9), Code.ILLEGAL),
-    (rrq(b"a", b"octet", op=2), Code.ACCESS),
-    (rrq(b"a", b"netascii"), Code.UNDEFINED), (rrq(b"", b"octet"), Code.NOT_FOUND), (rrq(b"a" * 129, b"octet"), Code.NOT_FOUND),
-    (rrq(b"a" * 600, b"octet"), Code.ILLEGAL), (rrq("ä".encode(), b"octet"), Code.ILLEGAL),
-    (rrq(b"\xff\xfe", b"octet"), Code.ILLEGAL),
-    (rrq(b"a\n", b"octet"), Code.ILLEGAL), (rrq(b"a", b"octet", b"blk\x01", b"1"), Code.ILLEGAL),
-])
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", Code.ILLEGAL),
+        (b"\0\1", Code.ILLEGAL),
+        (rrq(b"a"), Code.ILLEGAL),
+        (rrq(b"a", b"octet")[:-1], Code.ILLEGAL),
+        (rrq(b"a", b"octet", b"blksize"), Code.ILLEGAL),
+        (rrq(b"a", b"octet", op=9), Code.ILLEGAL),
+        (rrq(b"a", b"octet", op=2), Code.ACCESS),
+        (rrq(b"a", b"netascii"), Code.UNDEFINED),
+        (rrq(b"", b"octet"), Code.NOT_FOUND),
+        (rrq(b"a" * 129, b"octet"), Code.NOT_FOUND),
+        (rrq(b"a" * 600, b"octet"), Code.ILLEGAL),
+        (rrq("ä".encode(), b"octet"), Code.ILLEGAL),
+        (rrq(b"\xff\xfe", b"octet"), Code.ILLEGAL),
+        (rrq(b"a\n", b"octet"), Code.ILLEGAL),
+        (rrq(b"a", b"octet", b"blk\x01", b"1"), Code.ILLEGAL),
+    ],
+)
 def test_bad_requests(raw: bytes, code: Code) -> None:
     with pytest.raises(TftpError) as caught:
         parse_request(raw)
     assert caught.value.code is code
 
 
-@given(st.one_of(st.binary(max_size=600), st.lists(st.binary(max_size=20), max_size=9).map(lambda f: rrq(*f))))
+@given(
+    st.one_of(
+        st.binary(max_size=600), st.lists(st.binary(max_size=20), max_size=9).map(lambda f: rrq(*f))
+    )
+)
 def test_noise_raises_nothing_else(raw: bytes) -> None:
     try:
         request = parse_request(raw)
@@ -114,7 +155,9 @@ def test_a_file_arrives_whole_though_packets_are_lost(lose: set[int], window: in
     if transfer.phase is Phase.DONE:
         assert got == data
     else:
-        assert len(lose) >= 4  # it takes four losses in a row to give up one that has answered nothing yet
+        assert (
+            len(lose) >= 4
+        )  # it takes four losses in a row to give up one that has answered nothing yet
 
 
 def test_an_old_ack_is_answered_by_nothing() -> None:
@@ -139,7 +182,9 @@ def test_an_error_of_the_client_ends_it() -> None:
     assert transfer.phase is Phase.ABORTED
 
 
-def test_a_client_that_falls_silent_is_sent_to_less_and_less_often_and_ends_after_a_minute() -> None:
+def test_a_client_that_falls_silent_is_sent_to_less_and_less_often_and_ends_after_a_minute() -> (
+    None
+):
     transfer = Transfer(bytes(5000), PLAIN, 0.0)
     transfer.begin(0.0)
     transfer.answer(Op.ACK, 1, 10.0)

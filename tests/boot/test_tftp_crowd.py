@@ -30,7 +30,9 @@ class Client(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
-        self._transport.sendto(b"\0\1snponly.efi\0octet\0" + self._options, ("127.0.0.1", self._port))
+        self._transport.sendto(
+            b"\0\1snponly.efi\0octet\0" + self._options, ("127.0.0.1", self._port)
+        )
 
     def datagram_received(self, data: bytes, source: tuple[str, int]) -> None:
         number = int.from_bytes(data[2:4], "big") if data[1] == Op.DATA else 0
@@ -55,12 +57,19 @@ class Rig:
             self.port = probe.getsockname()[1]
         self.counters: Counter[str] = Counter()
         self.clock = FakeClock(0.0)
-        self.server = TftpServer(("127.0.0.1", self.port), {"snponly.efi": PROGRAM}, gate or Open(), self.counters, self.clock)
+        self.server = TftpServer(
+            ("127.0.0.1", self.port),
+            {"snponly.efi": PROGRAM},
+            gate or Open(),
+            self.counters,
+            self.clock,
+        )
         self._transports: list[asyncio.DatagramTransport] = []
 
     async def client(self, options: bytes = b"", until: int = 99) -> Client:
         transport, made = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: Client(self.port, options, until), ("127.0.0.1", 0))
+            lambda: Client(self.port, options, until), ("127.0.0.1", 0)
+        )
         self._transports.append(transport)
         return made
 
@@ -79,7 +88,8 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def test_eight_requests_with_a_long_timeout_lock_an_address_out_no_more(rig: Rig) -> None:
-    """They did for 25 minutes: six times 255 s, in which each address had its eight places taken."""
+    """They did for 25 minutes: six times 255 s, in which each address had its eight places
+    taken."""
     for _ in range(8):
         silent = await rig.client(b"timeout\x00255\0", until=-1)
         await asyncio.wait_for(silent.first.wait(), 5)
@@ -117,7 +127,9 @@ async def test_one_transfer_more_than_an_address_may_have_is_let_go(rig: Rig) ->
 
 def test_a_transfer_has_an_end_whatever_the_client_does() -> None:
     terms = negotiate({"timeout": "255", "blksize": "8"}, len(PROGRAM))
-    assert terms.timeout == 1.0 and negotiate({"timeout": str(MAX_TIMEOUT)}, 1).timeout == MAX_TIMEOUT
+    assert (
+        terms.timeout == 1.0 and negotiate({"timeout": str(MAX_TIMEOUT)}, 1).timeout == MAX_TIMEOUT
+    )
     transfer, now, block = Transfer(PROGRAM, terms, 0.0), 0.0, 0
     while transfer.phase is Phase.RUNNING and now < 2000:
         transfer.answer(Op.ACK, block, now)
@@ -128,7 +140,8 @@ def test_a_transfer_has_an_end_whatever_the_client_does() -> None:
 
 
 def test_a_transfer_that_is_slow_and_gets_on_ends_well() -> None:
-    """A GRUB of 3.8 MB for a virtual machine that got a tenth of a processor: 9,000 bytes a second, and it was cut off."""
+    """A GRUB of 3.8 MB for a virtual machine that got a tenth of a processor: 9,000 bytes a second,
+    and it was cut off."""
     grub = bytes(3_800_000)
     transfer, now, block = Transfer(grub, negotiate({}, len(grub)), 0.0), 0.0, 1
     while transfer.phase is Phase.RUNNING:
@@ -173,14 +186,19 @@ async def test_a_client_that_falls_silent_in_the_middle_is_told_of() -> None:
     for _ in range(200):
         rig.clock.now += 1.0
         rig.server._tick()
-    assert gate.broken == [("snponly.efi", 1024, len(PROGRAM))], "one that has taken nothing is no machine that boots"
+    assert gate.broken == [("snponly.efi", 1024, len(PROGRAM))], (
+        "one that has taken nothing is no machine that boots"
+    )
     assert gate.why_broken == ["the client fell silent"]
     rig.close()
 
 
-@pytest.mark.parametrize("seen_by", ["its next file", "its next file by the same port", "its script",
-                                     "its closed port"])
-async def test_a_client_that_goes_on_has_all_of_it_whatever_became_of_its_last_acknowledgement(seen_by: str) -> None:
+@pytest.mark.parametrize(
+    "seen_by", ["its next file", "its next file by the same port", "its script", "its closed port"]
+)
+async def test_a_client_that_goes_on_has_all_of_it_whatever_became_of_its_last_acknowledgement(
+    seen_by: str,
+) -> None:
     gate = Window()
     rig = Rig(gate)
     rig.server.open()
@@ -212,7 +230,9 @@ async def test_a_client_that_goes_on_has_all_of_it_whatever_became_of_its_last_a
     for _ in range(200):
         rig.clock.now += 1.0
         rig.server._tick()
-    assert gate.whole.count("snponly.efi") == 1 and "snponly.efi" not in [name for name, _, _ in gate.broken]
+    assert gate.whole.count("snponly.efi") == 1 and "snponly.efi" not in [
+        name for name, _, _ in gate.broken
+    ]
     rig.close()
 
 
@@ -232,13 +252,18 @@ async def test_a_client_that_is_gone_is_told_of_at_once() -> None:
         rig.clock.now += 0.1
         if gate.broken:
             break
-    assert gate.why_broken == ["the client's port is closed"] and rig.clock.now < 30 and not rig.server._live
+    assert (
+        gate.why_broken == ["the client's port is closed"]
+        and rig.clock.now < 30
+        and not rig.server._live
+    )
     rig.close()
 
 
 @pytest.mark.parametrize("late", ["ready", "tick"])
 async def test_a_client_that_has_all_and_is_gone_was_sent_all(late: str) -> None:
-    """Its last answer waits to be read while the last block goes out once more: its closed port is no broken transfer."""
+    """Its last answer waits to be read while the last block goes out once more: its closed port is
+    no broken transfer."""
     gate = Window()
     rig = Rig(gate)
     rig.server.open()
@@ -247,9 +272,13 @@ async def test_a_client_that_has_all_and_is_gone_was_sent_all(late: str) -> None
         client.setblocking(False)
         client.sendto(b"\0\1snponly.efi\0octet\0blksize\x001024\0", ("127.0.0.1", rig.port))
         for number in range(3):  # the terms, then two blocks: the next would be empty
-            data, source = await asyncio.wait_for(asyncio.get_running_loop().sock_recvfrom(client, 2048), 5)
+            data, source = await asyncio.wait_for(
+                asyncio.get_running_loop().sock_recvfrom(client, 2048), 5
+            )
             client.sendto(b"\0\4" + number.to_bytes(2, "big"), source)
-        data, source = await asyncio.wait_for(asyncio.get_running_loop().sock_recvfrom(client, 2048), 5)
+        data, source = await asyncio.wait_for(
+            asyncio.get_running_loop().sock_recvfrom(client, 2048), 5
+        )
         assert data == b"\0\3\0\3", "the last block"
         client.sendto(b"\0\4\0\3", source)
     live = next(iter(rig.server._live.values()))
@@ -274,8 +303,13 @@ async def test_a_transfer_ends_with_the_boot_that_it_is_for() -> None:
     gate.why = "no boot of it is wanted now"
     rig.clock.now += 25.0
     client._until = 1
-    client.datagram_received(b"\0\3\0\1" + client.got[1], (rig.server._address[0], next(
-        live.sock.getsockname()[1] for live in rig.server._live.values())))
+    client.datagram_received(
+        b"\0\3\0\1" + client.got[1],
+        (
+            rig.server._address[0],
+            next(live.sock.getsockname()[1] for live in rig.server._live.values()),
+        ),
+    )
     for _ in range(500):
         await asyncio.sleep(0.01)
         if not rig.server._live:

@@ -1,4 +1,5 @@
-"""A visit: for a short time the head itself may fetch what nodes boot, from its own address, and never a script."""
+"""A visit: for a short time the head itself may fetch what nodes boot, from its own address, and
+never a script."""
 
 from __future__ import annotations
 
@@ -24,17 +25,31 @@ HEAD, OTHER = "127.0.0.1", "127.0.0.2"
 
 
 @pytest.fixture
-def head(settings: Settings, files: dict[str, Any], link: FakeLink, clock: FakeClock, unused_tcp_port: int) -> BootState:
+def head(
+    settings: Settings,
+    files: dict[str, Any],
+    link: FakeLink,
+    clock: FakeClock,
+    unused_tcp_port: int,
+) -> BootState:
     """A head at 127.0.0.1 without nodes, while a visit goes on for ten seconds."""
-    conf = replace(settings, address=HEAD, http_port=unused_tcp_port, boot_dir=Path(files["boot_dir"]))
+    conf = replace(
+        settings, address=HEAD, http_port=unused_tcp_port, boot_dir=Path(files["boot_dir"])
+    )
     windows = Windows()
-    return BootState(conf, Nodes(), windows, Recorder(link, windows, clock), clock, Visit(clock() + 10.0))
+    return BootState(
+        conf, Nodes(), windows, Recorder(link, windows, clock), clock, Visit(clock() + 10.0)
+    )
 
 
-def test_tftp_is_open_to_the_head_itself_and_for_its_time_alone(head: BootState, clock: FakeClock) -> None:
+def test_tftp_is_open_to_the_head_itself_and_for_its_time_alone(
+    head: BootState, clock: FakeClock
+) -> None:
     assert Shelf(head).may_fetch(HEAD) == ""
     assert Shelf(head).may_fetch(OTHER)
-    assert Shelf(head).own(HEAD, "node/52:54:00:00:01:01.cfg") is None, "boot programs, and no node's own files"
+    assert Shelf(head).own(HEAD, "node/52:54:00:00:01:01.cfg") is None, (
+        "boot programs, and no node's own files"
+    )
     clock.now += 10.0
     assert Shelf(head).may_fetch(HEAD)
 
@@ -43,7 +58,9 @@ def test_there_is_no_visit_before_one_was_asked_for(state: BootState) -> None:
     assert Shelf(state).may_fetch(state.settings.address)
 
 
-async def test_http_gives_files_and_no_script(head: BootState, files: dict[str, Any], clock: FakeClock, link: FakeLink) -> None:
+async def test_http_gives_files_and_no_script(
+    head: BootState, files: dict[str, Any], clock: FakeClock, link: FakeLink
+) -> None:
     server = HttpServer(head, {"snponly.efi": Path(files["ipxe_dir"], "snponly.efi")})
     await server.open()
     try:

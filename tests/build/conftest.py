@@ -61,5 +61,9 @@ def make(tmp_path: Path) -> Build:
 
 def unpack(image: Path, to: Path) -> Path:
     """What is in an image."""
-    subprocess.run(["unsquashfs", "-quiet", "-no-progress", "-d", str(to), str(image)], check=True, capture_output=True)
+    subprocess.run(
+        ["unsquashfs", "-quiet", "-no-progress", "-d", str(to), str(image)],
+        check=True,
+        capture_output=True,
+    )
     return to

@@ -1,4 +1,5 @@
-"""Boot sets on disk: named by their content, never changed, and what an older Layercake left becomes one."""
+"""Boot sets on disk: named by their content, never changed, and what an older Layercake left
+becomes one."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ def test_what_an_older_layercake_built_becomes_a_set_and_the_default(tmp_path: P
     head = known(tmp_path)
     head.load({})
     assert not (tmp_path / "vmlinuz").exists() and not list(tmp_path.glob(".new*"))
-    assert head.default != newer.name and (tmp_path / head.default / "vmlinuz").read_text() == "vmlinuz old"
+    assert (
+        head.default != newer.name
+        and (tmp_path / head.default / "vmlinuz").read_text() == "vmlinuz old"
+    )
     assert head.of(Boots()) == head.default and head.of(Boots(wanted=newer.name)) == newer.name
     head.load({DOCUMENT: newer.name.encode()})
     assert head.default == newer.name, "what was chosen stays chosen"
@@ -57,9 +61,15 @@ def test_the_same_content_is_the_same_set(tmp_path: Path) -> None:
     first = sets.take(tmp_path, fill(tmp_path / ".a", "x"))
     again = sets.take(tmp_path, fill(tmp_path / ".b", "x"))
     other = sets.take(tmp_path, fill(tmp_path / ".c", "y"))
-    assert first == again and other.name != first.name and {s.name for s in sets.all_of(tmp_path)} == {first.name, other.name}
+    assert (
+        first == again
+        and other.name != first.name
+        and {s.name for s in sets.all_of(tmp_path)} == {first.name, other.name}
+    )
     (fill(tmp_path / ".d", "x") / sets.MODULES).write_text("modules")
-    assert sets.take(tmp_path, tmp_path / ".d").name not in {first.name, other.name}, "other modules are another set"
+    assert sets.take(tmp_path, tmp_path / ".d").name not in {first.name, other.name}, (
+        "other modules are another set"
+    )
 
 
 @pytest.mark.parametrize("name", ["", "..", "../boot", ".new", "a/b", "A", "x" * 65, "a\n"])
@@ -79,9 +89,16 @@ def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
     assert head.order(Boots(runs="old", agent_runs="old")) is None, "nothing is wanted"
     assert head.order(Boots(runs="old", agent_runs=name, agent=name)) is None, "it has it"
     assert head.order(Boots(agent=name)) is None, "an agent that cannot be replaced"
-    assert head.order(Boots(runs="old", agent_runs=name, agent="old", ask=4)) == {"set": "old", "ask": 4}, "its own"
+    assert head.order(Boots(runs="old", agent_runs=name, agent="old", ask=4)) == {
+        "set": "old",
+        "ask": 4,
+    }, "its own"
     order = head.order(Boots(runs="old", agent_runs="old", agent=name, ask=3))
-    assert order is not None and (order["set"], order["ask"], order["size"]) == (name, 3, len("agent.zip x"))
+    assert order is not None and (order["set"], order["ask"], order["size"]) == (
+        name,
+        3,
+        len("agent.zip x"),
+    )
     bare = sets.take(tmp_path, fill(tmp_path / ".b", "bare", agent=False)).name
     with pytest.raises(InputError, match="cannot hand over the agent"):
         head.agent(bare)
@@ -91,7 +108,10 @@ def test_what_a_node_is_told_of_its_kernels_modules(tmp_path: Path) -> None:
     """What was signed when the set was built, and not what lies there now."""
     fill(tmp_path / ".a", "x")
     (tmp_path / ".a" / sets.MODULES).write_bytes(b"modules")
-    name, older = signed(tmp_path, tmp_path / ".a"), signed(tmp_path, fill(tmp_path / ".b", "an older Layercake"))
+    name, older = (
+        signed(tmp_path, tmp_path / ".a"),
+        signed(tmp_path, fill(tmp_path / ".b", "an older Layercake")),
+    )
     head, signer = known(tmp_path), Signer(tmp_path.parent / "signing.key")
     head.load({})
     assert head.look() == {}
@@ -103,21 +123,38 @@ def test_what_a_node_is_told_of_its_kernels_modules(tmp_path: Path) -> None:
     unread = known(tmp_path)
     (tmp_path / name / sets.MODULES).write_bytes(b"another")
     again = unread.part(name, MODULES)
-    assert again is not None and again["digest"] == digest, "what was signed stands: the node refuses what it gets"
+    assert again is not None and again["digest"] == digest, (
+        "what was signed stands: the node refuses what it gets"
+    )
     assert "modules.squashfs was changed" in head.look()[name] and head.part(name, MODULES) is None
     said = json.loads((tmp_path / name / "signature").read_text())
-    (tmp_path / name / "signature").write_text(json.dumps({**said, "manifest": said["manifest"].replace(digest[8:], "a" * 64)}))
+    (tmp_path / name / "signature").write_text(
+        json.dumps({**said, "manifest": said["manifest"].replace(digest[8:], "a" * 64)})
+    )
     assert known(tmp_path).part(name, MODULES) is None, "nobody else says what it is"
     (tmp_path / name / "signature").write_text("[]")
     assert known(tmp_path).part(name, MODULES) is None
 
 
-@pytest.mark.parametrize("file", ["vmlinuz", "minos.img", "hardware.img", "agent.zip", "modules.squashfs", "minos.json",
-                                  "signature"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "vmlinuz",
+        "minos.img",
+        "hardware.img",
+        "agent.zip",
+        "modules.squashfs",
+        "minos.json",
+        "signature",
+    ],
+)
 @pytest.mark.parametrize("how", ["changed", "grown", "cut short", "gone", "same size and time"])
-def test_a_set_that_somebody_has_changed_is_given_to_no_node(tmp_path: Path, file: str, how: str) -> None:
-    """The attack: who can write below boot/ puts a kernel, a minOS or an agent of his own there. Before, nodes booted it, and the
-    head signed the agent with its own authority and handed it over."""
+def test_a_set_that_somebody_has_changed_is_given_to_no_node(
+    tmp_path: Path, file: str, how: str
+) -> None:
+    """The attack: who can write below boot/ puts a kernel, a minOS or an agent of his own there.
+    Before, nodes booted it, and the head signed the agent with its own authority and handed it
+    over."""
     fill(tmp_path / ".a", "x")
     (tmp_path / ".a" / "minos.json").write_text('{"kernel_release": "6.1"}')
     (tmp_path / ".a" / sets.MODULES).write_text("modules")
@@ -144,15 +181,20 @@ def test_a_set_that_somebody_has_changed_is_given_to_no_node(tmp_path: Path, fil
     assert head.order(Boots(runs="old", agent_runs="old", agent=name, ask=3)) is None
     if how == "gone" and file in sets.FILES:
         return  # it is no set any more
-    assert head.served(Boots()) == "" and (file if file != "signature" else "sign") in head.trouble(name), "and which file it is"
+    assert head.served(Boots()) == "" and (file if file != "signature" else "sign") in head.trouble(
+        name
+    ), "and which file it is"
 
 
 def test_a_set_of_another_head_is_not_taken_and_a_build_mends_what_was_changed(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     boot, ours = tmp_path / "boot", Signer(tmp_path / "signing.key")
     monkeypatch.setattr(sets, "build", lambda options, say: fill(options.out, "x"))
     options = BuildOptions(boot, tmp_path / "cache", tmp_path / "ca.pem")
-    theirs = sets.add(boot, options, print, Signer(tmp_path / "theirs").sign, lambda text, signature: True)
+    theirs = sets.add(
+        boot, options, print, Signer(tmp_path / "theirs").sign, lambda text, signature: True
+    )
     head = known(boot)
     head.load({})
     assert head.look() == {theirs.name: "it is not signed by this head"} and head.look() == {}
@@ -168,13 +210,18 @@ def test_a_set_of_another_head_is_not_taken_and_a_build_mends_what_was_changed(
         head.get("0.2.0-00000000")
 
 
-def test_a_set_that_somebody_has_planted_says_nobody_how_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attack: a set with a recipe that names a kernel of his own. Before, the head built by it, and signed the result."""
+def test_a_set_that_somebody_has_planted_says_nobody_how_to_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack: a set with a recipe that names a kernel of his own. Before, the head built by it,
+    and signed the result."""
     built: list[Profile] = []
 
     def build(options: BuildOptions, say: object) -> None:
         built.append(options.profile)
-        (fill(options.out, "x") / "minos.json").write_text(json.dumps({"profile": options.profile.to_json()}))
+        (fill(options.out, "x") / "minos.json").write_text(
+            json.dumps({"profile": options.profile.to_json()})
+        )
 
     monkeypatch.setattr(sets, "build", build)
     build_boot(tmp_path, profile="gpu", kernel="linux-image-rt-amd64")
@@ -184,7 +231,9 @@ def test_a_set_that_somebody_has_planted_says_nobody_how_to_build(tmp_path: Path
     said: list[str] = []
     for name in ("gpu", ""):
         build_boot(tmp_path, profile=name, echo=said.append)
-    assert {p.kernel for p in built} == {"linux-image-rt-amd64"} and {p.name for p in built} == {"gpu"}
+    assert {p.kernel for p in built} == {"linux-image-rt-amd64"} and {p.name for p in built} == {
+        "gpu"
+    }
     assert "the recipe of boot set 9.9-planted is not used: it is not signed" in said
 
 
@@ -199,8 +248,12 @@ def test_sets_that_were_built_before_sets_were_signed_are_signed_once(tmp_path: 
     assert "vmlinuz was changed" in head.look()[old], "what is signed is not signed anew"
 
 
-def test_a_set_that_is_removed_while_all_are_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes, stays = (sets.take(tmp_path, fill(tmp_path / f".{text}", text)).name for text in ("a", "b"))
+def test_a_set_that_is_removed_while_all_are_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes, stays = (
+        sets.take(tmp_path, fill(tmp_path / f".{text}", text)).name for text in ("a", "b")
+    )
     read = sets.load
 
     def removed_first(boot: Path, name: str) -> sets.BootSet:

@@ -1,4 +1,5 @@
-"""Images from every kind of source, by the real tools: the same digest each time, and errors that say what is wrong."""
+"""Images from every kind of source, by the real tools: the same digest each time, and errors that
+say what is wrong."""
 
 from __future__ import annotations
 
@@ -27,18 +28,28 @@ def tool(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def test_a_dockerfile_becomes_an_image_and_says_how_it_runs(context: Path, make: Build, tmp_path: Path) -> None:
+def test_a_dockerfile_becomes_an_image_and_says_how_it_runs(
+    context: Path, make: Build, tmp_path: Path
+) -> None:
     seen: list[tuple[str, float | None]] = []
     made = make(context, build_args=("COLOUR=blue",))
-    assert (made.systemd, made.command, made.workdir) == (False, ("sh", "-c", "echo $GREETING"), "/app")
+    assert (made.systemd, made.command, made.workdir) == (
+        False,
+        ("sh", "-c", "echo $GREETING"),
+        "/app",
+    )
     assert dict(made.env)["GREETING"] == "hello"
     tree = unpack(made.path, tmp_path / "tree")
     assert (tree / "etc/colour").read_text() == "blue\n"
     assert list((tree / "dev").iterdir()) == []
-    again = build(context, tmp_path / "again", progress=lambda what, done: seen.append((what, done)))
+    again = build(
+        context, tmp_path / "again", progress=lambda what, done: seen.append((what, done))
+    )
     assert again.digest != made.digest, "another argument, another content"
     assert [what for what, _ in seen if "RUN" in what] and seen[-1][0] == "computing the digest"
-    assert {round(done, 2) for what, done in seen if what.startswith("step") and done is not None} >= {0.0, 0.29}
+    assert {
+        round(done, 2) for what, done in seen if what.startswith("step") and done is not None
+    } >= {0.0, 0.29}
 
 
 def test_the_same_input_gives_the_same_digest(context: Path, make: Build) -> None:
@@ -55,20 +66,41 @@ def test_the_same_input_gives_the_same_digest(context: Path, make: Build) -> Non
     assert make(moved, "third").digest != first.digest
 
 
-def test_archives_and_layouts_give_what_the_dockerfile_gave(context: Path, make: Build, tmp_path: Path) -> None:
+def test_archives_and_layouts_give_what_the_dockerfile_gave(
+    context: Path, make: Build, tmp_path: Path
+) -> None:
     layout, base = tmp_path / "layout", tmp_path / "base.tar"
     root = busybox_tree(tmp_path / "r")
     for command in (["init", "--layout"], ["new", "--image"]):
         tool("umoci", *command, f"{layout}{':a' if command[0] == 'new' else ''}")
     tool("umoci", "insert", "--image", f"{layout}:a", str(root / "bin"), "/bin")
-    tool("umoci", "config", "--image", f"{layout}:a", "--config.cmd", "/bin/sh", "--config.workingdir", "/bin")
+    tool(
+        "umoci",
+        "config",
+        "--image",
+        f"{layout}:a",
+        "--config.cmd",
+        "/bin/sh",
+        "--config.workingdir",
+        "/bin",
+    )
     tool("skopeo", "--insecure-policy", "copy", f"oci:{layout}:a", f"oci-archive:{base}:a")
-    tool("skopeo", "--insecure-policy", "copy", f"oci:{layout}:a", f"docker-archive:{tmp_path / 'docker.tar'}:a:1")
-    found = [make(path, path.name + ".squashfs") for path in (layout, base, tmp_path / "docker.tar")]
+    tool(
+        "skopeo",
+        "--insecure-policy",
+        "copy",
+        f"oci:{layout}:a",
+        f"docker-archive:{tmp_path / 'docker.tar'}:a:1",
+    )
+    found = [
+        make(path, path.name + ".squashfs") for path in (layout, base, tmp_path / "docker.tar")
+    ]
     assert len({made.digest for made in found}) == 1
     assert {(made.command, made.workdir) for made in found} == {(("/bin/sh",), "/bin")}
     shutil.copy(base, context)
-    (context / "Dockerfile").write_text('FROM oci-archive:base.tar\nRUN ["/bin/sh", "-c", "echo 1 > /one"]\n')
+    (context / "Dockerfile").write_text(
+        'FROM oci-archive:base.tar\nRUN ["/bin/sh", "-c", "echo 1 > /one"]\n'
+    )
     made = make(context, "derived")
     assert made.command == ("/bin/sh",)
     assert (unpack(made.path, tmp_path / "tree") / "one").read_text() == "1\n"
@@ -85,10 +117,21 @@ def test_trees_and_tar_files_give_the_same_image(make: Build, tmp_path: Path) ->
     assert (info.st_uid, info.st_gid, info.st_mtime) == (12, 34, 0)
 
 
-def test_file_capabilities_are_kept_and_other_attributes_are_not(make: Build, tmp_path: Path) -> None:
+def test_file_capabilities_are_kept_and_other_attributes_are_not(
+    make: Build, tmp_path: Path
+) -> None:
     tree = busybox_tree(tmp_path / "tree")
     os.setxattr(tree / "bin/busybox", "security.capability", CAPABILITY)
-    tool("tar", "-cf", str(tmp_path / "root.tar"), "--xattrs", "--xattrs-include=*", "-C", str(tree), ".")
+    tool(
+        "tar",
+        "-cf",
+        str(tmp_path / "root.tar"),
+        "--xattrs",
+        "--xattrs-include=*",
+        "-C",
+        str(tree),
+        ".",
+    )
     for source in (tree, tmp_path / "root.tar"):
         made = make(source, f"{source.name}.squashfs", command=("sh",))
         found = unpack(made.path, tmp_path / f"x-{source.name}") / "bin/busybox"
@@ -99,16 +142,26 @@ def test_file_capabilities_are_kept_and_other_attributes_are_not(make: Build, tm
 
 
 FAILING = {
-    "a failing step": ('RUN ["/bin/sh", "-c", "echo no such luck; exit 3"]', 'exit status 3', "no such luck"),
+    "a failing step": (
+        'RUN ["/bin/sh", "-c", "echo no such luck; exit 3"]',
+        "exit status 3",
+        "no such luck",
+    ),
     "a missing file": ("COPY nothing /", "no such file", ""),
     "an unknown instruction": ("BOGUS x", "Unknown instruction", ""),
-    "a program that is not there": ('CMD ["/usr/bin/missing"]', "no program '/usr/bin/missing'", "CMD"),
+    "a program that is not there": (
+        'CMD ["/usr/bin/missing"]',
+        "no program '/usr/bin/missing'",
+        "CMD",
+    ),
     "nothing to run": ("LABEL a=b", "nothing says what the image runs", "--command"),
 }
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_a_dockerfile_that_fails_says_why_and_leaves_nothing(context: Path, make: Build, name: str) -> None:
+def test_a_dockerfile_that_fails_says_why_and_leaves_nothing(
+    context: Path, make: Build, name: str
+) -> None:
     lines, message, hint = FAILING[name]
     (context / "Dockerfile").write_text(f"FROM scratch\nCOPY root/ /\n{lines}\n")
     mounts = set(mount_points())
@@ -119,7 +172,13 @@ def test_a_dockerfile_that_fails_says_why_and_leaves_nothing(context: Path, make
     assert not [point for point in set(mount_points()) - mounts if ".image-build-" in point]
 
 
-def add(archive: tarfile.TarFile, name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"x", link: str = "") -> None:
+def add(
+    archive: tarfile.TarFile,
+    name: str,
+    kind: bytes = tarfile.REGTYPE,
+    data: bytes = b"x",
+    link: str = "",
+) -> None:
     member = tarfile.TarInfo(name)
     member.type, member.linkname, member.mode = kind, link, 0o755
     member.size = len(data) if kind == tarfile.REGTYPE else 0
@@ -128,14 +187,35 @@ def add(archive: tarfile.TarFile, name: str, kind: bytes = tarfile.REGTYPE, data
 
 BLOCK, LINK = tarfile.BLKTYPE, tarfile.SYMTYPE
 HOSTILE: dict[str, tuple[list[tuple[str, bytes, str]], str]] = {
-    "an archive that climbs out": ([("oci-layout", b"", ""), ("../../evil", b"", "")], "has no place in an OCI archive"),
-    "an archive with a device": ([("oci-layout", b"", ""), ("blobs", BLOCK, "")], "has no place in an OCI archive"),
-    "an archive with a link": ([("oci-layout", b"", ""), ("blobs", LINK, "/")], "has no place in an OCI archive"),
-    "a docker archive that links outside": ([("manifest.json", b"", ""), ("l", LINK, "/etc/shadow")], "has no place in a Docker"),
+    "an archive that climbs out": (
+        [("oci-layout", b"", ""), ("../../evil", b"", "")],
+        "has no place in an OCI archive",
+    ),
+    "an archive with a device": (
+        [("oci-layout", b"", ""), ("blobs", BLOCK, "")],
+        "has no place in an OCI archive",
+    ),
+    "an archive with a link": (
+        [("oci-layout", b"", ""), ("blobs", LINK, "/")],
+        "has no place in an OCI archive",
+    ),
+    "a docker archive that links outside": (
+        [("manifest.json", b"", ""), ("l", LINK, "/etc/shadow")],
+        "has no place in a Docker",
+    ),
     "a root that climbs out": ([("bin/sh", b"", ""), ("../../evil", b"", "")], r"\.\."),
-    "a root with a device": ([("bin/sh", b"", ""), ("etc/disk", BLOCK, "")], "/etc/disk is a device node"),
-    "a name with a line break": ([("bin/sh", b"", ""), ("etc/a\nb", b"", "")], "control characters"),
-    "nothing that we know": ([("readme.txt", b"", "")], "neither an OCI archive nor a root file system"),
+    "a root with a device": (
+        [("bin/sh", b"", ""), ("etc/disk", BLOCK, "")],
+        "/etc/disk is a device node",
+    ),
+    "a name with a line break": (
+        [("bin/sh", b"", ""), ("etc/a\nb", b"", "")],
+        "control characters",
+    ),
+    "nothing that we know": (
+        [("readme.txt", b"", "")],
+        "neither an OCI archive nor a root file system",
+    ),
 }
 
 
@@ -172,7 +252,9 @@ def test_a_layer_cannot_climb_out(make: Build, tmp_path: Path) -> None:
 
 def test_what_is_no_source_is_refused(make: Build, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello\n")
-    (tmp_path / "cut.tar").write_bytes(b"".join((b"bin/sh".ljust(257, b"\0"), b"ustar\x0000", b"\0" * 300)))
+    (tmp_path / "cut.tar").write_bytes(
+        b"".join((b"bin/sh".ljust(257, b"\0"), b"ustar\x0000", b"\0" * 300))
+    )
     (tmp_path / "empty").mkdir()
     for name in ("text", "cut.tar", "empty", "missing"):
         with pytest.raises(InputError, match="cannot build"):
@@ -180,5 +262,7 @@ def test_what_is_no_source_is_refused(make: Build, tmp_path: Path) -> None:
 
 
 def test_the_shell_form_needs_a_shell(context: Path, make: Build) -> None:
-    (context / "Dockerfile").write_text(DOCKERFILE.replace('CMD ["sh", "-c", "echo $GREETING"]', "CMD echo $GREETING"))
+    (context / "Dockerfile").write_text(
+        DOCKERFILE.replace('CMD ["sh", "-c", "echo $GREETING"]', "CMD echo $GREETING")
+    )
     assert make(context).command == ("/bin/sh", "-c", "echo $GREETING")

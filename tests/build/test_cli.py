@@ -1,4 +1,5 @@
-"""`layercake image build`, `diff` and `history`, over the real builder and, for the latter two, the head's own store."""
+"""`layercake image build`, `diff` and `history`, over the real builder and, for the latter two, the
+head's own store."""
 
 from __future__ import annotations
 
@@ -42,8 +43,24 @@ def add(_: object, body: Any) -> tuple[int, Any]:
     return 200, {"image": {"name": request.name, "container": request.container()}}
 
 
-def test_build_adds_the_image_as_it_wants_to_be_run(head: CannedApi, context: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["image", "build", str(context), "web:1", "--build-arg", "COLOUR=red", "--env", "MORE=1"]) == 0
+def test_build_adds_the_image_as_it_wants_to_be_run(
+    head: CannedApi, context: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "image",
+                "build",
+                str(context),
+                "web:1",
+                "--build-arg",
+                "COLOUR=red",
+                "--env",
+                "MORE=1",
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr()
     assert said.out.startswith("web:1: ") and "runs sh -c 'echo $GREETING'" in said.out
     assert "step 4/7: RUN" in said.err and "packing" in said.err
@@ -51,12 +68,18 @@ def test_build_adds_the_image_as_it_wants_to_be_run(head: CannedApi, context: Pa
     assert method == "POST /v1/images"
     assert (body["name"], body["systemd"], body["workdir"]) == ("web:1", False, "/app")
     assert body["env"] | {"GREETING": "hello", "MORE": "1"} == body["env"]
-    assert not Path(body["path"]).exists(), "what was built is in the store; nothing is left of it elsewhere"
+    assert not Path(body["path"]).exists(), (
+        "what was built is in the store; nothing is left of it elsewhere"
+    )
 
 
-def test_a_container_file_says_more_and_its_mistakes_are_found(head: CannedApi, context: Path, tmp_path: Path) -> None:
+def test_a_container_file_says_more_and_its_mistakes_are_found(
+    head: CannedApi, context: Path, tmp_path: Path
+) -> None:
     more = tmp_path / "web.yaml"
-    more.write_text("health: {kind: http, port: 80}\nmounts: [{kind: bind, source: /data, target: /data}]\n")
+    more.write_text(
+        "health: {kind: http, port: 80}\nmounts: [{kind: bind, source: /data, target: /data}]\n"
+    )
     assert main(["image", "build", str(context), "web", "--container", str(more)]) == 0
     _, _, body = head.requests[-1]
     assert (body["health"], body["mounts"][0]["target"]) == ({"kind": "http", "port": 80}, "/data")
@@ -70,21 +93,30 @@ def test_a_container_file_says_more_and_its_mistakes_are_found(head: CannedApi, 
 
 
 def test_output_keeps_the_file_and_says_how_to_add_it(
-    context: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    context: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LAYERCAKE_SOCKET", "/nonexistent")
     out = tmp_path / "web.squashfs"
     assert main(["image", "build", str(context), "web", "--output", str(out)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(f"add it: layercake image add web {out} --no-systemd --command ") and last.endswith("--workdir /app")
+    assert last.startswith(
+        f"add it: layercake image add web {out} --no-systemd --command "
+    ) and last.endswith("--workdir /app")
     assert main(["image", "build", str(context), "web", "--output", str(out), "--json"]) == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
-    assert "packing" in said.err and len(said.err.splitlines()) > 2, "a build of many minutes is not silent"
+    assert "packing" in said.err and len(said.err.splitlines()) > 2, (
+        "a build of many minutes is not silent"
+    )
     assert document["container"]["workdir"] == "/app" and document["digest"].startswith("blake2b:")
 
 
-def test_mistakes_are_found_before_anything_is_built(head: CannedApi, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_found_before_anything_is_built(
+    head: CannedApi, context: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (context / "Dockerfile").write_text("FROM scratch\nBOGUS\n")
     assert main(["image", "build", str(context), "../web"]) == 2
     assert main(["image", "build", str(context), "web", "--command", "'"]) == 2
@@ -100,7 +132,11 @@ async def test_history_and_difference_of_what_is_in_the_store(world: World, tmp_
     digests = []
     for number in ("1", "2"):
         (tmp_path / "tree/file").write_text(number)
-        world.head.images.add(squash(tmp_path / "tree", tmp_path / f"{number}.squashfs"), "web", {"command": ["/init"]})
+        world.head.images.add(
+            squash(tmp_path / "tree", tmp_path / f"{number}.squashfs"),
+            "web",
+            {"command": ["/init"]},
+        )
         digests.append(world.head.images.get("web").digest)
     found = world.ops.images.history("web")["versions"]
     assert [(v["digest"], v["kept"]) for v in found] == [(digests[1], True), (digests[0], True)]

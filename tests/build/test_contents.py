@@ -56,14 +56,29 @@ def test_packages_and_files_that_differ(tmp_path: Path) -> None:
     os.mkfifo(new_tree / "pipe")
     (new_tree / "new").write_text("12345")
     new = squash(new_tree, tmp_path / "b.squashfs")
-    answer = json.loads(subprocess.run([sys.executable, "-m", "imageapi.build.contents", str(old), str(new)], check=True,
-                                       capture_output=True).stdout)
-    assert answer["packages"] == {"added": [], "removed": [], "changed": [{"name": "bash", "from": "5.2-1", "to": "5.2-2"}]}
+    answer = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "imageapi.build.contents", str(old), str(new)],
+            check=True,
+            capture_output=True,
+        ).stdout
+    )
+    assert answer["packages"] == {
+        "added": [],
+        "removed": [],
+        "changed": [{"name": "bash", "from": "5.2-1", "to": "5.2-2"}],
+    }
     files = answer["files"]
-    assert [(f["path"], f["kind"]) for f in files["added"]] == [("new", "file"), ("pipe", "pipe or socket")]
+    assert [(f["path"], f["kind"]) for f in files["added"]] == [
+        ("new", "file"),
+        ("pipe", "pipe or socket"),
+    ]
     assert [f["path"] for f in files["removed"]] == ["etc/empty"]
     assert {f["path"]: f["what"] for f in files["changed"]}.items() >= {
-        "link": ["content"], "etc/with space": ["content"], "var/lib/dpkg/status": ["content"]}.items()
+        "link": ["content"],
+        "etc/with space": ["content"],
+        "var/lib/dpkg/status": ["content"],
+    }.items()
     assert any(f["what"] == ["mode"] for f in files["changed"])
     assert not any("line" in f["path"] for kind in files.values() for f in kind), "the same in both"
 
@@ -73,29 +88,41 @@ def test_names_come_through_whole(tmp_path: Path) -> None:
     found = contents(squash(tree(tmp_path / "a", "1"), tmp_path / "a.squashfs"))
     assert found.entries["etc/back\\slash\nand line"].size == 3_000_000
     assert found.packages == {"bash": "1", "libc6": "2.36"}
-    assert difference(found, found) == {"packages": {"added": [], "removed": [], "changed": []},
-                                        "files": {"added": [], "removed": [], "changed": []}, "left_out": 0}
+    assert difference(found, found) == {
+        "packages": {"added": [], "removed": [], "changed": []},
+        "files": {"added": [], "removed": [], "changed": []},
+        "left_out": 0,
+    }
 
 
 def test_what_is_no_image_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"hsqs" + b"\0" * 5000)
     with pytest.raises(OperationFailed, match="cannot read"):
         contents(tmp_path / "x")
-    done = subprocess.run([sys.executable, "-m", "imageapi.build.contents", str(tmp_path / "x"), str(tmp_path / "y")], check=False,
-                          capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "imageapi.build.contents", str(tmp_path / "x"), str(tmp_path / "y")],
+        check=False,
+        capture_output=True,
+    )
     assert done.returncode == 1 and "cannot read" in json.loads(done.stdout)["error"]
 
 
-@pytest.mark.parametrize(("text", "error"), [
-    (b"/ D 0 755 0 0\nfile X nonsense\n# START OF DATA - DO NOT MODIFY\n#\n", ValueError),
-    (b"f R 0 644 0 0 10 0 0\n#\n# START OF DATA - DO NOT MODIFY\n#\nshort", EOFError),
-    (b"f R 0 644 0 0 2 5 0\n#\n# START OF DATA - DO NOT MODIFY\n#\nxxxxxxxx", ValueError),
-])
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"/ D 0 755 0 0\nfile X nonsense\n# START OF DATA - DO NOT MODIFY\n#\n", ValueError),
+        (b"f R 0 644 0 0 10 0 0\n#\n# START OF DATA - DO NOT MODIFY\n#\nshort", EOFError),
+        (b"f R 0 644 0 0 2 5 0\n#\n# START OF DATA - DO NOT MODIFY\n#\nxxxxxxxx", ValueError),
+    ],
+)
 def test_a_broken_listing_is_not_believed(text: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         read(io.BytesIO(text))
 
 
 def test_packages_of_several_architectures() -> None:
-    text = "Package: libc6\nArchitecture: amd64\nVersion: 1\n\nPackage: libc6\nArchitecture: i386\nVersion: 1\n"
+    text = (
+        "Package: libc6\nArchitecture: amd64\nVersion: 1\n\nPackage: libc6\nArchitecture: "
+        "i386\nVersion: 1\n"
+    )
     assert parse_status(text) == {"libc6": "1", "libc6:i386": "1"}

@@ -1,5 +1,6 @@
-"""Images that cosign has signed. There is no cosign in the registries of the tests' machines: the signatures are made here by its
-published specification (SIGNATURE_SPEC.md), the layouts by umoci and skopeo."""
+"""Images that cosign has signed. There is no cosign in the registries of the tests' machines: the
+signatures are made here by its published specification (SIGNATURE_SPEC.md), the layouts by umoci
+and skopeo."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from imageapi.build import cosign
 from layercake.kraken.errors import InputError, LayercakeError, Refused
@@ -31,8 +37,10 @@ i/V3oMQwSOQqEprnUcFoIw==
 """Of secp160k1, which cryptography does not have."""
 Private = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 KEYS: dict[str, Callable[[], Private]] = {
-    "ecdsa": lambda: ec.generate_private_key(ec.SECP256R1()), "ed25519": ed25519.Ed25519PrivateKey.generate,
-    "rsa": lambda: rsa.generate_private_key(65537, 2048)}
+    "ecdsa": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "ed25519": ed25519.Ed25519PrivateKey.generate,
+    "rsa": lambda: rsa.generate_private_key(65537, 2048),
+}
 
 
 def tool(*command: str) -> None:
@@ -65,27 +73,56 @@ def put(layout: Path, data: bytes) -> dict[str, Any]:
     return {"digest": f"sha256:{name}", "size": len(data)}
 
 
-def sign(layout: Path, key: Private, digest: str = "", *, kind: str = "cosign container image signature",
-         annotations: dict[str, str] | None = None) -> None:
+def sign(
+    layout: Path,
+    key: Private,
+    digest: str = "",
+    *,
+    kind: str = "cosign container image signature",
+    annotations: dict[str, str] | None = None,
+) -> None:
     """What `cosign sign --key` puts beside an image, and `cosign save` writes down."""
     digest = digest or digest_of(layout)
-    payload = json.dumps({"critical": {"identity": {"docker-reference": "registry.example/web"},
-                                       "image": {"docker-manifest-digest": digest}, "type": kind}, "optional": None}).encode()
+    payload = json.dumps(
+        {
+            "critical": {
+                "identity": {"docker-reference": "registry.example/web"},
+                "image": {"docker-manifest-digest": digest},
+                "type": kind,
+            },
+            "optional": None,
+        }
+    ).encode()
     if isinstance(key, ed25519.Ed25519PrivateKey):
         proof = key.sign(payload)
     elif isinstance(key, rsa.RSAPrivateKey):
         proof = key.sign(payload, padding.PKCS1v15(), SHA256())
     else:
         proof = key.sign(payload, ec.ECDSA(SHA256()))
-    layer = put(layout, payload) | {"mediaType": PAYLOAD, "annotations": {
-        "dev.cosignproject.cosign/signature": base64.b64encode(proof).decode()}}
+    layer = put(layout, payload) | {
+        "mediaType": PAYLOAD,
+        "annotations": {"dev.cosignproject.cosign/signature": base64.b64encode(proof).decode()},
+    }
     config = put(layout, b"{}") | {"mediaType": "application/vnd.oci.image.config.v1+json"}
-    manifest = put(layout, json.dumps({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                                       "config": config, "layers": [layer]}).encode())
+    manifest = put(
+        layout,
+        json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "config": config,
+                "layers": [layer],
+            }
+        ).encode(),
+    )
     found = index(layout)
-    found["manifests"].append(manifest | {
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "annotations": annotations or {"kind": "dev.cosignproject.cosign/sigs"}})
+    found["manifests"].append(
+        manifest
+        | {
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "annotations": annotations or {"kind": "dev.cosignproject.cosign/sigs"},
+        }
+    )
     (layout / "index.json").write_text(json.dumps(found))
 
 
@@ -99,7 +136,13 @@ def test_an_image_that_the_key_has_signed_is_built(kind: str, make: Build, tmp_p
     key, layout = KEYS[kind](), layout_of(tmp_path, "good")
     plain = make(layout, "plain")
     sign(layout, KEYS["ecdsa"]())
-    sign(layout, key, annotations={"org.opencontainers.image.ref.name": digest_of(layout).replace(":", "-") + ".sig"})
+    sign(
+        layout,
+        key,
+        annotations={
+            "org.opencontainers.image.ref.name": digest_of(layout).replace(":", "-") + ".sig"
+        },
+    )
     pem = public(key, tmp_path / "cosign.pub")
     assert make(layout, "signed", cosign_key=pem).digest == plain.digest
     tool("tar", "-cf", str(tmp_path / "archive.tar"), "-C", str(layout), ".")
@@ -107,15 +150,19 @@ def test_an_image_that_the_key_has_signed_is_built(kind: str, make: Build, tmp_p
 
 
 def test_an_image_of_a_stranger_is_refused(make: Build, tmp_path: Path) -> None:
-    """The attack: an image that is passed off as the signed one, with what signatures the attacker has. Before, it was built."""
+    """The attack: an image that is passed off as the signed one, with what signatures the attacker
+    has. Before, it was built."""
     key, good = KEYS["ecdsa"](), layout_of(tmp_path, "good")
     pem = public(key, tmp_path / "cosign.pub")
 
     def refused(name: str, why: str) -> Path:
         evil = layout_of(tmp_path, name)
-        {"unsigned": lambda: None, "other-key": lambda: sign(evil, KEYS["ecdsa"]()),
-         "other-image": lambda: sign(evil, key, digest_of(good)),
-         "other-type": lambda: sign(evil, key, kind="atomic container signature")}[name]()
+        {
+            "unsigned": lambda: None,
+            "other-key": lambda: sign(evil, KEYS["ecdsa"]()),
+            "other-image": lambda: sign(evil, key, digest_of(good)),
+            "other-type": lambda: sign(evil, key, kind="atomic container signature"),
+        }[name]()
         with pytest.raises(Refused, match=why):
             make(evil, name, cosign_key=pem)
         return evil
@@ -162,9 +209,20 @@ def test_what_came_out_must_be_what_was_signed(tmp_path: Path) -> None:
         cosign.check_copy(layout, frozenset({"sha256:" + "0" * 64}))
 
 
-@pytest.mark.parametrize("hostile", [
-    b"", b"[]", b"{}", b'{"manifests": 3}', b'{"manifests": [3, null, {"digest": 3}]}', b"[" * 100_000, b'{"a":"\\ud800"}',
-    b'{"manifests": [{"digest": "sha256:../../../etc/passwd"}]}', b'{"manifests": [{"digest": "md5:0", "annotations": []}]}'])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"manifests": 3}',
+        b'{"manifests": [3, null, {"digest": 3}]}',
+        b"[" * 100_000,
+        b'{"a":"\\ud800"}',
+        b'{"manifests": [{"digest": "sha256:../../../etc/passwd"}]}',
+        b'{"manifests": [{"digest": "md5:0", "annotations": []}]}',
+    ],
+)
 def test_a_hostile_layout_is_refused_in_words(hostile: bytes, make: Build, tmp_path: Path) -> None:
     (tmp_path / "l/blobs/sha256").mkdir(parents=True)
     (tmp_path / "l/oci-layout").write_text("{}")
@@ -185,6 +243,10 @@ def test_only_what_can_be_signed_takes_a_key(context: Path, make: Build, tmp_pat
     private = KEYS["ed25519"]().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "private").write_bytes(private)
     (tmp_path / "odd").write_text(ODD)
-    for name, why in (("none", "No such file"), ("private", "no public key"), ("odd", "not supported")):
+    for name, why in (
+        ("none", "No such file"),
+        ("private", "no public key"),
+        ("odd", "not supported"),
+    ):
         with pytest.raises(InputError, match=why):
             make(layout, cosign_key=tmp_path / name)

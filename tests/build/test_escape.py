@@ -1,4 +1,5 @@
-"""What a Dockerfile runs tries to get at the head: out of its chroot, through /proc, by device nodes, over loopback, by signals.
+"""What a Dockerfile runs tries to get at the head: out of its chroot, through /proc, by device
+nodes, over loopback, by signals.
 
 Each try worked while builds ran as the head's root: they read the head's admin token.
 """
@@ -59,7 +60,9 @@ def nobody_came(head: socket.socket) -> None:
         head.accept()
 
 
-def test_a_step_that_leaves_its_chroot_finds_nothing_of_the_head(tmp_path: Path, make: Build) -> None:
+def test_a_step_that_leaves_its_chroot_finds_nothing_of_the_head(
+    tmp_path: Path, make: Build
+) -> None:
     secret = tmp_path / "admin.token"
     secret.write_text("the head's\n")
     secret.chmod(0o644)
@@ -67,11 +70,22 @@ def test_a_step_that_leaves_its_chroot_finds_nothing_of_the_head(tmp_path: Path,
     copy_with_libraries("/usr/bin/perl", busybox_tree(context / "root"))
     (context / "root/escape").write_text(ESCAPE)
     disk = Path("/").stat().st_dev
-    with socket.create_server(("127.0.0.1", 0)) as head, subprocess.Popen(["sleep", "300"]) as victim:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as head,
+        subprocess.Popen(["sleep", "300"]) as victim,
+    ):
         try:
-            words = ["/usr/bin/perl", "/escape", str(secret), str(head.getsockname()[1]), str(victim.pid),
-                     f"{os.major(disk)} {os.minor(disk)}"]
-            (context / "Dockerfile").write_text(f"FROM scratch\nCOPY root/ /\nRUN {words!r}\nCMD [\"sh\"]\n".replace("'", '"'))
+            words = [
+                "/usr/bin/perl",
+                "/escape",
+                str(secret),
+                str(head.getsockname()[1]),
+                str(victim.pid),
+                f"{os.major(disk)} {os.minor(disk)}",
+            ]
+            (context / "Dockerfile").write_text(
+                f'FROM scratch\nCOPY root/ /\nRUN {words!r}\nCMD ["sh"]\n'.replace("'", '"')
+            )
             made = make(context)
             assert victim.poll() is None
             nobody_came(head)
@@ -85,13 +99,21 @@ def test_a_step_that_leaves_its_chroot_finds_nothing_of_the_head(tmp_path: Path,
     assert len(answers) == 11 and set(answers.values()) == {"refused"}, answers
 
 
-def test_the_image_has_the_owners_that_the_dockerfile_gave(context: Path, make: Build, tmp_path: Path) -> None:
-    lines = 'RUN ["/bin/busybox", "chown", "33:65534", "/etc/colour"]\nRUN ["/bin/busybox", "chmod", "4755", "/bin/busybox"]\n'
+def test_the_image_has_the_owners_that_the_dockerfile_gave(
+    context: Path, make: Build, tmp_path: Path
+) -> None:
+    lines = (
+        'RUN ["/bin/busybox", "chown", "33:65534", "/etc/colour"]\nRUN ["/bin/busybox", '
+        '"chmod", "4755", "/bin/busybox"]\n'
+    )
     (context / "Dockerfile").write_text((context / "Dockerfile").read_text() + lines)
     tree = unpack(make(context).path, tmp_path / "tree")
     info = (tree / "etc/colour").stat()
     assert (info.st_uid, info.st_gid) == (33, 65534)
-    assert ((tree / "bin/busybox").stat().st_mode & 0o7777, (tree / "bin/busybox").stat().st_uid) == (0o4755, 0)
+    assert (
+        (tree / "bin/busybox").stat().st_mode & 0o7777,
+        (tree / "bin/busybox").stat().st_uid,
+    ) == (0o4755, 0)
 
 
 def test_the_context_is_copied_as_it_is_and_links_lead_nowhere(tmp_path: Path, make: Build) -> None:
@@ -100,7 +122,9 @@ def test_the_context_is_copied_as_it_is_and_links_lead_nowhere(tmp_path: Path, m
     (busybox_tree(context / "root") / "only-root").write_text("mine\n")
     (context / "root/only-root").chmod(0o600)
     (context / "stolen").symlink_to(secret)
-    (context / "Dockerfile").write_text('FROM scratch\nCOPY root/ /\nRUN ["/bin/cat", "/only-root"]\nCMD ["sh"]\n')
+    (context / "Dockerfile").write_text(
+        'FROM scratch\nCOPY root/ /\nRUN ["/bin/cat", "/only-root"]\nCMD ["sh"]\n'
+    )
     assert (unpack(make(context).path, tmp_path / "tree") / "only-root").read_text() == "mine\n"
     (context / "Dockerfile").write_text('FROM scratch\nCOPY root/ /\nCOPY stolen /\nCMD ["sh"]\n')
     with pytest.raises(OperationFailed):
@@ -108,8 +132,9 @@ def test_the_context_is_copied_as_it_is_and_links_lead_nowhere(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("limit", ["0\n", None])
-def test_without_user_namespaces_nothing_is_built(context: Path, make: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-                                                  limit: str | None) -> None:
+def test_without_user_namespaces_nothing_is_built(
+    context: Path, make: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str | None
+) -> None:
     kernel = tmp_path / "max_user_namespaces"
     if limit is not None:
         kernel.write_text(limit)
@@ -136,12 +161,20 @@ def test_a_result_that_is_no_file_of_the_build_is_refused(tmp_path: Path, kind: 
         made.result("image.tar")
 
 
-def test_a_network_is_had_by_asking_and_does_not_reach_the_heads_loopback(context: Path, make: Build, tmp_path: Path) -> None:
+def test_a_network_is_had_by_asking_and_does_not_reach_the_heads_loopback(
+    context: Path, make: Build, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as head:
         port = head.getsockname()[1]
-        tell = "busybox ip -o addr; " \
-               f"for a in 127.0.0.1 10.0.2.2; do busybox timeout 3 busybox nc $a {port} </dev/null && echo reached; done; true"
-        text = f'FROM scratch\nCOPY root/ /\nRUN ["/bin/sh", "-c", "({tell}) > /said 2>&1"]\nCMD ["sh"]\n'
+        tell = (
+            "busybox ip -o addr; "
+            f"for a in 127.0.0.1 10.0.2.2; do busybox timeout 3 busybox nc $a {port} </dev/null && "
+            "echo reached; done; true"
+        )
+        text = (
+            f'FROM scratch\nCOPY root/ /\nRUN ["/bin/sh", "-c", "({tell}) > /said 2>&1"]\nCMD '
+            '["sh"]\n'
+        )
         (context / "Dockerfile").write_text(text)
 
         def said(name: str, **options: bool) -> str:

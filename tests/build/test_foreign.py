@@ -1,4 +1,5 @@
-"""minOS of another architecture: put together of packages that are unpacked and never executed, and this machine stays as it is."""
+"""minOS of another architecture: put together of packages that are unpacked and never executed, and
+this machine stays as it is."""
 
 from __future__ import annotations
 
@@ -24,14 +25,22 @@ LISTS, STATUS = Path("/var/lib/apt/lists"), Path("/var/lib/dpkg")
 
 def host() -> tuple[str, list[str], list[tuple[str, int]]]:
     """What this machine's apt and dpkg know: architectures, lists, and files of dpkg."""
-    told = subprocess.run(["dpkg", "--print-foreign-architectures"], capture_output=True, text=True, check=True).stdout
-    state = [(str(p), p.stat().st_mtime_ns) for p in sorted(STATUS.iterdir()) if p.name in ("status", "arch", "available")]
+    told = subprocess.run(
+        ["dpkg", "--print-foreign-architectures"], capture_output=True, text=True, check=True
+    ).stdout
+    state = [
+        (str(p), p.stat().st_mtime_ns)
+        for p in sorted(STATUS.iterdir())
+        if p.name in ("status", "arch", "available")
+    ]
     return told, sorted(p.name for p in LISTS.glob("*arm64*")), state
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> BuildResult:
-    profile = profiles.of("arm", None, architecture="aarch64", kernel="linux-image-cloud-arm64", modules=())
+    profile = profiles.of(
+        "arm", None, architecture="aarch64", kernel="linux-image-cloud-arm64", modules=()
+    )
     before = host()
     result = build(BuildOptions(tmp_path_factory.mktemp("foreign"), CACHE, None, profile))
     assert host() == before
@@ -44,11 +53,19 @@ def unpacked(built: BuildResult, tmp_path_factory: pytest.TempPathFactory) -> Pa
     into, at = tmp_path_factory.mktemp("unpacked"), 0
     data = built.image.read_bytes()
     for part in built.parts.values():
-        piece = data[at:at + part.packed]
+        piece = data[at : at + part.packed]
         at += part.packed
         if piece.startswith(b"\x28\xb5\x2f\xfd"):
-            whole = subprocess.run(["zstd", "-dcq"], input=piece, capture_output=True, check=False).stdout  # zeros follow
-            subprocess.run(["busybox", "cpio", "-idmu"], input=whole, cwd=into, capture_output=True, check=False)
+            whole = subprocess.run(
+                ["zstd", "-dcq"], input=piece, capture_output=True, check=False
+            ).stdout  # zeros follow
+            subprocess.run(
+                ["busybox", "cpio", "-idmu"],
+                input=whole,
+                cwd=into,
+                capture_output=True,
+                check=False,
+            )
     return into
 
 
@@ -56,10 +73,18 @@ def test_all_that_runs_is_of_that_architecture(built: BuildResult, unpacked: Pat
     assert built.initramfs_bytes <= LIMIT
     files = [p for p in unpacked.rglob("*") if stat.S_ISREG(p.lstat().st_mode)]
     programs = {p: p.read_bytes()[:0x14] for p in files}
-    machines = {str(p.relative_to(unpacked)): int.from_bytes(head[0x12:], "little") for p, head in programs.items()
-                if head.startswith(b"\x7fELF")}
+    machines = {
+        str(p.relative_to(unpacked)): int.from_bytes(head[0x12:], "little")
+        for p, head in programs.items()
+        if head.startswith(b"\x7fELF")
+    }
     assert set(machines.values()) == {MACHINES["aarch64"]}
-    assert {"usr/bin/busybox", "usr/bin/crun", f"usr/bin/{python.own().name}", "usr/lib/ld-linux-aarch64.so.1"} <= set(machines)
+    assert {
+        "usr/bin/busybox",
+        "usr/bin/crun",
+        f"usr/bin/{python.own().name}",
+        "usr/lib/ld-linux-aarch64.so.1",
+    } <= set(machines)
     assert any(name.endswith("/virtio_net.ko") for name in machines)
 
 
@@ -74,11 +99,15 @@ def test_its_python_has_what_this_one_imports(unpacked: Path) -> None:
     (stdlib,) = (unpacked / "usr/lib").glob("python3*.zip")
     mine = python.closure(python.own(), ROOT, ENTRIES)
     assert len(zipfile.ZipFile(stdlib).namelist()) == len(mine.stdlib)
-    assert len(list((unpacked / "usr/lib").glob("python3*/lib-dynload/*.so"))) == len(mine.extensions)
+    assert len(list((unpacked / "usr/lib").glob("python3*/lib-dynload/*.so"))) == len(
+        mine.extensions
+    )
     assert not list(unpacked.rglob("*x86_64*"))
 
 
-def test_a_set_of_it_says_what_it_is_for_and_has_its_boot_programs(built: BuildResult, tmp_path: Path) -> None:
+def test_a_set_of_it_says_what_it_is_for_and_has_its_boot_programs(
+    built: BuildResult, tmp_path: Path
+) -> None:
     directory = built.image.parent
     assert all((directory / name).read_bytes()[:2] == b"MZ" for name in (*arm64.FILES, "vmlinuz"))
     assert set(arm64.in_image(directory)) == {"EFI/BOOT/BOOTAA64.EFI", "EFI/BOOT/grubaa64.efi"}
@@ -89,7 +118,9 @@ def test_a_set_of_it_says_what_it_is_for_and_has_its_boot_programs(built: BuildR
     sets.sign(directory, name, lambda text: "mine")
     assert sets.trouble(directory.parent, name, lambda text, signature: signature == "mine") == ""
     (directory / arm64.SHIM).write_bytes(b"MZ, and not what was signed")
-    assert arm64.SHIM in sets.trouble(directory.parent, name, lambda text, signature: signature == "mine")
+    assert arm64.SHIM in sets.trouble(
+        directory.parent, name, lambda text, signature: signature == "mine"
+    )
 
 
 def test_the_libraries_are_those_that_ldd_finds() -> None:
@@ -114,16 +145,27 @@ def test_what_is_no_program_or_of_another_machine_is_refused(tmp_path: Path) -> 
 
 def test_a_profile_is_for_one_architecture() -> None:
     made = profiles.of("arm", None, architecture="aarch64")
-    assert (made.kernel, made.architecture, made.modules) == ("linux-image-arm64", "aarch64", KNOWN["server"].modules)
+    assert (made.kernel, made.architecture, made.modules) == (
+        "linux-image-arm64",
+        "aarch64",
+        KNOWN["server"].modules,
+    )
     assert profiles.of("virtual", None, architecture="aarch64").kernel == "linux-image-cloud-arm64"
-    assert profiles.of("arm", made, modules=("usb",)).architecture == "aarch64", "what is not said stays as it was"
-    with pytest.raises(InputError, match="cannot build profile arm for x86_64: its boot sets are for aarch64"):
+    assert profiles.of("arm", made, modules=("usb",)).architecture == "aarch64", (
+        "what is not said stays as it was"
+    )
+    with pytest.raises(
+        InputError, match="cannot build profile arm for x86_64: its boot sets are for aarch64"
+    ):
         profiles.of("arm", made, architecture="x86_64")
     with pytest.raises(InputError, match="cannot build for architecture 'riscv64'"):
         profiles.of("other", None, architecture="riscv64")
 
 
 def test_apt_has_a_configuration_of_its_own(tmp_path: Path) -> None:
-    assert debs.options(platform.machine(), tmp_path) == () and debs.place(platform.machine(), tmp_path) == tmp_path
+    assert (
+        debs.options(platform.machine(), tmp_path) == ()
+        and debs.place(platform.machine(), tmp_path) == tmp_path
+    )
     with pytest.raises(InputError, match="apt takes no path with"):
         debs.options("aarch64", tmp_path / "a b")

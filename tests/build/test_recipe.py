@@ -13,24 +13,33 @@ from imageapi.build.rootfs import lookup
 from layercake.kraken.errors import InputError
 
 
-@pytest.mark.parametrize(("config", "expected"), [
-    ({}, Recipe()),
-    ({"Entrypoint": ["/a"], "Cmd": ["b"], "Env": ["X=1=2", "A="], "WorkingDir": "/w"},
-     Recipe(None, ("/a", "b"), (("A", ""), ("X", "1=2")), "/w")),
-    ({"Cmd": ["/sbin/init"]}, Recipe(True, ("/sbin/init",))),
-    ({"StopSignal": "SIGRTMIN+3"}, Recipe(True)),
-])
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, Recipe()),
+        (
+            {"Entrypoint": ["/a"], "Cmd": ["b"], "Env": ["X=1=2", "A="], "WorkingDir": "/w"},
+            Recipe(None, ("/a", "b"), (("A", ""), ("X", "1=2")), "/w"),
+        ),
+        ({"Cmd": ["/sbin/init"]}, Recipe(True, ("/sbin/init",))),
+        ({"StopSignal": "SIGRTMIN+3"}, Recipe(True)),
+    ],
+)
 def test_a_configuration_is_read(config: dict[str, Any], expected: Recipe) -> None:
     assert read(config) == expected
 
 
 def test_what_cannot_be_taken_over_is_said() -> None:
-    found = read({"Cmd": ["x"], "User": "www:www", "StopSignal": "SIGINT", "Env": ["no name", "1=2"]})
+    found = read(
+        {"Cmd": ["x"], "User": "www:www", "StopSignal": "SIGINT", "Env": ["no name", "1=2"]}
+    )
     assert [note.split()[0] for note in found.notes] == ["Env", "Env", "StopSignal", "User"]
     assert read({"Cmd": ["x"], "User": "0:0", "StopSignal": "SIGTERM"}).notes == ()
 
 
-@pytest.mark.parametrize("config", [{"Cmd": "x"}, {"Env": [1]}, {"WorkingDir": "w"}, {"User": 3}, {"Cmd": ["a\0b"]}])
+@pytest.mark.parametrize(
+    "config", [{"Cmd": "x"}, {"Env": [1]}, {"WorkingDir": "w"}, {"User": 3}, {"Cmd": ["a\0b"]}]
+)
 def test_a_wrong_configuration_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="configuration"):
         read(config)
@@ -55,7 +64,9 @@ def test_who_decides_what_runs(debian: Path) -> None:
     assert how_to_run(debian, Recipe(command=("sh",)), Options())[:2] == (False, ("sh",))
     assert how_to_run(debian, Recipe(command=("sh",)), Options(systemd=True))[:2] == (True, ())
     assert how_to_run(debian, Recipe(), Options(command=("sh", "-c")))[:2] == (False, ("sh", "-c"))
-    assert how_to_run(debian, Recipe(env=(("A", "1"), ("B", "1"))), Options(env=(("A", "2"),)))[2] == (("A", "2"), ("B", "1"))
+    assert how_to_run(debian, Recipe(env=(("A", "1"), ("B", "1"))), Options(env=(("A", "2"),)))[
+        2
+    ] == (("A", "2"), ("B", "1"))
     (debian / "usr/sbin/init").unlink()
     with pytest.raises(InputError, match="no /sbin/init"):
         how_to_run(debian, Recipe(systemd=True), Options())

@@ -1,4 +1,5 @@
-"""One real Ceph for all tests of this folder, on a loopback address of its own; it starts in about a second."""
+"""One real Ceph for all tests of this folder, on a loopback address of its own; it starts in about
+a second."""
 
 from __future__ import annotations
 
@@ -16,5 +17,8 @@ from cephrun import Ceph
 
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[Ceph]:
-    with tempfile.TemporaryDirectory(prefix="layercake-ceph-") as directory, Ceph(Path(directory)) as found:
+    with (
+        tempfile.TemporaryDirectory(prefix="layercake-ceph-") as directory,
+        Ceph(Path(directory)) as found,
+    ):
         yield found

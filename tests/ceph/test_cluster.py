@@ -1,4 +1,5 @@
-"""The testbed's Ceph itself: it keeps its data over a restart of the OSD, fills up, and its clients have the rights they should."""
+"""The testbed's Ceph itself: it keeps its data over a restart of the OSD, fills up, and its clients
+have the rights they should."""
 
 from __future__ import annotations
 

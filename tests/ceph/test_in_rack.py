@@ -13,7 +13,18 @@ pytestmark = pytest.mark.root
 
 def test_cluster_is_reached_at_the_heads_address_inside_the_rack(tmp_path: Path) -> None:
     with Rack(tmp_path / "rack", 1) as rack, CephRun(rack) as ceph:
-        listing = ["rados", "-c", str(ceph.conf), "--id", "node", "--keyring", str(ceph.keyring("node")), "-p", POOL, "ls"]
+        listing = [
+            "rados",
+            "-c",
+            str(ceph.conf),
+            "--id",
+            "node",
+            "--keyring",
+            str(ceph.keyring("node")),
+            "-p",
+            POOL,
+            "ls",
+        ]
         assert ceph.address == "10.99.0.1"
         assert rack.run(listing).returncode == 0
         ceph.stop_osd()

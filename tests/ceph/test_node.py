@@ -1,7 +1,9 @@
-"""A machine that runs images out of a real Ceph by its kernel's own client, and each way in which that can go wrong.
+"""A machine that runs images out of a real Ceph by its kernel's own client, and each way in which
+that can go wrong.
 
-The machine, minOS, the cluster and the store are real; the head is tests/support/fake_head.py, which wants what a test says.
-Each test leaves the machine well: another one may find any image running.
+The machine, minOS, the cluster and the store are real; the head is tests/support/fake_head.py,
+which wants what a test says. Each test leaves the machine well: another one may find any image
+running.
 """
 
 from __future__ import annotations
@@ -47,8 +49,18 @@ class Site:
 
     def __init__(self, directory: Path, guest: Guest, ceph: Ceph) -> None:
         self.guest, self.ceph = guest, ceph
-        store = ImageStore(directory / "store", content=RbdContent(directory / "store", Cluster(
-            str(ceph.conf), str(ceph.keyring("layercake")), POOL, node_keyring=str(ceph.keyring("node")))))
+        store = ImageStore(
+            directory / "store",
+            content=RbdContent(
+                directory / "store",
+                Cluster(
+                    str(ceph.conf),
+                    str(ceph.keyring("layercake")),
+                    POOL,
+                    node_keyring=str(ceph.keyring("node")),
+                ),
+            ),
+        )
         self.images: dict[str, dict[str, Any]] = {}
         for name in ("one", "two", "three", "four"):
             path = build_plain_image(directory / name, name, script=SCRIPT)
@@ -56,10 +68,19 @@ class Site:
                 image = store.add(path, name, {})
             found = store.attachment(image.digest)
             assert found is not None
-            self.images[name] = {"name": name, "digest": image.digest, "size": image.size, "url": "http://10.99.0.1:9/none",
-                                 "container": image.container.to_wire(), "attach": found.attach, "verity": found.verity}
+            self.images[name] = {
+                "name": name,
+                "digest": image.digest,
+                "size": image.size,
+                "url": "http://10.99.0.1:9/none",
+                "container": image.container.to_wire(),
+                "attach": found.attach,
+                "verity": found.verity,
+            }
         with guest.inside():
-            self.head = FakeHead(directory / "pki", str(uuid.uuid4()), public=HEAD, address=HEAD, hello_s=2.0)
+            self.head = FakeHead(
+                directory / "pki", str(uuid.uuid4()), public=HEAD, address=HEAD, hello_s=2.0
+            )
         self.key = self.head.secrets[SECRET] = store.secret(SECRET)
 
     def boot(self, directory: Path) -> None:
@@ -67,9 +88,21 @@ class Site:
         built = build(BuildOptions(directory / "minos", CACHE, compression="none"))
         image = directory / "minos.img"
         append_files(built.image, {"etc/layercake/ca.pem": self.head.authority.read_bytes()}, image)
-        words = {"node": self.head.node, "name": "n1", "mac": MAC, "ip": f"{ADDRESS}/24", "head": self.head.url,
-                 "sync": self.head.sync, "token": "good-token"}
-        self.head.document = {"revision": 1, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
+        words = {
+            "node": self.head.node,
+            "name": "n1",
+            "mac": MAC,
+            "ip": f"{ADDRESS}/24",
+            "head": self.head.url,
+            "sync": self.head.sync,
+            "token": "good-token",
+        }
+        self.head.document = {
+            "revision": 1,
+            "goal": {**UP, "image": "IDLE"},
+            "images": [],
+            "requests": [],
+        }
         self.guest.start(built.vmlinuz, image, words)
         self.head.wait(lambda: self.head.state().get("image") == "IDLE", 120)
 
@@ -86,10 +119,17 @@ class Site:
 
     def active(self, state: str = "ACTIVE", seconds: float = 60) -> None:
         head = self.head
-        head.wait(lambda: head.hellos[-1].cfg_revision == head.document["revision"] and head.state()["image"] == state, seconds)
+        head.wait(
+            lambda: (
+                head.hellos[-1].cfg_revision == head.document["revision"]
+                and head.state()["image"] == state
+            ),
+            seconds,
+        )
 
     def told(self, since: int, kind: str, seconds: float = 60) -> str:
         """The text of the first such event after a mark."""
+
         def found() -> list[str]:
             return [e["text"] for e in self.head.events[since:] if e["kind"] == kind]
 
@@ -129,10 +169,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_an_image_runs_from_the_cluster_and_its_key_is_nowhere_to_be_seen(site: Site) -> None:
     site.reach(site.images["one"])
     text = site.says("one", "one runs, devices 1 dm 1")
-    assert "cat: read error: Operation not permitted" in text or "key=<hidden>" in text, "the container may not even look"
-    assert site.key not in text + site.guest.console() + repr(site.head.events) + repr(site.head.document)
+    assert "cat: read error: Operation not permitted" in text or "key=<hidden>" in text, (
+        "the container may not even look"
+    )
+    assert site.key not in text + site.guest.console() + repr(site.head.events) + repr(
+        site.head.document
+    )
     keys = next(part for part in text.split("one keys")[1:])
-    assert "ceph" not in keys.partition("one runs")[0], "the key left the kernel's keyring with the child that used it"
+    assert "ceph" not in keys.partition("one runs")[0], (
+        "the key left the kernel's keyring with the child that used it"
+    )
 
 
 def test_a_roll_leaves_nothing_of_the_old_image(site: Site) -> None:
@@ -173,9 +219,14 @@ def test_a_missing_snapshot_is_told(site: Site) -> None:
 
 
 def alter(site: Site, name: str, offset: int) -> None:
-    """Changes an image's content as one could who may write to the pool: the names are the same afterwards."""
+    """Changes an image's content as one could who may write to the pool: the names are the same
+    afterwards."""
     with site.guest.inside():
-        cluster = rados.Rados(conffile=str(site.ceph.conf), name="client.admin", conf={"keyring": str(site.ceph.keyring("admin"))})
+        cluster = rados.Rados(
+            conffile=str(site.ceph.conf),
+            name="client.admin",
+            conf={"keyring": str(site.ceph.keyring("admin"))},
+        )
         cluster.connect(timeout=60)
     try:
         ioctx = cluster.open_ioctx(POOL)
@@ -220,7 +271,9 @@ def test_osd_stopped_during_a_roll_and_started_again(site: Site) -> None:
     site.ceph.stop_osd()
     try:
         site.want(site.images["two"])
-        site.head.wait(lambda: site.head.hellos[-1].cfg_revision == site.head.document["revision"], 60)
+        site.head.wait(
+            lambda: site.head.hellos[-1].cfg_revision == site.head.document["revision"], 60
+        )
         time.sleep(4)
         assert site.head.state()["image"] != "ACTIVE"
     finally:
@@ -230,13 +283,17 @@ def test_osd_stopped_during_a_roll_and_started_again(site: Site) -> None:
     assert "container.exited" not in [e["kind"] for e in site.head.events[before:]]
 
 
-def test_monitor_away_is_told_in_bounded_time_and_the_image_starts_when_it_is_back(site: Site) -> None:
+def test_monitor_away_is_told_in_bounded_time_and_the_image_starts_when_it_is_back(
+    site: Site,
+) -> None:
     site.reach()
     site.ceph.stop_mon()
     try:
         start = time.monotonic()
         since = site.want(site.images["two"])
-        assert "the Ceph cluster does not answer (monitors 10.99.0.1:6789)" in site.told(since, "image.error")
+        assert "the Ceph cluster does not answer (monitors 10.99.0.1:6789)" in site.told(
+            since, "image.error"
+        )
         assert time.monotonic() - start < patience(35)
     finally:
         site.ceph.start_mon()

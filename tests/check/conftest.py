@@ -1,5 +1,6 @@
-"""A site for `layercake check`: a head in a network namespace, BMCs in another one behind a network of their own, and a cable that
-other machines can be put on. All of it is real: ipmi_sim, sushy-emulator, the head and its modules."""
+"""A site for `layercake check`: a head in a network namespace, BMCs in another one behind a network
+of their own, and a cable that other machines can be put on. All of it is real: ipmi_sim,
+sushy-emulator, the head and its modules."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def ip(*words: str) -> None:
 
 
 class CheckSite(HeadClient):
-    """The site. `head` and `bmcs` are the namespaces; the nodes n0 and n1 have IPMI, n2 has Redfish; all are wanted off."""
+    """The site. `head` and `bmcs` are the namespaces; the nodes n0 and n1 have IPMI, n2 has
+    Redfish; all are wanted off."""
 
     def __init__(self, directory: Path) -> None:
         tag = secrets.token_hex(3)
@@ -64,17 +66,46 @@ class CheckSite(HeadClient):
         for name in (self.head, self.bmcs):
             ip("netns", "add", name)
             ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", self.head, "link", "add", "br0", "address", BRIDGE, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+        ip(
+            "-n",
+            self.head,
+            "link",
+            "add",
+            "br0",
+            "address",
+            BRIDGE,
+            "type",
+            "bridge",
+            "stp_state",
+            "0",
+            "forward_delay",
+            "0",
+        )
         ip("-n", self.head, "addr", "add", f"{HEAD}/24", "dev", "br0")
         ip("-n", self.head, "link", "set", "br0", "up")
-        ip("-n", self.head, "link", "add", "mgmt0", "type", "veth", "peer", "name", "eth0", "netns", self.bmcs)
+        ip(
+            "-n",
+            self.head,
+            "link",
+            "add",
+            "mgmt0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self.bmcs,
+        )
         ip("-n", self.head, "addr", "add", f"{MANAGEMENT}/24", "dev", "mgmt0")
         ip("-n", self.head, "link", "set", "mgmt0", "up")
         for address in (*IPMI, REDFISH):
             ip("-n", self.bmcs, "addr", "add", f"{address}/24", "dev", "eth0")
         ip("-n", self.bmcs, "link", "set", "eth0", "up")
         self.in_head("sysctl", "-qw", "net.ipv4.ip_forward=0")
-        self.machine("switch", "52:54:00:aa:00:00", "10.99.0.2")  # a bridge without a port has no carrier
+        self.machine(
+            "switch", "52:54:00:aa:00:00", "10.99.0.2"
+        )  # a bridge without a port has no carrier
         self._secrets = make_secrets(self.directory / "bmc", [REDFISH])
         for number, address in enumerate(IPMI):
             self._ipmi(number, address)
@@ -86,10 +117,20 @@ class CheckSite(HeadClient):
 
     def _ipmi(self, number: int, address: str) -> None:
         chassis = self.directory / "chassis.sh"  # a machine that is off for good
-        chassis.write_text('#!/bin/sh\n[ "$1" = check ] || for name in "$@"; do [ "$name" = power ] && echo power:0; '
-                           '[ "$name" = boot ] && echo boot:default; done; exit 0\n')
+        chassis.write_text(
+            '#!/bin/sh\n[ "$1" = check ] || for name in "$@"; do [ "$name" = power ] && echo '
+            "power:0; "
+            '[ "$name" = boot ] && echo boot:default; done; exit 0\n'
+        )
         chassis.chmod(0o755)
-        argv = write_config(self.directory / f"ipmi{number}", f"n{number}", address, 623, self._secrets.password, [str(chassis)])
+        argv = write_config(
+            self.directory / f"ipmi{number}",
+            f"n{number}",
+            address,
+            623,
+            self._secrets.password,
+            [str(chassis)],
+        )
         with (self.directory / "ipmi.log").open("ab") as log:
             self.ipmi.append(self.spawn(self.bmcs, argv, log))
 
@@ -97,21 +138,49 @@ class CheckSite(HeadClient):
         config, s = self.directory / "sushy.py", self._secrets
         state = self.directory / "sushy"
         state.mkdir()
-        config.write_text(_EMULATOR.format(uuid=_UUID, mode=mode, state=state, auth=s.auth_file, cert=s.certificate, key=s.key))
+        config.write_text(
+            _EMULATOR.format(
+                uuid=_UUID, mode=mode, state=state, auth=s.auth_file, cert=s.certificate, key=s.key
+            )
+        )
         tool = Path(sys.executable).parent / "sushy-emulator"
-        self.spawn(self.bmcs, [str(tool), "--config", str(config), "--interface", REDFISH, "--port", "8000"])
+        self.spawn(
+            self.bmcs,
+            [str(tool), "--config", str(config), "--interface", REDFISH, "--port", "8000"],
+        )
 
     def _answer(self) -> bool:
         probe = f"import socket; socket.create_connection(('{REDFISH}', 8000), 1)"
-        return subprocess.run(["ip", "netns", "exec", self.head, sys.executable, "-c", probe], capture_output=True,
-                              check=False).returncode == 0 and all(self._ipmi_answers(address) for address in IPMI)
+        return subprocess.run(
+            ["ip", "netns", "exec", self.head, sys.executable, "-c", probe],
+            capture_output=True,
+            check=False,
+        ).returncode == 0 and all(self._ipmi_answers(address) for address in IPMI)
 
     def _ipmi_answers(self, address: str) -> bool:
-        return subprocess.run(["ip", "netns", "exec", self.head, *self._ipmitool(address), "power", "status"], capture_output=True,
-                              check=False).returncode == 0
+        return (
+            subprocess.run(
+                ["ip", "netns", "exec", self.head, *self._ipmitool(address), "power", "status"],
+                capture_output=True,
+                check=False,
+            ).returncode
+            == 0
+        )
 
     def _ipmitool(self, address: str) -> list[str]:
-        return ["ipmitool", "-I", "lanplus", "-C", "3", "-H", address, "-U", "admin", "-f", str(self._secrets.password_file)]
+        return [
+            "ipmitool",
+            "-I",
+            "lanplus",
+            "-C",
+            "3",
+            "-H",
+            address,
+            "-U",
+            "admin",
+            "-f",
+            str(self._secrets.password_file),
+        ]
 
     def ipmitool(self, node: int, *words: str) -> str:
         """What ipmitool prints of a node's BMC."""
@@ -155,18 +224,39 @@ class CheckSite(HeadClient):
 
     def set_clock(self, node: int, seconds: int) -> None:
         """Sets a BMC's clock, in seconds since the epoch (Set SEL Time)."""
-        self.ipmitool(node, "raw", "0x0a", "0x49", *(f"0x{byte:02x}" for byte in seconds.to_bytes(4, "little")))
+        self.ipmitool(
+            node,
+            "raw",
+            "0x0a",
+            "0x49",
+            *(f"0x{byte:02x}" for byte in seconds.to_bytes(4, "little")),
+        )
 
-    def spawn(self, namespace: str, argv: Sequence[str], out: Any = subprocess.DEVNULL) -> subprocess.Popen[Any]:
-        """A process in a namespace, ended with the site. Not by `ip netns exec`, which hides mounts."""
-        child = subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", *argv], cwd=ROOT, stdin=subprocess.DEVNULL,
-                                 stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    def spawn(
+        self, namespace: str, argv: Sequence[str], out: Any = subprocess.DEVNULL
+    ) -> subprocess.Popen[Any]:
+        """A process in a namespace, ended with the site. Not by `ip netns exec`, which hides
+        mounts."""
+        child = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{namespace}", *argv],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
         self._children.append(child)
         return child
 
     def in_head(self, *argv: str, given: str | None = None) -> str:
         """What a program prints in the head's namespace. Raises CalledProcessError."""
-        done = subprocess.run(["ip", "netns", "exec", self.head, *argv], capture_output=True, text=True, check=True, input=given)
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.head, *argv],
+            capture_output=True,
+            text=True,
+            check=True,
+            input=given,
+        )
         return done.stdout
 
     def machine(self, name: str, mac: str, address: str) -> str:
@@ -175,7 +265,20 @@ class CheckSite(HeadClient):
         self._machines.append(namespace)
         ip("netns", "add", namespace)
         ip("-n", namespace, "link", "set", "lo", "up")
-        ip("-n", self.head, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        ip(
+            "-n",
+            self.head,
+            "link",
+            "add",
+            port,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            namespace,
+        )
         ip("-n", namespace, "link", "set", "eth0", "address", mac)
         ip("-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0")
         ip("-n", namespace, "link", "set", "eth0", "up")
@@ -189,31 +292,76 @@ class CheckSite(HeadClient):
         self._mounts.append(path)
         (path / "full").write_bytes(bytes(15 << 20))
 
-    def inventory(self, changes: Mapping[str, Mapping[str, Any]] | None = None, *, more: bool = False) -> str:
-        """The nodes, with changes of their BMCs: {node: {key: value}}; with `more`, one whose BMC is not there."""
+    def inventory(
+        self, changes: Mapping[str, Mapping[str, Any]] | None = None, *, more: bool = False
+    ) -> str:
+        """The nodes, with changes of their BMCs: {node: {key: value}}; with `more`, one whose BMC
+        is not there."""
         secret = {"username": "admin", "password": {"file": str(self.data / "secrets/password")}}
         bmcs: list[dict[str, Any]] = [{"driver": "ipmi", "address": a, **secret} for a in IPMI]
-        bmcs.append({"driver": "redfish", "address": f"https://{REDFISH}:8000", **secret,
-                     "verify_tls": str(self._secrets.certificate)})
-        nodes = {f"n{i}": {"mac": f"52:54:00:99:00:0{i}", "ip": f"10.99.0.5{i}", "firmware": "bios" if i < 2 else "uefi",
-                           "bmc": {**bmc, **(changes or {}).get(f"n{i}", {})}} for i, bmc in enumerate(bmcs)}
+        bmcs.append(
+            {
+                "driver": "redfish",
+                "address": f"https://{REDFISH}:8000",
+                **secret,
+                "verify_tls": str(self._secrets.certificate),
+            }
+        )
+        nodes = {
+            f"n{i}": {
+                "mac": f"52:54:00:99:00:0{i}",
+                "ip": f"10.99.0.5{i}",
+                "firmware": "bios" if i < 2 else "uefi",
+                "bmc": {**bmc, **(changes or {}).get(f"n{i}", {})},
+            }
+            for i, bmc in enumerate(bmcs)
+        }
         if more:
-            nodes["n3"] = {"mac": "52:54:00:99:00:03", "ip": "10.99.0.53", "bmc": {"driver": "ipmi", "address": DEAD, **secret}}
-        return yaml.safe_dump({"defaults": {"images": [], "state": "off"}, "nodes": nodes}, sort_keys=False)
+            nodes["n3"] = {
+                "mac": "52:54:00:99:00:03",
+                "ip": "10.99.0.53",
+                "bmc": {"driver": "ipmi", "address": DEAD, **secret},
+            }
+        return yaml.safe_dump(
+            {"defaults": {"images": [], "state": "off"}, "nodes": nodes}, sort_keys=False
+        )
 
-    def apply(self, changes: Mapping[str, Mapping[str, Any]] | None = None, *, more: bool = False) -> None:
+    def apply(
+        self, changes: Mapping[str, Mapping[str, Any]] | None = None, *, more: bool = False
+    ) -> None:
         """Has the head want these nodes."""
-        self.api("POST", "/v1/inventory/apply", {"yaml": self.inventory(changes, more=more), "file": "site.yaml"})
+        self.api(
+            "POST",
+            "/v1/inventory/apply",
+            {"yaml": self.inventory(changes, more=more), "file": "site.yaml"},
+        )
 
     def check(self, *arguments: str, code: int | None = None) -> dict[str, list[dict[str, Any]]]:
         """What `layercake check --json` says, by the names of the checks."""
-        argv = [sys.executable, "-m", "layercake.cli.main", "check", "--json", "--data-dir", str(self.data), *arguments]
-        done = subprocess.run(["nsenter", f"--net=/run/netns/{self.head}", *argv], cwd=ROOT, capture_output=True, text=True,
-                              check=False, timeout=180)
+        argv = [
+            sys.executable,
+            "-m",
+            "layercake.cli.main",
+            "check",
+            "--json",
+            "--data-dir",
+            str(self.data),
+            *arguments,
+        ]
+        done = subprocess.run(
+            ["nsenter", f"--net=/run/netns/{self.head}", *argv],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
         assert done.stdout, done.stderr
         answer = json.loads(done.stdout)
         assert "checks" in answer, answer
-        assert code is None or done.returncode == code, [r for r in answer["checks"] if r["severity"] != "ok"]
+        assert code is None or done.returncode == code, [
+            r for r in answer["checks"] if r["severity"] != "ok"
+        ]
         found: dict[str, list[dict[str, Any]]] = {}
         for result in answer["checks"]:
             found.setdefault(result["name"], []).append(result)
@@ -240,7 +388,8 @@ def site_off(tmp_path: Path) -> Iterator[CheckSite]:
 
 @pytest.fixture
 def site_bad(tmp_path: Path) -> Iterator[CheckSite]:
-    """One with four nodes: the password of n1 is wrong, n2 boots by the other firmware, and n3 has no BMC at its address."""
+    """One with four nodes: the password of n1 is wrong, n2 boots by the other firmware, and n3 has
+    no BMC at its address."""
     with CheckSite(tmp_path) as made:
         made.up(mode="Legacy")
         made.start_head()

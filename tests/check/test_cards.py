@@ -27,8 +27,18 @@ class Head:
 
 def node(number: int, driver: str, **more: Any) -> Seen:
     mac = f"52:54:00:99:00:0{number}"
-    card = {"slot": "0000:00:02.0", "name": "eth0", "mac": mac, "driver": driver, "id": "", "absent": [], **more}
-    return Seen(name=f"n{number}", macs=(mac,), ip=f"10.99.0.5{number}", firmware="bios", cards=(card,))
+    card = {
+        "slot": "0000:00:02.0",
+        "name": "eth0",
+        "mac": mac,
+        "driver": driver,
+        "id": "",
+        "absent": [],
+        **more,
+    }
+    return Seen(
+        name=f"n{number}", macs=(mac,), ip=f"10.99.0.5{number}", firmware="bios", cards=(card,)
+    )
 
 
 def boot_set(directory: Path, *modules: str) -> Path:
@@ -36,18 +46,31 @@ def boot_set(directory: Path, *modules: str) -> Path:
     place.mkdir(parents=True)
     for name in ("vmlinuz", "minos.img"):
         (place / name).touch()
-    (place / "minos.json").write_text(json.dumps({"profile": {"name": "server"}, "modules": modules, "kernel_release": "6.1"}))
+    (place / "minos.json").write_text(
+        json.dumps({"profile": {"name": "server"}, "modules": modules, "kernel_release": "6.1"})
+    )
     return directory
 
 
 def test_all_well_and_virtio_is_in_minos_itself(tmp_path: Path) -> None:
-    site = made(boot_set(tmp_path, "e1000e"), api=Head(), nodes=(node(0, "e1000e"), node(1, "virtio_net")))
+    site = made(
+        boot_set(tmp_path, "e1000e"), api=Head(), nodes=(node(0, "e1000e"), node(1, "virtio_net"))
+    )
     (found,) = cards.look(site)
-    assert (found.severity, found.text) == (Severity.OK, "2 of 2 nodes have reported their cards; all have drivers")
+    assert (found.severity, found.text) == (
+        Severity.OK,
+        "2 of 2 nodes have reported their cards; all have drivers",
+    )
 
 
-def test_a_set_without_the_driver_of_a_boot_card_is_an_error_with_what_to_do(tmp_path: Path) -> None:
-    site = made(boot_set(tmp_path, "e1000e"), api=Head(), nodes=(node(0, "e1000e"), node(1, "ixgbe"), node(2, "ixgbe")))
+def test_a_set_without_the_driver_of_a_boot_card_is_an_error_with_what_to_do(
+    tmp_path: Path,
+) -> None:
+    site = made(
+        boot_set(tmp_path, "e1000e"),
+        api=Head(),
+        nodes=(node(0, "e1000e"), node(1, "ixgbe"), node(2, "ixgbe")),
+    )
     (found,) = cards.look(site)
     assert (found.severity, found.nodes) == (Severity.ERROR, "n[1-2]")
     assert f"boot set {SET}" in found.text and "no driver ixgbe" in found.text

@@ -1,4 +1,5 @@
-"""What is told of the nodes' network, of real interfaces, routes and switches; and of frames that are made up."""
+"""What is told of the nodes' network, of real interfaces, routes and switches; and of frames that
+are made up."""
 
 from __future__ import annotations
 
@@ -33,9 +34,18 @@ from tests.support.in_netns import in_netns
 
 def test_a_node_that_is_another_machine_and_one_that_should_be_off() -> None:
     nodes = (NODES[0], replace(NODES[1], power="OFF"), NODES[2])
-    found = judge("10.99.0.1", nodes, {
-        "10.99.0.50": {"52:54:00:99:00:00", "52:54:00:aa:00:01"}, "10.99.0.51": {"52:54:00:99:00:01"}})
-    assert [(f.severity, f.nodes) for f in found] == [(Severity.ERROR, "n0"), (Severity.WARNING, "n1")]
+    found = judge(
+        "10.99.0.1",
+        nodes,
+        {
+            "10.99.0.50": {"52:54:00:99:00:00", "52:54:00:aa:00:01"},
+            "10.99.0.51": {"52:54:00:99:00:01"},
+        },
+    )
+    assert [(f.severity, f.nodes) for f in found] == [
+        (Severity.ERROR, "n0"),
+        (Severity.WARNING, "n1"),
+    ]
     assert judge("10.99.0.1", nodes, {"10.99.0.50": {"52:54:00:99:00:00"}}) == []
 
 
@@ -66,7 +76,20 @@ class Net:
         for name in (self.head, self.other):
             ip("netns", "add", name)
             ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", self.head, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", self.other)
+        ip(
+            "-n",
+            self.head,
+            "link",
+            "add",
+            "eth0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self.other,
+        )
         ip("-n", self.head, "addr", "add", "10.99.0.1/24", "dev", "eth0")
         for name in (self.head, self.other):
             ip("-n", name, "link", "set", "eth0", "up")
@@ -104,14 +127,36 @@ def _batch(net: Net, *lines: str) -> None:
 BROKEN: dict[str, tuple[Callable[[Net], None], str, Severity]] = {
     "well": (lambda net: None, "is up, 10.99.0.1/24, MTU 1500", Severity.OK),
     "down": (lambda net: _set(net, "link", "set", "eth0", "down"), "is down", Severity.ERROR),
-    "no carrier": (lambda net: ip("-n", net.other, "link", "set", "eth0", "down"), "no carrier", Severity.ERROR),
-    "gone": (lambda net: _set(net, "link", "set", "eth0", "down", "name", "eth7"), "there is no interface eth0", Severity.ERROR),
-    "no address": (lambda net: _set(net, "addr", "flush", "dev", "eth0"), "does not have the head's address", Severity.ERROR),
-    "another prefix": (lambda net: _batch(net, "addr flush dev eth0", "addr add 10.99.0.1/16 dev eth0"),
-                       "10.99.0.1/16, and config.yaml says /24", Severity.ERROR),
-    "small frames": (lambda net: _set(net, "link", "set", "eth0", "mtu", "1400"), "MTU of 1400", Severity.WARNING),
-    "two ways out": (lambda net: _batch(net, "link add two type bridge", "addr add 10.99.0.9/16 dev two"), "two has 10.99.0.9/16",
-                     Severity.ERROR),
+    "no carrier": (
+        lambda net: ip("-n", net.other, "link", "set", "eth0", "down"),
+        "no carrier",
+        Severity.ERROR,
+    ),
+    "gone": (
+        lambda net: _set(net, "link", "set", "eth0", "down", "name", "eth7"),
+        "there is no interface eth0",
+        Severity.ERROR,
+    ),
+    "no address": (
+        lambda net: _set(net, "addr", "flush", "dev", "eth0"),
+        "does not have the head's address",
+        Severity.ERROR,
+    ),
+    "another prefix": (
+        lambda net: _batch(net, "addr flush dev eth0", "addr add 10.99.0.1/16 dev eth0"),
+        "10.99.0.1/16, and config.yaml says /24",
+        Severity.ERROR,
+    ),
+    "small frames": (
+        lambda net: _set(net, "link", "set", "eth0", "mtu", "1400"),
+        "MTU of 1400",
+        Severity.WARNING,
+    ),
+    "two ways out": (
+        lambda net: _batch(net, "link add two type bridge", "addr add 10.99.0.9/16 dev two"),
+        "two has 10.99.0.9/16",
+        Severity.ERROR,
+    ),
 }
 
 
@@ -126,18 +171,40 @@ def test_interface(net: Net, tmp_path: Path, name: str) -> None:
 
 
 ROUTED: dict[str, tuple[str, str, Severity]] = {
-    "nothing is forwarded": ("", "nothing is routed between eth0 and the BMCs (mgmt0)", Severity.OK),
-    "forwarded": ("sysctl -qw net.ipv4.ip_forward=1", "the head routes from eth0 to mgmt0", Severity.ERROR),
-    "from the BMCs alone": ("sysctl -qw net.ipv4.conf.mgmt0.forwarding=1", "the head routes from mgmt0 to eth0", Severity.ERROR),
+    "nothing is forwarded": (
+        "",
+        "nothing is routed between eth0 and the BMCs (mgmt0)",
+        Severity.OK,
+    ),
+    "forwarded": (
+        "sysctl -qw net.ipv4.ip_forward=1",
+        "the head routes from eth0 to mgmt0",
+        Severity.ERROR,
+    ),
+    "from the BMCs alone": (
+        "sysctl -qw net.ipv4.conf.mgmt0.forwarding=1",
+        "the head routes from mgmt0 to eth0",
+        Severity.ERROR,
+    ),
     "forwarded, and dropped": (
-        "sysctl -qw net.ipv4.ip_forward=1; nft add table inet t; nft add chain inet t f '{ type filter hook forward priority 0; "
-        "policy drop; }'", "nothing is routed", Severity.OK),
+        "sysctl -qw net.ipv4.ip_forward=1; nft add table inet t; nft add chain inet t f '{ type "
+        "filter hook forward priority 0; "
+        "policy drop; }'",
+        "nothing is routed",
+        Severity.OK,
+    ),
     "dropped one way": (
         "sysctl -qw net.ipv4.ip_forward=1; nft add table inet t; "
-        "nft add chain inet t f '{ type filter hook forward priority 0; }'; nft add rule inet t f oifname mgmt0 drop",
-        "the head routes from mgmt0 to eth0", Severity.ERROR),
-    "in the nodes' network": ("ip link del mgmt0; ip route add 10.96.0.0/24 via 10.99.0.254", "in the nodes' network",
-                              Severity.WARNING),
+        "nft add chain inet t f '{ type filter hook forward priority 0; }'; nft add rule inet t f "
+        "oifname mgmt0 drop",
+        "the head routes from mgmt0 to eth0",
+        Severity.ERROR,
+    ),
+    "in the nodes' network": (
+        "ip link del mgmt0; ip route add 10.96.0.0/24 via 10.99.0.254",
+        "in the nodes' network",
+        Severity.WARNING,
+    ),
 }
 
 
@@ -148,7 +215,18 @@ def test_routing(net: Net, tmp_path: Path, name: str) -> None:
     _set(net, "link", "add", "mgmt0", "type", "bridge")
     _set(net, "addr", "add", "10.96.0.1/24", "dev", "mgmt0")
     _set(net, "link", "set", "mgmt0", "up")
-    subprocess.run(["ip", "netns", "exec", net.head, "sh", "-ec", f"sysctl -qw net.ipv4.ip_forward=0; {script}"], check=True)
+    subprocess.run(
+        [
+            "ip",
+            "netns",
+            "exec",
+            net.head,
+            "sh",
+            "-ec",
+            f"sysctl -qw net.ipv4.ip_forward=0; {script}",
+        ],
+        check=True,
+    )
     found = net.look(routing, made(tmp_path))
     assert [f.severity for f in found if text in f.text] == [severity], found
     if severity is Severity.OK:
@@ -157,7 +235,11 @@ def test_routing(net: Net, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.root
 def test_bmcs_in_the_nodes_own_network(net: Net, tmp_path: Path) -> None:
-    nodes = (replace(NODES[0], bmc="10.99.0.200"), replace(NODES[1], bmc="https://10.99.0.201:8000"), replace(NODES[2], bmc=""))
+    nodes = (
+        replace(NODES[0], bmc="10.99.0.200"),
+        replace(NODES[1], bmc="https://10.99.0.201:8000"),
+        replace(NODES[2], bmc=""),
+    )
     (found,) = net.look(routing, made(tmp_path, nodes=nodes))
     assert (found.severity, found.nodes) == (Severity.WARNING, "n[0-1]")
     (found,) = net.look(routing, made(tmp_path, nodes=()))
@@ -165,7 +247,9 @@ def test_bmcs_in_the_nodes_own_network(net: Net, tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_name_server_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_server_that_does_not_answer_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, real = list[str](), socket.getaddrinfo
 
     def none_answers(host: str, port: None, *, type: int, flags: int) -> Any:
@@ -176,17 +260,26 @@ def test_a_name_server_that_does_not_answer_is_asked_once(tmp_path: Path, monkey
 
     monkeypatch.setattr("layercake.check.network.socket.getaddrinfo", none_answers)
     bmcs = ("https://bmc0.example", "bmc1.example", "10.99.0.77")
-    (found,) = routing.look(made(tmp_path, nodes=tuple(replace(n, bmc=b) for n, b in zip(NODES, bmcs, strict=True))))
+    (found,) = routing.look(
+        made(tmp_path, nodes=tuple(replace(n, bmc=b) for n, b in zip(NODES, bmcs, strict=True)))
+    )
     assert (asked, found.nodes) == (["bmc0.example"], "n2")
 
 
 def test_a_switch_says_where_the_head_is(net: Net, tmp_path: Path) -> None:
-    """lldpd, which is what many switches run; it looks at /sys, which `ip netns exec` makes the namespace's own."""
-    script = ("mount -t tmpfs none /run && mkdir -p /run/lldpd && echo 'configure lldp tx-interval 1' > /run/conf && "
-              "echo 'configure system hostname switch-7' >> /run/conf && "
-              "exec lldpd -d -I eth0 -C eth0 -u /run/lldpd.sock -O /run/conf")
-    with subprocess.Popen(["ip", "netns", "exec", net.other, "sh", "-c", script], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL) as switch:
+    """lldpd, which is what many switches run; it looks at /sys, which `ip netns exec` makes the
+    namespace's own."""
+    script = (
+        "mount -t tmpfs none /run && mkdir -p /run/lldpd && echo 'configure lldp tx-interval 1' > "
+        "/run/conf && "
+        "echo 'configure system hostname switch-7' >> /run/conf && "
+        "exec lldpd -d -I eth0 -C eth0 -u /run/lldpd.sock -O /run/conf"
+    )
+    with subprocess.Popen(
+        ["ip", "netns", "exec", net.other, "sh", "-c", script],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as switch:
         try:
             found: list[Finding] = []
 
@@ -202,12 +295,21 @@ def test_a_switch_says_where_the_head_is(net: Net, tmp_path: Path) -> None:
 def test_switch_with_short_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from layercake.check.wire import lldp as part
 
-    tlvs = [(1, b"\x04" + bytes(6)), (2, b"\x05Gi1/0/7"), (3, b"\x00\x78"), (5, b"sw\x1b[31m"),
-            (127, bytes.fromhex("0080c2010064")), (127, bytes.fromhex("00120f0405ee")), (0, b"")]
-    frame = bytes.fromhex("0180c200000e525400000001" "88cc") + b"".join(
-        (kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs)
-    assert part.neighbours([Heard("eth0", frame), Heard("eth0", frame), Heard("eth0", frame[:20])]) == [
-        ("eth0", Neighbour("sw?[31m", "Gi1/0/7", "00:00:00:00:00:00", "", 100, 1518))]
+    tlvs = [
+        (1, b"\x04" + bytes(6)),
+        (2, b"\x05Gi1/0/7"),
+        (3, b"\x00\x78"),
+        (5, b"sw\x1b[31m"),
+        (127, bytes.fromhex("0080c2010064")),
+        (127, bytes.fromhex("00120f0405ee")),
+        (0, b""),
+    ]
+    frame = bytes.fromhex("0180c200000e52540000000188cc") + b"".join(
+        (kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs
+    )
+    assert part.neighbours(
+        [Heard("eth0", frame), Heard("eth0", frame), Heard("eth0", frame[:20])]
+    ) == [("eth0", Neighbour("sw?[31m", "Gi1/0/7", "00:00:00:00:00:00", "", 100, 1518))]
     monkeypatch.setattr(part, "exchange", lambda *_: [Heard("eth0", frame)])
     site = made(tmp_path, machine=Jumbo())
     assert [f.severity for f in lldp.look(site)] == [Severity.OK, Severity.WARNING]
@@ -223,9 +325,19 @@ class Jumbo(Machine):
 def test_a_head_in_two_networks_is_looked_at_in_each(tmp_path: Path) -> None:
     site = made(tmp_path)
     more = {"side": HeadAddress(interface="eth1", address="10.121.0.1", prefix=24)}
-    nodes = (*site.nodes, replace(site.nodes[0], name="far", ip="10.121.0.50"), replace(site.nodes[0], name="lost", ip="10.7.7.7"))
-    site = replace(site, nodes=nodes, settings=msgspec.structs.replace(site.settings, more_networks=more))
+    nodes = (
+        *site.nodes,
+        replace(site.nodes[0], name="far", ip="10.121.0.50"),
+        replace(site.nodes[0], name="lost", ip="10.7.7.7"),
+    )
+    site = replace(
+        site, nodes=nodes, settings=msgspec.structs.replace(site.settings, more_networks=more)
+    )
     first, second = site.sides()
     assert (first.settings.interface, first.settings.address) == ("eth0", "10.99.0.1")
-    assert (second.settings.interface, second.settings.address, len(second.settings.heads)) == ("eth1", "10.121.0.1", 1)
+    assert (second.settings.interface, second.settings.address, len(second.settings.heads)) == (
+        "eth1",
+        "10.121.0.1",
+        1,
+    )
     assert [n.name for n in second.nodes] == ["far"] and "lost" in [n.name for n in first.nodes]

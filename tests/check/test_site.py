@@ -1,4 +1,5 @@
-"""`layercake check` as a person runs it: on a site that is as it has to be, and on one with many faults at once."""
+"""`layercake check` as a person runs it: on a site that is as it has to be, and on one with many
+faults at once."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from tests.support.images import eventually
 
 pytestmark = pytest.mark.root
 
-DNSMASQ = ("dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=eth0", "--bind-interfaces", "--user=root")
+DNSMASQ = (
+    "dnsmasq",
+    "--no-daemon",
+    "--conf-file=/dev/null",
+    "--port=0",
+    "--interface=eth0",
+    "--bind-interfaces",
+    "--user=root",
+)
 _NFT = """
 table inet site {
   chain input {
@@ -30,7 +39,12 @@ def test_a_site_that_is_well_has_nothing_to_do(site: CheckSite) -> None:
     found = site.check(code=0)
     assert list(found) == [check.name for check in CHECKS]
     # The clock is this machine's own: nobody may keep it right where the tests run.
-    wrong = [r for name, results in found.items() for r in results if r["severity"] != "ok" and name != "time"]
+    wrong = [
+        r
+        for name, results in found.items()
+        for r in results
+        if r["severity"] != "ok" and name != "time"
+    ]
     assert not wrong
     assert [r["severity"] for r in found["time"]] == ["ok" if synchronised() else "warning"]
     assert found["bmc"][0]["text"] == "all 3 answer and take the login"
@@ -46,7 +60,9 @@ def test_without_a_head_the_data_directory_is_read(site_off: CheckSite) -> None:
     assert found["http"][0]["severity"] == "error"
     assert "layercake boot build" in found["http"][0]["hint"]
     file = site_off.directory / "site.yaml"
-    file.write_text(site_off.inventory({"n1": {"password": {"file": str(site_off.data / "secrets/none")}}}))
+    file.write_text(
+        site_off.inventory({"n1": {"password": {"file": str(site_off.data / "secrets/none")}}})
+    )
     found = site_off.check("--inventory", str(file), "--only", "bmc", "--only", "bmc-clock", code=1)
     assert list(found) == ["bmc", "bmc-clock"]
     assert [(r["severity"], r["nodes"]) for r in found["bmc"]] == [("error", "n1")]
@@ -54,8 +70,15 @@ def test_without_a_head_the_data_directory_is_read(site_off: CheckSite) -> None:
 
 
 def test_a_port_that_another_program_has(site_off: CheckSite) -> None:
-    other = site_off.spawn(site_off.head, ["/usr/bin/python3", "-c", f"import socket, time; s = socket.socket(2, 2); "
-                                           f"s.bind(('{HEAD}', 69)); time.sleep(1000)"])
+    other = site_off.spawn(
+        site_off.head,
+        [
+            "/usr/bin/python3",
+            "-c",
+            f"import socket, time; s = socket.socket(2, 2); "
+            f"s.bind(('{HEAD}', 69)); time.sleep(1000)",
+        ],
+    )
     eventually(lambda: ":69" in site_off.in_head("ss", "-Hlun", "sport = :69"))
     found = site_off.check("--only", "tftp", code=1)
     other.kill()
@@ -72,8 +95,16 @@ def serves_dhcp(namespace: str) -> bool:
 def plant(site: CheckSite) -> None:
     """More than eight faults."""
     rogue = site.machine("rogue", "52:54:00:aa:00:01", "10.99.0.7")
-    site.spawn(rogue, [*DNSMASQ, "--dhcp-range=10.99.0.120,10.99.0.140", "--dhcp-boot=pxelinux.0,rogue,10.99.0.7", "--no-ping",
-                       f"--dhcp-leasefile={site.directory}/leases"])
+    site.spawn(
+        rogue,
+        [
+            *DNSMASQ,
+            "--dhcp-range=10.99.0.120,10.99.0.140",
+            "--dhcp-boot=pxelinux.0,rogue,10.99.0.7",
+            "--no-ping",
+            f"--dhcp-leasefile={site.directory}/leases",
+        ],
+    )
     site.machine("twin", "52:54:00:aa:00:02", HEAD)
     site.machine("thief", "52:54:00:aa:00:03", "10.99.0.51")
     site.set_clock(0, 1_700_000_000)
@@ -91,7 +122,11 @@ def test_all_planted_faults_are_found_at_once(site_bad: CheckSite) -> None:
     found = site.check(code=1)
 
     def one(name: str, text: str, severity: str = "error", nodes: str = "") -> None:
-        said = [r for r in found[name] if text in r["text"] and (r["severity"], r["nodes"]) == (severity, nodes)]
+        said = [
+            r
+            for r in found[name]
+            if text in r["text"] and (r["severity"], r["nodes"]) == (severity, nodes)
+        ]
         assert said, (name, found[name])
 
     one("dhcp", "10.99.0.7 (MAC address 52:54:00:aa:00:01)")
@@ -112,14 +147,28 @@ def test_all_planted_faults_are_found_at_once(site_bad: CheckSite) -> None:
 
 def test_kea_and_a_proxy_are_found_too(site: CheckSite, tmp_path: Path) -> None:
     config = tmp_path / "kea.json"
-    config.write_text("""{"Dhcp4": {"interfaces-config": {"interfaces": ["eth0"], "dhcp-socket-type": "raw"},
+    config.write_text(
+        """{"Dhcp4": {"interfaces-config": {"interfaces": ["eth0"], "dhcp-socket-type": "raw"},
         "lease-database": {"type": "memfile", "persist": false}, "valid-lifetime": 600, "control-socket": {"socket-type": "unix",
         "socket-name": "%s"}, "subnet4": [{"subnet": "10.99.0.0/24", "pools": [{"pool": "10.99.0.200 - 10.99.0.210"}]}]}}"""
-                      % (tmp_path / "kea.sock"))
+        % (tmp_path / "kea.sock")
+    )
     kea = site.machine("kea", "52:54:00:aa:00:11", "10.99.0.8")
-    server = site.spawn(kea, ["env", f"KEA_PIDFILE_DIR={tmp_path}", f"KEA_LOCKFILE_DIR={tmp_path}", "kea-dhcp4", "-c", str(config)])
+    server = site.spawn(
+        kea,
+        [
+            "env",
+            f"KEA_PIDFILE_DIR={tmp_path}",
+            f"KEA_LOCKFILE_DIR={tmp_path}",
+            "kea-dhcp4",
+            "-c",
+            str(config),
+        ],
+    )
     proxy = site.machine("proxy", "52:54:00:aa:00:12", "10.99.0.9")
-    other = site.spawn(proxy, [*DNSMASQ, "--dhcp-range=10.99.0.0,proxy", "--pxe-service=x86PC,install,pxelinux"])
+    other = site.spawn(
+        proxy, [*DNSMASQ, "--dhcp-range=10.99.0.0,proxy", "--pxe-service=x86PC,install,pxelinux"]
+    )
 
     eventually(lambda: serves_dhcp(kea) and serves_dhcp(proxy))
     try:
@@ -140,7 +189,16 @@ def test_an_unknown_check_is_a_mistake(site: CheckSite) -> None:
 
 
 def test_a_person_reads_one_line_each(site: CheckSite) -> None:
-    argv = ["layercake.cli.main", "check", "--data-dir", str(site.data), "--only", "disk", "--only", "interface"]
+    argv = [
+        "layercake.cli.main",
+        "check",
+        "--data-dir",
+        str(site.data),
+        "--only",
+        "disk",
+        "--only",
+        "interface",
+    ]
     text = site.in_head(sys.executable, "-m", *argv)
     assert [line.split()[:2] for line in text.splitlines()] == [["ok", "interface"], ["ok", "disk"]]
     assert REDFISH not in text

@@ -47,8 +47,8 @@ def head(socket: Path) -> Iterator[CannedApi]:
 
 @pytest.fixture
 def run(socket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `layercake ...` against `socket`, without the waits that people need; `answer` is typed when it asks; what it
-    asks is added to `asked`."""
+    """Runs `layercake ...` against `socket`, without the waits that people need; `answer` is typed
+    when it asks; what it asks is added to `asked`."""
     monkeypatch.setattr(watch, "STUCK_S", {"quarantined": 0.0, "blocked": 0.0})
     monkeypatch.setattr(watch, "GAP_S", 0.0)
     monkeypatch.setattr(watch, "SHARE", 0)

@@ -12,7 +12,15 @@ import pytest
 from tests.cli.canned_api import CannedApi, node_view, working
 
 Run = Callable[..., Any]
-CHAIN = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]
+CHAIN = [
+    "power-discover",
+    "power-on",
+    "boot-arm",
+    "boot-wait",
+    "attach",
+    "image-discover",
+    "image-start",
+]
 UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
 
 
@@ -22,7 +30,11 @@ def added(name: str) -> dict[str, Any]:
 
 
 def plan_of(*changes: dict[str, Any], blocked: str | None = None) -> dict[str, Any]:
-    plans = [{"node": c["node"], "chain": CHAIN, "to": UP, "blocked": blocked} for c in changes if c["action"] != "remove"]
+    plans = [
+        {"node": c["node"], "chain": CHAIN, "to": UP, "blocked": blocked}
+        for c in changes
+        if c["action"] != "remove"
+    ]
     return {"changes": list(changes), "plans": plans, "digest": "d1", "warnings": []}
 
 
@@ -36,7 +48,9 @@ def rack(head: CannedApi, tmp_path: Path) -> str:
     return str(path)
 
 
-def test_plan_shows_nodes_with_the_same_change_in_one_row(run: Run, head: CannedApi, rack: str) -> None:
+def test_plan_shows_nodes_with_the_same_change_in_one_row(
+    run: Run, head: CannedApi, rack: str
+) -> None:
     result = run("plan", rack)
     assert result.code == 0
     assert result.out.splitlines() == [
@@ -47,28 +61,53 @@ def test_plan_shows_nodes_with_the_same_change_in_one_row(run: Run, head: Canned
     assert not head.asked("POST /v1/inventory/apply")
 
 
-def test_plan_says_what_becomes_of_machines_that_are_found_running(run: Run, head: CannedApi, rack: str) -> None:
+def test_plan_says_what_becomes_of_machines_that_are_found_running(
+    run: Run, head: CannedApi, rack: str
+) -> None:
     planned = plan_of(*map(added, ("n0", "n1", "n2", "n3")))
     for entry, adopt in zip(planned["plans"], ("ask", "ask", "reset", None), strict=True):
         entry["adopt"] = adopt
     head.answers["POST /v1/inventory/plan"] = (200, planned)
     for command in (["plan", rack], ["apply", rack, "--yes", "--no-wait"]):
         said = run(*command).out
-        assert "\nn[0-1]: new; one that is found running is left alone until `layercake node take` (adopt: ask)\n" in said
-        assert "\nn2: new; one that is found running is ended, and started anew (adopt: reset)\n" in said
+        assert (
+            "\nn[0-1]: new; one that is found running is left alone until `layercake node take` "
+            "(adopt: ask)\n" in said
+        )
+        assert (
+            "\nn2: new; one that is found running is ended, and started anew (adopt: reset)\n"
+            in said
+        )
         assert "n3: new" not in said, "nobody can end what runs there"
 
 
-def test_apply_sends_the_plans_digest_and_follows_until_all_converge(run: Run, head: CannedApi, rack: str) -> None:
-    head.snapshots = [[working("n0"), working("n1")], [node_view("n0"), working("n1")], [node_view("n0"), node_view("n1")]]
+def test_apply_sends_the_plans_digest_and_follows_until_all_converge(
+    run: Run, head: CannedApi, rack: str
+) -> None:
+    head.snapshots = [
+        [working("n0"), working("n1")],
+        [node_view("n0"), working("n1")],
+        [node_view("n0"), node_view("n1")],
+    ]
     result = run("apply", rack, "--yes")
     assert result.code == 0, result.err
     (asked,) = head.asked("POST /v1/inventory/apply")
     assert isinstance(asked.pop("by"), str)
-    assert asked == {"yaml": "nodes: {}\n", "file": rack, "digest": "d1", "allow_remove": False, "take_back": False,
-                     "at_once": False}
+    assert asked == {
+        "yaml": "nodes: {}\n",
+        "file": rack,
+        "digest": "d1",
+        "allow_remove": False,
+        "take_back": False,
+        "at_once": False,
+    }
     progress = [line.split()[1:3] for line in result.out.splitlines() if "s  n" in line]
-    assert progress == [["n0", "working"], ["n1", "working"], ["n0", "converged"], ["n1", "converged"]]
+    assert progress == [
+        ["n0", "working"],
+        ["n1", "working"],
+        ["n0", "converged"],
+        ["n1", "converged"],
+    ]
     assert ("GET /v1/nodes", {"range": "n[0-1]"}, None) in head.requests
 
 
@@ -97,12 +136,22 @@ def test_apply_without_anyone_to_ask_is_exit_2(run: Run, head: CannedApi, rack: 
     assert not head.asked("POST /v1/inventory/apply")
 
 
-def test_a_node_in_quarantine_is_exit_1_and_says_where_to_look(run: Run, head: CannedApi, rack: str) -> None:
-    head.snapshots = [[node_view("n0"), node_view("n1", status="quarantined", status_text="boot-wait: never answered DHCP")]]
+def test_a_node_in_quarantine_is_exit_1_and_says_where_to_look(
+    run: Run, head: CannedApi, rack: str
+) -> None:
+    head.snapshots = [
+        [
+            node_view("n0"),
+            node_view("n1", status="quarantined", status_text="boot-wait: never answered DHCP"),
+        ]
+    ]
     result = run("apply", rack, "--yes")
     assert result.code == 1
     assert "boot-wait: never answered DHCP" in result.out
-    assert result.err == "1 of 2 nodes are not where they should be: n1\nhint: layercake node explain n1\n"
+    assert (
+        result.err
+        == "1 of 2 nodes are not where they should be: n1\nhint: layercake node explain n1\n"
+    )
 
 
 def test_a_timeout_is_exit_1(run: Run, head: CannedApi, rack: str) -> None:
@@ -125,7 +174,9 @@ def test_removal_needs_to_be_allowed(run: Run, head: CannedApi, rack: str) -> No
     assert head.asked("POST /v1/inventory/apply")[0]["allow_remove"] is True
 
 
-def test_a_node_that_is_removed_while_it_is_followed_is_gone(run: Run, head: CannedApi, rack: str) -> None:
+def test_a_node_that_is_removed_while_it_is_followed_is_gone(
+    run: Run, head: CannedApi, rack: str
+) -> None:
     def nodes(request: Any, body: Any) -> tuple[int, Any]:
         if request.query.get("range"):
             return 400, {"error": "cannot use node range: there is no node n1", "hint": ""}
@@ -146,17 +197,34 @@ def test_nothing_to_change_is_ok_and_asks_nothing(run: Run, head: CannedApi, rac
 
 
 def test_every_mistake_is_printed_with_file_and_line(run: Run, head: CannedApi, rack: str) -> None:
-    problems = [{"file": rack, "line": n, "column": 3, "message": f"mistake {n}", "hint": "did you mean bios?"} for n in (2, 5)]
-    head.answers["POST /v1/inventory/plan"] = (422, {"error": "cannot use inventory", "hint": "", "problems": problems})
+    problems = [
+        {
+            "file": rack,
+            "line": n,
+            "column": 3,
+            "message": f"mistake {n}",
+            "hint": "did you mean bios?",
+        }
+        for n in (2, 5)
+    ]
+    head.answers["POST /v1/inventory/plan"] = (
+        422,
+        {"error": "cannot use inventory", "hint": "", "problems": problems},
+    )
     result = run("apply", rack, "--yes")
     assert (result.code, result.out) == (2, "")
-    assert f"  {rack}:2:3: mistake 2 (hint: did you mean bios?)\n  {rack}:5:3: mistake 5 (hint: did you mean bios?)\n" in result.err
+    assert (
+        f"  {rack}:2:3: mistake 2 (hint: did you mean bios?)\n  {rack}:5:3: mistake 5 (hint: did "
+        "you mean bios?)\n" in result.err
+    )
     assert "2 mistakes" in result.err
     assert json.loads(run("plan", rack, "--json").out)["problems"] == problems
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_file_that_cannot_be_read_is_exit_2(run: Run, head: CannedApi, tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_cannot_be_read_is_exit_2(
+    run: Run, head: CannedApi, tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "x.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -166,7 +234,9 @@ def test_a_file_that_cannot_be_read_is_exit_2(run: Run, head: CannedApi, tmp_pat
     assert not head.requests
 
 
-def test_a_change_shows_old_and_new_and_a_block_its_reason(run: Run, head: CannedApi, rack: str) -> None:
+def test_a_change_shows_old_and_new_and_a_block_its_reason(
+    run: Run, head: CannedApi, rack: str
+) -> None:
     fields = {"images": [["debian"], ["alpine"]], "bmc.password": [{"file": "/a"}, {"env": "B"}]}
     change = {"node": "n0", "action": "change", "fields": fields}
     head.answers["POST /v1/inventory/plan"] = (200, plan_of(change, blocked="BUSY"))
@@ -179,10 +249,17 @@ def changed(*names: str, old: str = "one", new: str = "two") -> list[dict[str, A
     return [{"node": n, "action": "change", "fields": {"images": [[old], [new]]}} for n in names]
 
 
-def test_a_plan_says_who_would_roll_how_and_who_at_once(run: Run, head: CannedApi, rack: str) -> None:
+def test_a_plan_says_who_would_roll_how_and_who_at_once(
+    run: Run, head: CannedApi, rack: str
+) -> None:
     how = {"canary": 1, "batch": "10%", "max_unavailable": None, "on_failure": "rollback"}
     rolls = [{"nodes": [f"n{i}" for i in range(11)], "images": ["two"], "plan": how}]
-    plan = {**plan_of(*changed(*rolls[0]["nodes"], "n99")), "rolls": rolls, "at_once": ["n99"], "taken_back": []}
+    plan = {
+        **plan_of(*changed(*rolls[0]["nodes"], "n99")),
+        "rolls": rolls,
+        "at_once": ["n99"],
+        "taken_back": [],
+    }
     head.answers["POST /v1/inventory/plan"] = (200, plan)
     lines = run("plan", rack).out.splitlines()
     assert "n[0-10]: to two by a roll, canary 1, batches of 10%, on failure rollback" in lines
@@ -190,24 +267,53 @@ def test_a_plan_says_who_would_roll_how_and_who_at_once(run: Run, head: CannedAp
 
 
 def test_apply_follows_the_rolls_that_it_begins(run: Run, head: CannedApi, rack: str) -> None:
-    view = {"id": 4, "state": "failed", "image": "two", "stages": ["all"], "stage": "all", "batch": 1, "reason": "batch 1: n0 lost",
-            "counts": {"failed": 1, "skipped": 1}, "nodes_total": 2, "nodes": []}
+    view = {
+        "id": 4,
+        "state": "failed",
+        "image": "two",
+        "stages": ["all"],
+        "stage": "all",
+        "batch": 1,
+        "reason": "batch 1: n0 lost",
+        "counts": {"failed": 1, "skipped": 1},
+        "nodes_total": 2,
+        "nodes": [],
+    }
     head.answers["POST /v1/inventory/plan"] = (200, plan_of(*changed("n0", "n1"), added("n2")))
     begun = [{"id": 4, "nodes": ["n0", "n1"]}]
-    head.answers["POST /v1/inventory/apply"] = (200, {"revision": 7, "changed": ["n0", "n1", "n2"], "rolls": begun})
+    head.answers["POST /v1/inventory/apply"] = (
+        200,
+        {"revision": 7, "changed": ["n0", "n1", "n2"], "rolls": begun},
+    )
     head.answers["GET /v1/rolls/4"] = (200, {"roll": view})
     head.snapshots = [[node_view("n2")]]
     result = run("apply", rack, "--yes")
     assert result.code == 1
-    assert "following 1 nodes" in result.out and "failed, batch 1" in result.out and "n0 lost" in result.out
+    assert (
+        "following 1 nodes" in result.out
+        and "failed, batch 1" in result.out
+        and "n0 lost" in result.out
+    )
     document = json.loads(run("apply", rack, "--yes", "--json").out)
-    assert (document["converged"], document["rolls"][0]["id"], [n["name"] for n in document["nodes"]]) == (False, 4, ["n2"])
-    assert "roll 4: n[0-1]; see `layercake roll status 4 --follow`" in run("apply", rack, "--yes", "--no-wait").out
+    assert (
+        document["converged"],
+        document["rolls"][0]["id"],
+        [n["name"] for n in document["nodes"]],
+    ) == (False, 4, ["n2"])
+    assert (
+        "roll 4: n[0-1]; see `layercake roll status 4 --follow`"
+        in run("apply", rack, "--yes", "--no-wait").out
+    )
 
 
-def test_what_image_roll_brought_is_not_taken_back_unasked(run: Run, head: CannedApi, rack: str) -> None:
+def test_what_image_roll_brought_is_not_taken_back_unasked(
+    run: Run, head: CannedApi, rack: str
+) -> None:
     back = {"nodes": ["n0", "n1"], "images": ["debian-2"], "to": ["debian-1"]}
-    head.answers["POST /v1/inventory/plan"] = (200, {**plan_of(*changed("n0", "n1")), "taken_back": [back]})
+    head.answers["POST /v1/inventory/plan"] = (
+        200,
+        {**plan_of(*changed("n0", "n1")), "taken_back": [back]},
+    )
     text = "n[0-1]: rolled to debian-2 since; this inventory takes them back to debian-1"
     assert text in run("plan", rack).err
     refused = run("apply", rack, "--yes")
@@ -220,7 +326,7 @@ def test_what_image_roll_brought_is_not_taken_back_unasked(run: Run, head: Canne
 
 
 def test_the_question_before_nodes_are_removed_counts_those_at_work(
-    run: Run, head: CannedApi, rack: str, monkeypatch: pytest.MonkeyPatch,
+    run: Run, head: CannedApi, rack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = {"node": "n9", "action": "remove", "fields": {"ip": ["10.0.0.9", None]}}
     head.answers["POST /v1/inventory/plan"] = (200, plan_of(gone))
@@ -231,24 +337,51 @@ def test_the_question_before_nodes_are_removed_counts_those_at_work(
     assert asked == ["Apply this to 1 node, and remove 1 node, 1 of them running, 1 BUSY (n9)?"]
 
 
-def test_images_that_change_at_once_are_counted_before(run: Run, head: CannedApi, rack: str) -> None:
+def test_images_that_change_at_once_are_counted_before(
+    run: Run, head: CannedApi, rack: str
+) -> None:
     how = {"canary": 1, "batch": "10%", "max_unavailable": None, "on_failure": "rollback"}
-    plan = {**plan_of(*changed("n0", "n1")), "rolls": [{"nodes": ["n0", "n1"], "images": ["two"], "plan": how}], "at_once": []}
+    plan = {
+        **plan_of(*changed("n0", "n1")),
+        "rolls": [{"nodes": ["n0", "n1"], "images": ["two"], "plan": how}],
+        "at_once": [],
+    }
     head.answers["POST /v1/inventory/plan"] = (200, plan)
     head.snapshots = [[node_view("n0"), node_view("n1"), node_view("n2")]]
     asked: list[str] = []
     found = run("apply", rack, "--at-once", answer="n", asked=asked)
     assert "n[0-1]: to two at once" in found.out
-    assert asked == ["Apply this to 2 nodes, and change the images at once of 2 nodes, 2 of them running, none BUSY?"]
+    assert asked == [
+        "Apply this to 2 nodes, and change the images at once of 2 nodes, 2 of them running, none "
+        "BUSY?"
+    ]
     assert run("apply", rack, "--at-once", "--yes", "--no-wait").code == 0
     assert head.asked("POST /v1/inventory/apply")[0]["at_once"] is True
 
 
-def test_a_secret_goes_to_another_address_only_when_somebody_says_so(run: Run, head: CannedApi, rack: str) -> None:
-    entry = {"node": "n0", "from": "redfish https://10.2.0.9 port 443", "to": "redfish https://10.2.0.66 port 443"}
-    warned = {"file": rack, "line": 0, "column": 0, "message": "n0: the BMC's password goes over http://", "hint": ""}
-    head.answers["POST /v1/inventory/plan"] = (200, {**plan_of(*changed("n0")), "secrets": [entry], "warnings": [warned]})
-    text = "n0: its secret goes to redfish https://10.2.0.66 port 443, and went to redfish https://10.2.0.9 port 443"
+def test_a_secret_goes_to_another_address_only_when_somebody_says_so(
+    run: Run, head: CannedApi, rack: str
+) -> None:
+    entry = {
+        "node": "n0",
+        "from": "redfish https://10.2.0.9 port 443",
+        "to": "redfish https://10.2.0.66 port 443",
+    }
+    warned = {
+        "file": rack,
+        "line": 0,
+        "column": 0,
+        "message": "n0: the BMC's password goes over http://",
+        "hint": "",
+    }
+    head.answers["POST /v1/inventory/plan"] = (
+        200,
+        {**plan_of(*changed("n0")), "secrets": [entry], "warnings": [warned]},
+    )
+    text = (
+        "n0: its secret goes to redfish https://10.2.0.66 port 443, and went to redfish "
+        "https://10.2.0.9 port 443"
+    )
     told = run("plan", rack).err
     assert text in told and "\nn0: the BMC's password goes over http://" in f"\n{told}"
     refused = run("apply", rack, "--yes")

@@ -1,4 +1,5 @@
-"""What the CLI asks for is what the head's API has: each path is a route, each query a parameter, each body fits its struct."""
+"""What the CLI asks for is what the head's API has: each path is a route, each query a parameter,
+each body fits its struct."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from layercake.head.operations import Operations
 from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
-COMMANDS = [line.split() for line in """\
+COMMANDS = [
+    line.split()
+    for line in """\
     status
     plan FILE
     apply FILE --yes --no-wait --allow-remove
@@ -54,7 +57,8 @@ COMMANDS = [line.split() for line in """\
     token create ann --role operator --group physics --exec --expires 30d
     token revoke ann --yes
     audit --since 7d
-""".splitlines()]
+""".splitlines()
+]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +68,11 @@ def routes() -> tuple[Route, ...]:
 
 
 def asked(run: Run, head: CannedApi, command: list[str], file: Path) -> list[tuple[str, Any, Any]]:
-    planned = {"changes": [{"node": "n0", "action": "remove", "fields": {}}], "plans": [], "digest": "d"}
+    planned = {
+        "changes": [{"node": "n0", "action": "remove", "fields": {}}],
+        "plans": [],
+        "digest": "d",
+    }
     head.answers["POST /v1/inventory/plan"] = (200, planned)
     file.write_text("nodes: {}\n")
     run(*[str(file) if word == "FILE" else word for word in command])
@@ -79,7 +87,14 @@ def test_every_request_fits_a_route(
     assert requests
     for key, query, body in requests:
         method, path = key.split()
-        route = next((r for r in routes if r.method == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", r.path), path)), None)
+        route = next(
+            (
+                r
+                for r in routes
+                if r.method == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", r.path), path)
+            ),
+            None,
+        )
         assert route is not None, f"the API has no {key}"
         assert set(query) <= set(route.query)
         assert (body is None) == (route.body is None)

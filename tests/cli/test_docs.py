@@ -98,14 +98,15 @@ def test_on_an_installed_head_they_are_the_packages(
 
 def test_links_become_what_one_types_and_what_is_typed_stays() -> None:
     text = (
-        "# T\n\nSee [there](../explanation/security.md#tokens), [a host](https://example.org/), [here](#x) and "
+        "# T\n\nSee [there](../explanation/security.md#tokens), [a host](https://example.org/), "
+        "[here](#x) and "
         "![a rack](../pictures/rack.svg).\n\n```console\n# layercake [x](y.md)\n```\n\n"
         "```{toctree}\n:maxdepth: 1\n\nconsoles\n```\n"
     )
     shown = followed(text, "howto/index", {"howto/consoles": "Consoles"})
     assert (
-        "there (`layercake docs explanation/security`), a host (https://example.org/), here and *Picture: a rack*."
-        in shown
+        "there (`layercake docs explanation/security`), a host (https://example.org/), here and "
+        "*Picture: a rack*." in shown
     )
     assert "# layercake [x](y.md)" in shown
     assert shown.endswith("- Consoles: `layercake docs howto/consoles`\n")

@@ -22,7 +22,11 @@ Run = Callable[..., Any]
 def test_no_head_is_exit_3_with_a_hint(run: Run, socket: Path) -> None:
     result = run("node", "list")
     assert (result.code, result.out) == (3, "")
-    assert result.err == f"cannot reach the head at {socket}: No such file or directory\nhint: is `layercake serve` running?\n"
+    assert (
+        result.err
+        == f"cannot reach the head at {socket}: No such file or directory\nhint: is `layercake "
+        "serve` running?\n"
+    )
 
 
 def test_a_socket_that_nobody_listens_on_is_exit_3(run: Run, socket: Path) -> None:
@@ -45,7 +49,9 @@ def test_a_head_that_hangs_up_is_exit_3(run: Run, socket: Path) -> None:
         server.listen(8)
 
         def hang_up() -> None:
-            with contextlib.suppress(OSError):  # the listening socket is shut down at the end of the test
+            with contextlib.suppress(
+                OSError
+            ):  # the listening socket is shut down at the end of the test
                 while True:
                     connection, _ = server.accept()
                     connection.recv(65536)
@@ -60,29 +66,60 @@ def test_a_head_that_hangs_up_is_exit_3(run: Run, socket: Path) -> None:
     assert "Traceback" not in result.err
 
 
-@pytest.mark.parametrize(("status", "code"), [(400, 2), (404, 2), (422, 2), (401, 4), (403, 4), (409, 4), (500, 1), (502, 1)])
-def test_the_heads_errors_have_exit_codes(run: Run, head: CannedApi, status: int, code: int) -> None:
-    head.answers["GET /v1/status"] = (status, {"error": "cannot do it: because", "hint": "try this"})
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, 2), (404, 2), (422, 2), (401, 4), (403, 4), (409, 4), (500, 1), (502, 1)],
+)
+def test_the_heads_errors_have_exit_codes(
+    run: Run, head: CannedApi, status: int, code: int
+) -> None:
+    head.answers["GET /v1/status"] = (
+        status,
+        {"error": "cannot do it: because", "hint": "try this"},
+    )
     result = run("status")
-    assert (result.code, result.out, result.err) == (code, "", "cannot do it: because\nhint: try this\n")
+    assert (result.code, result.out, result.err) == (
+        code,
+        "",
+        "cannot do it: because\nhint: try this\n",
+    )
     result = run("status", "--json")
     assert (result.code, result.err) == (code, "")
     assert json.loads(result.out) == {"error": "cannot do it: because", "hint": "try this"}
 
 
-@pytest.mark.parametrize("answer", [(502, "<html>Bad gateway</html>"), (200, "<html>hello</html>"), (302, ""), (500, "[]")])
-def test_an_answer_that_is_not_the_heads_is_exit_1(run: Run, head: CannedApi, answer: tuple[int, str]) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [(502, "<html>Bad gateway</html>"), (200, "<html>hello</html>"), (302, ""), (500, "[]")],
+)
+def test_an_answer_that_is_not_the_heads_is_exit_1(
+    run: Run, head: CannedApi, answer: tuple[int, str]
+) -> None:
     head.answers["GET /v1/status"] = answer
     result = run("status")
     assert result.code == 1
     assert "hint: " in result.err and "Traceback" not in result.err
 
 
-@pytest.mark.parametrize("arguments", [
-    ["nod", "list"], ["node"], ["node", "clear"], ["power", "off"], ["power", "cycle"], ["node", "off"], ["image", "roll", "n0"],
-    ["events", "--limit", "0"], ["apply"], ["graph", "--format", "png"], [],
-])
-def test_wrong_usage_is_exit_2_and_asks_nothing(run: Run, head: CannedApi, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nod", "list"],
+        ["node"],
+        ["node", "clear"],
+        ["power", "off"],
+        ["power", "cycle"],
+        ["node", "off"],
+        ["image", "roll", "n0"],
+        ["events", "--limit", "0"],
+        ["apply"],
+        ["graph", "--format", "png"],
+        [],
+    ],
+)
+def test_wrong_usage_is_exit_2_and_asks_nothing(
+    run: Run, head: CannedApi, arguments: list[str]
+) -> None:
     result = run(*arguments)
     assert result.code == 2
     assert "Usage:" in result.err + result.out
@@ -95,7 +132,9 @@ def test_wrong_usage_with_json_is_json(run: Run) -> None:
     assert "lst" in json.loads(result.out)["error"]
 
 
-@pytest.mark.parametrize("name", ["../status", "n0/explain", "", "n0?x=1", "a b", "..", "é", "n0%2f"])
+@pytest.mark.parametrize(
+    "name", ["../status", "n0/explain", "", "n0?x=1", "a b", "..", "é", "n0%2f"]
+)
 def test_a_name_cannot_reach_another_route(run: Run, head: CannedApi, name: str) -> None:
     assert run("node", "show", name).code == 2
     assert run("image", "remove", name, "--yes").code == 2
@@ -104,7 +143,9 @@ def test_a_name_cannot_reach_another_route(run: Run, head: CannedApi, name: str)
         quoted(name)
 
 
-def test_interruption_is_exit_130(run: Run, head: CannedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_is_exit_130(
+    run: Run, head: CannedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 

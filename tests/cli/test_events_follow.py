@@ -24,13 +24,29 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_follow_shows_past_and_present_once_and_ends_on_interrupt(head: CannedApi, socket: Path) -> None:
+def test_follow_shows_past_and_present_once_and_ends_on_interrupt(
+    head: CannedApi, socket: Path
+) -> None:
     head.answers["GET /v1/events"] = (200, {"events": [event(1), event(2)]})
     head.batches = [[event(2), event(3)], [event(4)]]
-    command = [sys.executable, "-m", "layercake.cli.main", "events", "--follow", "--json", "--node", "n0"]
+    command = [
+        sys.executable,
+        "-m",
+        "layercake.cli.main",
+        "events",
+        "--follow",
+        "--json",
+        "--node",
+        "n0",
+    ]
     environment = {**os.environ, "LAYERCAKE_SOCKET": str(socket)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          preexec_fn=heed_interrupts) as process:
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
+    ) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
             assert [json.loads(process.stdout.readline())["id"] for _ in range(4)] == [1, 2, 3, 4]
@@ -47,7 +63,9 @@ async def test_a_head_that_is_not_there_at_the_start_is_an_error(socket: Path) -
         await follower(socket, []).run(None)
 
 
-async def test_a_head_that_comes_back_is_followed_on_without_repeats(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_head_that_comes_back_is_followed_on_without_repeats(
+    socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow, "RETRY_S", 0.01)
     first = CannedApi()
     first.answers["GET /v1/events"] = (200, {"events": [event(1)]})

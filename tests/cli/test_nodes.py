@@ -17,34 +17,86 @@ Run = Callable[..., Any]
 @pytest.fixture
 def full(head: CannedApi) -> CannedApi:
     """A head that answers everything."""
-    image = {"name": "debian", "digest": "blake2b:0123456789abcdef", "size": 123_456_789, "created": 1700000000.0,
-             "used_by": ["n0", "n1"], "container": {"systemd": True}, "history": []}
+    image = {
+        "name": "debian",
+        "digest": "blake2b:0123456789abcdef",
+        "size": 123_456_789,
+        "created": 1700000000.0,
+        "used_by": ["n0", "n1"],
+        "container": {"systemd": True},
+        "history": [],
+    }
     head.snapshots = [[node_view("n0"), working("n1")]]
-    head.answers.update({
-        "GET /v1/status": (200, {
-            "version": "0.1.0", "epoch": 5, "uptime_s": 90.0, "nodes": {"total": 2, "converged": 1, "working": 1, "quarantined": 0},
-            "guard": {"frozen": None, "outages": [], "waiting": 0, "silent": 0},
-            "database": {"well": True, "trouble": "", "since_s": None, "waiting": 0},
-            "services": [{"name": "pxe", "state": "running", "pid": 42, "restarts": 0, "health": "running", "since_s": 80.0}]}),
-        "GET /v1/nodes/n0": (200, {"node": node_view("n0"), "history": [event(i, f"event {i}") for i in range(1, 31)]}),
-        "GET /v1/nodes/n0/explain": (200, {"explanation": {"node": "n0"}, "text": "n0: working\n  is: power=ON"}),
-        "GET /v1/nodes/n0/logs": (200, {"text": "line 1\nline 2\n"}),
-        "PATCH /v1/nodes/n0": (200, {"revision": 3, "changed": ["n0"], "networks": [], "rolls": []}),
-        "POST /v1/nodes/clear": (200, {"nodes": ["n0", "n1"]}),
-        "POST /v1/nodes/state": (200, {"nodes": ["n0", "n1"]}),
-        "GET /v1/images": (200, {"images": [image]}),
-        "POST /v1/images": (200, {"image": image}),
-        "DELETE /v1/images/debian": (200, {}),
-        "POST /v1/images/roll": (200, {"nodes": ["n0"]}),
-        "GET /v1/power": (200, {"power": [{"node": "n0", "power": "ON", "driver": "ipmi", "address": "10.1.0.1", "error": None}]}),
-        "POST /v1/power": (200, {"nodes": [{"node": "n0", "accepted": True, "why": ""}]}),
-        "GET /v1/events": (200, {"events": [event(1), event(2, severity="error")]}),
-        "GET /v1/graph": (200, "digraph { a -> b }\n"),
-    })
+    head.answers.update(
+        {
+            "GET /v1/status": (
+                200,
+                {
+                    "version": "0.1.0",
+                    "epoch": 5,
+                    "uptime_s": 90.0,
+                    "nodes": {"total": 2, "converged": 1, "working": 1, "quarantined": 0},
+                    "guard": {"frozen": None, "outages": [], "waiting": 0, "silent": 0},
+                    "database": {"well": True, "trouble": "", "since_s": None, "waiting": 0},
+                    "services": [
+                        {
+                            "name": "pxe",
+                            "state": "running",
+                            "pid": 42,
+                            "restarts": 0,
+                            "health": "running",
+                            "since_s": 80.0,
+                        }
+                    ],
+                },
+            ),
+            "GET /v1/nodes/n0": (
+                200,
+                {
+                    "node": node_view("n0"),
+                    "history": [event(i, f"event {i}") for i in range(1, 31)],
+                },
+            ),
+            "GET /v1/nodes/n0/explain": (
+                200,
+                {"explanation": {"node": "n0"}, "text": "n0: working\n  is: power=ON"},
+            ),
+            "GET /v1/nodes/n0/logs": (200, {"text": "line 1\nline 2\n"}),
+            "PATCH /v1/nodes/n0": (
+                200,
+                {"revision": 3, "changed": ["n0"], "networks": [], "rolls": []},
+            ),
+            "POST /v1/nodes/clear": (200, {"nodes": ["n0", "n1"]}),
+            "POST /v1/nodes/state": (200, {"nodes": ["n0", "n1"]}),
+            "GET /v1/images": (200, {"images": [image]}),
+            "POST /v1/images": (200, {"image": image}),
+            "DELETE /v1/images/debian": (200, {}),
+            "POST /v1/images/roll": (200, {"nodes": ["n0"]}),
+            "GET /v1/power": (
+                200,
+                {
+                    "power": [
+                        {
+                            "node": "n0",
+                            "power": "ON",
+                            "driver": "ipmi",
+                            "address": "10.1.0.1",
+                            "error": None,
+                        }
+                    ]
+                },
+            ),
+            "POST /v1/power": (200, {"nodes": [{"node": "n0", "accepted": True, "why": ""}]}),
+            "GET /v1/events": (200, {"events": [event(1), event(2, severity="error")]}),
+            "GET /v1/graph": (200, "digraph { a -> b }\n"),
+        }
+    )
     return head
 
 
-COMMANDS = [line.split() for line in """\
+COMMANDS = [
+    line.split()
+    for line in """\
     status
     node list
     node list n[0-1]
@@ -65,7 +117,8 @@ COMMANDS = [line.split() for line in """\
     power cycle n0 --yes
     events
     graph --node n0
-""".splitlines()]
+""".splitlines()
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -80,10 +133,35 @@ def test_every_command_speaks_json_and_text(run: Run, full: CannedApi, command: 
 
 
 def test_node_list_is_one_line_per_node_that_is_not_cut(run: Run, full: CannedApi) -> None:
-    full.snapshots = [[node_view("n0"), node_view("n1", status="quarantined", status_text="x" * 300)]]
+    full.snapshots = [
+        [node_view("n0"), node_view("n1", status="quarantined", status_text="x" * 300)]
+    ]
     lines = run("node", "list").out.splitlines()
-    assert lines[0].split() == ["NAME", "STATUS", "POWER", "BOOT", "RUN", "IMAGE", "BUSY", "IMAGES", "IP", "SEEN", "DETAIL"]
-    assert lines[1].split() == ["n0", "converged", "ON", "INIT", "SYNC", "ACTIVE", "FREE", "debian", "10.0.0.1", "0.4s"]
+    assert lines[0].split() == [
+        "NAME",
+        "STATUS",
+        "POWER",
+        "BOOT",
+        "RUN",
+        "IMAGE",
+        "BUSY",
+        "IMAGES",
+        "IP",
+        "SEEN",
+        "DETAIL",
+    ]
+    assert lines[1].split() == [
+        "n0",
+        "converged",
+        "ON",
+        "INIT",
+        "SYNC",
+        "ACTIVE",
+        "FREE",
+        "debian",
+        "10.0.0.1",
+        "0.4s",
+    ]
     assert len(lines) == 3 and lines[2].endswith("x" * 300)
 
 
@@ -96,13 +174,17 @@ def test_node_list_sends_the_range_and_an_empty_head_says_so(run: Run, full: Can
 
 def test_a_roll_under_way_shows_both_images(run: Run, full: CannedApi) -> None:
     def images(*pair: str) -> dict[str, Any]:
-        running, wanted = ([dict(zip(("name", "digest"), text.split("@"), strict=True))] for text in pair)
+        running, wanted = (
+            [dict(zip(("name", "digest"), text.split("@"), strict=True))] for text in pair
+        )
         return {"running": running, "wanted": wanted}
 
-    full.snapshots = [[
-        node_view("n0", images=images("debian@blake2b:aa", "alpine@blake2b:bb")),
-        node_view("n1", images=images("debian@blake2b:aa", "debian@blake2b:bb")),
-    ]]
+    full.snapshots = [
+        [
+            node_view("n0", images=images("debian@blake2b:aa", "alpine@blake2b:bb")),
+            node_view("n1", images=images("debian@blake2b:aa", "debian@blake2b:bb")),
+        ]
+    ]
     lines = run("node", "list").out.splitlines()
     assert "debian -> alpine" in lines[1]
     assert "debian@aa -> debian@bb" in lines[2]
@@ -116,7 +198,10 @@ def test_node_show_has_facts_and_the_last_events(run: Run, full: CannedApi) -> N
 
 def test_node_show_with_json_has_as_many_events_as_asked_for(run: Run, full: CannedApi) -> None:
     def shown(*options: str) -> list[str]:
-        return [e["text"] for e in json.loads(run("node", "show", "n0", "--json", *options).out)["history"]]
+        return [
+            e["text"]
+            for e in json.loads(run("node", "show", "n0", "--json", *options).out)["history"]
+        ]
 
     assert shown("--history", "2") == ["event 29", "event 30"]
     assert shown("--history", "0") == []
@@ -124,14 +209,20 @@ def test_node_show_with_json_has_as_many_events_as_asked_for(run: Run, full: Can
 
 
 def test_the_columns_of_node_list_are_the_heads_variables(run: Run, full: CannedApi) -> None:
-    full.answers["GET /v1/nodes"] = (200, {"variables": ["power", "gpu"], "nodes": [node_view(state={"power": "ON", "gpu": "X"})]})
+    full.answers["GET /v1/nodes"] = (
+        200,
+        {"variables": ["power", "gpu"], "nodes": [node_view(state={"power": "ON", "gpu": "X"})]},
+    )
     lines = run("node", "list").out.splitlines()
     assert lines[0].split()[:5] == ["NAME", "STATUS", "POWER", "GPU", "IMAGES"]
     assert lines[1].split()[:5] == ["n0", "converged", "ON", "X", "debian"]
 
 
 def test_control_characters_from_a_node_never_reach_the_terminal(run: Run, full: CannedApi) -> None:
-    full.answers["GET /v1/events"] = (200, {"events": [event(1, "a\x1b]0;owned\x07b\nforged line [red]x[/red]")]})
+    full.answers["GET /v1/events"] = (
+        200,
+        {"events": [event(1, "a\x1b]0;owned\x07b\nforged line [red]x[/red]")]},
+    )
     out = run("events").out
     assert "\x1b" not in out and "\x07" not in out
     assert len(out.splitlines()) == 2
@@ -139,7 +230,11 @@ def test_control_characters_from_a_node_never_reach_the_terminal(run: Run, full:
 
 
 def test_running_nodes_are_not_stopped_unasked(run: Run, full: CannedApi) -> None:
-    for command in (["power", "off", "n[0-1]"], ["power", "cycle", "n[0-1]"], ["node", "off", "n[0-1]"]):
+    for command in (
+        ["power", "off", "n[0-1]"],
+        ["power", "cycle", "n[0-1]"],
+        ["node", "off", "n[0-1]"],
+    ):
         assert run(*command, answer="n").code == 1
         assert run(*command).code == 2
         assert not full.asked("POST /v1/power") and not full.asked("POST /v1/nodes/state")
@@ -149,22 +244,39 @@ def test_running_nodes_are_not_stopped_unasked(run: Run, full: CannedApi) -> Non
     assert full.asked("POST /v1/power") == [{"range": "n[0-1]", "action": "cycle", "force": True}]
 
 
-def test_nodes_that_run_nothing_are_switched_off_without_a_question(run: Run, full: CannedApi) -> None:
+def test_nodes_that_run_nothing_are_switched_off_without_a_question(
+    run: Run, full: CannedApi
+) -> None:
     full.snapshots = [[working("n1")]]
     assert run("power", "off", "n1").code == 0
     assert full.asked("POST /v1/power") == [{"range": "n1", "action": "off", "force": False}]
 
 
 def test_a_power_request_that_is_not_accepted_is_exit_4(run: Run, full: CannedApi) -> None:
-    full.answers["POST /v1/power"] = (200, {"nodes": [{"node": "n0", "accepted": False, "why": "BUSY"}]})
+    full.answers["POST /v1/power"] = (
+        200,
+        {"nodes": [{"node": "n0", "accepted": False, "why": "BUSY"}]},
+    )
     result = run("power", "off", "n0", "--yes")
     assert result.code == 4
     assert "BUSY" in result.out
 
 
 def test_a_bmc_that_does_not_answer_is_exit_1_and_shown(run: Run, full: CannedApi) -> None:
-    full.answers["GET /v1/power"] = (200, {"power": [{"node": "n0", "power": "UNKNOWN", "driver": "ipmi", "address": "10.1.0.1",
-                                                     "error": "cannot reach the BMC: no answer"}]})
+    full.answers["GET /v1/power"] = (
+        200,
+        {
+            "power": [
+                {
+                    "node": "n0",
+                    "power": "UNKNOWN",
+                    "driver": "ipmi",
+                    "address": "10.1.0.1",
+                    "error": "cannot reach the BMC: no answer",
+                }
+            ]
+        },
+    )
     result = run("power", "status", "n0")
     assert result.code == 1
     assert "no answer" in result.out
@@ -180,15 +292,34 @@ def test_image_add_sends_an_absolute_path_and_the_container(
     run: Run, full: CannedApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = ["--no-systemd", "--command", "/bin/sh -c 'sleep 1'", "--env", "A=b=c", "--restart", "never"]
+    options = [
+        "--no-systemd",
+        "--command",
+        "/bin/sh -c 'sleep 1'",
+        "--env",
+        "A=b=c",
+        "--restart",
+        "never",
+    ]
     result = run("image", "add", "app", "a.sqsh", *options)
     assert result.code == 0
-    assert full.asked("POST /v1/images") == [{
-        "path": str(tmp_path / "a.sqsh"), "name": "app", "systemd": False, "command": ["/bin/sh", "-c", "sleep 1"],
-        "env": {"A": "b=c"}, "workdir": "/", "stop_timeout_s": 10.0, "restart": "never"}]
+    assert full.asked("POST /v1/images") == [
+        {
+            "path": str(tmp_path / "a.sqsh"),
+            "name": "app",
+            "systemd": False,
+            "command": ["/bin/sh", "-c", "sleep 1"],
+            "env": {"A": "b=c"},
+            "workdir": "/",
+            "stop_timeout_s": 10.0,
+            "restart": "never",
+        }
+    ]
 
 
-@pytest.mark.parametrize("option", [["--env", "A"], ["--env", "=x"], ["--command", "'"], ["--command", ""]])
+@pytest.mark.parametrize(
+    "option", [["--env", "A"], ["--env", "=x"], ["--command", "'"], ["--command", ""]]
+)
 def test_image_add_refuses_bad_options(run: Run, full: CannedApi, option: list[str]) -> None:
     assert run("image", "add", "app", "a.sqsh", *option).code == 2
     assert not full.requests
@@ -204,7 +335,9 @@ def test_a_roll_is_followed_until_the_digest_is_the_wanted_one(run: Run, full: C
     new = {"name": "debian", "digest": "blake2b:bbbb"}
     old = {"name": "debian", "digest": "blake2b:aaaa"}
     full.snapshots = [
-        [node_view(images={"wanted": [new], "running": [old]})],  # asked for once, to see who is wanted up
+        [
+            node_view(images={"wanted": [new], "running": [old]})
+        ],  # asked for once, to see who is wanted up
         [node_view(images={"wanted": [new], "running": [old]})],
         [node_view(images={"wanted": [new], "running": []}, status="working")],
         [node_view(images={"wanted": [new], "running": [new]})],
@@ -221,7 +354,15 @@ def test_a_roll_is_followed_until_the_digest_is_the_wanted_one(run: Run, full: C
 
 def test_a_roll_that_fails_is_exit_1(run: Run, full: CannedApi) -> None:
     broken = {"wanted": [{"name": "bad", "digest": "x"}], "running": []}
-    full.snapshots = [[node_view(images=broken, status="quarantined", status_text="the node has given up on its images")]]
+    full.snapshots = [
+        [
+            node_view(
+                images=broken,
+                status="quarantined",
+                status_text="the node has given up on its images",
+            )
+        ]
+    ]
     result = run("image", "roll", "n0", "bad")
     assert result.code == 1
     assert "given up" in result.out and "layercake node explain n0" in result.err
@@ -243,14 +384,48 @@ def test_graph_goes_to_a_file(run: Run, full: CannedApi, tmp_path: Path) -> None
 
 def test_events_pass_the_filters_on(run: Run, full: CannedApi) -> None:
     run("events", "--node", "n0", "--kind", "boot", "--since", "5", "--limit", "7")
-    assert full.requests[-1] == ("GET /v1/events", {"node": "n0", "kind": "boot", "since": "5", "limit": "7"}, None)
+    assert full.requests[-1] == (
+        "GET /v1/events",
+        {"node": "n0", "kind": "boot", "since": "5", "limit": "7"},
+        None,
+    )
 
 
 def test_profiles_are_numbers_and_names_for_programs(run: Run, full: CannedApi) -> None:
-    one = {"kernel": "6.1", "size": 48_000_000, "profile": "server", "boot": ["n1"], "default": False, "built": 1.0}
-    full.answers["GET /v1/boot"] = (200, {"sets": [
-        {**one, "name": "new", "profile_default": False, "boot": ["n0"]}, {**one, "name": "old", "profile_default": True},
-        {**one, "name": "bare", "profile": None, "profile_default": False}]})
+    one = {
+        "kernel": "6.1",
+        "size": 48_000_000,
+        "profile": "server",
+        "boot": ["n1"],
+        "default": False,
+        "built": 1.0,
+    }
+    full.answers["GET /v1/boot"] = (
+        200,
+        {
+            "sets": [
+                {**one, "name": "new", "profile_default": False, "boot": ["n0"]},
+                {**one, "name": "old", "profile_default": True},
+                {**one, "name": "bare", "profile": None, "profile_default": False},
+            ]
+        },
+    )
     assert json.loads(run("profile", "list", "--json").out)["profiles"] == [
-        {"name": "server", "kernel": "6.1", "set": "old", "sets": 2, "size": 48_000_000, "nodes": ["n0", "n1"]}]
-    assert run("profile", "list").out.splitlines()[1].split() == ["server", "6.1", "old", "2", "48.0", "MB", "n[0-1]"]
+        {
+            "name": "server",
+            "kernel": "6.1",
+            "set": "old",
+            "sets": 2,
+            "size": 48_000_000,
+            "nodes": ["n0", "n1"],
+        }
+    ]
+    assert run("profile", "list").out.splitlines()[1].split() == [
+        "server",
+        "6.1",
+        "old",
+        "2",
+        "48.0",
+        "MB",
+        "n[0-1]",
+    ]

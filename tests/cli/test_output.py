@@ -16,7 +16,9 @@ ROWS = [["n0", "quarantined", "d" * 200]]
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Output:
     """A terminal without colours, 40 columns wide."""
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda fallback=(80, 24): os.terminal_size((40, 24)))
+    monkeypatch.setattr(
+        shutil, "get_terminal_size", lambda fallback=(80, 24): os.terminal_size((40, 24))
+    )
     out = Output()
     out.terminal = True
     return out
@@ -31,8 +33,10 @@ def test_a_narrow_terminal_cuts_the_flexible_column_only(terminal: Output) -> No
 
 def test_wide_characters_take_two_columns_and_combining_ones_none(terminal: Output) -> None:
     assert (width("abc"), width("机架"), width("e\u0301")) == (3, 4, 1)
-    lines = terminal.table_lines((Column("A"), Column("B", right=True), Column("C", flexible=True)),
-                                 [["机架", 1, "x"], ["rack", 22, "架" * 40]])
+    lines = terminal.table_lines(
+        (Column("A"), Column("B", right=True), Column("C", flexible=True)),
+        [["机架", 1, "x"], ["rack", 22, "架" * 40]],
+    )
     assert lines[:2] == ["A      B  C", "机架   1  x"]
     assert width(lines[2]) in (39, 40) and lines[2].endswith("架…")
 
@@ -46,7 +50,10 @@ def test_status_words_are_coloured_on_a_terminal(terminal: Output) -> None:
 
 def test_a_pipe_gets_whole_lines_without_colours(capsys: pytest.CaptureFixture[str]) -> None:
     Output().table(COLUMNS, ROWS)
-    assert capsys.readouterr().out == "NODE  STATUS       DETAIL\nn0    quarantined  " + "d" * 200 + "\n"
+    assert (
+        capsys.readouterr().out
+        == "NODE  STATUS       DETAIL\nn0    quarantined  " + "d" * 200 + "\n"
+    )
 
 
 def test_lines_are_not_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +74,14 @@ def test_clean_escapes_what_is_not_printable() -> None:
     assert clean("a\x1b\n\u202eb é") == "a\\x1b\\n\\u202eb é"
 
 
-DURATIONS = [(None, "-"), (0.44, "0.4s"), (59.6, "60s"), (600.0, "10m"), (7300.0, "2h"), (200000.0, "2d")]
+DURATIONS = [
+    (None, "-"),
+    (0.44, "0.4s"),
+    (59.6, "60s"),
+    (600.0, "10m"),
+    (7300.0, "2h"),
+    (200000.0, "2d"),
+]
 SIZES = [(999, "999 B"), (12_345, "12.3 kB"), (123_456_789, "123 MB"), (5_100_000_000, "5.1 GB")]
 
 

@@ -18,19 +18,39 @@ from layercake.cli.main import main
 from layercake.cli.watch import NOTHING, Rack, picture
 from tests.support.rollnodes import Site, on_socket
 
-QUIET: dict[str, Any] = {"guard": {"frozen": None, "outages": []}, "services": [], "database": {"well": True}}
+QUIET: dict[str, Any] = {
+    "guard": {"frozen": None, "outages": []},
+    "services": [],
+    "database": {"well": True},
+}
 
 
-def view(name: str, status: str = "converged", group: str = "rack1", power: str = "ON") -> dict[str, Any]:
-    return {"name": name, "status": status, "groups": [group] if group else [], "state": {"power": power}}
+def view(
+    name: str, status: str = "converged", group: str = "rack1", power: str = "ON"
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "status": status,
+        "groups": [group] if group else [],
+        "state": {"power": power},
+    }
 
 
-def answer(*nodes: dict[str, Any], whole: bool = True, removed: tuple[str, ...] = (), change: str = "a-1") -> dict[str, Any]:
+def answer(
+    *nodes: dict[str, Any], whole: bool = True, removed: tuple[str, ...] = (), change: str = "a-1"
+) -> dict[str, Any]:
     return {"nodes": list(nodes), "whole": whole, "removed": list(removed), "change": change}
 
 
-def seen(rack: Rack, *, status: dict[str, Any] = QUIET, causes: Any = NOTHING, rolls: Any = (), width: int = 60, height: int = 20,
-         ) -> list[str]:
+def seen(
+    rack: Rack,
+    *,
+    status: dict[str, Any] = QUIET,
+    causes: Any = NOTHING,
+    rolls: Any = (),
+    width: int = 60,
+    height: int = 20,
+) -> list[str]:
     out = Output()
     out.colour = False
     return picture(rack, status, causes, rolls, out, width, height)
@@ -38,16 +58,27 @@ def seen(rack: Rack, *, status: dict[str, Any] = QUIET, causes: Any = NOTHING, r
 
 def test_each_node_is_a_letter_in_the_row_of_its_group() -> None:
     rack = Rack()
-    rack.take(answer(view("n10", "quarantined"), view("n2"), view("n1", power="OFF"), view("m1", "held", group="")))
+    rack.take(
+        answer(
+            view("n10", "quarantined"),
+            view("n2"),
+            view("n1", power="OFF"),
+            view("m1", "held", group=""),
+        )
+    )
     lines = seen(rack)
     assert lines[0] == "4 nodes: 2 converged, 1 quarantined, 1 held"
-    assert [re.sub(" +", " ", line) for line in lines[2:4]] == ["- 1 H", "rack1 3 o●Q"], "n10 stands after n2"
+    assert [re.sub(" +", " ", line) for line in lines[2:4]] == ["- 1 H", "rack1 3 o●Q"], (
+        "n10 stands after n2"
+    )
 
 
 def test_only_what_changes_is_told_and_what_is_gone_is_gone() -> None:
     rack = Rack()
     assert rack.take(answer(view("n1"), view("n2"))) == ["2 nodes: 2 converged"]
-    assert rack.take(answer(view("n1", "working"), whole=False, change="a-2")) == ["n1  converged -> working"]
+    assert rack.take(answer(view("n1", "working"), whole=False, change="a-2")) == [
+        "n1  converged -> working"
+    ]
     assert rack.change == "a-2" and rack.counts == {"working": 1, "converged": 1}
     assert rack.take(answer(whole=False, removed=("n1",))) == ["n1  gone"]
     assert rack.take(answer(view("n3"))) == ["n2  gone"] and rack.counts == {"converged": 1}
@@ -55,17 +86,46 @@ def test_only_what_changes_is_told_and_what_is_gone_is_gone() -> None:
 
 def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
     rack = Rack()
-    rack.take(answer(*(view(f"n{i}", "quarantined" if i % 7 == 0 else "converged", f"r{i // 500}") for i in range(10_000))))
+    rack.take(
+        answer(
+            *(
+                view(f"n{i}", "quarantined" if i % 7 == 0 else "converged", f"r{i // 500}")
+                for i in range(10_000)
+            )
+        )
+    )
     outage = {"where": "group r1", "seconds": 61, "silent": 400, "members": 500}
-    causes = {"causes": [{"status": "quarantined", "text": "no DISCOVER\x1b[2J", "nodes": ["n0", "n7"], "longest_s": 180,
-                          "next": "layercake node clear NODE"}], "well": 9}
-    roll: dict[str, Any] = {"id": 4, "image": "b:2", "state": "rolling", "stage": 1, "stages": ["all"], "batch": 2,
-                            "counts": {"done": 7}, "reason": ""}
+    causes = {
+        "causes": [
+            {
+                "status": "quarantined",
+                "text": "no DISCOVER\x1b[2J",
+                "nodes": ["n0", "n7"],
+                "longest_s": 180,
+                "next": "layercake node clear NODE",
+            }
+        ],
+        "well": 9,
+    }
+    roll: dict[str, Any] = {
+        "id": 4,
+        "image": "b:2",
+        "state": "rolling",
+        "stage": 1,
+        "stages": ["all"],
+        "batch": 2,
+        "counts": {"done": 7},
+        "reason": "",
+    }
     rolls = [roll, {**roll, "id": 3, "state": "done"}]
     guard = {"frozen": {"by": "ada", "reason": "a look"}, "outages": [outage]}
     status = {**QUIET, "guard": guard, "services": [{"name": "pxe", "state": "failed"}]}
     lines = seen(rack, status=status, causes=causes, rolls=rolls)
-    assert lines[1].startswith("FROZEN by ada") and "400 of 500 nodes are silent" in lines[2] and "pxe is failed" in lines[3]
+    assert (
+        lines[1].startswith("FROZEN by ada")
+        and "400 of 500 nodes are silent" in lines[2]
+        and "pxe is failed" in lines[3]
+    )
     assert len(lines) <= 19 and "more groups" in "\n".join(lines) and "\x1b" not in "".join(lines)
     assert "r0                 500  428 converged, 72 quarantined" in lines
     assert any(line.startswith("2 quarantined, since 3m: no DISCOVER") for line in lines)
@@ -74,13 +134,17 @@ def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
 
 
 @pytest.fixture
-async def site(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+async def site(
+    tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
     monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
     async with on_socket(tmp_path, 3, socket) as found:
         yield found
 
 
-async def test_a_head_is_watched(site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_head_is_watched(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A node is wanted off meanwhile: it is told that it is on its way."""
     enough = threading.Event()
 

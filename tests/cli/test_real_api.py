@@ -1,4 +1,5 @@
-"""The commands against the real API over a head without services: its views have what the commands show."""
+"""The commands against the real API over a head without services: its views have what the commands
+show."""
 
 from __future__ import annotations
 
@@ -26,11 +27,15 @@ def free_port() -> int:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(
+    tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
     """A head with two nodes, n0 joined and n1 off, whose API is open on `socket`."""
     found = World(tmp_path)
     found.open()
-    found.head.settings = msgspec.structs.replace(found.head.settings, socket=str(socket), api_port=free_port())
+    found.head.settings = msgspec.structs.replace(
+        found.head.settings, socket=str(socket), api_port=free_port()
+    )
     pki.create(tmp_path / "pki", "127.0.0.1")
     await found.ops.inventory.apply(INVENTORY, "rack.yaml", None, False)
     found.attach("n0")
@@ -43,35 +48,66 @@ async def world(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -
     found.client.close()
 
 
-COMMANDS = ["status", "node list", "node list n[0-1]", "node show n0", "node explain n1", "node up n1", "node off n0 --yes",
-            "node clear @all", "image list", "roll status", "events", "graph --node n0", "token list", "audit"]
+COMMANDS = [
+    "status",
+    "node list",
+    "node list n[0-1]",
+    "node show n0",
+    "node explain n1",
+    "node up n1",
+    "node off n0 --yes",
+    "node clear @all",
+    "image list",
+    "roll status",
+    "events",
+    "graph --node n0",
+    "token list",
+    "audit",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_every_view_can_be_shown(world: World, capsys: pytest.CaptureFixture[str], command: str) -> None:
+async def test_every_view_can_be_shown(
+    world: World, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
     assert await asyncio.to_thread(main, command.split()) == 0
     assert capsys.readouterr().out
     assert await asyncio.to_thread(main, [*command.split(), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
 
 
-async def test_explain_begins_with_what_is_wrong_with_the_head_itself(world: World, capsys: pytest.CaptureFixture[str],
-                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.head.database.health, "view", lambda store: {
-        "well": False, "trouble": "cannot write the database: database or disk is full", "waiting": 1, "since_s": 1.0})
+async def test_explain_begins_with_what_is_wrong_with_the_head_itself(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        world.head.database.health,
+        "view",
+        lambda store: {
+            "well": False,
+            "trouble": "cannot write the database: database or disk is full",
+            "waiting": 1,
+            "since_s": 1.0,
+        },
+    )
     await world.ops.care.freeze("", "the cooling is off", "ann")
     await asyncio.to_thread(main, ["explain"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "FROZEN by ann: the cooling is off"
     assert "the database is unwell: cannot write the database: database or disk is full" in lines
-    monkeypatch.setattr(Output, "styled", lambda out, text, style: f"\x1b[{style}m{text}\x1b[0m" if style else text)
+    monkeypatch.setattr(
+        Output, "styled", lambda out, text, style: f"\x1b[{style}m{text}\x1b[0m" if style else text
+    )
     await asyncio.to_thread(main, ["explain"])
     shown = capsys.readouterr().out
-    assert "\\x1b" not in shown and shown.startswith(f"\x1b[{YELLOW}mFROZEN by ann: the cooling is off\x1b[0m\n")
+    assert "\\x1b" not in shown and shown.startswith(
+        f"\x1b[{YELLOW}mFROZEN by ann: the cooling is off\x1b[0m\n"
+    )
     assert "1 node is as wanted" in lines[-1] or "nodes are as wanted" in lines[-1]
 
 
-async def test_a_plan_is_made_and_applied(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_plan_is_made_and_applied(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "rack.yaml"
     file.write_text(INVENTORY.replace("firmware: uefi", "firmware: bios"))
     assert await asyncio.to_thread(main, ["plan", str(file)]) == 0
@@ -83,36 +119,83 @@ async def test_a_plan_is_made_and_applied(world: World, tmp_path: Path, capsys: 
     assert "mak" in capsys.readouterr().err
 
 
-async def test_what_does_not_exist_is_exit_2(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["node", "show", "n9"], ["image", "remove", "none", "--yes"], ["node", "list", "n9"], ["roll", "status", "9"]):
+async def test_what_does_not_exist_is_exit_2(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (
+        ["node", "show", "n9"],
+        ["image", "remove", "none", "--yes"],
+        ["node", "list", "n9"],
+        ["roll", "status", "9"],
+    ):
         assert await asyncio.to_thread(main, command) == 2
         assert "cannot" in capsys.readouterr().err
 
 
 async def test_a_token_is_made_used_over_the_network_and_revoked(
-        world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, network = tmp_path / "ann.token", ["--url", f"https://127.0.0.1:{world.head.settings.api_port}",
-                                             "--ca", str(tmp_path / "pki" / "ca.pem"), "--token-file", str(tmp_path / "ann.token")]
-    made = ["token", "create", "ann", "--role", "operator", "--group", "left", "--expires", "30d", "--file", str(file)]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, network = (
+        tmp_path / "ann.token",
+        [
+            "--url",
+            f"https://127.0.0.1:{world.head.settings.api_port}",
+            "--ca",
+            str(tmp_path / "pki" / "ca.pem"),
+            "--token-file",
+            str(tmp_path / "ann.token"),
+        ],
+    )
+    made = [
+        "token",
+        "create",
+        "ann",
+        "--role",
+        "operator",
+        "--group",
+        "left",
+        "--expires",
+        "30d",
+        "--file",
+        str(file),
+    ]
     assert await asyncio.to_thread(main, made) == 2, "no node is in that group"
     assert "no node of the inventory is in it" in capsys.readouterr().err
-    await world.ops.inventory.apply(INVENTORY.replace("ip: 10.1.0.10", "ip: 10.1.0.10, groups: [left]").replace(
-        "nodes:", "groups: {left: {}}\nnodes:"), "rack.yaml", None, False)
+    await world.ops.inventory.apply(
+        INVENTORY.replace("ip: 10.1.0.10", "ip: 10.1.0.10, groups: [left]").replace(
+            "nodes:", "groups: {left: {}}\nnodes:"
+        ),
+        "rack.yaml",
+        None,
+        False,
+    )
     assert await asyncio.to_thread(main, made) == 0
-    assert (file.stat().st_mode & 0o777, file.read_text().strip() in "".join(capsys.readouterr())) == (0o600, False)
+    assert (
+        file.stat().st_mode & 0o777,
+        file.read_text().strip() in "".join(capsys.readouterr()),
+    ) == (0o600, False)
     assert await asyncio.to_thread(main, [*network, "node", "clear", "@all"]) == 0
     assert await asyncio.to_thread(main, [*network, "node", "clear", "n1"]) == 4
     assert "the groups left" in capsys.readouterr().err
     assert await asyncio.to_thread(main, [*network, "token", "list"]) == 4
     assert await asyncio.to_thread(main, ["token", "revoke", "ann", "--yes"]) == 0
     assert await asyncio.to_thread(main, [*network, "node", "list"]) == 4
-    assert await asyncio.to_thread(main, ["token", "create", "bob", "--role", "viewer", "--expires", "never"]) == 0
+    assert (
+        await asyncio.to_thread(
+            main, ["token", "create", "bob", "--role", "viewer", "--expires", "never"]
+        )
+        == 0
+    )
     text = capsys.readouterr().out.splitlines()[-1]
     assert world.head.tokens.find(text) is not None, "alone on the last line"
 
 
-async def test_the_audit_log_is_exported_whole(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_audit_log_is_exported_whole(
+    world: World,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(audit, "PAGE", 2)
     for _ in range(5):
         assert await asyncio.to_thread(main, ["node", "clear", "n0"]) == 0
@@ -122,6 +205,8 @@ async def test_the_audit_log_is_exported_whole(world: World, tmp_path: Path, cap
     expected = ("POST /v1/nodes/clear", f"layercake/{__version__}", 200)
     assert [(r["request"], r["program"], r["status"]) for r in found] == [expected] * 5
     assert file.stat().st_mode & 0o777 == 0o600
-    assert await asyncio.to_thread(main, ["audit", "--export", str(file)]) == 2, "it takes the place of nothing"
+    assert await asyncio.to_thread(main, ["audit", "--export", str(file)]) == 2, (
+        "it takes the place of nothing"
+    )
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["audit", "--since", "soon"]) == 2

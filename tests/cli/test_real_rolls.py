@@ -1,4 +1,5 @@
-"""A rack whose images change, by the real commands over the real API of a head whose nodes are played."""
+"""A rack whose images change, by the real commands over the real API of a head whose nodes are
+played."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ IMAGES = "images: [one]"
 
 
 @pytest.fixture
-async def site(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+async def site(
+    tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Site]:
     monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
     async with on_socket(tmp_path, NODES, socket) as found:
         yield found
@@ -28,7 +31,10 @@ async def site(tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch) ->
 def rack(tmp_path: Path) -> Path:
     """The inventory that the nodes have, with the images in one place."""
     path = tmp_path / "rack.yaml"
-    path.write_text(inventory(NODES, "one").replace(", images: [one]", "") + "\ndefaults: {images: [one]}  # what all run\n")
+    path.write_text(
+        inventory(NODES, "one").replace(", images: [one]", "")
+        + "\ndefaults: {images: [one]}  # what all run\n"
+    )
     return path
 
 
@@ -40,11 +46,18 @@ def told(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-async def test_a_rack_is_rolled_saved_and_not_taken_back(site: Site, rack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_rack_is_rolled_saved_and_not_taken_back(
+    site: Site, rack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old = rack.read_text()
     assert await command("plan", str(rack)) == 0
     assert "nothing to change" in capsys.readouterr().out
-    assert await command("image", "roll", "@all", "two", "--save", str(rack), "--yes", "--no-wait", "--json") == 0
+    assert (
+        await command(
+            "image", "roll", "@all", "two", "--save", str(rack), "--yes", "--no-wait", "--json"
+        )
+        == 0
+    )
     begun = told(capsys)
     assert begun["saved"] == {"file": str(rack), "lines": [len(old.splitlines())]}
     assert (await site.until_over(begun["rolls"][0]["id"]))["state"] == "done"
@@ -55,7 +68,10 @@ async def test_a_rack_is_rolled_saved_and_not_taken_back(site: Site, rack: Path,
 
     rack.write_text(old)
     assert await command("apply", str(rack), "--yes") == 4
-    assert "n[0-11]: rolled to two since; this inventory takes them back to one" in capsys.readouterr().err
+    assert (
+        "n[0-11]: rolled to two since; this inventory takes them back to one"
+        in capsys.readouterr().err
+    )
     assert await command("apply", str(rack), "--yes", "--take-back", "--no-wait", "--json") == 0
     back = told(capsys)["rolls"][0]
     await site.step(3)

@@ -9,13 +9,18 @@ from tests.cli.canned_api import node_view, working
 def test_converged_needs_the_state_to_agree_with_the_goal() -> None:
     assert converged(node_view())
     assert not converged(working())
-    stale = node_view(state={"power": "OFF"})  # the head says converged by a goal that is just being replaced
+    stale = node_view(
+        state={"power": "OFF"}
+    )  # the head says converged by a goal that is just being replaced
     assert not converged(stale)
 
 
 def test_rolled_needs_the_digest_not_only_the_name() -> None:
     assert rolled(node_view())
-    images = {"wanted": [{"name": "debian", "digest": "b"}], "running": [{"name": "debian", "digest": "a"}]}
+    images = {
+        "wanted": [{"name": "debian", "digest": "b"}],
+        "running": [{"name": "debian", "digest": "a"}],
+    }
     assert not rolled(node_view(images=images))
 
 
@@ -34,7 +39,13 @@ def test_the_time_is_when_it_was_first_there() -> None:
     watch.update([node_view()], 4.0)
     watch.update([node_view()], 9.0)
     assert watch.over and watch.ok
-    assert watch.seen["n0"].to_record() == {"name": "n0", "status": "converged", "status_text": "", "done": True, "seconds": 4.0}
+    assert watch.seen["n0"].to_record() == {
+        "name": "n0",
+        "status": "converged",
+        "status_text": "",
+        "done": True,
+        "seconds": 4.0,
+    }
 
 
 def test_a_node_that_falls_back_is_under_way_again() -> None:

@@ -49,7 +49,10 @@ class Room:
 
     async def reached(self, state: str) -> None:
         """Waits until the console is so."""
-        await until(f"console {state}, and not {self.console.state} {self.console.why}", lambda: self.console.state.value == state)
+        await until(
+            f"console {state}, and not {self.console.state} {self.console.why}",
+            lambda: self.console.state.value == state,
+        )
 
     def events(self, *kinds: str) -> list[str]:
         """The texts of the events of these kinds."""
@@ -57,22 +60,44 @@ class Room:
 
     async def log(self, lines: int = 100) -> list[str]:
         """What is kept of what the machine said, without notes."""
-        return [text for _, text in await self.service.consoles.tail("n1", lines) if not text.startswith("--- ")]
+        return [
+            text
+            for _, text in await self.service.consoles.tail("n1", lines)
+            if not text.startswith("--- ")
+        ]
 
 
 def record(port: int, **bmc: Any) -> dict[str, Any]:
     """What the head tells of n1."""
-    return {"name": "n1", "firmware": "bios", "bmc": {
-        "driver": "ipmi", "address": "127.0.0.1", "port": port, "username": "admin", "password": "pw", **bmc}}
+    return {
+        "name": "n1",
+        "firmware": "bios",
+        "bmc": {
+            "driver": "ipmi",
+            "address": "127.0.0.1",
+            "port": port,
+            "username": "admin",
+            "password": "pw",
+            **bmc,
+        },
+    }
 
 
 @contextlib.asynccontextmanager
-async def opened(directory: Path, *, sol: MiniSol | None = None, settings: PowerSettings | None = None, known: bool = True,
-                 bmc: dict[str, Any] | None = None, **quirks: Any) -> AsyncIterator[Room]:
+async def opened(
+    directory: Path,
+    *,
+    sol: MiniSol | None = None,
+    settings: PowerSettings | None = None,
+    known: bool = True,
+    bmc: dict[str, Any] | None = None,
+    **quirks: Any,
+) -> AsyncIterator[Room]:
     """A running service. `known`: the BMC has answered, so its console is opened."""
     console = sol or MiniSol()
     transport, mini = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: MiniBmc(sol=console, **quirks), local_addr=("127.0.0.1", 0))
+        lambda: MiniBmc(sol=console, **quirks), local_addr=("127.0.0.1", 0)
+    )
     link, service = FakeLink(), PowerService(polls=False)
     await service.start(link, site(data_dir=str(directory)), settings or PowerSettings())
     try:

@@ -1,4 +1,5 @@
-"""The kept logs: rotation, bounds, a full disk, links, what is left of nodes that are gone, looking for something."""
+"""The kept logs: rotation, bounds, a full disk, links, what is left of nodes that are gone, looking
+for something."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ def test_a_log_is_rotated_and_never_larger_than_its_room(tmp_path: Path) -> None
     assert len(sizes) == 2 and sum(sizes) <= ROOM.each and sum(sizes) > ROOM.each // 2
     assert kept.tail("n1", 250).splitlines() == [line(n).rstrip() for n in (9998, 9999)]
     whole = kept.tail("n1", 1 << 20).splitlines()
-    assert whole == [line(n).rstrip() for n in range(10_000 - len(whole), 10_000)] and len(whole) > 1400
+    assert (
+        whole == [line(n).rstrip() for n in range(10_000 - len(whole), 10_000)]
+        and len(whole) > 1400
+    )
 
 
 def test_many_nodes_have_a_part_of_the_room_each(tmp_path: Path) -> None:
@@ -82,7 +86,9 @@ def test_a_link_in_their_place_is_not_followed(tmp_path: Path) -> None:
     assert put(kept, "n1", line(1)) and (tmp_path / "victim").read_text() == "dear"
 
 
-def test_what_a_full_disk_does_not_take_waits_and_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_full_disk_does_not_take_waits_and_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept, full = logs(tmp_path), True
 
     def write(handle: int, data: bytes, real: Any = os.write) -> int:
@@ -100,10 +106,16 @@ def test_what_a_full_disk_does_not_take_waits_and_is_bounded(tmp_path: Path, mon
     assert put(kept, "n1", "") == "" and kept.tail("n1", 1000) == line(1) + line(2)
 
 
-def test_nothing_is_written_where_little_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_where_little_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "SPARE", 1 << 60)
     kept = logs(tmp_path)
-    assert "are free" in put(kept, "n1", line(1)) and not (tmp_path / "consoles/n1.log").exists() and kept.pending
+    assert (
+        "are free" in put(kept, "n1", line(1))
+        and not (tmp_path / "consoles/n1.log").exists()
+        and kept.pending
+    )
 
 
 def test_logs_of_nodes_that_are_gone_make_room_oldest_first(tmp_path: Path) -> None:
@@ -119,8 +131,15 @@ def test_logs_of_nodes_that_are_gone_make_room_oldest_first(tmp_path: Path) -> N
 
 def asked(directory: Path, pattern: str, **more: Any) -> dict[str, Any]:
     """What a search is asked."""
-    return {"directory": str(directory / "consoles"), "names": ["n1", "n2", "n3"], "pattern": pattern, "regex": False,
-            "ignore_case": False, "limit": 100, **more}
+    return {
+        "directory": str(directory / "consoles"),
+        "names": ["n1", "n2", "n3"],
+        "pattern": pattern,
+        "regex": False,
+        "ignore_case": False,
+        "limit": 100,
+        **more,
+    }
 
 
 @pytest.fixture
@@ -132,23 +151,43 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("pattern", "more", "found"), [
-    ("Kernel panic", {}, [("n1", 1.5, "Kernel panic - not syncing: VFS")]),
-    ("kernel PANIC", {"ignore_case": True}, [("n1", 1.5, "Kernel panic - not syncing: VFS"), ("n2", 3.0, "kernel panic")]),
-    ("^[Kk]ernel", {"regex": True, "limit": 1}, [("n1", 1.5, "Kernel panic - not syncing: VFS")]),
-    ("a.b", {}, [("n1", 2.0, "a.b 2026-01")]), ("a..b", {}, []), ("1970", {}, [])])
-def test_lines_are_found_by_their_text_alone(kept: Path, pattern: str, more: dict[str, Any], found: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "more", "found"),
+    [
+        ("Kernel panic", {}, [("n1", 1.5, "Kernel panic - not syncing: VFS")]),
+        (
+            "kernel PANIC",
+            {"ignore_case": True},
+            [("n1", 1.5, "Kernel panic - not syncing: VFS"), ("n2", 3.0, "kernel panic")],
+        ),
+        (
+            "^[Kk]ernel",
+            {"regex": True, "limit": 1},
+            [("n1", 1.5, "Kernel panic - not syncing: VFS")],
+        ),
+        ("a.b", {}, [("n1", 2.0, "a.b 2026-01")]),
+        ("a..b", {}, []),
+        ("1970", {}, []),
+    ],
+)
+def test_lines_are_found_by_their_text_alone(
+    kept: Path, pattern: str, more: dict[str, Any], found: list[Any]
+) -> None:
     answer = find(asked(kept, pattern, **more))
     assert answer == {"matches": found, "more": more.get("limit") == 1}
 
 
 async def test_a_search_runs_aside_and_a_pattern_that_never_ends_is_ended(kept: Path) -> None:
-    matches, more = await search(kept / "consoles", ["n1"], "panic", regex=False, ignore_case=False, limit=9)
+    matches, more = await search(
+        kept / "consoles", ["n1"], "panic", regex=False, ignore_case=False, limit=9
+    )
     assert [m.text for m in matches] == ["Kernel panic - not syncing: VFS"] and not more
     put(logs(kept), "n1", f"{stamp(4.0)} {'a' * 60}!\n")
     short = Aside("search", Bounds(seconds=3.0, memory=512 << 20, answer=1 << 20))
     with pytest.raises(OperationFailed, match="took longer than 3 s"):
-        await search(kept / "consoles", ["n1"], "(a+)+$", regex=True, ignore_case=False, limit=9, aside=short)
+        await search(
+            kept / "consoles", ["n1"], "(a+)+$", regex=True, ignore_case=False, limit=9, aside=short
+        )
 
 
 @pytest.mark.parametrize("pattern", ["", "x" * 201, "a\nb", "\x1b[2J"])

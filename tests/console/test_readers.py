@@ -47,7 +47,11 @@ def test_a_slow_reader_is_told_what_it_has_missed() -> None:
         readers.heard(bytes(KEPT))
     data, position, lost = readers.since(0, 1000)
     assert len(data) == 1000 and lost + 1000 == position and lost >= 3 * KEPT
-    assert readers.since(position, 10 * KEPT)[2] == 0 and readers.since(readers.end, 10) == (b"", readers.end, 0)
+    assert readers.since(position, 10 * KEPT)[2] == 0 and readers.since(readers.end, 10) == (
+        b"",
+        readers.end,
+        0,
+    )
 
 
 def test_little_is_kept_while_nobody_reads() -> None:

@@ -1,4 +1,5 @@
-"""Serial over LAN and foreign programs: our side at ipmi_sim, ipmitool at our BMC on loopback, and both at one BMC."""
+"""Serial over LAN and foreign programs: our side at ipmi_sim, ipmitool at our BMC on loopback, and
+both at one BMC."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ from tests.support.pseudo import Serial
 from tests.support.site import site
 
 PASSWORD = "of-the-console"
-BOOT = b"".join(b"[%5d.000000] line %d of a boot, which is as long as those of kernels are\r\n" % (n, n) for n in range(3000))
+BOOT = b"".join(
+    b"[%5d.000000] line %d of a boot, which is as long as those of kernels are\r\n" % (n, n)
+    for n in range(3000)
+)
 
 
 class Tool:
@@ -33,8 +37,11 @@ class Tool:
     def __init__(self, port: int, password: str, suite: int) -> None:
         self.terminal = Serial()
         self.process = subprocess.Popen(
-            [*tool(port, password, suite), "sol", "activate"], stdin=self.terminal.other, stdout=self.terminal.other,
-            stderr=self.terminal.other)
+            [*tool(port, password, suite), "sol", "activate"],
+            stdin=self.terminal.other,
+            stdout=self.terminal.other,
+            stderr=self.terminal.other,
+        )
 
     @property
     def said(self) -> bytes:
@@ -49,7 +56,21 @@ class Tool:
 
 def tool(port: int, password: str, suite: int) -> list[str]:
     """ipmitool at a BMC."""
-    return ["ipmitool", "-I", "lanplus", "-C", str(suite), "-H", "127.0.0.1", "-p", str(port), "-U", "admin", "-P", password]
+    return [
+        "ipmitool",
+        "-I",
+        "lanplus",
+        "-C",
+        str(suite),
+        "-H",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        "-U",
+        "admin",
+        "-P",
+        password,
+    ]
 
 
 def free_port() -> int:
@@ -64,7 +85,9 @@ def simulator(directory: Path, device: str) -> Iterator[int]:
     """ipmi_sim with a serial port; where it listens."""
     port = free_port()
     argv = write_config(directory, "n1", "127.0.0.1", port, PASSWORD, [], sol=device)
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         yield port
     finally:
@@ -79,7 +102,13 @@ async def real(tmp_path: Path) -> AsyncIterator[tuple[PowerService, FakeLink, Se
     with simulator(tmp_path / "bmc", serial.path) as port:
         await service.start(link, site(data_dir=str(tmp_path)), PowerSettings())
         try:
-            bmc = {"driver": "ipmi", "address": "127.0.0.1", "port": port, "username": "admin", "password": PASSWORD}
+            bmc = {
+                "driver": "ipmi",
+                "address": "127.0.0.1",
+                "port": port,
+                "username": "admin",
+                "password": PASSWORD,
+            }
             await service.node_changed("n1", {"name": "n1", "firmware": "bios", "bmc": bmc})
             async with asyncio.timeout(60):
                 while (await asked(service))["power"] not in ("ON", "OFF"):
@@ -95,7 +124,7 @@ async def asked(service: PowerService) -> dict[str, Any]:
     """What the BMC says of its power; while it starts, nothing."""
     try:
         found: dict[str, Any] = await service.call("power.refresh", {"node": "n1"})
-    except LayercakeError as error:     # it has not started yet
+    except LayercakeError as error:  # it has not started yet
         return {"power": str(error)}
     return found
 
@@ -104,8 +133,14 @@ async def test_a_whole_boot_is_kept_and_what_is_typed_arrives(tmp_path: Path) ->
     async with real(tmp_path) as (service, _link, serial, _port):
         await serial.write(BOOT)
         log = tmp_path / "consoles/n1.log"
-        await until("all is kept", lambda: log.exists() and log.read_text().count("of a boot") == 3000)
-        found = [text for _, text in await service.consoles.tail("n1", 5000) if not text.startswith("--- ")]
+        await until(
+            "all is kept", lambda: log.exists() and log.read_text().count("of a boot") == 3000
+        )
+        found = [
+            text
+            for _, text in await service.consoles.tail("n1", 5000)
+            if not text.startswith("--- ")
+        ]
         assert found == BOOT.decode().splitlines()
         console = service.consoles.of("n1")
         reader, _ = console.attach("alice", write=True, take=False)
@@ -114,7 +149,9 @@ async def test_a_whole_boot_is_kept_and_what_is_typed_arrives(tmp_path: Path) ->
         await until("it was typed", lambda: serial.got == paste)
 
 
-async def test_ipmitool_finds_it_taken_and_when_it_takes_it_it_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ipmitool_finds_it_taken_and_when_it_takes_it_it_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("powerman.console.ipmi.KEEP_S", 0.3)
     monkeypatch.setattr(keeper, "again_s", lambda error, failures: 3.0)
     async with real(tmp_path) as (service, link, serial, port):
@@ -131,8 +168,14 @@ async def test_ipmitool_finds_it_taken_and_when_it_takes_it_it_has_it(tmp_path: 
             await until("we see that", lambda: service.consoles.of("n1").state.value == "taken")
             await serial.write(b"for ipmitool\r\n")
             await until("it hears the machine", lambda: b"for ipmitool" in other.said)
-            await until("it is told", lambda: any("user 'admin'" in text for _, kind, text, _, _ in link.events
-                                                  if kind == "power.console-taken"))
+            await until(
+                "it is told",
+                lambda: any(
+                    "user 'admin'" in text
+                    for _, kind, text, _, _ in link.events
+                    if kind == "power.console-taken"
+                ),
+            )
             os.write(other.terminal.handle, b"\r~.")
             await until("it has left", lambda: other.process.poll() is not None)
         finally:

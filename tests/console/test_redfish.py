@@ -1,4 +1,5 @@
-"""Consoles of Redfish services: by WebSocket where one is offered, and else what there is is named."""
+"""Consoles of Redfish services: by WebSocket where one is offered, and else what there is is
+named."""
 
 from __future__ import annotations
 
@@ -20,12 +21,21 @@ from tests.support.miniredfish import SYSTEM, MiniRedfish
 from tests.support.site import site
 
 
-@pytest.mark.parametrize(("offered", "why"), [
-    (None, "offers none"), ({"MaxConcurrentSessions": 1}, "offers none"), ("x", "offers none"),
-    ({"SSH": {"ServiceEnabled": True}, "IPMI": {}, "Telnet": {"ServiceEnabled": False}}, "by IPMI and SSH only"),
-    ({"WebSocket": {"ServiceEnabled": False, "ConsoleURI": "/console0"}}, "offers none"),
-    ({"WebSocket": {"ConsoleURI": "wss://evil.example/console0"}}, "offers none"),
-    ({"WebSocket": {"ConsoleURI": "//evil.example/console0"}}, "offers none")])
+@pytest.mark.parametrize(
+    ("offered", "why"),
+    [
+        (None, "offers none"),
+        ({"MaxConcurrentSessions": 1}, "offers none"),
+        ("x", "offers none"),
+        (
+            {"SSH": {"ServiceEnabled": True}, "IPMI": {}, "Telnet": {"ServiceEnabled": False}},
+            "by IPMI and SSH only",
+        ),
+        ({"WebSocket": {"ServiceEnabled": False, "ConsoleURI": "/console0"}}, "offers none"),
+        ({"WebSocket": {"ConsoleURI": "wss://evil.example/console0"}}, "offers none"),
+        ({"WebSocket": {"ConsoleURI": "//evil.example/console0"}}, "offers none"),
+    ],
+)
 def test_what_is_no_console_for_us_is_named(offered: Any, why: str) -> None:
     with pytest.raises(Unsupported, match=why):
         console_path({"SerialConsole": offered}, "https://10.0.0.1")
@@ -39,7 +49,10 @@ class Console:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """One session."""
-        if request.headers.get("Authorization") != "Basic " + base64.b64encode(b"admin:pw").decode():
+        if (
+            request.headers.get("Authorization")
+            != "Basic " + base64.b64encode(b"admin:pw").decode()
+        ):
             return web.Response(status=401)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
@@ -50,15 +63,25 @@ class Console:
         return socket
 
 
-async def test_one_by_websocket_is_read_and_typed_to_and_opened_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_by_websocket_is_read_and_typed_to_and_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("powerman.console.keeper.again_s", lambda error, failures: 0.05)
     console, service, link = Console(), PowerService(polls=False), FakeLink()
-    redfish = MiniRedfish(sockets={"/console0": console.serve},
-                          facts={"SerialConsole": {"WebSocket": {"ServiceEnabled": True, "ConsoleURI": "/console0"}}})
+    redfish = MiniRedfish(
+        sockets={"/console0": console.serve},
+        facts={"SerialConsole": {"WebSocket": {"ServiceEnabled": True, "ConsoleURI": "/console0"}}},
+    )
     address = await redfish.open()
     await service.start(link, site(data_dir=str(tmp_path)), PowerSettings())
     try:
-        bmc = {"driver": "redfish", "address": address, "username": "admin", "password": "pw", "system": SYSTEM}
+        bmc = {
+            "driver": "redfish",
+            "address": address,
+            "username": "admin",
+            "password": "pw",
+            "system": SYSTEM,
+        }
         await service.node_changed("n1", {"name": "n1", "firmware": "uefi", "bmc": bmc})
         await service.call("power.refresh", {"node": "n1"})
         kept = service.consoles.of("n1")
@@ -74,10 +97,17 @@ async def test_one_by_websocket_is_read_and_typed_to_and_opened_anew(tmp_path: P
         await until("it is open again", lambda: len(console.sockets) == 2)
         await console.sockets[-1].send_str("again\r\n")
         async with asyncio.timeout(60):
-            while (lines := [text for _, text in await service.consoles.tail("n1", 9) if not text.startswith("---")]) != [
-                    "login:", "again"]:
+            while (
+                lines := [
+                    text
+                    for _, text in await service.consoles.tail("n1", 9)
+                    if not text.startswith("---")
+                ]
+            ) != ["login:", "again"]:
                 await asyncio.sleep(0.05)
-        assert lines and not [kind for _, kind, *_ in link.events if kind.startswith("power.console")]
+        assert lines and not [
+            kind for _, kind, *_ in link.events if kind.startswith("power.console")
+        ]
     finally:
         await service.stop()
         await redfish.close()

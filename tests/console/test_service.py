@@ -34,7 +34,9 @@ async def follow(room: Room, reader: str, wanted: bytes, position: int = 0) -> d
     async with asyncio.timeout(60):
         while wanted not in got:
             piece: dict[str, Any] = await room.service.call(
-                "console.follow", {"node": "n1", "reader": reader, "position": position, "wait_s": 1.0})
+                "console.follow",
+                {"node": "n1", "reader": reader, "position": position, "wait_s": 1.0},
+            )
             got, position = got + base64.b64decode(piece["data"]), piece["position"]
     return piece
 
@@ -67,7 +69,11 @@ async def test_one_reads_and_types_and_another_reads_too(room: Opened) -> None:
         alice, bob = await attach(one, "alice", write=True), await attach(one, "bob", write=True)
         one.sol.write(b"login: ")
         piece = await follow(one, alice, b"login: ")
-        assert (piece["writer"], piece["readers"], piece["writes"]) == ("alice", ["alice", "bob"], True)
+        assert (piece["writer"], piece["readers"], piece["writes"]) == (
+            "alice",
+            ["alice", "bob"],
+            True,
+        )
         assert not (await follow(one, bob, b"login: "))["writes"]
         assert await type_in(one, alice, b"root\r") == 5
         await until("it was typed", lambda: one.sol.typed == b"root\r")
@@ -78,7 +84,11 @@ async def test_one_reads_and_types_and_another_reads_too(room: Opened) -> None:
         await type_in(one, bob, b"", send_break=True)
         await until("a break", lambda: one.sol.breaks == 1)
         state = await one.service.call("console.state", {"node": "n1"})
-        assert (state["state"], state["writer"], state["readers"]) == ("open", "bob", ["alice", "bob"])
+        assert (state["state"], state["writer"], state["readers"]) == (
+            "open",
+            "bob",
+            ["alice", "bob"],
+        )
 
 
 async def test_a_bmc_that_cannot_take_what_is_typed_gets_it_again(room: Opened) -> None:
@@ -88,14 +98,22 @@ async def test_a_bmc_that_cannot_take_what_is_typed_gets_it_again(room: Opened) 
         await until("it was typed once", lambda: one.sol.typed == b"reboot\r")
 
 
-async def test_a_bmc_that_hangs_is_left_and_tried_again(room: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bmc_that_hangs_is_left_and_tried_again(
+    room: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("powerman.console.sol.WAITS_S", (0.05,) * 6)
     async with room(sol=MiniSol(hangs=True)) as one:
         await one.reached("open")
         reader = await attach(one, "alice", write=True)
         await type_in(one, reader, b"anybody?\r")
-        await until("the note", lambda: "takes nothing" in (one.directory / "consoles/n1.log").read_text()
-                    if (one.directory / "consoles/n1.log").exists() else False)
+        await until(
+            "the note",
+            lambda: (
+                "takes nothing" in (one.directory / "consoles/n1.log").read_text()
+                if (one.directory / "consoles/n1.log").exists()
+                else False
+            ),
+        )
         one.sol.hangs = False
         await one.reached("open")
         one.sol.write(b"here I am\r\n")
@@ -110,7 +128,9 @@ async def test_somebody_elses_console_is_left_to_them_and_said_so_once(room: Ope
         asked = len(one.bmc.commands)
         await until("it is tried again", lambda: len(one.bmc.commands) > asked + 20)
         (text,) = one.events("power.console-taken")
-        assert "user 'alice' at 192.0.2.9 has it" in text and "--take" in text and one.sol.holder == 7
+        assert (
+            "user 'alice' at 192.0.2.9 has it" in text and "--take" in text and one.sol.holder == 7
+        )
         troubles = await one.service.call("console.troubles", {})
         ((node, why),) = troubles["lost"]
         assert node == "n1" and "user 'alice' at 192.0.2.9 has it" in why and not troubles["logs"]
@@ -132,7 +152,9 @@ async def test_it_is_taken_when_a_person_says_so(room: Opened) -> None:
         await follow(one, reader, b"mine")
 
 
-async def test_one_who_takes_it_from_us_is_found_out(room: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_who_takes_it_from_us_is_found_out(
+    room: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("powerman.console.ipmi.KEEP_S", 0.1)
     async with room() as one:
         await one.reached("open")
@@ -163,16 +185,29 @@ async def test_a_bmc_with_one_session_switches_power_and_has_its_console_back(ro
         one.sol.write(b"running\r\n")
         await until("all is acknowledged", lambda: one.sol.idle)
         assert (await one.service.call("power.refresh", {"node": "n1"}))["power"] == "OFF"
-        await until("it has given way", lambda: (one.directory / "consoles/n1.log").exists()
-                    and "needed for the power" in (one.directory / "consoles/n1.log").read_text())
+        await until(
+            "it has given way",
+            lambda: (
+                (one.directory / "consoles/n1.log").exists()
+                and "needed for the power" in (one.directory / "consoles/n1.log").read_text()
+            ),
+        )
         await one.reached("open")
 
 
-@pytest.mark.parametrize(("settings", "bmc", "state"), [
-    ("off", {}, "off"), ("log", {"console": "off"}, "off"), ("attach", {}, "idle"), ("off", {"console": "attach"}, "idle"),
-    ("off", {"console": "log"}, "open")])
-async def test_the_inventory_says_whether_and_the_settings_for_all_others(room: Opened, settings: Any, bmc: dict[str, Any],
-                                                                          state: str) -> None:
+@pytest.mark.parametrize(
+    ("settings", "bmc", "state"),
+    [
+        ("off", {}, "off"),
+        ("log", {"console": "off"}, "off"),
+        ("attach", {}, "idle"),
+        ("off", {"console": "attach"}, "idle"),
+        ("off", {"console": "log"}, "open"),
+    ],
+)
+async def test_the_inventory_says_whether_and_the_settings_for_all_others(
+    room: Opened, settings: Any, bmc: dict[str, Any], state: str
+) -> None:
     async with room(settings=PowerSettings(console=ConsoleSettings(keep=settings)), bmc=bmc) as one:
         await one.reached(state)
         if state == "off":
@@ -202,7 +237,9 @@ async def test_nothing_is_opened_before_the_bmc_has_answered(room: Opened) -> No
         await one.reached("open")
 
 
-async def test_a_full_disk_is_told_once_and_its_end_too(room: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_told_once_and_its_end_too(
+    room: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keeper, "_TROUBLE_S", 0.05)
     async with room() as one:
         await one.reached("open")
@@ -219,10 +256,14 @@ async def test_a_full_disk_is_told_once_and_its_end_too(room: Opened, monkeypatc
         await until("all is acknowledged", lambda: one.sol.idle)
         assert (await one.log())[-1] == "after"
         assert "bytes were not kept here" in (one.directory / "consoles/n1.log").read_text()
-        assert len(one.events("power.console-log")) == len(one.events("power.console-log-back")) == 1
+        assert (
+            len(one.events("power.console-log")) == len(one.events("power.console-log-back")) == 1
+        )
 
 
-async def test_a_data_directory_that_is_not_there_harms_nothing_else(tmp_path: Path, room: Opened) -> None:
+async def test_a_data_directory_that_is_not_there_harms_nothing_else(
+    tmp_path: Path, room: Opened
+) -> None:
     async with room(settings=PowerSettings()) as one:
         (tmp_path / "consoles").write_text("in the way")
         await one.reached("open")
@@ -237,9 +278,17 @@ async def test_a_node_that_is_gone_gives_its_console_back(room: Opened) -> None:
         assert one.sol.owner == b"" and not one.bmc._keys
 
 
-@pytest.mark.parametrize(("error", "waits"), [
-    (Unsupported("x"), [3600.0, 3600.0]), (LoginRefused("x"), [600.0, 600.0]), (Taken("x", by="y"), [15.0, 30.0]),
-    (OperationFailed("x"), [3.0, 6.0]), (NoSession("x"), [30.0, 60.0]), (Unreachable("x"), [3.0, 6.0])])
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (Unsupported("x"), [3600.0, 3600.0]),
+        (LoginRefused("x"), [600.0, 600.0]),
+        (Taken("x", by="y"), [15.0, 30.0]),
+        (OperationFailed("x"), [3.0, 6.0]),
+        (NoSession("x"), [30.0, 60.0]),
+        (Unreachable("x"), [3.0, 6.0]),
+    ],
+)
 def test_how_long_each_is_left_alone(error: LayercakeError, waits: list[float]) -> None:
     assert [again_s(error, failures) for failures in (1, 2)] == waits
     assert again_s(error, 50) <= 3600.0 and console_module.PIECE >= 1024

@@ -1,22 +1,39 @@
-"""Serial over LAN without sockets: numbers, acknowledgements, what is sent again, what is refused, breaks."""
+"""Serial over LAN without sockets: numbers, acknowledgements, what is sent again, what is refused,
+breaks."""
 
 from __future__ import annotations
 
 import pytest
 
-from powerman.console.sol import BREAK, HELD_S, NACK, QUEUE, WAITS_S, Packet, Sol, decode, encode, parse_activated
+from powerman.console.sol import (
+    BREAK,
+    HELD_S,
+    NACK,
+    QUEUE,
+    WAITS_S,
+    Packet,
+    Sol,
+    decode,
+    encode,
+    parse_activated,
+)
 from powerman.rmcp import Malformed
 
-ROOM = 24       # bytes of a packet: its head and 20 more
+ROOM = 24  # bytes of a packet: its head and 20 more
 
 
 def ack(packet: bytes, accepted: int | None = None, status: int = 0) -> bytes:
     """The BMC's answer to a packet."""
     sent = decode(packet)
-    return encode(Packet(0, sent.sequence, len(sent.data) if accepted is None else accepted, status, b""))
+    return encode(
+        Packet(0, sent.sequence, len(sent.data) if accepted is None else accepted, status, b"")
+    )
 
 
-@pytest.mark.parametrize("packet", [Packet(0, 3, 7, 0, b""), Packet(15, 0, 0, BREAK, b""), Packet(1, 2, 3, NACK, b"\x1b[2J")])
+@pytest.mark.parametrize(
+    "packet",
+    [Packet(0, 3, 7, 0, b""), Packet(15, 0, 0, BREAK, b""), Packet(1, 2, 3, NACK, b"\x1b[2J")],
+)
 def test_a_packet_is_read_as_it_was_written(packet: Packet) -> None:
     assert decode(encode(packet)) == packet
 
@@ -29,8 +46,15 @@ def test_what_is_too_short_is_malformed(payload: bytes) -> None:
         parse_activated(payload)
 
 
-@pytest.mark.parametrize(("said", "room"), [(b"\0\0\0\0\xd0\0\xd0\0", 200), (bytes(8), 200), (b"\0\0\0\0\x01\0\0\0", 16),
-                                            (b"\0\0\0\0\x40\0\0\0", 64)])
+@pytest.mark.parametrize(
+    ("said", "room"),
+    [
+        (b"\0\0\0\0\xd0\0\xd0\0", 200),
+        (bytes(8), 200),
+        (b"\0\0\0\0\x01\0\0\0", 16),
+        (b"\0\0\0\0\x40\0\0\0", 64),
+    ],
+)
 def test_sizes_are_kept_within_what_is_sensible(said: bytes, room: int) -> None:
     assert parse_activated(said).room == room
 
@@ -66,7 +90,12 @@ def test_what_is_not_acknowledged_is_sent_again_and_given_up() -> None:
         assert sol.due(now + wait - 0.01) == b"" and not sol.stuck
         now += wait
         assert sol.again_at == pytest.approx(now)
-    assert sol.due(now) == b"" and sol.stuck and set(sent) == {sent[0]} and decode(sent[0]).sequence == 1
+    assert (
+        sol.due(now) == b""
+        and sol.stuck
+        and set(sent) == {sent[0]}
+        and decode(sent[0]).sequence == 1
+    )
 
 
 def test_what_was_accepted_in_part_goes_on_with_the_rest() -> None:

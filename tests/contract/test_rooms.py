@@ -1,4 +1,5 @@
-"""The rooms of the house: modules are named once, nouns are the same on each storey, no room is crowded."""
+"""The rooms of the house: modules are named once, nouns are the same on each storey, no room is
+crowded."""
 
 from __future__ import annotations
 
@@ -16,10 +17,32 @@ from layercake.kraken.events import EventKind
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("layercake", "pxe", "powerman", "imageapi", "minos")
 STOREYS = ("layercake/head/operations", "layercake/head/views", "layercake/api", "layercake/cli")
-NOUNS = {"inventory", "nodes", "power", "images", "boots", "rolls", "events", "graph", "head", "calls", "guard", "tokens", "audit",
-         "files", "machines", "tpm", "releases", "metrics", "consoles", "dashboard", "report"}
+NOUNS = {
+    "inventory",
+    "nodes",
+    "power",
+    "images",
+    "boots",
+    "rolls",
+    "events",
+    "graph",
+    "head",
+    "calls",
+    "guard",
+    "tokens",
+    "audit",
+    "files",
+    "machines",
+    "tpm",
+    "releases",
+    "metrics",
+    "consoles",
+    "dashboard",
+    "report",
+}
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
-    "layercake/head/operations": set(), "layercake/head/views": {"explain"},
+    "layercake/head/operations": set(),
+    "layercake/head/views": {"explain"},
     "layercake/api": {"auth", "gate", "openapi", "route", "server", "table", "simulated"},
     "layercake/cli": {"main", "images_build", "new", "check", "sim", "watch", "docs"},
 }
@@ -34,34 +57,60 @@ def trees(*places: str) -> Iterator[tuple[Path, ast.Module]]:
 
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:
     """All texts but docstrings."""
-    told = {id(node.body[0].value) for node in ast.walk(tree)
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            and node.body and isinstance(node.body[0], ast.Expr)}
+    told = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
             yield node
 
 
 def test_a_module_is_named_once() -> None:
-    """One line in layercake/head/modules.py; head, api and cli know the modules by that table alone."""
+    """One line in layercake/head/modules.py; head, api and cli know the modules by that table
+    alone."""
     names = {m.name for m in modules.built_in() if m.has_process}
     assert names == {"pxe", "powerman", "imageapi"}
-    found = [f"{path}:{node.lineno}" for path, tree in trees("layercake/head", "layercake/api", "layercake/cli")
-             for node in strings(tree) if node.value in names or str(node.value).partition(".")[0] in names]
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees("layercake/head", "layercake/api", "layercake/cli")
+        for node in strings(tree)
+        if node.value in names or str(node.value).partition(".")[0] in names
+    ]
     assert [place.partition(":")[0] for place in found] == ["layercake/head/modules.py"] * 3
-    allowed = ("imageapi.spec", "imageapi.store", "imageapi.build", "imageapi.events")  # libraries: what an image is
-    imports = [f"{path}:{node.lineno} {name}" for path, tree in trees("layercake/head", "layercake/api", "layercake/cli")
-               for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
-               for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
-               if name.partition(".")[0] in names
-               and not (name.startswith(allowed) or (name, node.names[0].name) == ("imageapi", "events"))]
+    allowed = (
+        "imageapi.spec",
+        "imageapi.store",
+        "imageapi.build",
+        "imageapi.events",
+    )  # libraries: what an image is
+    imports = [
+        f"{path}:{node.lineno} {name}"
+        for path, tree in trees("layercake/head", "layercake/api", "layercake/cli")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+        )
+        if name.partition(".")[0] in names
+        and not (name.startswith(allowed) or (name, node.names[0].name) == ("imageapi", "events"))
+    ]
     assert not imports
 
 
 def test_a_module_declares_all_that_it_is() -> None:
     table = standard()
     for module in table.modules.values():
-        assert module.doc and all(v.doc for v in module.variables) and all(m.doc for m in module.mutations), module.name
+        assert (
+            module.doc
+            and all(v.doc for v in module.variables)
+            and all(m.doc for m in module.mutations)
+        ), module.name
         assert all(c.summary and c.handler for c in module.calls), module.name
         assert not [e.name for e in module.events if not e.meaning.endswith(".")]
 
@@ -73,8 +122,14 @@ def test_each_storey_has_the_same_nouns(storey: str) -> None:
 
 
 def test_no_room_is_crowded() -> None:
-    sizes = {str(d.relative_to(ROOT)): len([p for p in d.glob("*.py") if not p.name.startswith(("__init__", "module_pb2"))])
-             for place in PRODUCT for d in [ROOT / place, *(ROOT / place).rglob("*")] if d.is_dir()}
+    sizes = {
+        str(d.relative_to(ROOT)): len(
+            [p for p in d.glob("*.py") if not p.name.startswith(("__init__", "module_pb2"))]
+        )
+        for place in PRODUCT
+        for d in [ROOT / place, *(ROOT / place).rglob("*")]
+        if d.is_dir()
+    }
     limit = {s: len(NOUNS | OTHERS[s]) for s in STOREYS} | {"pxe": 22, "powerman": 22}
     crowded = {place: n for place, n in sizes.items() if n > limit.get(place, 12)}
     assert not crowded
@@ -84,27 +139,52 @@ def test_every_event_kind_is_declared_once_and_named_nowhere_else() -> None:
     """One table: kinds are constants of the events.py files; no other file spells one."""
     kinds = standard().events
     assert len(kinds) > 80 and all(isinstance(kind, EventKind) for kind in kinds.values())
-    spelled = [f"{path}:{node.lineno} {node.value}" for path, tree in trees(*PRODUCT) if path.name != "events.py"
-               for node in strings(tree) if node.value in kinds]
+    spelled = [
+        f"{path}:{node.lineno} {node.value}"
+        for path, tree in trees(*PRODUCT)
+        if path.name != "events.py"
+        for node in strings(tree)
+        if node.value in kinds
+    ]
     assert not [s for s in spelled if not s.startswith("layercake/cli/")], "use the constant"
 
 
 def test_every_event_kind_is_told_somewhere() -> None:
-    text = "\n".join(path.read_text() for place in PRODUCT for path in (ROOT / place).rglob("*.py") if path.name != "events.py")
-    made = [(path, node) for path, tree in trees(*PRODUCT) if path.name == "events.py" for node in tree.body
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    constants = [(path, target.id) for path, node in made if ast.unparse(node.value).startswith("EventKind(")
-                 for target in node.targets if isinstance(target, ast.Name)]
+    text = "\n".join(
+        path.read_text()
+        for place in PRODUCT
+        for path in (ROOT / place).rglob("*.py")
+        if path.name != "events.py"
+    )
+    made = [
+        (path, node)
+        for path, tree in trees(*PRODUCT)
+        if path.name == "events.py"
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+    ]
+    constants = [
+        (path, target.id)
+        for path, node in made
+        if ast.unparse(node.value).startswith("EventKind(")
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
     unused = [f"{path}: {name}" for path, name in constants if not re.search(rf"\b{name}\b", text)]
     assert constants and not unused
 
 
 def test_nothing_decides_by_the_text_of_an_error() -> None:
-    """No comparison, no `in` and no startswith on what an error says: there are classes, enums and fields for that."""
+    """No comparison, no `in` and no startswith on what an error says: there are classes, enums and
+    fields for that."""
     found = []
     for path, tree in trees(*PRODUCT, "vm-testbed"):
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("startswith", "endswith"):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("startswith", "endswith")
+            ):
                 suspects: list[ast.expr] = [node.func.value]
             elif isinstance(node, ast.Compare) and _with_a_text(node):
                 suspects = [node.left, *node.comparators]
@@ -118,12 +198,26 @@ def test_nothing_decides_by_the_text_of_an_error() -> None:
 def _with_a_text(node: ast.Compare) -> bool:
     """`in`, or a comparison with a text that stands in the code."""
     return any(isinstance(op, ast.In | ast.NotIn) for op in node.ops) or any(
-        isinstance(c, ast.Constant) and isinstance(c.value, str) for c in (node.left, *node.comparators))
+        isinstance(c, ast.Constant) and isinstance(c.value, str)
+        for c in (node.left, *node.comparators)
+    )
 
 
 def _says(node: ast.expr) -> bool:
     """error.message, error.hint, str(error)."""
     if isinstance(node, ast.Attribute) and node.attr in ("message", "hint"):
-        return isinstance(node.value, ast.Name) and node.value.id in ("error", "refusal", "problem", "failure", "mistake")
-    return (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("str", "repr")
-            and len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in ("error", "refusal", "failure"))
+        return isinstance(node.value, ast.Name) and node.value.id in (
+            "error",
+            "refusal",
+            "problem",
+            "failure",
+            "mistake",
+        )
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("str", "repr")
+        and len(node.args) == 1
+        and isinstance(node.args[0], ast.Name)
+        and node.args[0].id in ("error", "refusal", "failure")
+    )

@@ -1,4 +1,5 @@
-"""Files of tests that are shared out to workers: each once, and one rack alone for as long as there is something else to do."""
+"""Files of tests that are shared out to workers: each once, and one rack alone for as long as there
+is something else to do."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_each_worker_takes_its_own_first() -> None:
     left = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
     kinds = {file: kind_of(file, ROOT) for file in left}
-    assert {file.split("/")[1] for file, kind in kinds.items() if kind == MACHINES} >= {"metal", "minos"}
+    assert {file.split("/")[1] for file, kind in kinds.items() if kind == MACHINES} >= {
+        "metal",
+        "minos",
+    }
     assert chosen(left, 0, ROOT) == LONGEST and kinds[chosen(left, 2, ROOT)] == WAITING
     taken: dict[int, list[str]] = {0: [], 1: [], 2: [], 3: []}
     while left:
@@ -22,4 +26,6 @@ def test_each_worker_takes_its_own_first() -> None:
                 left.remove(files[-1])
     assert sorted(file for files in taken.values() for file in files) == sorted(kinds)
     racks = [file for file, kind in kinds.items() if kind == RACK]
-    assert taken[0][:len(racks)] == [LONGEST, *(file for file in racks if file != LONGEST)], "nobody else has begun with the rack"
+    assert taken[0][: len(racks)] == [LONGEST, *(file for file in racks if file != LONGEST)], (
+        "nobody else has begun with the rack"
+    )

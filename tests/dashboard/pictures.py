@@ -1,4 +1,5 @@
-"""The pictures of docs/howto/dashboard.md, made anew: `python -m tests.dashboard.pictures`. A night on which a rack is silent."""
+"""The pictures of docs/howto/dashboard.md, made anew: `python -m tests.dashboard.pictures`. A night
+on which a rack is silent."""
 
 from __future__ import annotations
 
@@ -11,14 +12,30 @@ from playwright.async_api import Browser
 from layercake.head.hosting.manager import ServiceState
 from layercake.kraken.converge import Failed
 from tests.dashboard.test_console import connected
-from tests.support.dashboard import NARROW, Look, Site, certify, chromium, inventory, looking, serving
+from tests.support.dashboard import (
+    NARROW,
+    Look,
+    Site,
+    certify,
+    chromium,
+    inventory,
+    looking,
+    serving,
+)
 from tests.support.rollnodes import a_site
 
 PLACE = Path(__file__).resolve().parents[2] / "docs/pictures/dashboard"
 NODES, RACKS = 240, 6
 DARK, BAD, NEW = range(120, 160), range(70, 77), range(200, 212)
-STEPS = ("boot.discover-seen", "boot.offer-sent", "boot.nbp-sent", "boot.script-sent", "boot.kernel-sent", "boot.hardware-sent",
-         "boot.initrd-sent")
+STEPS = (
+    "boot.discover-seen",
+    "boot.offer-sent",
+    "boot.nbp-sent",
+    "boot.script-sent",
+    "boot.kernel-sent",
+    "boot.hardware-sent",
+    "boot.initrd-sent",
+)
 
 
 def name(number: int) -> str:
@@ -27,15 +44,22 @@ def name(number: int) -> str:
 
 
 def night(site: Site) -> None:
-    """What happens: all are up but some whose BMC refuses the password, and some that boot; then a rack is silent."""
+    """What happens: all are up but some whose BMC refuses the password, and some that boot; then a
+    rack is silent."""
     world, up = site.world, [i for i in range(NODES) if i not in BAD and i not in NEW]
     site.up(*map(name, up))
     for i in BAD:
         record = world.node(name(i))
         for _ in range(400):
             if record.machine.quarantine is None and record.machine.active is not None:
-                world.head.engine.post(record, Failed(record.machine.active.mutation, record.machine.active.attempt,
-                                                      f"the BMC at 10.2.0.{i} refuses the password of root"))
+                world.head.engine.post(
+                    record,
+                    Failed(
+                        record.machine.active.mutation,
+                        record.machine.active.attempt,
+                        f"the BMC at 10.2.0.{i} refuses the password of root",
+                    ),
+                )
             if record.machine.quarantine is not None:
                 break
             world.tick(5)
@@ -45,11 +69,23 @@ def night(site: Site) -> None:
         site.up(*(name(i) for i in up if i not in DARK))
     node = world.node(name(203))
     for number, step in enumerate(STEPS):
-        world.head.store.event(node, world.head.table.events[step], STEP_TEXTS[number], at=world.clock() - 40 + number ** 1.6)
+        world.head.store.event(
+            node,
+            world.head.table.events[step],
+            STEP_TEXTS[number],
+            at=world.clock() - 40 + number**1.6,
+        )
 
 
-STEP_TEXTS = ("iPXE asks for something to boot", "10.1.0.203 and snponly.efi", "snponly.efi, 174 kB by TFTP", "its boot script",
-              "vmlinuz, 8.2 MB in 1.1 s", "hardware.img, 3.0 MB", "minos.img, 8.1 MB in 0.9 s")
+STEP_TEXTS = (
+    "iPXE asks for something to boot",
+    "10.1.0.203 and snponly.efi",
+    "snponly.efi, 174 kB by TFTP",
+    "its boot script",
+    "vmlinuz, 8.2 MB in 1.1 s",
+    "hardware.img, 3.0 MB",
+    "minos.img, 8.1 MB in 0.9 s",
+)
 
 
 async def picture(look: Look, view: str, shown: str, file: str) -> None:
@@ -90,19 +126,29 @@ async def views(browser: Browser) -> None:
             await picture(look, "#/", ".cause", "wrong-narrow.png")
 
 
-BOOT = (b"[    0.000000] Linux version 6.1.0-32-amd64\r\n[    0.004000] Command line: layercake.node=n203 console=ttyS0,115200\r\n"
-        b"[    1.310000] \x1b[32mminos\x1b[0m: eth0 is up, 1000 Mb/s\r\n"
-        b"[    2.020000] \x1b[33mminos\x1b[0m: no answer of 10.1.0.1, again\r\n"
-        b"[    3.040000] minos: joined as n203\r\n\r\nn203 login: ")
+BOOT = (
+    b"[    0.000000] Linux version 6.1.0-32-amd64\r\n[    0.004000] Command line: "
+    b"layercake.node=n203 console=ttyS0,115200\r\n"
+    b"[    1.310000] \x1b[32mminos\x1b[0m: eth0 is up, 1000 Mb/s\r\n"
+    b"[    2.020000] \x1b[33mminos\x1b[0m: no answer of 10.1.0.1, again\r\n"
+    b"[    3.040000] minos: joined as n203\r\n\r\nn203 login: "
+)
 
 
 async def console(browser: Browser, folder: Path) -> None:
     """A console in which somebody types."""
-    async with serving(inventory(NODES, racks=RACKS)) as site, connected(site, folder, name(203)) as (serial, _):
+    async with (
+        serving(inventory(NODES, racks=RACKS)) as site,
+        connected(site, folder, name(203)) as (serial, _),
+    ):
         site.up(name(203))
         await serial.write(BOOT)
         async with looking(browser, site) as look:
-            await look.sign_in(await site.token("ann", "operator", may_exec=True), f"#/node/{name(203)}", may_exec=True)
+            await look.sign_in(
+                await site.token("ann", "operator", may_exec=True),
+                f"#/node/{name(203)}",
+                may_exec=True,
+            )
             await look.page.get_by_text("Console", exact=True).click()
             await look.page.get_by_role("button", name="Type").click()
             await look.page.get_by_text("you have the keyboard").wait_for()

@@ -1,4 +1,5 @@
-"""Two hundred dashboards, and browsers that stall: the head stays as it is. Sockets play them: a Chromium is too polite."""
+"""Two hundred dashboards, and browsers that stall: the head stays as it is. Sockets play them: a
+Chromium is too polite."""
 
 from __future__ import annotations
 
@@ -40,11 +41,16 @@ def asks_and_stalls(port: int, request: str) -> ssl.SSLSocket:
     return found
 
 
-async def opened(site: Site, token: str) -> tuple[aiohttp.ClientSession, aiohttp.ClientWebSocketResponse]:
+async def opened(
+    site: Site, token: str
+) -> tuple[aiohttp.ClientSession, aiohttp.ClientWebSocketResponse]:
     """A dashboard as a browser opens it: the page, its files, a session, the nodes, the events."""
     base = site.url.removesuffix(PATH)
-    browser = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False, limit=6), cookie_jar=aiohttp.CookieJar(unsafe=True),
-                                    headers={"X-Layercake": "1", "Origin": base})
+    browser = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=False, limit=6),
+        cookie_jar=aiohttp.CookieJar(unsafe=True),
+        headers={"X-Layercake": "1", "Origin": base},
+    )
     async with browser.get(site.url) as answer:
         version = (await answer.text()).partition('src="')[2].partition("/")[0]
     for name in ("main.js", "base.css"):
@@ -66,7 +72,9 @@ async def test_two_hundred_dashboards_of_one_token_and_one_address(site: Site) -
         site.world.head.store.event(site.world.node("n03"), events.NODE_EVENT, "told to all")
         for _, stream in found:
             async with asyncio.timeout(60):
-                while not any(e["node"] == "n03" for e in json.loads((await stream.receive()).data)["events"]):
+                while not any(
+                    e["node"] == "n03" for e in json.loads((await stream.receive()).data)["events"]
+                ):
                     pass
     finally:
         for browser, stream in found:
@@ -74,23 +82,33 @@ async def test_two_hundred_dashboards_of_one_token_and_one_address(site: Site) -
             await browser.close()
 
 
-async def test_a_browser_that_stalls_costs_no_memory_and_is_cut_off(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_browser_that_stalls_costs_no_memory_and_is_cut_off(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(routes, "STUCK_S", 2.0)
     token, base = await site.token("wall", "operator"), site.url.removesuffix(PATH)
     good, live = await opened(site, token)
     async with good.post(f"{site.url}session", json={"token": token}) as answer:
         cookie = answer.cookies["__Host-layercake"].value
-    request = (f"GET /v1/events/ws HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\nOrigin: {base}\r\nConnection: Upgrade\r\n"
-               f"Upgrade: websocket\r\nCookie: __Host-layercake={cookie}\r\nSec-WebSocket-Version: 13\r\n"
-               "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+    request = (
+        f"GET /v1/events/ws HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\nOrigin: "
+        f"{base}\r\nConnection: Upgrade\r\n"
+        f"Upgrade: websocket\r\nCookie: __Host-layercake={cookie}\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
     stalled = [await asyncio.to_thread(asks_and_stalls, site.port, request) for _ in range(STALLED)]
     listening, before, got = len(site.world.head.store._listeners), rss(), 0
     for number in range(EVENTS):
-        site.world.head.store.event(site.world.node("n03"), events.NODE_EVENT, f"{number} " + "x" * 1900)
+        site.world.head.store.event(
+            site.world.node("n03"), events.NODE_EVENT, f"{number} " + "x" * 1900
+        )
         if number % 500 == 499:
             async with asyncio.timeout(60):
                 while got <= number:
-                    got += sum(e["node"] == "n03" for e in json.loads((await live.receive()).data)["events"])
+                    got += sum(
+                        e["node"] == "n03"
+                        for e in json.loads((await live.receive()).data)["events"]
+                    )
     async with asyncio.timeout(60):
         while len(site.world.head.store._listeners) > listening - len(stalled):
             await asyncio.sleep(0.02)

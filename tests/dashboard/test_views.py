@@ -16,22 +16,31 @@ from tests.support.rollnodes import a_site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PATIENT = 60_000
-HOSTILE = "<img src=x onerror=alert(1)>\x1b]0;evil\x07</script><script>document.title='evil'</script>"
+HOSTILE = (
+    "<img src=x onerror=alert(1)>\x1b]0;evil\x07</script><script>document.title='evil'</script>"
+)
 
 
 async def cell(page: Page, rack: int, index: int) -> str:
     """The colour in the corner of a cell of the rack, as it was painted."""
-    return str(await page.evaluate("""([rack, index]) => {
+    return str(
+        await page.evaluate(
+            """([rack, index]) => {
         const canvas = document.querySelector(".grid canvas"), pen = canvas.getContext("2d");
         const scale = devicePixelRatio, [x, y] = [rack * (7 * 15 + 14) + index % 7 * 15 + 3, 20 + Math.floor(index / 7) * 15 + 3];
         return [...pen.getImageData(x * scale, y * scale, 1, 1).data].slice(0, 3).join(",");
-    }""", [rack, index]))
+    }""",
+            [rack, index],
+        )
+    )
 
 
 async def until_cell(page: Page, rack: int, index: int, is_so: str) -> str:
     """Waits until a cell has a colour, or with "!" until it has another."""
     async with asyncio.timeout(60):
-        while ((found := await cell(page, rack, index)) == is_so.removeprefix("!")) is is_so.startswith("!"):
+        while (
+            (found := await cell(page, rack, index)) == is_so.removeprefix("!")
+        ) is is_so.startswith("!"):
             await asyncio.sleep(0.05)
     return found
 
@@ -49,33 +58,49 @@ def quarantine(site: Site, name: str, reason: str) -> None:
     raise AssertionError(f"{name} is still tried")
 
 
-async def test_what_is_wrong_names_a_planted_cause_and_the_next_step_first(site: Site, look: Look) -> None:
+async def test_what_is_wrong_names_a_planted_cause_and_the_next_step_first(
+    site: Site, look: Look
+) -> None:
     quarantine(site, "n06", "the BMC at 10.2.0.6 refuses the password")
     first = look.page.locator(".cause").filter(has_text="refuses the password")
     await expect(first).to_contain_text("quarantined", timeout=PATIENT)
     await expect(first.locator(".next")).to_have_text("mend it, then layercake node clear n06")
-    await expect(first.get_by_role("link", name="docs: bmc-troubles")).to_have_attribute("href", url_path(howto("bmc-troubles")))
+    await expect(first.get_by_role("link", name="docs: bmc-troubles")).to_have_attribute(
+        "href", url_path(howto("bmc-troubles"))
+    )
     await expect(look.page.locator(".tile.quarantined b")).to_have_text("1")
     await first.get_by_role("link", name="n06").first.click()
     await expect(look.page.locator(".verdict")).to_contain_text("refuses the password")
 
 
-async def test_what_is_wrong_beside_that_nodes_are_not_as_wanted_comes_last(site: Site, look: Look) -> None:
+async def test_what_is_wrong_beside_that_nodes_are_not_as_wanted_comes_last(
+    site: Site, look: Look
+) -> None:
     store = site.world.head.store
-    store.event(store.named("n06"), OTHER_SERVER, "10.2.0.9 is taken from DHCP server 192.0.2.66 <b>, which is not expected here")
+    store.event(
+        store.named("n06"),
+        OTHER_SERVER,
+        "10.2.0.9 is taken from DHCP server 192.0.2.66 <b>, which is not expected here",
+    )
     await look.view("#/")
     last = look.page.locator(".cause").last
     await expect(last).to_contain_text("192.0.2.66 <b>, which is not expected", timeout=PATIENT)
-    await expect(last.locator(".next")).to_have_text("layercake events --security --kind dhcp.other-server")
+    await expect(last.locator(".next")).to_have_text(
+        "layercake events --security --kind dhcp.other-server"
+    )
     page = "beside-another-dhcp-server"
-    await expect(last.get_by_role("link", name=f"docs: {page}")).to_have_attribute("href", url_path(howto(page)))
+    await expect(last.get_by_role("link", name=f"docs: {page}")).to_have_attribute(
+        "href", url_path(howto(page))
+    )
 
 
 async def test_an_outage_and_a_freeze_are_on_top_of_every_view(site: Site, look: Look) -> None:
     await look.view("#/events")
     await site.world.ops.care.freeze("", "the chiller is off", "ann")
     alarms = look.page.locator("#alarms")
-    await expect(alarms).to_contain_text("The whole site is frozen by ann: the chiller is off", timeout=PATIENT)
+    await expect(alarms).to_contain_text(
+        "The whole site is frozen by ann: the chiller is off", timeout=PATIENT
+    )
     await site.world.ops.care.thaw("", "ann")
     await expect(alarms).to_be_empty(timeout=PATIENT)
 
@@ -90,11 +115,24 @@ async def test_a_change_on_a_node_reaches_the_rack(site: Site, look: Look) -> No
     await expect(look.page.locator(".legend")).to_contain_text("converged 7")
 
 
-async def test_the_rack_by_switch_has_its_nodes_in_the_order_of_the_ports(site: Site, look: Look) -> None:
-    where = {0: ("sw2", "Eth1/10"), 1: ("sw2", "Eth1/9"), 2: ("sw10", "2"), 3: ("sw2", "Eth1/1"), 4: ("sw10", "1")}
-    places = {f"n{i:02d}": f"place: {{switch: {switch}, port: '{port}'}}, " for i, (switch, port) in where.items()}
-    text = "\n".join(line.replace("{mac", f"{{{places.get(line.strip()[:3], '')}mac", 1)
-                     for line in inventory(8, racks=2).splitlines())
+async def test_the_rack_by_switch_has_its_nodes_in_the_order_of_the_ports(
+    site: Site, look: Look
+) -> None:
+    where = {
+        0: ("sw2", "Eth1/10"),
+        1: ("sw2", "Eth1/9"),
+        2: ("sw10", "2"),
+        3: ("sw2", "Eth1/1"),
+        4: ("sw10", "1"),
+    }
+    places = {
+        f"n{i:02d}": f"place: {{switch: {switch}, port: '{port}'}}, "
+        for i, (switch, port) in where.items()
+    }
+    text = "\n".join(
+        line.replace("{mac", f"{{{places.get(line.strip()[:3], '')}mac", 1)
+        for line in inventory(8, racks=2).splitlines()
+    )
     await look.view("#/rack?by=switch")
     await site.world.ops.inventory.apply(text, "rack.yaml", None, False)
     await expect(look.page.locator("#by option:checked")).to_have_text("switch", timeout=PATIENT)
@@ -103,7 +141,16 @@ async def test_the_rack_by_switch_has_its_nodes_in_the_order_of_the_ports(site: 
     for _ in range(8):
         seen.append(await look.page.locator("#grid-node").inner_text())
         await look.page.keyboard.press("ArrowRight")
-    assert [line.partition(":")[0] for line in seen] == ["n03", "n01", "n00", "n04", "n02", "n05", "n06", "n07"]
+    assert [line.partition(":")[0] for line in seen] == [
+        "n03",
+        "n01",
+        "n00",
+        "n04",
+        "n02",
+        "n05",
+        "n06",
+        "n07",
+    ]
     assert seen[1].endswith("(sw2 Eth1/9)"), "a switch for itself, and those without one last"
     await look.view("#/node/n01")
     await expect(look.page.locator(".facts")).to_contain_text("sw2 Eth1/9", timeout=PATIENT)
@@ -126,16 +173,23 @@ async def test_after_a_restart_of_the_head_the_page_is_right_again(site: Site, l
     await look.page.fill("#token", token)
     await look.page.keyboard.press("Enter")
     await expect(look.page.locator("#link")).to_have_text("live", timeout=PATIENT)
-    total = "[...document.querySelectorAll('.legend b')].reduce((sum, b) => sum + Number(b.textContent), 0)"
+    total = (
+        "[...document.querySelectorAll('.legend b')].reduce((sum, b) => sum + "
+        "Number(b.textContent), 0)"
+    )
     await look.page.wait_for_function(f"() => {total} === 5", timeout=PATIENT)
     look.said.clear()  # a browser says itself that it could not connect
 
 
-async def test_nodes_are_chosen_by_range_and_query_and_a_wrong_one_is_explained(site: Site, look: Look) -> None:
+async def test_nodes_are_chosen_by_range_and_query_and_a_wrong_one_is_explained(
+    site: Site, look: Look
+) -> None:
     await look.view("#/rack")
     acts = look.page.locator(".acts")
     await expect(acts).to_contain_text("Choose nodes by name or by query", timeout=PATIENT)
-    assert await acts.get_by_role("button").count() == 0, "all nodes are never a target by themselves"
+    assert await acts.get_by_role("button").count() == 0, (
+        "all nodes are never a target by themselves"
+    )
     await look.page.fill("#range", "@rack1")
     await look.page.fill("#where", "status!=converged")
     await look.page.keyboard.press("Enter")
@@ -171,13 +225,17 @@ async def test_a_power_action_asks_and_names_its_target(site: Site, look: Look) 
 async def test_a_node_page_shows_its_way_its_boot_and_what_happens(site: Site, look: Look) -> None:
     record, told = site.world.node("n07"), site.world.head.table.events
     await look.view("#/node/n07")
-    await expect(look.page.locator(".steps .now")).to_contain_text("power-discover", timeout=PATIENT)
+    await expect(look.page.locator(".steps .now")).to_contain_text(
+        "power-discover", timeout=PATIENT
+    )
     for name in ("boot.discover-seen", "boot.nbp-sent", "boot.script-sent"):
         site.world.head.store.event(record, told[name], f"told of {name}")
     await expect(look.page.locator("table.boot")).to_contain_text("script-sent", timeout=PATIENT)
     await look.page.get_by_text("The state graph").click()
     await expect(look.page.locator("img.graph")).to_be_visible()
-    await look.page.wait_for_function("() => document.querySelector('img.graph').naturalWidth > 300")
+    await look.page.wait_for_function(
+        "() => document.querySelector('img.graph').naturalWidth > 300"
+    )
     site.world.head.engine.post(record, Discovered({"power": "ON"}, "seen"))
     await expect(look.page.locator(".steps .here")).to_contain_text("power=ON", timeout=PATIENT)
 
@@ -186,11 +244,15 @@ async def test_events_come_as_they_happen_and_hold_still_when_asked(site: Site, 
     await look.view("#/events")
     await expect(look.page.locator(".events li").first).to_be_visible()
     site.world.head.store.event(site.world.node("n03"), events.NODE_EVENT, "the door was opened")
-    await expect(look.page.locator(".events li").first).to_contain_text("the door was opened", timeout=PATIENT)
+    await expect(look.page.locator(".events li").first).to_contain_text(
+        "the door was opened", timeout=PATIENT
+    )
     await look.page.get_by_role("button", name="Hold still").click()
     site.world.head.store.event(site.world.node("n03"), events.NODE_EVENT, "and closed")
     await look.page.get_by_role("button", name="Hold still").click()
-    await expect(look.page.locator(".events li").first).to_contain_text("and closed", timeout=PATIENT)
+    await expect(look.page.locator(".events li").first).to_contain_text(
+        "and closed", timeout=PATIENT
+    )
 
 
 async def test_rolls_go_on_are_paused_and_aborted(browser: Browser, site: Site, look: Look) -> None:
@@ -205,12 +267,22 @@ async def test_rolls_go_on_are_paused_and_aborted(browser: Browser, site: Site, 
                 await page.sign_in(await there.token("ann", "operator"), "#/rolls")
                 await page.page.get_by_role("link", name="Roll 1").click()
                 await cluster.step(5)
-                await expect(page.page.locator(".squares .cell").first).to_be_visible(timeout=PATIENT)
-                for what, state in (("Pause", "paused"), ("Resume", "rolling"), ("Abort", "aborted")):
+                await expect(page.page.locator(".squares .cell").first).to_be_visible(
+                    timeout=PATIENT
+                )
+                for what, state in (
+                    ("Pause", "paused"),
+                    ("Resume", "rolling"),
+                    ("Abort", "aborted"),
+                ):
                     await page.page.get_by_role("button", name=what, exact=True).click()
-                    await expect(page.page.locator("dialog h2")).to_have_text(f"{what} roll 1 to two?")
+                    await expect(page.page.locator("dialog h2")).to_have_text(
+                        f"{what} roll 1 to two?"
+                    )
                     await page.page.get_by_role("button", name=f"{what} roll 1").click()
-                    await expect(page.page.locator(".roll .status")).to_have_text(state, timeout=PATIENT)
+                    await expect(page.page.locator(".roll .status")).to_have_text(
+                        state, timeout=PATIENT
+                    )
                 assert page.complaints() == []
         finally:
             await there.stop()
@@ -219,15 +291,24 @@ async def test_rolls_go_on_are_paused_and_aborted(browser: Browser, site: Site, 
 async def test_hostile_words_are_shown_and_do_nothing(site: Site, look: Look) -> None:
     quarantine(site, "n06", HOSTILE)
     site.world.head.store.event(site.world.node("n06"), events.NODE_EVENT, HOSTILE)
-    for view, shown in (("#/", ".cause"), ("#/node/n06", ".events"), ("#/events", ".events"), ("#/rack", ".legend")):
+    for view, shown in (
+        ("#/", ".cause"),
+        ("#/node/n06", ".events"),
+        ("#/events", ".events"),
+        ("#/rack", ".legend"),
+    ):
         await look.view(view)
         await expect(look.page.locator(shown).first).to_be_visible(timeout=PATIENT)
     await look.view("#/node/n06")
-    await expect(look.page.locator(".verdict")).to_contain_text("<img src=x onerror=alert(1)>", timeout=PATIENT)
+    await expect(look.page.locator(".verdict")).to_contain_text(
+        "<img src=x onerror=alert(1)>", timeout=PATIENT
+    )
     await look.view("#/node/" + "%3Cimg%20src=x%20onerror=alert(1)%3E")
     await expect(look.page.locator("h1")).to_have_text("<img src=x onerror=alert(1)>")
     await expect(look.page.locator(".lead .why")).to_be_visible()
-    assert await look.page.evaluate("document.querySelectorAll('img, script').length") == 1, "our own script"
+    assert await look.page.evaluate("document.querySelectorAll('img, script').length") == 1, (
+        "our own script"
+    )
     assert "evil" not in await look.page.title()
 
 
@@ -253,7 +334,9 @@ async def test_by_keyboard_alone_from_the_cause_to_the_action(site: Site, look: 
     await expect(page.locator("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.locator("dialog")).to_have_count(0)
-    assert await page.evaluate("document.activeElement.textContent") == "Power off", "the focus is back where it was"
+    assert await page.evaluate("document.activeElement.textContent") == "Power off", (
+        "the focus is back where it was"
+    )
 
 
 async def test_a_page_that_nobody_sees_asks_nothing(site: Site, look: Look) -> None:

@@ -46,27 +46,55 @@ def layouts(node: Node) -> tuple[Layout, ...]:
 
 def test_a_node_is_told_its_layouts() -> None:
     nodes = load(SITE).nodes
-    scratch, = layouts(nodes["n0"])
-    assert (scratch.name, scratch.count, scratch.raid, scratch.encrypt, scratch.kept) == ("scratch", 2, "0", "boot", False)
-    assert scratch.match == {"transport": "nvme", "min": 400 << 30, "model": "ACME*", "rotational": False}
+    (scratch,) = layouts(nodes["n0"])
+    assert (scratch.name, scratch.count, scratch.raid, scratch.encrypt, scratch.kept) == (
+        "scratch",
+        2,
+        "0",
+        "boot",
+        False,
+    )
+    assert scratch.match == {
+        "transport": "nvme",
+        "min": 400 << 30,
+        "model": "ACME*",
+        "rotational": False,
+    }
     assert [(v.name, v.size, v.type, v.mount, v.mode) for v in scratch.volumes] == [
-        ("scratch", 0, "xfs", "/scratch", "1777"), ("swap", 16 << 30, "swap", "", "")]
-    data, = layouts(nodes["n1"])
-    assert (data.name, data.count, data.raid, data.encrypt, data.wipe) == ("data", 0, "1", "kept", ("A1",))
+        ("scratch", 0, "xfs", "/scratch", "1777"),
+        ("swap", 16 << 30, "swap", "", ""),
+    ]
+    (data,) = layouts(nodes["n1"])
+    assert (data.name, data.count, data.raid, data.encrypt, data.wipe) == (
+        "data",
+        0,
+        "1",
+        "kept",
+        ("A1",),
+    )
     assert "disks" not in standard().told_to(nodes["n2"])
     for node in nodes.values():
         assert Node.from_record(node.to_record(), standard().parts) == node
 
 
 def test_a_mark_names_node_layout_and_all_that_is_made() -> None:
-    scratch, = layouts(load(SITE).nodes["n0"])
+    (scratch,) = layouts(load(SITE).nodes["n0"])
     mark = scratch.mark("1a2b3c4d-0000-0000-0000-000000000000")
     assert len(mark) <= 36, "a name in a GPT has no more characters"
     read = read_mark(mark)
-    assert read is not None and (read.node, read.stage, read.made, read.layout) == ("1a2b3c4d", "s", scratch.made, "scratch")
-    other, = layouts(load(SITE.replace("mount: /scratch,", "mount: /other,").replace("400G", "300G")).nodes["n0"])
-    assert other.made == scratch.made, "where it is mounted, and which disks match, is not written to the disks"
-    larger, = layouts(load(SITE.replace("16G", "17G")).nodes["n0"])
+    assert read is not None and (read.node, read.stage, read.made, read.layout) == (
+        "1a2b3c4d",
+        "s",
+        scratch.made,
+        "scratch",
+    )
+    (other,) = layouts(
+        load(SITE.replace("mount: /scratch,", "mount: /other,").replace("400G", "300G")).nodes["n0"]
+    )
+    assert other.made == scratch.made, (
+        "where it is mounted, and which disks match, is not written to the disks"
+    )
+    (larger,) = layouts(load(SITE.replace("16G", "17G")).nodes["n0"])
     assert larger.made != scratch.made
     assert read_mark("Windows") is None and read_mark("lc:1a2b3c4d:s:00000000:x\n") is None
 
@@ -78,55 +106,120 @@ def test_only_nodes_with_disks_have_the_steps() -> None:
     goal = with_disks.layout.goal({"image": "ACTIVE"})
     up = {"power": "ON", "boot": "INIT", "run": "SYNC", "busy": "FREE", "image": "IDLE"}
     state = with_disks.layout.pack({**up, "disk": "FOREIGN"})
-    assert [m.name for m in with_disks.chain(state, goal) or ()] == ["disk-wait", "disk-prepare", "image-start"]
+    assert [m.name for m in with_disks.chain(state, goal) or ()] == [
+        "disk-wait",
+        "disk-prepare",
+        "image-start",
+    ]
     plain = without.layout.pack(up)
     assert [m.name for m in without.chain(plain, goal) or ()] == ["image-start"]
     off = with_disks.layout.goal(table.goal_values("off", empty=False))
-    assert [m.name for m in with_disks.chain(state, off) or ()] == ["detach", "power-off"], "nobody waits for a disk to switch off"
+    assert [m.name for m in with_disks.chain(state, off) or ()] == ["detach", "power-off"], (
+        "nobody waits for a disk to switch off"
+    )
     ready = with_disks.layout.pack({**up, "disk": "READY", "image": "ACTIVE"})
-    assert [m.name for m in with_disks.chain(ready, off) or ()] == ["image-stop", "disk-close", "detach", "power-off"]
+    assert [m.name for m in with_disks.chain(ready, off) or ()] == [
+        "image-stop",
+        "disk-close",
+        "detach",
+        "power-off",
+    ]
 
 
-@pytest.mark.parametrize(("layout", "said"), [
-    ("{volumes: {a: {mount: /a}}}", "match is missing"),
-    ("{match: {min: 400G}, volumes: {a: {mount: /a, colour: null}}}", "colour"),
-    ("{match: {min: 400}, volumes: {a: {mount: /a}}}", "expected a size"),
-    ("{match: {size: 4G}, volumes: {a: {mount: /a}}}", "unknown key 'size'"),
-    ("{match: {transport: pata}, volumes: {a: {mount: /a}}}", "there is no transport 'pata'"),
-    ("{match: {serial: [\"\"]}, volumes: {a: {mount: /a}}}", "names no disk"),
-    ("{match: {min: 4G, max: 2G}, volumes: {a: {mount: /a}}}", "min is above max"),
-    ("{match: {min: 4G}, raid: 5, volumes: {a: {mount: /a}}}", "raid"),
-    ("{match: {min: 4G}, raid: 1, volumes: {a: {mount: /a}}}", "RAID 1 has several disks"),
-    ("{match: {min: 4G}, count: 0, volumes: {a: {mount: /a}}}", "expected a number of disks"),
-    ("{match: {min: 4G}, encrypt: kept, volumes: {a: {mount: /a}}}", "a key that is kept goes with"),
-    ("{match: {min: 4G}, kept: true, encrypt: boot, volumes: {a: {mount: /a}}}", "a key that is kept goes with"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a, keeps: true}}}", "what containers keep needs"),
-    ("{match: {min: 4G}, volumes: {a: {}}}", "volume a: it has no mount"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /usr/local}}}", "minOS's own"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a/../usr}}}", "no place to mount at"),
-    ("{match: {min: 4G}, volumes: {a: {mount: a}}}", "no place to mount at"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /}}}", "no place to mount at"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a, type: btrfs}}}", "expected ext4, xfs or swap"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a, options: \"x y\"}}}", "is no mount options"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a, type: swap}}}", "swap is mounted nowhere"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a}, b: {mount: /b}}}", "two volumes have no size"),
-    ("{match: {min: 4G}, volumes: {a: {mount: /a, size: 1G}, b: {mount: /a/b}}}", "lies with /a"),
-    ("{match: {min: 4G}, volumes: {A: {mount: /a}}}", "cannot be a volume's name"),
-    ("{match: {min: 4G}, wipe: [true], volumes: {a: {mount: /a}}}", "names no disk"),
-])
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("{volumes: {a: {mount: /a}}}", "match is missing"),
+        ("{match: {min: 400G}, volumes: {a: {mount: /a, colour: null}}}", "colour"),
+        ("{match: {min: 400}, volumes: {a: {mount: /a}}}", "expected a size"),
+        ("{match: {size: 4G}, volumes: {a: {mount: /a}}}", "unknown key 'size'"),
+        ("{match: {transport: pata}, volumes: {a: {mount: /a}}}", "there is no transport 'pata'"),
+        ('{match: {serial: [""]}, volumes: {a: {mount: /a}}}', "names no disk"),
+        ("{match: {min: 4G, max: 2G}, volumes: {a: {mount: /a}}}", "min is above max"),
+        ("{match: {min: 4G}, raid: 5, volumes: {a: {mount: /a}}}", "raid"),
+        ("{match: {min: 4G}, raid: 1, volumes: {a: {mount: /a}}}", "RAID 1 has several disks"),
+        ("{match: {min: 4G}, count: 0, volumes: {a: {mount: /a}}}", "expected a number of disks"),
+        (
+            "{match: {min: 4G}, encrypt: kept, volumes: {a: {mount: /a}}}",
+            "a key that is kept goes with",
+        ),
+        (
+            "{match: {min: 4G}, kept: true, encrypt: boot, volumes: {a: {mount: /a}}}",
+            "a key that is kept goes with",
+        ),
+        (
+            "{match: {min: 4G}, volumes: {a: {mount: /a, keeps: true}}}",
+            "what containers keep needs",
+        ),
+        ("{match: {min: 4G}, volumes: {a: {}}}", "volume a: it has no mount"),
+        ("{match: {min: 4G}, volumes: {a: {mount: /usr/local}}}", "minOS's own"),
+        ("{match: {min: 4G}, volumes: {a: {mount: /a/../usr}}}", "no place to mount at"),
+        ("{match: {min: 4G}, volumes: {a: {mount: a}}}", "no place to mount at"),
+        ("{match: {min: 4G}, volumes: {a: {mount: /}}}", "no place to mount at"),
+        (
+            "{match: {min: 4G}, volumes: {a: {mount: /a, type: btrfs}}}",
+            "expected ext4, xfs or swap",
+        ),
+        ('{match: {min: 4G}, volumes: {a: {mount: /a, options: "x y"}}}', "is no mount options"),
+        ("{match: {min: 4G}, volumes: {a: {mount: /a, type: swap}}}", "swap is mounted nowhere"),
+        (
+            "{match: {min: 4G}, volumes: {a: {mount: /a}, b: {mount: /b}}}",
+            "two volumes have no size",
+        ),
+        (
+            "{match: {min: 4G}, volumes: {a: {mount: /a, size: 1G}, b: {mount: /a/b}}}",
+            "lies with /a",
+        ),
+        ("{match: {min: 4G}, volumes: {A: {mount: /a}}}", "cannot be a volume's name"),
+        ("{match: {min: 4G}, wipe: [true], volumes: {a: {mount: /a}}}", "names no disk"),
+    ],
+)
 def test_a_mistake_is_told_with_its_line(layout: str, said: str) -> None:
-    text = f"nodes:\n  n0:\n    mac: 52:54:00:00:00:10\n    ip: 10.99.0.10\n    disks:\n      one: {layout}\n"
+    text = (
+        "nodes:\n  n0:\n    mac: 52:54:00:00:00:10\n    ip: 10.99.0.10\n    disks:\n      "
+        f"one: {layout}\n"
+    )
     with pytest.raises(InventoryErrors) as caught:
         load(text)
     problem = caught.value.problems[0]
     assert said in problem.message and problem.line in (5, 6)
 
 
-@pytest.mark.parametrize("change", [{"name": "../x"}, {"raid": "5"}, {"volumes": [{}]}, {"count": "many"}, {"encrypt": "no"},
-                                    {"volumes": [{"name": "a", "size": 0, "type": "ext4", "mount": "x", "options": "", "label": "",
-                                                  "mode": "", "keeps": False}]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "../x"},
+        {"raid": "5"},
+        {"volumes": [{}]},
+        {"count": "many"},
+        {"encrypt": "no"},
+        {
+            "volumes": [
+                {
+                    "name": "a",
+                    "size": 0,
+                    "type": "ext4",
+                    "mount": "x",
+                    "options": "",
+                    "label": "",
+                    "mode": "",
+                    "keeps": False,
+                }
+            ]
+        },
+    ],
+)
 def test_a_node_takes_nothing_that_is_not_as_agreed(change: dict[str, Any]) -> None:
-    good = {"name": "a", "match": {}, "count": 1, "raid": "", "encrypt": "", "kept": False, "wipe": [], "volumes": []}
+    good = {
+        "name": "a",
+        "match": {},
+        "count": 1,
+        "raid": "",
+        "encrypt": "",
+        "kept": False,
+        "wipe": [],
+        "volumes": [],
+    }
     assert parse([good])[0].name == "a" and parse(None) == ()
     with pytest.raises(OperationFailed, match="not as agreed"):
         parse([{**good, **change}])

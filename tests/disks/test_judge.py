@@ -1,4 +1,5 @@
-"""What is done with disks, and above all what is not: a table of what is on them, and the looks at them by sysfs."""
+"""What is done with disks, and above all what is not: a table of what is on them, and the looks at
+them by sysfs."""
 
 from __future__ import annotations
 
@@ -18,51 +19,102 @@ OTHER = "ffffffff-0000-4000-8000-000000000000"
 VOLUME = Volume("scratch", 0, "xfs", "/scratch", "", "", "", keeps=False)
 
 
-def layout(name: str = "scratch", count: int = 1, raid: str = "", match: dict[str, object] | None = None, *,
-           kept: bool = False) -> Layout:
+def layout(
+    name: str = "scratch",
+    count: int = 1,
+    raid: str = "",
+    match: dict[str, object] | None = None,
+    *,
+    kept: bool = False,
+) -> Layout:
     return Layout(name, match or {"transport": "nvme"}, count, raid, "", kept, (), (VOLUME,))
 
 
 def disk(number: int, holds: str = "", label: str = "") -> Disk:
     name = f"nvme{number}n1"
-    return Disk(name, (f"S{number}",), 1 << 40, "ACME", f"/pci/nvme{number}", rotational=False, transport="nvme",
-                partitions=(Partition(f"{name}p1", 1, label),) if label else (), holds=holds or label)
+    return Disk(
+        name,
+        (f"S{number}",),
+        1 << 40,
+        "ACME",
+        f"/pci/nvme{number}",
+        rotational=False,
+        transport="nvme",
+        partitions=(Partition(f"{name}p1", 1, label),) if label else (),
+        holds=holds or label,
+    )
 
 
 SCRATCH, DATA = layout(), layout("data", 2, "1", kept=True)
 OURS, KEPT = SCRATCH.mark(NODE), DATA.mark(NODE)
 
 
-@pytest.mark.parametrize(("wanted", "disks", "state", "said"), [
-    (SCRATCH, [disk(0)], BLANK, ""),
-    (SCRATCH, [disk(0, label=OURS)], BLANK, ""),  # of the last boot: a scratch is made anew
-    (SCRATCH, [disk(0, label=SCRATCH.mark(NODE, "n"))], BLANK, ""),  # half made
-    (SCRATCH, [disk(0, label=layout("old").mark(NODE))], BLANK, ""),  # a scratch of another layout of this node
-    (SCRATCH, [disk(0, label=layout("old", kept=True).mark(NODE))], FOREIGN, "holds"),
-    (SCRATCH, [disk(0, label=SCRATCH.mark(OTHER))], FOREIGN, "holds"),
-    (SCRATCH, [disk(0, "ntfs 'Windows'")], FOREIGN, r"nvme0n1 \(ACME, S0\) holds ntfs 'Windows'"),
-    (SCRATCH, [disk(0, "? Input/output error")], ERROR, "cannot be read: Input/output error"),
-    (SCRATCH, [], ERROR, "0 disks match, and 1 should"),
-    (SCRATCH, [disk(0), disk(1)], ERROR, "2 disks match, and 1 should: nvme0n1 .*nvme1n1"),
-    (layout(count=0), [disk(0), disk(1)], BLANK, ""),
-    (layout(count=0), [], ERROR, "0 disks match, and some should"),
-    (layout(count=0, raid="0"), [disk(0)], ERROR, "a RAID needs two disks"),
-    (layout(count=2), [disk(0), disk(1, "ext4")], FOREIGN, "nvme1n1"),
-    (DATA, [disk(0), disk(1)], BLANK, ""),
-    (DATA, [disk(0, label=KEPT), disk(1, label=KEPT)], READY, ""),
-    (DATA, [disk(0, label=KEPT)], READY, ""),  # without a member: it runs
-    (DATA, [disk(0, label=KEPT), disk(1)], READY, ""),
-    (DATA, [disk(0, label=KEPT), disk(1, "ext4")], READY, ""),  # what is kept runs; the other is not touched
-    (DATA, [disk(0, label=KEPT), disk(1, label=KEPT), disk(2, label=KEPT)], ERROR, "3 disks have it, 2 were meant"),
-    (layout("data", 2, "0", kept=True), [disk(0, label=layout("data", 2, "0", kept=True).mark(NODE))], ERROR,
-     "1 of its 2 disks are not there"),
-    (DATA, [disk(0, label=layout("data", 3, "10", kept=True).mark(NODE)), disk(1)], FOREIGN, "nvme0n1"),
-])
-def test_what_is_done_with_what_is_there(wanted: Layout, disks: list[Disk], state: str, said: str) -> None:
-    verdict, = judge([wanted], disks, NODE, (), again=False)
+@pytest.mark.parametrize(
+    ("wanted", "disks", "state", "said"),
+    [
+        (SCRATCH, [disk(0)], BLANK, ""),
+        (SCRATCH, [disk(0, label=OURS)], BLANK, ""),  # of the last boot: a scratch is made anew
+        (SCRATCH, [disk(0, label=SCRATCH.mark(NODE, "n"))], BLANK, ""),  # half made
+        (
+            SCRATCH,
+            [disk(0, label=layout("old").mark(NODE))],
+            BLANK,
+            "",
+        ),  # a scratch of another layout of this node
+        (SCRATCH, [disk(0, label=layout("old", kept=True).mark(NODE))], FOREIGN, "holds"),
+        (SCRATCH, [disk(0, label=SCRATCH.mark(OTHER))], FOREIGN, "holds"),
+        (
+            SCRATCH,
+            [disk(0, "ntfs 'Windows'")],
+            FOREIGN,
+            r"nvme0n1 \(ACME, S0\) holds ntfs 'Windows'",
+        ),
+        (SCRATCH, [disk(0, "? Input/output error")], ERROR, "cannot be read: Input/output error"),
+        (SCRATCH, [], ERROR, "0 disks match, and 1 should"),
+        (SCRATCH, [disk(0), disk(1)], ERROR, "2 disks match, and 1 should: nvme0n1 .*nvme1n1"),
+        (layout(count=0), [disk(0), disk(1)], BLANK, ""),
+        (layout(count=0), [], ERROR, "0 disks match, and some should"),
+        (layout(count=0, raid="0"), [disk(0)], ERROR, "a RAID needs two disks"),
+        (layout(count=2), [disk(0), disk(1, "ext4")], FOREIGN, "nvme1n1"),
+        (DATA, [disk(0), disk(1)], BLANK, ""),
+        (DATA, [disk(0, label=KEPT), disk(1, label=KEPT)], READY, ""),
+        (DATA, [disk(0, label=KEPT)], READY, ""),  # without a member: it runs
+        (DATA, [disk(0, label=KEPT), disk(1)], READY, ""),
+        (
+            DATA,
+            [disk(0, label=KEPT), disk(1, "ext4")],
+            READY,
+            "",
+        ),  # what is kept runs; the other is not touched
+        (
+            DATA,
+            [disk(0, label=KEPT), disk(1, label=KEPT), disk(2, label=KEPT)],
+            ERROR,
+            "3 disks have it, 2 were meant",
+        ),
+        (
+            layout("data", 2, "0", kept=True),
+            [disk(0, label=layout("data", 2, "0", kept=True).mark(NODE))],
+            ERROR,
+            "1 of its 2 disks are not there",
+        ),
+        (
+            DATA,
+            [disk(0, label=layout("data", 3, "10", kept=True).mark(NODE)), disk(1)],
+            FOREIGN,
+            "nvme0n1",
+        ),
+    ],
+)
+def test_what_is_done_with_what_is_there(
+    wanted: Layout, disks: list[Disk], state: str, said: str
+) -> None:
+    (verdict,) = judge([wanted], disks, NODE, (), again=False)
     assert verdict.state == state
     if said:
-        with pytest.raises(AssertionError, match=said):  # re.search, with the text shown if it does not match
+        with pytest.raises(
+            AssertionError, match=said
+        ):  # re.search, with the text shown if it does not match
             raise AssertionError(verdict.why)
 
 
@@ -74,28 +126,52 @@ def test_a_scratch_that_was_made_in_this_boot_stays() -> None:
 def test_a_word_frees_one_disk_and_no_other() -> None:
     two = layout(count=2)
     disks = [disk(0, "ext4"), disk(1, "ext4")]
-    assert [d.name for d in judge([two], disks, NODE, ("nvme0n1",), again=False)[0].foreign] == ["nvme1n1"]
+    assert [d.name for d in judge([two], disks, NODE, ("nvme0n1",), again=False)[0].foreign] == [
+        "nvme1n1"
+    ]
     assert judge([two], disks, NODE, ("nvme0n1", "nvme1n1"), again=False)[0].state == BLANK
-    assert judge([two], [disk(0, label=KEPT), disk(1)], NODE, (), again=False)[0].state == FOREIGN, "another layout's, and kept"
+    assert (
+        judge([two], [disk(0, label=KEPT), disk(1)], NODE, (), again=False)[0].state == FOREIGN
+    ), "another layout's, and kept"
 
 
 def test_a_blank_disk_takes_the_place_of_one_that_is_gone() -> None:
-    verdict, = judge([DATA], [disk(0, label=KEPT), disk(1), disk(2)], NODE, (), again=False)
+    (verdict,) = judge([DATA], [disk(0, label=KEPT), disk(1), disk(2)], NODE, (), again=False)
     assert (verdict.missing, [d.name for d in verdict.spare]) == (1, ["nvme1n1"])
 
 
 def test_a_disk_of_two_layouts_is_touched_by_neither() -> None:
-    both = judge([SCRATCH, layout("other", match={"model": "AC*"})], [disk(0)], NODE, (), again=False)
-    assert [one.state for one in both] == [ERROR, ERROR] and "matches the layouts scratch and other" in both[0].why
+    both = judge(
+        [SCRATCH, layout("other", match={"model": "AC*"})], [disk(0)], NODE, (), again=False
+    )
+    assert [one.state for one in both] == [
+        ERROR,
+        ERROR,
+    ] and "matches the layouts scratch and other" in both[0].why
     assert whole(both) == ERROR and whole([]) == READY
 
 
 def test_each_word_of_match() -> None:
     one = replace(disk(0), names=("wwid.1", "S0"), size=400 << 30, rotational=True, transport="ata")
-    good = {"min": 400 << 30, "max": 400 << 30, "model": "A*", "path": "*nvme0", "serial": ["S0"], "rotational": True,
-            "transport": "ata"}
+    good = {
+        "min": 400 << 30,
+        "max": 400 << 30,
+        "model": "A*",
+        "path": "*nvme0",
+        "serial": ["S0"],
+        "rotational": True,
+        "transport": "ata",
+    }
     assert look.matches(one, good)
-    bad = {"min": 401 << 30, "max": 1, "model": "B*", "path": "/x", "serial": ["S9"], "rotational": False, "transport": "nvme"}
+    bad = {
+        "min": 401 << 30,
+        "max": 1,
+        "model": "B*",
+        "path": "/x",
+        "serial": ["S9"],
+        "rotational": False,
+        "transport": "nvme",
+    }
     assert not any(look.matches(one, {**good, word: its}) for word, its in bad.items())
     assert not look.matches(one, {"colour": "red"}), "a word of a newer head matches nothing"
 
@@ -103,7 +179,9 @@ def test_each_word_of_match() -> None:
 def gpt(*names: str) -> bytes:
     """The start of a disk with a GPT (UEFI 5.3.2, 5.3.3)."""
     header = b"EFI PART".ljust(72, b"\0") + struct.pack("<QII", 2, 128, 128)
-    entries = b"".join(b"\1" * 16 + bytes(40) + name.encode("utf-16-le").ljust(72, b"\0") for name in names)
+    entries = b"".join(
+        b"\1" * 16 + bytes(40) + name.encode("utf-16-le").ljust(72, b"\0") for name in names
+    )
     return bytes(512) + header.ljust(512, b"\0") + entries.ljust(128 * 128, b"\0")
 
 
@@ -122,7 +200,12 @@ def test_disks_of_sysfs(tmp_path: Path) -> None:
     (tmp_path / "dev/nvme0n1").write_bytes(gpt("EFI \x1b[31m"))
 
     def put(block: str, **files: str) -> None:
-        place = tmp_path / "devices/pci0000:00/0000:00:05.0" / ("nvme/nvme0" if "nvme" in block else "ata1/host0/target0") / block
+        place = (
+            tmp_path
+            / "devices/pci0000:00/0000:00:05.0"
+            / ("nvme/nvme0" if "nvme" in block else "ata1/host0/target0")
+            / block
+        )
         for name, text in files.items():
             file = place / name.replace("__", "/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -130,8 +213,16 @@ def test_disks_of_sysfs(tmp_path: Path) -> None:
         (tmp_path / "block").mkdir(exist_ok=True)
         (tmp_path / "block" / block).symlink_to(place)
 
-    put("nvme0n1", size="2048\n", removable="0", ro="0", queue__rotational="0", device__model="ACME X  \n",
-        nvme0n1p1__partition="1\n", queue__logical_block_size="512\n")
+    put(
+        "nvme0n1",
+        size="2048\n",
+        removable="0",
+        ro="0",
+        queue__rotational="0",
+        device__model="ACME X  \n",
+        nvme0n1p1__partition="1\n",
+        queue__logical_block_size="512\n",
+    )
     put("sda", size="4096", device__model="DISK", queue__rotational="1", removable="0")
     put("sr0", size="4096", device__model="CD", removable="1")
     put("sdb", size="4096", device__model="LOCKED", ro="1")
@@ -139,6 +230,15 @@ def test_disks_of_sysfs(tmp_path: Path) -> None:
     put("loop0", size="4096")
     nvme, sda = look.all_of(lambda block: [block.name.upper()], tmp_path, tmp_path / "dev")
     assert (nvme.name, nvme.size, nvme.model, nvme.transport, nvme.rotational, nvme.names) == (
-        "nvme0n1", 1 << 20, "ACME X", "nvme", False, ("NVME0N1",))
-    assert nvme.partitions == (Partition("nvme0n1p1", 1, "EFI \x1b[31m"),) and "0000:00:05.0" in nvme.path
+        "nvme0n1",
+        1 << 20,
+        "ACME X",
+        "nvme",
+        False,
+        ("NVME0N1",),
+    )
+    assert (
+        nvme.partitions == (Partition("nvme0n1p1", 1, "EFI \x1b[31m"),)
+        and "0000:00:05.0" in nvme.path
+    )
     assert (sda.transport, sda.rotational, sda.partitions) == ("ata", True, ())

@@ -1,4 +1,5 @@
-"""The keeper of a node's disks: it waits for them, makes, brings up, and leaves alone what is not its own."""
+"""The keeper of a node's disks: it waits for them, makes, brings up, and leaves alone what is not
+its own."""
 
 from __future__ import annotations
 
@@ -21,13 +22,31 @@ from minos.events import DISK_FAILED, DISK_FOREIGN, DISK_WIPED, DISKS
 from tests.support.clock import FakeClock
 
 NODE = "1a2b3c4d-0000-4000-8000-000000000000"
-VOLUME = {"name": "scratch", "size": 0, "type": "xfs", "mount": "/scratch", "options": "", "label": "", "mode": "", "keeps": False}
-WIRE: dict[str, Any] = {"name": "scratch", "match": {"transport": "nvme"}, "count": 1, "raid": "", "encrypt": "", "kept": False,
-                        "wipe": [], "volumes": [VOLUME]}
+VOLUME = {
+    "name": "scratch",
+    "size": 0,
+    "type": "xfs",
+    "mount": "/scratch",
+    "options": "",
+    "label": "",
+    "mode": "",
+    "keeps": False,
+}
+WIRE: dict[str, Any] = {
+    "name": "scratch",
+    "match": {"transport": "nvme"},
+    "count": 1,
+    "raid": "",
+    "encrypt": "",
+    "kept": False,
+    "wipe": [],
+    "volumes": [VOLUME],
+}
 
 
 class Machine:
-    """A machine with disks in memory; a stack on them writes marks, as the real one does, and may fail in the middle."""
+    """A machine with disks in memory; a stack on them writes marks, as the real one does, and may
+    fail in the middle."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.clock = directory, FakeClock()
@@ -38,22 +57,44 @@ class Machine:
 
     def put(self, name: str, holds: str = "", label: str = "") -> None:
         parts = (Partition(f"{name}p1", 1, label),) if label else ()
-        self.disks[name] = Disk(name, (f"S-{name}",), 1 << 40, "ACME", "/pci", rotational=False, transport="nvme", partitions=parts,
-                                holds=holds or label)
+        self.disks[name] = Disk(
+            name,
+            (f"S-{name}",),
+            1 << 40,
+            "ACME",
+            "/pci",
+            rotational=False,
+            transport="nvme",
+            partitions=parts,
+            holds=holds or label,
+        )
 
     def keeper(self, boot: str = "b1") -> DiskKeeper:
-        config = Config(NODE, "n0", "", "https://h", "h:1", "t", Path("/ca"), self.directory, boot, "1")
+        config = Config(
+            NODE, "n0", "", "https://h", "h:1", "t", Path("/ca"), self.directory, boot, "1"
+        )
 
-        def event(kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+        def event(
+            kind: EventKind, text: str, severity: Severity | None = None, **data: Any
+        ) -> None:
             self.events.append((kind, text, data))
 
         def pause(seconds: float) -> None:
             self.clock.now += seconds
 
         means = Means(None, print, lambda layout: b"", lambda *a: None, lambda p: True, NODE)  # type: ignore[arg-type]
-        return DiskKeeper(config, event, lambda path: [], means, clock=self.clock, pause=pause,
-                          look=lambda: list(self.disks.values()), signs_of=lambda disk: disk,
-                          mark=lambda disk: f"mark of {disk.holds}", stack=lambda layout, disks, _: Built(self, layout, disks))
+        return DiskKeeper(
+            config,
+            event,
+            lambda path: [],
+            means,
+            clock=self.clock,
+            pause=pause,
+            look=lambda: list(self.disks.values()),
+            signs_of=lambda disk: disk,
+            mark=lambda disk: f"mark of {disk.holds}",
+            stack=lambda layout, disks, _: Built(self, layout, disks),
+        )
 
     def of(self, kind: EventKind) -> list[str]:
         return [text for its, text, _ in self.events if its is kind]
@@ -64,16 +105,22 @@ class Built:
         self.machine, self.layout, self.disks = machine, layout, disks
 
     def make(self) -> None:
-        self.machine.done.append(f"make {self.layout.name} on {','.join(d.name for d in self.disks)}")
+        self.machine.done.append(
+            f"make {self.layout.name} on {','.join(d.name for d in self.disks)}"
+        )
         for disk in self.disks:
-            self.machine.put(disk.name, label=self.layout.mark(NODE, "n" if self.machine.fails else ""))
+            self.machine.put(
+                disk.name, label=self.layout.mark(NODE, "n" if self.machine.fails else "")
+            )
         if self.machine.fails:
             raise OperationFailed(self.machine.fails)
 
     def up(self, spare: Sequence[Disk] = ()) -> None:
         if self.machine.fails:
             raise OperationFailed(self.machine.fails)
-        self.machine.done.append(f"up {self.layout.name}" + "".join(f" and {d.name}" for d in spare))
+        self.machine.done.append(
+            f"up {self.layout.name}" + "".join(f" and {d.name}" for d in spare)
+        )
 
     def down(self) -> None:
         self.machine.done.append(f"down {self.layout.name}")
@@ -99,10 +146,15 @@ def test_a_blank_disk_is_made_once_in_a_boot(machine: Machine) -> None:
     assert keeper.prepare() == "READY" and machine.done == ["make scratch on nvme0n1", "up scratch"]
     again = machine.keeper()
     again.want(wants())
-    assert again.discover() == "READY" and machine.done[2:] == ["up scratch"], "another agent in the same boot makes nothing anew"
+    assert again.discover() == "READY" and machine.done[2:] == ["up scratch"], (
+        "another agent in the same boot makes nothing anew"
+    )
     after = machine.keeper(boot="b2")
     after.want(wants())
-    assert (after.discover(), after.prepare()) == ("BLANK", "READY") and "make scratch on nvme0n1" in machine.done[3:]
+    assert (after.discover(), after.prepare()) == (
+        "BLANK",
+        "READY",
+    ) and "make scratch on nvme0n1" in machine.done[3:]
 
 
 def test_disks_are_waited_for_and_too_few_are_told(machine: Machine) -> None:
@@ -133,12 +185,16 @@ def test_what_is_foreign_waits_for_inventory_and_word(machine: Machine) -> None:
     keeper.want({**wants(wipe=["S-nvme0n1"]), "disk_words": [word]})
     assert keeper.prepare() == "READY" and machine.done == ["make scratch on nvme0n1", "up scratch"]
     assert "it held ntfs 'Windows'" in machine.of(DISK_WIPED)[0]
-    assert next(data for kind, _, data in reversed(machine.events) if kind is DISKS)["done"] == ["w1"]
+    assert next(data for kind, _, data in reversed(machine.events) if kind is DISKS)["done"] == [
+        "w1"
+    ]
     machine.put("nvme0n1", holds="ntfs 'Windows'")
     assert keeper.prepare() == "FOREIGN", "a word is good once"
     later = machine.keeper()
     later.want({**wants(wipe=["S-nvme0n1"]), "disk_words": [word]})
-    assert later.prepare() == "FOREIGN", "also for an agent that starts again, and a head that has forgotten that it was used"
+    assert later.prepare() == "FOREIGN", (
+        "also for an agent that starts again, and a head that has forgotten that it was used"
+    )
 
 
 def test_a_disk_that_vanishes_in_the_middle_is_made_anew(machine: Machine) -> None:
@@ -206,7 +262,9 @@ def test_waiting_ends_with_news_or_when_it_is_called_off(machine: Machine) -> No
     free = wants(wipe=["S-nvme0n1"])
     keeper.want(free)
     looks = iter((False, True))
-    assert keeper.wait(lambda: next(looks)) == "FOREIGN", "half of what it needs: it goes on waiting"
+    assert keeper.wait(lambda: next(looks)) == "FOREIGN", (
+        "half of what it needs: it goes on waiting"
+    )
     keeper.want({**free, "disk_words": [{"id": "w", "disk": "S-nvme0n1", "mark": "mark of ext4"}]})
     assert keeper.wait(lambda: False) == "BLANK" == keeper.value
     seen: list[str] = []

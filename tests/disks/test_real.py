@@ -1,6 +1,8 @@
-"""Disks by the distribution's own programs, as nodes have them: on loop devices, with a real kernel's partitions and file systems.
+"""Disks by the distribution's own programs, as nodes have them: on loop devices, with a real
+kernel's partitions and file systems.
 
-RAIDs, volume groups and LUKS need modules that the machine of the tests may not have: tests/vm/test_disks.py has them.
+RAIDs, volume groups and LUKS need modules that the machine of the tests may not have:
+tests/vm/test_disks.py has them.
 """
 
 from __future__ import annotations
@@ -62,14 +64,17 @@ def free(device: str, limit_s: float = 60.0) -> None:
 
 
 class Scanning(Tools):
-    """Has the kernel told of new partitions: that of the tests' machine may not read partition tables itself. And waits for a file
-    system that another test's namespaces have a copy of, which they made while it was mounted."""
+    """Has the kernel told of new partitions: that of the tests' machine may not read partition
+    tables itself. And waits for a file system that another test's namespaces have a copy of, which
+    they made while it was mounted."""
 
     def run(self, *command: str, **more: Any) -> bytes:
         if command[0] == "e2fsck":
             free(command[-1])
         said = super().run(*command, **more)
-        if device := next((word for word in command if command[0] == "sfdisk" and word.startswith("/dev/")), ""):
+        if device := next(
+            (word for word in command if command[0] == "sfdisk" and word.startswith("/dev/")), ""
+        ):
             subprocess.run(["partx", "-u", device], check=True, capture_output=True)
         return said
 
@@ -81,15 +86,35 @@ class Lab:
         self.file, self.tools = directory / "disk.raw", Scanning(tools.root)
         with self.file.open("wb") as file:
             file.truncate(512 * MIB)
-        done = subprocess.run(["losetup", "-P", "-f", "--show", str(self.file)], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            ["losetup", "-P", "-f", "--show", str(self.file)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         self.name = done.stdout.strip().removeprefix("/dev/")
-        self.means = Means(self.tools, lambda module: None, lambda layout: b"", mount.filesystem, mount.unmount, NODE)
+        self.means = Means(
+            self.tools,
+            lambda module: None,
+            lambda layout: b"",
+            mount.filesystem,
+            mount.unmount,
+            NODE,
+        )
 
     @property
     def disk(self) -> Disk:
         block = Path("/sys/block", self.name)
-        found = Disk(self.name, ("S1",), 512 * MIB, "LOOP", "/loop", rotational=False, transport="",
-                     partitions=look.partitions(block))
+        found = Disk(
+            self.name,
+            ("S1",),
+            512 * MIB,
+            "LOOP",
+            "/loop",
+            rotational=False,
+            transport="",
+            partitions=look.partitions(block),
+        )
         return replace(found, holds=signs.holds(found, self.tools))
 
     def close(self) -> None:
@@ -108,14 +133,39 @@ def lab(tmp_path: Path, tools: Tools) -> Iterator[Lab]:
 
 
 def layout(directory: Path) -> Layout:
-    return Layout("data", {}, 1, "", "", True, (), (
-        Volume("small", 64 * MIB, "ext4", str(directory / "small"), "noatime", "tiny", "1777", keeps=False),
-        Volume("rest", 0, "xfs", str(directory / "rest"), "", "", "", keeps=False)))
+    return Layout(
+        "data",
+        {},
+        1,
+        "",
+        "",
+        True,
+        (),
+        (
+            Volume(
+                "small",
+                64 * MIB,
+                "ext4",
+                str(directory / "small"),
+                "noatime",
+                "tiny",
+                "1777",
+                keeps=False,
+            ),
+            Volume("rest", 0, "xfs", str(directory / "rest"), "", "", "", keeps=False),
+        ),
+    )
 
 
 def test_the_programs_run_out_of_their_file(tools: Tools) -> None:
-    for program, word in (("sfdisk", b"util-linux"), ("blkid", b"util-linux"), ("mdadm", b""), ("cryptsetup", b"cryptsetup"),
-                          ("mkswap", b"util-linux"), ("swapon", b"util-linux")):
+    for program, word in (
+        ("sfdisk", b"util-linux"),
+        ("blkid", b"util-linux"),
+        ("mdadm", b""),
+        ("cryptsetup", b"cryptsetup"),
+        ("mkswap", b"util-linux"),
+        ("swapon", b"util-linux"),
+    ):
         assert word in tools.run(program, "--version"), program
     assert b"LVM version" in tools.lvm("version")
     tools.run("mkfs.xfs", "-V")
@@ -136,22 +186,36 @@ def test_a_layout_is_made_brought_up_again_and_taken_down(lab: Lab, tmp_path: Pa
     for _ in range(2):
         Stack(wanted, [made], 0, lab.means).up()
     small, rest = tmp_path / "small", tmp_path / "rest"
-    assert os.path.ismount(small) and os.path.ismount(rest) and small.stat().st_mode & 0o7777 == 0o1777
+    assert (
+        os.path.ismount(small) and os.path.ismount(rest) and small.stat().st_mode & 0o7777 == 0o1777
+    )
     (rest / "kept").write_text("yes")
     Stack(wanted, [made], 0, lab.means).down()
     assert not os.path.ismount(small) and not os.path.ismount(rest)
     Stack(wanted, [lab.disk], 0, lab.means).up()
     assert (rest / "kept").read_text() == "yes"
-    said = [lab.tools.run("blkid", "-p", "-s", "LABEL", "-o", "value", f"/dev/{part.name}") for part in made.partitions]
+    said = [
+        lab.tools.run("blkid", "-p", "-s", "LABEL", "-o", "value", f"/dev/{part.name}")
+        for part in made.partitions
+    ]
     assert said == [b"tiny\n", b"rest\n"]
 
 
 def test_a_name_that_the_kernel_does_not_see_yet_counts(lab: Lab, tmp_path: Path) -> None:
-    """While a partition is in use, its table is not read again: the kernel goes on with its name from before."""
+    """While a partition is in use, its table is not read again: the kernel goes on with its name
+    from before."""
     wanted = layout(tmp_path)
     Stack(wanted, [lab.disk], 0, lab.means).make()
     Stack(wanted, [lab.disk], 0, lab.means).up()
-    lab.tools.run("sfdisk", "--quiet", "--no-reread", "--part-label", f"/dev/{lab.name}", "1", wanted.mark(NODE, "n"))
+    lab.tools.run(
+        "sfdisk",
+        "--quiet",
+        "--no-reread",
+        "--part-label",
+        f"/dev/{lab.name}",
+        "1",
+        wanted.mark(NODE, "n"),
+    )
     mark = read_mark(lab.disk.partitions[0].label)
     assert mark is not None and mark.stage == "n"
 
@@ -175,18 +239,47 @@ def test_a_disk_that_vanishes_in_the_middle(lab: Lab, tmp_path: Path) -> None:
 
 
 def _table(file: Path) -> None:
-    subprocess.run(["sfdisk", "-q", str(file)], input='label: gpt\nsize=10MiB, name="Basic \x1b[31m"\n', text=True, check=True)
+    subprocess.run(
+        ["sfdisk", "-q", str(file)],
+        input='label: gpt\nsize=10MiB, name="Basic \x1b[31m"\n',
+        text=True,
+        check=True,
+    )
 
 
-@pytest.mark.parametrize(("write", "holds"), [
-    (lambda file: subprocess.run(["mkfs.ext4", "-q", "-L", "payroll", str(file)], check=True), "ext4 'payroll'"),
-    (lambda file: subprocess.run(["mkfs.xfs", "-q", "-L", "x\x1b[31m", str(file)], check=True), "xfs"),
-    (_table, "a gpt partition table"),
-    (lambda file: os.pwrite(os.open(file, os.O_WRONLY), b"tar of somebody", 700_000), "data without a known signature"),
-    (lambda file: os.pwrite(os.open(file, os.O_WRONLY), b"at the very end", 512 * MIB - 100), "data without a known signature"),
-    (lambda file: os.pwrite(os.open(file, os.O_WRONLY), b"\xff" * MIB, 0) and os.pwrite(
-        os.open(file, os.O_WRONLY), b"\xff" * MIB, 511 * MIB), ""),
-])
+@pytest.mark.parametrize(
+    ("write", "holds"),
+    [
+        (
+            lambda file: subprocess.run(
+                ["mkfs.ext4", "-q", "-L", "payroll", str(file)], check=True
+            ),
+            "ext4 'payroll'",
+        ),
+        (
+            lambda file: subprocess.run(
+                ["mkfs.xfs", "-q", "-L", "x\x1b[31m", str(file)], check=True
+            ),
+            "xfs",
+        ),
+        (_table, "a gpt partition table"),
+        (
+            lambda file: os.pwrite(os.open(file, os.O_WRONLY), b"tar of somebody", 700_000),
+            "data without a known signature",
+        ),
+        (
+            lambda file: os.pwrite(os.open(file, os.O_WRONLY), b"at the very end", 512 * MIB - 100),
+            "data without a known signature",
+        ),
+        (
+            lambda file: (
+                os.pwrite(os.open(file, os.O_WRONLY), b"\xff" * MIB, 0)
+                and os.pwrite(os.open(file, os.O_WRONLY), b"\xff" * MIB, 511 * MIB)
+            ),
+            "",
+        ),
+    ],
+)
 def test_what_a_disk_holds(lab: Lab, write: Callable[[Path], object], holds: str) -> None:
     before = signs.mark(lab.disk)
     write(lab.file)

@@ -1,4 +1,5 @@
-"""The disks on the head: what a node is told, a person's word, keys, and what is left of them after a kill."""
+"""The disks on the head: what a node is told, a person's word, keys, and what is left of them after
+a kill."""
 
 from __future__ import annotations
 
@@ -22,11 +23,24 @@ nodes:
       scratch: {match: {transport: ata}, encrypt: boot, volumes: {scratch: {mount: /scratch}}}
   n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, firmware: uefi}
 """
-DISK: dict[str, Any] = {"name": "nvme0n1", "names": ["nvme.1-2-3", "S1"], "bytes": 1 << 40, "model": "ACME", "layout": "data",
-                        "holds": "ntfs 'Windows'", "mark": "m1"}
-REPORT: dict[str, Any] = {"state": "FOREIGN", "disks": [DISK, {"name": "sda", "names": ["S2"], "holds": "ext4", "mark": "m2"},
-                                                        {"name": "sdb", "names": ["S3"]}],
-                          "layouts": [{"name": "data", "state": "FOREIGN", "why": "disk nvme0n1 holds ntfs"}]}
+DISK: dict[str, Any] = {
+    "name": "nvme0n1",
+    "names": ["nvme.1-2-3", "S1"],
+    "bytes": 1 << 40,
+    "model": "ACME",
+    "layout": "data",
+    "holds": "ntfs 'Windows'",
+    "mark": "m1",
+}
+REPORT: dict[str, Any] = {
+    "state": "FOREIGN",
+    "disks": [
+        DISK,
+        {"name": "sda", "names": ["S2"], "holds": "ext4", "mark": "m2"},
+        {"name": "sdb", "names": ["S3"]},
+    ],
+    "layouts": [{"name": "data", "state": "FOREIGN", "why": "disk nvme0n1 holds ntfs"}],
+}
 
 
 @pytest.fixture
@@ -36,14 +50,31 @@ async def site(world: World) -> World:
 
 
 def words(world: World) -> list[dict[str, Any]]:
-    return list(world.head.disks.document(world.node("n0"), lambda content, node: content)["disk_words"])
+    return list(
+        world.head.disks.document(world.node("n0"), lambda content, node: content)["disk_words"]
+    )
 
 
 def test_a_report_is_bounded_and_harmless() -> None:
-    found = said({**REPORT, "disks": [{**DISK, "model": "\x1b[31mred", "bytes": -5, "holds": "x" * 9000}] * 100})
+    found = said(
+        {
+            **REPORT,
+            "disks": [{**DISK, "model": "\x1b[31mred", "bytes": -5, "holds": "x" * 9000}] * 100,
+        }
+    )
     assert found is not None and len(found.disks) == 64
-    assert (found.disks[0].model, found.disks[0].bytes, len(found.disks[0].holds)) == ("?[31mred", 0, 400)
-    wrong: list[Any] = [None, [], {"state": "FINE"}, {**REPORT, "disks": [{"name": 5}]}, {**REPORT, "layouts": "x"}]
+    assert (found.disks[0].model, found.disks[0].bytes, len(found.disks[0].holds)) == (
+        "?[31mred",
+        0,
+        400,
+    )
+    wrong: list[Any] = [
+        None,
+        [],
+        {"state": "FINE"},
+        {**REPORT, "disks": [{"name": 5}]},
+        {**REPORT, "layouts": "x"},
+    ]
     assert [said(one) for one in wrong] == [None] * 5
 
 
@@ -65,7 +96,7 @@ async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
     revision = node.cfg_revision
     answer = await site.ops.machines.wipe("n0", "S1", "m1", "root")
     assert answer["disk"]["name"] == "nvme0n1" and node.cfg_revision > revision
-    told, = words(site)
+    (told,) = words(site)
     assert (told["disk"], told["mark"]) == ("S1", "m1")
     assert "disk.given-free" in site.kinds("n0")
     assert "was given free" in " ".join(room.troubles(node))
@@ -74,10 +105,12 @@ async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
 async def test_a_word_outlives_the_head_and_is_gone_when_it_was_used(site: World) -> None:
     site.head.disks.heard(site.node("n0"), REPORT)
     await site.ops.machines.wipe("n0", "S1", "m1", "root")
-    told, = words(site)
+    (told,) = words(site)
     await site.restart()
     assert words(site) == [told], "kill -9 between the word and the wipe"
-    site.head.disks.heard(site.node("n0"), {"state": "READY", "disks": [], "layouts": [], "done": [told["id"]]})
+    site.head.disks.heard(
+        site.node("n0"), {"state": "READY", "disks": [], "layouts": [], "done": [told["id"]]}
+    )
     assert words(site) == []
     await site.restart()
     assert words(site) == []
@@ -90,7 +123,13 @@ async def test_what_people_are_told_to_do(site: World) -> None:
     assert lines[0] == "layout data: disk nvme0n1 holds ntfs"
     assert "layercake machine wipe n0" in lines[1] and "`wipe: [S2]`" in lines[2]
     assert site.head.disks.troubles(site.node("n1")) == []
-    assert site.ops.machines.disks("n1") == {"node": "n1", "layouts": [], "disks": [], "state": "UNKNOWN", "words": []}
+    assert site.ops.machines.disks("n1") == {
+        "node": "n1",
+        "layouts": [],
+        "disks": [],
+        "state": "UNKNOWN",
+        "words": [],
+    }
     assert site.ops.machines.disks("n0")["disks"][0]["holds"] == "ntfs 'Windows'"
 
 
@@ -105,14 +144,20 @@ async def test_a_key_is_made_once_and_only_for_what_is_kept(site: World) -> None
         async def key(name: str, layout: str) -> tuple[int, Any]:
             record = site.node(name)
             assert record.session is not None
-            headers = {"Authorization": bearer(record.session.key, uuid.UUID(record.node.id).bytes, record.session.number)}
+            headers = {
+                "Authorization": bearer(
+                    record.session.key, uuid.UUID(record.node.id).bytes, record.session.number
+                )
+            }
             answer = await client.get(f"/node/v1/disk-key/{layout}", headers=headers)
             return answer.status, await answer.json()
 
         status, made = await key("n0", "data")
         assert status == 200 and len(made["key"]) == 88
         assert await key("n0", "data") == (200, made)
-        assert (await key("n0", "scratch"))[0] == 403, "its key is thrown away at the end of the boot"
+        assert (await key("n0", "scratch"))[0] == 403, (
+            "its key is thrown away at the end of the boot"
+        )
         assert (await key("n1", "data"))[0] == 403
         events = " ".join(f"{e.text} {e.data}" for e in site.head.store.events)
         assert made["key"] not in events
@@ -126,4 +171,6 @@ async def test_a_key_is_made_once_and_only_for_what_is_kept(site: World) -> None
 
 async def test_nodes_without_disks_are_told_nothing(site: World) -> None:
     assert site.head.disks.document(site.node("n1"), lambda content, node: content) == {}
-    assert site.head.disks.document(site.node("n0"), lambda content, node: content) == {"disk_words": []}
+    assert site.head.disks.document(site.node("n0"), lambda content, node: content) == {
+        "disk_words": []
+    }

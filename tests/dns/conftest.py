@@ -1,4 +1,5 @@
-"""Shared by the DNS tests: three nodes and their names, a server on loopback, and clients for it."""
+"""Shared by the DNS tests: three nodes and their names, a server on loopback, and clients for
+it."""
 
 from __future__ import annotations
 
@@ -23,9 +24,21 @@ from pxe.windows import Windows
 from tests.support.clock import FakeClock
 from tests.support.site import boot_settings
 
-FAR = {"name": "far", "subnet": "10.120.0.0/24", "gateway": "10.120.0.1", "domain": "far.example.org", "ntp": ["10.1.0.123"]}
+FAR = {
+    "name": "far",
+    "subnet": "10.120.0.0/24",
+    "gateway": "10.120.0.1",
+    "domain": "far.example.org",
+    "ntp": ["10.1.0.123"],
+}
 RECORDS: tuple[dict[str, Any], ...] = (
-    {"name": "n1", "macs": ["52:54:00:00:01:01"], "ip": "127.0.1.1", "bmc": "10.98.0.1", "aliases": ["db", "git.example.org"]},
+    {
+        "name": "n1",
+        "macs": ["52:54:00:00:01:01"],
+        "ip": "127.0.1.1",
+        "bmc": "10.98.0.1",
+        "aliases": ["db", "git.example.org"],
+    },
     {"name": "login.rack1", "macs": ["52:54:00:00:01:02"], "ip": "127.0.1.2", "bmc": "fd98::2"},
     {"name": "n3", "macs": ["52:54:00:00:01:03"], "ip": "10.120.0.3", "network": FAR},
 )
@@ -33,7 +46,11 @@ RECORDS: tuple[dict[str, Any], ...] = (
 
 def settings_of(**dns: Any) -> Settings:
     """A head on loopback that answers DNS."""
-    return boot_settings(address="127.0.0.1", prefix=16, boot={"dns": DnsSettings(serve=True, **dns), "ra_prefix": "fd99::/64"})
+    return boot_settings(
+        address="127.0.0.1",
+        prefix=16,
+        boot={"dns": DnsSettings(serve=True, **dns), "ra_prefix": "fd99::/64"},
+    )
 
 
 def names_of(settings: Settings) -> Names:
@@ -52,8 +69,14 @@ def names() -> Names:
 class Served:
     """A server with its names, and how it is asked."""
 
-    def __init__(self, port: int, upstream: tuple[str, ...] = (), upstream_port: int = 53,
-                 clock: Callable[[], float] = time.monotonic, **dns: Any) -> None:
+    def __init__(
+        self,
+        port: int,
+        upstream: tuple[str, ...] = (),
+        upstream_port: int = 53,
+        clock: Callable[[], float] = time.monotonic,
+        **dns: Any,
+    ) -> None:
         self.settings = settings_of(port=port, **dns)
         self.names = names_of(self.settings)
         self.recorder = Recorder(FakeLink(), Windows(), clock)
@@ -62,7 +85,8 @@ class Served:
         self.port = port
 
     async def many(self, *messages: bytes, source: str = "127.0.0.1") -> list[bytes]:
-        """The answers to datagrams of one client, up to that of the last: they come in their order."""
+        """The answers to datagrams of one client, up to that of the last: they come in their
+        order."""
         loop, found = asyncio.get_running_loop(), list[bytes]()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
             sock.bind((source, 0))
@@ -83,7 +107,8 @@ class Served:
         return await self.asks(bytes(DNSRecord.question(name, kind).pack()))
 
     async def by_tcp(self, *messages: bytes) -> list[bytes]:
-        """The answers to messages that are sent at a stretch on one connection, which ends after that."""
+        """The answers to messages that are sent at a stretch on one connection, which ends after
+        that."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(b"".join(len(m).to_bytes(2, "big") + m for m in messages))
         writer.write_eof()
@@ -93,13 +118,15 @@ class Served:
         found = []
         while data:
             size = int.from_bytes(data[:2], "big")
-            found.append(data[2:2 + size])
-            data = data[2 + size:]
+            found.append(data[2 : 2 + size])
+            data = data[2 + size :]
         return found
 
     async def run(self, *words: str) -> str:
         """What a program prints."""
-        made = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+        made = await asyncio.create_subprocess_exec(
+            *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
         out, _ = await made.communicate()
         return out.decode()
 

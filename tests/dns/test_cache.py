@@ -10,7 +10,12 @@ from pxe.dns.cache import BadAnswer, Cache, failure, key_of, read, render
 from pxe.dns.packet import Query
 
 NAME = "www.example.org"
-ZONE = RR("example.org", QTYPE.SOA, ttl=600, rdata=SOA("ns.example.org", "host.example.org", (1, 2, 3, 4, 90)))
+ZONE = RR(
+    "example.org",
+    QTYPE.SOA,
+    ttl=600,
+    rdata=SOA("ns.example.org", "host.example.org", (1, 2, 3, 4, 90)),
+)
 
 
 def asked(name: str = NAME, *, number: int = 7, size: int | None = None) -> Query:
@@ -20,8 +25,20 @@ def asked(name: str = NAME, *, number: int = 7, size: int | None = None) -> Quer
     return dns.parse(bytes(question.pack()))
 
 
-def said(*records: RR, name: str = NAME, rcode: int = 0, authority: tuple[RR, ...] = (), edns: bool = False, qr: int = 1) -> bytes:
-    made = DNSRecord(DNSHeader(id=9, qr=qr, rcode=rcode), q=DNSQuestion(name), rr=list(records), auth=list(authority))
+def said(
+    *records: RR,
+    name: str = NAME,
+    rcode: int = 0,
+    authority: tuple[RR, ...] = (),
+    edns: bool = False,
+    qr: int = 1,
+) -> bytes:
+    made = DNSRecord(
+        DNSHeader(id=9, qr=qr, rcode=rcode),
+        q=DNSQuestion(name),
+        rr=list(records),
+        auth=list(authority),
+    )
     if edns:
         made.add_ar(EDNS0(udp_len=4096))
     return bytes(made.pack())
@@ -29,22 +46,44 @@ def said(*records: RR, name: str = NAME, rcode: int = 0, authority: tuple[RR, ..
 
 def test_an_answer_is_given_out_with_less_and_less_to_live() -> None:
     web = RR(NAME, QTYPE.CNAME, ttl=100, rdata=CNAME("web.example.org"))
-    kept = read(said(web, RR("web.example.org", QTYPE.A, ttl=60, rdata=A("192.0.2.1")), edns=True), asked(), 1000.0)
+    kept = read(
+        said(web, RR("web.example.org", QTYPE.A, ttl=60, rdata=A("192.0.2.1")), edns=True),
+        asked(),
+        1000.0,
+    )
     assert (kept.lives, kept.rcode) == (60, 0)
     given = DNSRecord.parse(render(kept, asked("WWW.Example.org", number=77, size=1232), 1010.5))
-    assert [(str(r.rname), r.ttl) for r in given.rr] == [("WWW.Example.org.", 90), ("web.Example.org.", 50)]
+    assert [(str(r.rname), r.ttl) for r in given.rr] == [
+        ("WWW.Example.org.", 90),
+        ("web.Example.org.", 50),
+    ]
     assert (given.header.id, given.header.ra, given.header.aa, len(given.ar)) == (77, 1, 0, 1)
     assert not DNSRecord.parse(render(kept, asked(), 1010.5)).ar, "who asks without EDNS gets none"
 
 
-@pytest.mark.parametrize(("data", "lives"), [
-    (said(RR(NAME, QTYPE.A, ttl=60, rdata=A("192.0.2.1"))), 60),
-    (said(RR(NAME, QTYPE.A, ttl=86400 * 30, rdata=A("192.0.2.1"))), 3600),
-    (said(RR(NAME, QTYPE.A, ttl=0x80000001, rdata=A("192.0.2.1"))), 0), (said(RR(NAME, QTYPE.A, ttl=0, rdata=A("192.0.2.1"))), 0),
-    (said(rcode=3, authority=(ZONE,)), 90), (said(authority=(ZONE,)), 90), (said(rcode=3), 0), (said(), 0),
-    (said(rcode=3, authority=(RR("example.org", QTYPE.SOA, ttl=20, rdata=ZONE.rdata),)), 20),
-    (said(rcode=3, authority=(RR("example.org", QTYPE.SOA, ttl=9999, rdata=SOA("a", "b", (1, 2, 3, 4, 9999))),)), 300),
-])
+@pytest.mark.parametrize(
+    ("data", "lives"),
+    [
+        (said(RR(NAME, QTYPE.A, ttl=60, rdata=A("192.0.2.1"))), 60),
+        (said(RR(NAME, QTYPE.A, ttl=86400 * 30, rdata=A("192.0.2.1"))), 3600),
+        (said(RR(NAME, QTYPE.A, ttl=0x80000001, rdata=A("192.0.2.1"))), 0),
+        (said(RR(NAME, QTYPE.A, ttl=0, rdata=A("192.0.2.1"))), 0),
+        (said(rcode=3, authority=(ZONE,)), 90),
+        (said(authority=(ZONE,)), 90),
+        (said(rcode=3), 0),
+        (said(), 0),
+        (said(rcode=3, authority=(RR("example.org", QTYPE.SOA, ttl=20, rdata=ZONE.rdata),)), 20),
+        (
+            said(
+                rcode=3,
+                authority=(
+                    RR("example.org", QTYPE.SOA, ttl=9999, rdata=SOA("a", "b", (1, 2, 3, 4, 9999))),
+                ),
+            ),
+            300,
+        ),
+    ],
+)
 def test_how_long_it_is_kept(data: bytes, lives: int) -> None:
     cache, query, kept = Cache(), asked(), read(data, asked(), 0.0)
     cache.put(key_of(query), kept)
@@ -54,11 +93,20 @@ def test_how_long_it_is_kept(data: bytes, lives: int) -> None:
         assert cache.get(key_of(query), lives) is None and not len(cache)
 
 
-@pytest.mark.parametrize("data", [
-    b"", said()[:20], said(name="other.example.org"), said(qr=0), said(RR(NAME, rdata=A("192.0.2.1")))[:-1],
-    said(RR(NAME, rdata=A("192.0.2.1"))).replace(b"\xc0\x0c\0\1", b"\xc0\x21\0\1"),  # a name that leads to itself
-    said(RR(NAME, QTYPE.CNAME, rdata=CNAME("a.example.org")))[:-2] + b"\xc0\xff",
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        said()[:20],
+        said(name="other.example.org"),
+        said(qr=0),
+        said(RR(NAME, rdata=A("192.0.2.1")))[:-1],
+        said(RR(NAME, rdata=A("192.0.2.1"))).replace(
+            b"\xc0\x0c\0\1", b"\xc0\x21\0\1"
+        ),  # a name that leads to itself
+        said(RR(NAME, QTYPE.CNAME, rdata=CNAME("a.example.org")))[:-2] + b"\xc0\xff",
+    ],
+)
 def test_what_is_no_answer_to_the_question(data: bytes) -> None:
     with pytest.raises(BadAnswer):
         read(data, asked(), 0.0)
@@ -66,7 +114,11 @@ def test_what_is_no_answer_to_the_question(data: bytes) -> None:
 
 def test_what_has_no_room_is_said_to_be_longer() -> None:
     kept = read(said(*[RR(NAME, ttl=9, rdata=A(f"192.0.2.{n}")) for n in range(60)]), asked(), 0.0)
-    for query, room, cut in ((asked(), 0, True), (asked(size=1232), 0, False), (asked(), dns.TCP_MOST, False)):
+    for query, room, cut in (
+        (asked(), 0, True),
+        (asked(size=1232), 0, False),
+        (asked(), dns.TCP_MOST, False),
+    ):
         given = DNSRecord.parse(render(kept, query, 0.0, room))
         assert (given.header.tc, len(given.rr)) == (cut, 0 if cut else 60)
 
@@ -78,7 +130,12 @@ def test_the_oldest_in_use_goes_when_there_is_no_room() -> None:
         cache.put(key_of(query), failure(query, 0.0))
     cache.get(key_of(queries[0]), 1.0)
     cache.put(key_of(queries[3]), failure(queries[3], 0.0))
-    assert [cache.get(key_of(query), 1.0) is not None for query in queries] == [True, False, True, True]
+    assert [cache.get(key_of(query), 1.0) is not None for query in queries] == [
+        True,
+        False,
+        True,
+        True,
+    ]
     small = Cache(most=80)
     for query in queries:
         small.put(key_of(query), failure(query, 0.0))

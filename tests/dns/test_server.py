@@ -1,4 +1,5 @@
-"""The sockets: by UDP and TCP, who is answered, how often, and that nothing in a datagram ends it."""
+"""The sockets: by UDP and TCP, who is answered, how often, and that nothing in a datagram ends
+it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def question(name: str, kind: int = 1, *, number: int = 7, size: int = 0) -> byt
     return bytes(made.pack())
 
 
-async def test_the_same_question_again_is_answered_the_same_and_a_change_is_seen_at_once(serve: Serve) -> None:
+async def test_the_same_question_again_is_answered_the_same_and_a_change_is_seen_at_once(
+    serve: Serve,
+) -> None:
     served = serve()
     first, second = await served.many(question("n1", number=1), question("n1", number=2))
     assert first[2:] == second[2:] and (first[:2], second[:2]) == (b"\0\1", b"\0\2")
@@ -45,7 +48,9 @@ async def test_who_is_in_no_network_of_the_site_is_refused_whatever_is_asked(ser
 
 async def test_strangers_are_not_even_refused_often(serve: Serve, clock: FakeClock) -> None:
     served = serve(clock=clock)
-    found = served.many(*(question(f"n{number}", number=number) for number in range(10)), source="127.1.2.3")
+    found = served.many(
+        *(question(f"n{number}", number=number) for number in range(10)), source="127.1.2.3"
+    )
     assert len(await found) == 10
     for number in range(200):
         served.server.handle(question("n1", number=number), ("127.1.2.4", 9))
@@ -56,23 +61,36 @@ async def test_strangers_are_not_even_refused_often(serve: Serve, clock: FakeClo
 
 def kinds(replies: list[bytes]) -> dict[int, str]:
     """What became of each question, by its number."""
-    return {int.from_bytes(reply[:2], "big"): "cut" if DNSRecord.parse(reply).header.tc else "whole" for reply in replies}
+    return {
+        int.from_bytes(reply[:2], "big"): "cut" if DNSRecord.parse(reply).header.tc else "whole"
+        for reply in replies
+    }
 
 
-async def test_a_flood_of_one_question_is_told_to_ask_by_tcp_and_can(serve: Serve, clock: FakeClock) -> None:
+async def test_a_flood_of_one_question_is_told_to_ask_by_tcp_and_can(
+    serve: Serve, clock: FakeClock
+) -> None:
     served, last = serve(clock=clock, rate=5), question("login.rack1", number=99)
     alike = [question("n1", number=number, size=1232 * (number % 2)) for number in range(9)]
-    assert kinds(await served.many(*alike, last)) == dict.fromkeys(range(5), "whole") | {5: "cut", 7: "cut", 99: "whole"}
+    assert kinds(await served.many(*alike, last)) == dict.fromkeys(range(5), "whole") | {
+        5: "cut",
+        7: "cut",
+        99: "whole",
+    }
     assert DNSRecord.parse((await served.by_tcp(question("n1")))[0]).rr
     made_up = [question(f"no{number}.cluster.internal", number=number) for number in range(9)]
     found = kinds(await served.many(*made_up, question("n3", number=99)))
-    assert found == dict.fromkeys(range(5), "whole") | {5: "cut", 7: "cut", 99: "whole"}, "what does not exist is counted together"
+    assert found == dict.fromkeys(range(5), "whole") | {5: "cut", 7: "cut", 99: "whole"}, (
+        "what does not exist is counted together"
+    )
     assert served.recorder.counters["dns.limited"] == 8
 
 
 async def test_several_messages_on_one_connection(serve: Serve) -> None:
     served = serve()
-    found = await served.by_tcp(*(question(f"n{number % 2}.cluster.internal", number=number) for number in range(40)))
+    found = await served.by_tcp(
+        *(question(f"n{number % 2}.cluster.internal", number=number) for number in range(40))
+    )
     assert [DNSRecord.parse(reply).header.id for reply in found] == list(range(40))
     assert {DNSRecord.parse(reply).header.rcode for reply in found} == {0, 3}
 
@@ -81,12 +99,14 @@ async def test_a_connection_that_holds_no_query_ends(serve: Serve) -> None:
     served = serve()
     assert await served.by_tcp(b"\0\7\x81\0\0\1\0\0\0\0\0\0\1a\0\0\1\0\1") == [], "an answer"
     assert await served.by_tcp(b"short") == []
-    broken, = await served.by_tcp(question("n1")[:-1])
+    (broken,) = await served.by_tcp(question("n1")[:-1])
     assert DNSRecord.parse(broken).header.rcode == 1
     assert DNSRecord.parse((await served.by_tcp(question("n1")))[0]).rr, "others are served"
 
 
-async def test_a_connection_with_nothing_to_ask_ends(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_with_nothing_to_ask_ends(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served = serve()
     monkeypatch.setattr(stream, "IDLE_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -103,5 +123,5 @@ async def test_nothing_in_a_datagram_ends_it(serve: Serve) -> None:
         data = bytearray(question("n1.cluster.internal", number=number & 255, size=1232))
         for _ in range(chance.randrange(1, 6)):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        served.server.handle(bytes(data[:chance.randrange(1, len(data) + 1)]), ("127.0.0.1", 9))
+        served.server.handle(bytes(data[: chance.randrange(1, len(data) + 1)]), ("127.0.0.1", 9))
     assert (await served.asks(question("n1"))).rr

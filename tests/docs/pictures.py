@@ -4,7 +4,7 @@ DIRECTORY`.
 layercake sim run --dir /tmp/shown --nodes 200 --bad-bmc 4% --dark rack0003 --at 60s --for 1h
 layercake --socket /tmp/shown/api.sock image roll rack0001 two --batch 4 --yes --timeout 1 nsenter
 --net=/proc/PID/ns/net python -m tests.docs.pictures /tmp/shown     # PID is that of
-layercake.sim.play """
+layercake.sim.play"""
 
 from __future__ import annotations
 

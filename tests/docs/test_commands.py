@@ -23,7 +23,11 @@ _PROMPT = re.compile(r"^(?:[#$] |    )((?:/opt/layercake/bin/)?layercake .*)$", 
 
 def commands() -> Iterator[tuple[str, str]]:
     """(page, command) of every line that a person types."""
-    pages = (p for p in sorted((ROOT / "docs").rglob("*.md")) if p.parent.name != GENERATED and p.name != TRIED)
+    pages = (
+        p
+        for p in sorted((ROOT / "docs").rglob("*.md"))
+        if p.parent.name != GENERATED and p.name != TRIED
+    )
     for page in (ROOT / "README.md", *pages):
         for line in _PROMPT.findall(page.read_text()):
             yield page.name, line.partition("  #")[0].removesuffix("\\").strip()
@@ -34,9 +38,14 @@ def parse(words: list[str]) -> None:
     command: click.Command = cli
     context = click.Context(cli, info_name="layercake", obj=App())
     while isinstance(command, click.Group):
-        values = {o for p in command.params if isinstance(p, click.Option) and not p.is_flag for o in p.opts}
+        values = {
+            o
+            for p in command.params
+            if isinstance(p, click.Option) and not p.is_flag
+            for o in p.opts
+        }
         while words[0].startswith("-"):
-            words = words[2 if words[0] in values else 1:]
+            words = words[2 if words[0] in values else 1 :]
         inner = command.get_command(context, words[0])
         if inner is None:
             raise click.UsageError(f"there is no command {words[0]}")

@@ -33,7 +33,9 @@ def blocks(page: str, language: str, beginning: str = "") -> list[str]:
 
 
 def test_the_inventories_can_be_applied() -> None:
-    readme = re.findall(r"^An inventory:\n\n((?:    .*\n)+)", (DOCS.parent / "README.md").read_text(), re.M)
+    readme = re.findall(
+        r"^An inventory:\n\n((?:    .*\n)+)", (DOCS.parent / "README.md").read_text(), re.M
+    )
     examples = [*blocks("howto/write-an-inventory.md", "yaml"), *map(textwrap.dedent, readme)]
     parts = modules.standard().parts
     assert [len(load(text, parts=parts).nodes) for text in examples] == [1, 4, 4]
@@ -52,11 +54,20 @@ def test_the_containers_can_be_run(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["howto/images-from-ceph.md", "howto/slurm.md", "howto/who-may-do-what.md", "howto/power-by-a-program.md"])
+    "page",
+    [
+        "howto/images-from-ceph.md",
+        "howto/slurm.md",
+        "howto/who-may-do-what.md",
+        "howto/power-by-a-program.md",
+    ],
+)
 def test_the_settings_can_be_read(page: str, tmp_path: Path) -> None:
     for text in blocks(page, "yaml"):
         if not text.startswith("#"):
-            (tmp_path / settings.FILE_NAME).write_text("interface: eth0\naddress: 10.1.0.1\n" + text)
+            (tmp_path / settings.FILE_NAME).write_text(
+                "interface: eth0\naddress: 10.1.0.1\n" + text
+            )
             settings.load(tmp_path)
 
 
@@ -75,11 +86,21 @@ async def test_the_program_that_switches_machines_works(tmp_path: Path) -> None:
     app = web.Application()
     app.router.add_route("*", "/relay/{name}", answer)
     async with TestServer(app) as server:
-        facts = {"driver": "command", "program": "relay", "username": "admin", "password": 'a b"\\c'}
+        facts = {
+            "driver": "command",
+            "program": "relay",
+            "username": "admin",
+            "password": 'a b"\\c',
+        }
 
         def driver(**changes: str) -> CommandDriver:
-            record = {"name": "n1", "bmc": {**facts, "address": f"127.0.0.1:{server.port}/7", **changes}}
-            return CommandDriver(BmcSpec.from_record("n1", record), Programs({"relay": Program(path=str(path))}))
+            record = {
+                "name": "n1",
+                "bmc": {**facts, "address": f"127.0.0.1:{server.port}/7", **changes},
+            }
+            return CommandDriver(
+                BmcSpec.from_record("n1", record), Programs({"relay": Program(path=str(path))})
+            )
 
         assert await driver().state() is PowerState.OFF
         await driver().on()

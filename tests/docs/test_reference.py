@@ -1,4 +1,5 @@
-"""The reference is what the code says: each page is as committed, and nothing that a user can name is missing."""
+"""The reference is what the code says: each page is as committed, and nothing that a user can name
+is missing."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Co
 
 
 def test_every_command_and_option_is_there() -> None:
-    sections = dict(re.findall(r"^## (layercake[^\n]*)\n(.*?)(?=^## |\Z)", committed("cli.md"), re.M | re.S))
+    sections = dict(
+        re.findall(r"^## (layercake[^\n]*)\n(.*?)(?=^## |\Z)", committed("cli.md"), re.M | re.S)
+    )
     for path, command in _commands(cli, "layercake"):
         assert path in sections
         for option in (o for p in command.params if isinstance(p, click.Option) for o in p.opts):
@@ -97,7 +100,8 @@ def test_everything_has_a_meaning() -> None:
 
 
 def test_what_an_answer_holds_is_named() -> None:
-    """Schemas that are inside another are links, not "anything"; only what a module answers a call with can be that."""
+    """Schemas that are inside another are links, not "anything"; only what a module answers a call
+    with can be that."""
     rest = committed("rest.md")
     assert "list of anything" not in rest and rest.count("| anything |") == 1
     assert "| `nodes` | list of [Accepted](#accepted) | required |" in rest

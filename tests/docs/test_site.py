@@ -1,4 +1,5 @@
-"""The documentation builds without a warning, loads nothing from elsewhere, and its links from outside the site lead somewhere."""
+"""The documentation builds without a warning, loads nothing from elsewhere, and its links from
+outside the site lead somewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-_LOADS = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//""")
+_LOADS = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
+)
 _IMPORTS = re.compile(r"""(?:@import|url\()\s*["']?(?:https?:)?//""")
 
 
@@ -34,12 +37,16 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_the_map_is_short_and_true() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert len(text.splitlines()) <= 150
-    for path in re.findall(r"`((?:layercake|pxe|powerman|imageapi|minos|docs|tests)/[\w./-]+)`", text):
+    for path in re.findall(
+        r"`((?:layercake|pxe|powerman|imageapi|minos|docs|tests)/[\w./-]+)`", text
+    ):
         assert "NOUN" in path or (ROOT / path).exists(), path
 
 
 def test_each_page_has_a_link_to_the_glossary(site: Path) -> None:
-    pages = [page for page in site.rglob("*.html") if page.name not in ("search.html", "genindex.html")]
+    pages = [
+        page for page in site.rglob("*.html") if page.name not in ("search.html", "genindex.html")
+    ]
     assert len(pages) > 60
     for page in pages:
         link = re.search(r'<p class="glossary"><a href="([^"#]*)', page.read_text())

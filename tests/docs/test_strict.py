@@ -25,7 +25,10 @@ def test_what_stands_in_a_page_becomes_files(tmp_path: Path) -> None:
 
 
 def test_a_style_of_an_element_becomes_a_class_beside_those_that_it_has(tmp_path: Path) -> None:
-    page = '<head></head><svg style="display: none;"><i class="a" id="x" style="top: 0; left: 1px"/></svg>'
+    page = (
+        '<head></head><svg style="display: none;"><i class="a" id="x" style="top: 0; left: '
+        '1px"/></svg>'
+    )
     shown = strict_page(page, tmp_path, "")
     first, second = re.findall(r"inline-\w+(?=\">|\" id)", shown.partition("</head>")[2])
     assert shown.endswith(f'<svg class="{first}"><i class="a {second}" id="x"/></svg>')

@@ -1,4 +1,5 @@
-"""Backup and restore: of a head that runs, into an empty directory; what is wrong is one clear sentence, and changes nothing."""
+"""Backup and restore: of a head that runs, into an empty directory; what is wrong is one clear
+sentence, and changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def running(world: World) -> World:
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+    return {
+        str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()
+    }
 
 
 async def test_a_backup_of_a_running_head_is_a_head(running: World, tmp_path: Path) -> None:
@@ -46,14 +49,23 @@ async def test_a_backup_of_a_running_head_is_a_head(running: World, tmp_path: Pa
     writes = asyncio.ensure_future(keep_writing(running))
     names = await asyncio.to_thread(backup.back_up, running.directory, file, SECRET)
     writes.cancel()
-    assert {"layercake.db", "config.yaml", "pki/ca.key", "pki/server.key", "tokens.json", "images/signing.key"} <= set(names)
+    assert {
+        "layercake.db",
+        "config.yaml",
+        "pki/ca.key",
+        "pki/server.key",
+        "tokens.json",
+        "images/signing.key",
+    } <= set(names)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [p.name for p in file.parent.iterdir()] == ["head.backup"]
     backup.restore(file, target, SECRET)
     for name, data in files(target).items():
         if name != "layercake.db":
             assert data == (running.directory / name).read_bytes(), name
-    assert all(stat.S_IMODE(p.stat().st_mode) in (0o600, 0o700) for p in (target, *target.rglob("*")))
+    assert all(
+        stat.S_IMODE(p.stat().st_mode) in (0o600, 0o700) for p in (target, *target.rglob("*"))
+    )
     other = World(target)
     other.open()
     assert other.head.store.names == ["n0", "n1"]
@@ -63,7 +75,9 @@ async def test_a_backup_of_a_running_head_is_a_head(running: World, tmp_path: Pa
     other.client.close()
 
 
-async def test_a_release_that_went_on_is_given_up_by_a_restore(running: World, tmp_path: Path) -> None:
+async def test_a_release_that_went_on_is_given_up_by_a_restore(
+    running: World, tmp_path: Path
+) -> None:
     await running.ops.releases.begin("n1", force=False, by="ann")
     await asyncio.to_thread(backup.back_up, running.directory, tmp_path / "b", SECRET)
     await asyncio.to_thread(backup.restore, tmp_path / "b", tmp_path / "restored", SECRET)
@@ -75,7 +89,9 @@ async def test_a_release_that_went_on_is_given_up_by_a_restore(running: World, t
     other.client.close()
 
 
-def test_settings_in_etc_come_back_there(running: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_in_etc_come_back_there(
+    running: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(head_settings, "ETC", tmp_path / "etc")
     monkeypatch.setattr(head_settings, "USUAL", running.directory)
     settings = running.directory / "config.yaml"
@@ -112,12 +128,16 @@ def cut(data: bytes) -> bytes:
 
 
 def flipped(data: bytes) -> bytes:
-    return data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1:]
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "cut": cut, "flipped": flipped, "salt": lambda d: d[:20] + bytes([d[20] ^ 1]) + d[21:], "empty": lambda d: b"",
-    "short": lambda d: d[:30], "foreign": lambda d: b"PK\x03\x04" + d,
+    "cut": cut,
+    "flipped": flipped,
+    "salt": lambda d: d[:20] + bytes([d[20] ^ 1]) + d[21:],
+    "empty": lambda d: b"",
+    "short": lambda d: d[:30],
+    "foreign": lambda d: b"PK\x03\x04" + d,
 }
 
 
@@ -139,7 +159,9 @@ def test_a_wrong_passphrase_is_one_sentence(running: World, tmp_path: Path) -> N
     assert not (tmp_path / "restored").exists()
 
 
-def test_a_directory_that_is_not_empty_or_in_use_is_left_alone(running: World, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_or_in_use_is_left_alone(
+    running: World, tmp_path: Path
+) -> None:
     file, target = tmp_path / "head.backup", tmp_path / "restored"
     backup.back_up(running.directory, file, SECRET)
     target.mkdir()
@@ -171,7 +193,9 @@ def test_a_backup_that_cannot_be_written_leaves_the_old_one(running: World, tmp_
         backup.back_up(running.directory, tmp_path / "nowhere" / "head.backup", SECRET)
 
 
-def test_the_passphrase_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_passphrase_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(backup.VARIABLE, raising=False)
     (tmp_path / "pass").write_text("a long passphrase\n")
     assert backup.passphrase(tmp_path / "pass") == b"a long passphrase"
@@ -184,7 +208,12 @@ def test_the_passphrase_comes_from_a_file_or_the_environment(tmp_path: Path, mon
         backup.passphrase(None)
 
 
-def test_the_commands(running: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands(
+    running: World,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(backup.VARIABLE, "from the environment")
     file, target = str(tmp_path / "head.backup"), str(tmp_path / "restored")
     assert main(["backup", file, "--data-dir", str(running.directory)]) == 0

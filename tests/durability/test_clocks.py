@@ -1,4 +1,5 @@
-"""Clocks that step, by an hour or by years, in both directions: of the head while it runs, between two lives, of a node."""
+"""Clocks that step, by an hour or by years, in both directions: of the head while it runs, between
+two lives, of a node."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def world(world: World) -> World:
 
 
 @pytest.mark.parametrize("step_s", STEPS)
-def test_the_heads_clock_does_not_step_with_the_systems(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+def test_the_heads_clock_does_not_step_with_the_systems(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
     real, clock = time.time, steady_clock()
     before = clock()
     monkeypatch.setattr(time, "time", lambda: real() + step_s)
@@ -44,7 +47,8 @@ def test_the_heads_clock_does_not_step_with_the_systems(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("step_s", STEPS)
 async def test_history_is_told_by_the_clock_that_people_see(world: World, step_s: float) -> None:
-    """A head that was started with a dead clock tells the right time once that is set; deadlines are by the steady clock."""
+    """A head that was started with a dead clock tells the right time once that is set; deadlines
+    are by the steady clock."""
     world.head.store.wall = lambda: world.clock() + step_s
     token = world.head.joining.open(world.node("n0"), 60)
     world.head.store.event(None, events.HEAD_STARTED, "something")
@@ -55,7 +59,9 @@ async def test_history_is_told_by_the_clock_that_people_see(world: World, step_s
 
 
 @pytest.mark.parametrize("step_s", STEPS)
-async def test_a_head_that_comes_back_in_another_time_touches_no_healthy_node(world: World, step_s: float) -> None:
+async def test_a_head_that_comes_back_in_another_time_touches_no_healthy_node(
+    world: World, step_s: float
+) -> None:
     world.attach("n0")
     world.send(world.hello("n0"))
     world.received("n0")
@@ -68,13 +74,19 @@ async def test_a_head_that_comes_back_in_another_time_touches_no_healthy_node(wo
         world.send(world.hello("n0"))
         world.tick(1)
     assert record.value("run") == "SYNC" and record.machine.goal.met(record.machine.state)
-    assert [e.text for e in world.events_of(record.name) if e.kind == "mutation.started" and e.id > newest] == []
+    assert [
+        e.text
+        for e in world.events_of(record.name)
+        if e.kind == "mutation.started" and e.id > newest
+    ] == []
     view = node_view(record, world.clock(), world.head.table)
     assert view["since_s"] >= 0 and (await head_status(world.head))["nodes"]["converged"] == 1
 
 
 @pytest.mark.parametrize("step_s", STEPS)
-async def test_what_was_given_up_stays_so_and_what_waits_does_not_wait_for_years(world: World, step_s: float) -> None:
+async def test_what_was_given_up_stays_so_and_what_waits_does_not_wait_for_years(
+    world: World, step_s: float
+) -> None:
     record = world.node("n0")
     while record.machine.not_before <= world.clock():
         world.tick(1)
@@ -116,7 +128,9 @@ async def test_a_roll_goes_on_in_another_time(world: World, step_s: float) -> No
 
 
 @pytest.mark.parametrize("step_s", STEPS)
-async def test_a_roll_that_fails_after_a_step_says_what_the_node_says(tmp_path: Path, step_s: float) -> None:
+async def test_a_roll_that_fails_after_a_step_says_what_the_node_says(
+    tmp_path: Path, step_s: float
+) -> None:
     async with a_site(tmp_path, 1) as site:
         site.world.clock.now += 1.8e9
         await site.step()
@@ -125,7 +139,9 @@ async def test_a_roll_that_fails_after_a_step_says_what_the_node_says(tmp_path: 
         roll = await site.start("n0", "two")
         site.world.head.store.wall = lambda: site.world.clock() + step_s
         assert (await site.until_over(roll.id))["state"] == "failed"
-        assert site.roll(roll.id)["nodes"][0]["trouble"] == "", "what was before it began is not its trouble"
+        assert site.roll(roll.id)["nodes"][0]["trouble"] == "", (
+            "what was before it began is not its trouble"
+        )
         site.world.head.store.event(site.world.node("n0"), EXITED, "image two: exit status 7")
         assert site.roll(roll.id)["nodes"][0]["trouble"] == "image two: exit status 7"
 
@@ -133,10 +149,21 @@ async def test_a_roll_that_fails_after_a_step_says_what_the_node_says(tmp_path: 
 # -- nodes
 
 
-@pytest.mark.parametrize(("off_s", "sets"), [
-    (0.0, False), (200.0, False), (-200.0, False), (HOUR, True), (-HOUR, True), (YEARS, True), (-YEARS, True),
-])
-def test_a_node_sets_a_clock_that_is_far_off(monkeypatch: pytest.MonkeyPatch, off_s: float, sets: bool) -> None:
+@pytest.mark.parametrize(
+    ("off_s", "sets"),
+    [
+        (0.0, False),
+        (200.0, False),
+        (-200.0, False),
+        (HOUR, True),
+        (-HOUR, True),
+        (YEARS, True),
+        (-YEARS, True),
+    ],
+)
+def test_a_node_sets_a_clock_that_is_far_off(
+    monkeypatch: pytest.MonkeyPatch, off_s: float, sets: bool
+) -> None:
     said: list[tuple[int, float]] = []
     monkeypatch.setattr(time, "clock_settime", lambda clock, value: said.append((clock, value)))
     told = init.EARLIEST + 1000
@@ -145,16 +172,25 @@ def test_a_node_sets_a_clock_that_is_far_off(monkeypatch: pytest.MonkeyPatch, of
     assert ("is set" in text) == sets
 
 
-def test_a_node_does_not_believe_a_head_whose_clock_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_does_not_believe_a_head_whose_clock_is_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(time, "clock_settime", lambda *_: pytest.fail("it was set"))
     init.set_clock(5, init.EARLIEST + 1000.0)
 
 
 @pytest.mark.parametrize("step_s", STEPS)
-def test_a_node_trusts_its_head_whatever_either_clock_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
-    """The head's authority was made years from now, or is over: a handshake with the agent's own context."""
+def test_a_node_trusts_its_head_whatever_either_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """The head's authority was made years from now, or is over: a handshake with the agent's own
+    context."""
     now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=step_s)
-    shifted = SimpleNamespace(datetime=SimpleNamespace(now=lambda zone: now), UTC=datetime.UTC, timedelta=datetime.timedelta)
+    shifted = SimpleNamespace(
+        datetime=SimpleNamespace(now=lambda zone: now),
+        UTC=datetime.UTC,
+        timedelta=datetime.timedelta,
+    )
     monkeypatch.setattr(pki, "datetime", shifted)
     pki.create(tmp_path, "10.99.0.1")
     pki.create(tmp_path / "other", "10.99.0.1")
@@ -170,7 +206,10 @@ def test_a_node_trusts_its_head_whatever_either_clock_says(tmp_path: Path, monke
 def shake(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> None:
     """A handshake without a network."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = [client.wrap_bio(to_client, to_server, server_hostname=name), server.wrap_bio(to_server, to_client, server_side=True)]
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
     for _ in range(4):
         for side in sides:
             try:

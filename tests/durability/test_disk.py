@@ -1,5 +1,5 @@
-"""A disk that is full, read-only, slow, silent or damaged: nothing half done, the head goes on observing and says what is
-wrong, and it is over without a restart."""
+"""A disk that is full, read-only, slow, silent or damaged: nothing half done, the head goes on
+observing and says what is wrong, and it is over without a restart."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def passes(world: World, seconds: float) -> None:
         world.head.database.health.look(world.head.store)
 
 
-async def test_a_document_that_waits_is_written_by_the_next_flush_and_never_over_a_newer_one(world: World) -> None:
+async def test_a_document_that_waits_is_written_by_the_next_flush_and_never_over_a_newer_one(
+    world: World,
+) -> None:
     head, documents, mark = world.head, world.head.database.documents, world.head.store.mark
 
     async def change(word: bytes, *, waits: bool) -> None:
@@ -76,14 +78,20 @@ async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) ->
             world.head.store.event(None, events.HEAD_STARTED, "something")
             await flush_fails(world)
         view = (await head_status(world.head))["database"]
-        assert (view["well"], "cannot write the database" in view["trouble"], "hint" in view["trouble"]) == (False, True, True)
+        assert (
+            view["well"],
+            "cannot write the database" in view["trouble"],
+            "hint" in view["trouble"],
+        ) == (False, True, True)
         assert view["waiting"] == 4
         assert told(world) == ["database.unwell"], "told once"
     await world.head.database.flush(world.head.store)
     assert (await head_status(world.head))["database"]["well"]
     assert told(world) == ["database.unwell", "database.well"]
     await world.restart()
-    assert told(world) == ["database.unwell", "database.well"], "what could not be written then is written now"
+    assert told(world) == ["database.unwell", "database.well"], (
+        "what could not be written then is written now"
+    )
 
 
 async def test_trouble_is_over_also_when_nothing_waits_to_be_written(world: World) -> None:
@@ -154,11 +162,17 @@ async def test_no_node_is_lost_while_each_write_takes_two_seconds(world: World) 
                 world.tick(1)
                 for name in nodes:
                     world.send(world.hello(name))
-                    assert world.received(name).kind is Kind.DESIRED, "each HELLO has its answer while the disk does not"
+                    assert world.received(name).kind is Kind.DESIRED, (
+                        "each HELLO has its answer while the disk does not"
+                    )
             gate.set()
             await flush
     assert [world.node(name).value("run") for name in nodes] == ["SYNC", "SYNC"]
-    assert not [e for e in world.head.store.events if e.kind in ("sync.lost", "mutation.started") and e.id > newest]
+    assert not [
+        e
+        for e in world.head.store.events
+        if e.kind in ("sync.lost", "mutation.started") and e.id > newest
+    ]
 
 
 async def test_nothing_more_is_asked_of_a_disk_that_does_not_answer(world: World) -> None:
@@ -187,7 +201,9 @@ async def test_what_waits_is_bounded(world: World, monkeypatch: pytest.MonkeyPat
     await world.head.database.flush(world.head.store)
     last = world.head.store.events[-1]
     assert (last.kind, last.data["lost"] > 800) == ("database.well", True)
-    assert on_disk(world.directory, "SELECT text FROM events ORDER BY id DESC LIMIT 1") == [("number 999",)]
+    assert on_disk(world.directory, "SELECT text FROM events ORDER BY id DESC LIMIT 1") == [
+        ("number 999",)
+    ]
 
 
 # -- real file systems
@@ -211,7 +227,9 @@ async def test_a_full_disk(small: World) -> None:
         for _ in range(60):
             before = small.node("n0").node
             try:
-                await small.ops.nodes.set_state("n0", "off" if before.state == "up" else "up", False)
+                await small.ops.nodes.set_state(
+                    "n0", "off" if before.state == "up" else "up", False
+                )
             except OperationFailed:
                 refused += 1
                 assert small.node("n0").node == before
@@ -231,7 +249,9 @@ async def test_a_full_disk(small: World) -> None:
 
 
 @pytest.mark.root
-async def test_a_disk_that_is_nearly_full_is_told_of_while_the_database_still_has_room(tmp_path: Path) -> None:
+async def test_a_disk_that_is_nearly_full_is_told_of_while_the_database_still_has_room(
+    tmp_path: Path,
+) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=16m", "none") as disk:
         async with opened(disk) as found:
             await found.head.database.flush(found.head.store)
@@ -241,7 +261,9 @@ async def test_a_disk_that_is_nearly_full_is_told_of_while_the_database_still_ha
             found.head.store.event(None, events.HEAD_STARTED, "something")
             await found.head.database.flush(found.head.store)
             view = (await head_status(found.head))["database"]
-            assert not view["well"] and view["trouble"].startswith("its disk is nearly full: 0 MB are left (hint: free some space")
+            assert not view["well"] and view["trouble"].startswith(
+                "its disk is nearly full: 0 MB are left (hint: free some space"
+            )
             assert told(found) == ["database.unwell"]
             rubbish.unlink()
             await found.head.database.flush(found.head.store)
@@ -250,8 +272,11 @@ async def test_a_disk_that_is_nearly_full_is_told_of_while_the_database_still_ha
 
 @pytest.mark.root
 def test_a_head_is_not_started_on_a_full_disk_and_says_why(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=256k", "none") as disk, full(disk), \
-            pytest.raises(InputError, match=r"cannot open .*layercake\.db"):
+    with (
+        mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=256k", "none") as disk,
+        full(disk),
+        pytest.raises(InputError, match=r"cannot open .*layercake\.db"),
+    ):
         World(disk)
 
 
@@ -345,10 +370,16 @@ async def test_a_damaged_database_is_one_clear_sentence(tmp_path: Path, kind: st
     assert path.read_bytes() == before, "it is left for who can read it"
 
 
-@pytest.mark.parametrize("change", [
-    "UPDATE nodes SET data = '{'", "UPDATE nodes SET data = '[]'", "UPDATE nodes SET data = '{}'",
-    "UPDATE events SET data = 'x'", "INSERT INTO documents VALUES ('roll/1', x'ff00')",
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE nodes SET data = '{'",
+        "UPDATE nodes SET data = '[]'",
+        "UPDATE nodes SET data = '{}'",
+        "UPDATE events SET data = 'x'",
+        "INSERT INTO documents VALUES ('roll/1', x'ff00')",
+    ],
+)
 async def test_a_damaged_record_is_one_clear_sentence(world: World, change: str) -> None:
     await world.head.database.flush(world.head.store)
     world.head.database._db.execute(change)

@@ -1,4 +1,5 @@
-"""What was refused because it could not be written did not happen; what was accepted is on disk before it is acted on."""
+"""What was refused because it could not be written did not happen; what was accepted is on disk
+before it is acted on."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ CHANGES: dict[str, Ask_] = {
     "clear": lambda w: w.ops.nodes.clear("n1"),
     "add": lambda w: w.ops.inventory.apply(THIRD, "x.yaml", None, False),
     "remove": lambda w: w.ops.inventory.apply(ONE, "x.yaml", None, True),
-    "change": lambda w: w.ops.inventory.apply(INVENTORY.replace("10.1.0.11", "10.1.0.21"), "x.yaml", None, False),
+    "change": lambda w: w.ops.inventory.apply(
+        INVENTORY.replace("10.1.0.11", "10.1.0.21"), "x.yaml", None, False
+    ),
     "images": lambda w: w.ops.rolls.at_once("n0", "web", None),
     "roll": lambda w: w.ops.rolls.start("n0", Ask("web")),
 }
@@ -39,12 +42,17 @@ def put(world: World, name: str) -> None:
 
 def seen(world: World) -> Any:
     """All that a person or a node could see of the nodes, and what the engine does about them."""
+
     def of(r: Record) -> Any:
         return (r.node, r.wanted, r.stage, r.cfg_revision, r.session, r.machine, r.planner)
 
     store = world.head.store
-    return ({r.name: of(r) for r in store}, store.revision, [e for e in store.events if not e.kind.startswith("database.")],
-            world.head.rolls.all())
+    return (
+        {r.name: of(r) for r in store},
+        store.revision,
+        [e for e in store.events if not e.kind.startswith("database.")],
+        world.head.rolls.all(),
+    )
 
 
 async def quarantined(world: World) -> None:
@@ -89,7 +97,9 @@ async def test_what_cannot_be_written_did_not_happen(world: World, name: str) ->
 
 
 @pytest.mark.parametrize("name", CHANGES)
-async def test_what_is_accepted_is_on_disk_and_nothing_is_done_before(world: World, name: str, tmp_path: Path) -> None:
+async def test_what_is_accepted_is_on_disk_and_nothing_is_done_before(
+    world: World, name: str, tmp_path: Path
+) -> None:
     """Killed right after the answer, the next head has it; until it is on disk nobody is told."""
     await quarantined(world)
     before, begun = seen(world), []
@@ -110,7 +120,9 @@ async def test_what_is_accepted_is_on_disk_and_nothing_is_done_before(world: Wor
     after = World(other)
     try:
         after.open()
-        assert {r.name: (r.node, r.wanted, r.machine.quarantine) for r in after.head.store} == wanted
+        assert {
+            r.name: (r.node, r.wanted, r.machine.quarantine) for r in after.head.store
+        } == wanted
         assert [r.id for r in after.head.rolls.all()] == rolls
     finally:
         await after.close_head()
@@ -137,7 +149,13 @@ async def test_a_roll_goes_no_further_while_nothing_can_be_written(world: World)
 async def test_a_join_that_cannot_be_written_can_be_tried_again(world: World) -> None:
     record = world.node("n0")
     token = world.head.joining.open(record, 60)
-    claim = {"node": record.node.id, "token": token, "boot_id": "b", "mac": "52:54:00:00:00:10", "version": "1"}
+    claim = {
+        "node": record.node.id,
+        "token": token,
+        "boot_id": "b",
+        "mac": "52:54:00:00:00:10",
+        "version": "1",
+    }
     async with node_client(world) as client:
         with read_only(world.head):
             assert (await client.post("/node/v1/join", json=claim)).status >= 400
@@ -151,10 +169,19 @@ async def test_a_join_that_cannot_be_written_can_be_tried_again(world: World) ->
 async def test_two_claims_at_once_with_one_token_get_one_session(world: World) -> None:
     record = world.node("n0")
     token = world.head.joining.open(record, 60)
-    claim = {"node": record.node.id, "token": token, "boot_id": "b", "mac": "52:54:00:00:00:10", "version": "1"}
+    claim = {
+        "node": record.node.id,
+        "token": token,
+        "boot_id": "b",
+        "mac": "52:54:00:00:00:10",
+        "version": "1",
+    }
     async with node_client(world) as client:
         with stuck(world.head) as gate:
-            asked = [asyncio.ensure_future(client.post("/node/v1/join", json={**claim, "boot_id": boot})) for boot in "abc"]
+            asked = [
+                asyncio.ensure_future(client.post("/node/v1/join", json={**claim, "boot_id": boot}))
+                for boot in "abc"
+            ]
             await asyncio.sleep(0.05)
             gate.set()
             assert sorted([(await a).status for a in asked]) == [200, 403, 403]
@@ -172,7 +199,10 @@ async def test_changes_that_overlap_are_made_one_after_the_other(world: World) -
         stale = asyncio.ensure_future(world.ops.inventory.apply(THIRD, "x.yaml", digest, False))
         flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
         moved = asyncio.ensure_future(
-            world.ops.inventory.apply(INVENTORY.replace("10.1.0.10", "10.1.0.20"), "x.yaml", None, False))
+            world.ops.inventory.apply(
+                INVENTORY.replace("10.1.0.10", "10.1.0.20"), "x.yaml", None, False
+            )
+        )
         for _ in range(20):
             await asyncio.sleep(0)
         world.send(world.hello("n0", busy="BUSY"))
@@ -189,7 +219,11 @@ async def test_changes_that_overlap_are_made_one_after_the_other(world: World) -
     await world.head.database.flush(world.head.store)
     [(data,)] = on_disk(world.directory, "SELECT data FROM nodes WHERE id = ?", record.node.id)
     told = json.loads(data)
-    assert (told["node"]["ip"], told["was"]["busy"], told["cfg_revision"]) == ("10.1.0.20", "BUSY", record.cfg_revision)
+    assert (told["node"]["ip"], told["was"]["busy"], told["cfg_revision"]) == (
+        "10.1.0.20",
+        "BUSY",
+        record.cfg_revision,
+    )
 
 
 async def test_a_change_whose_asker_goes_away_happens_wholly(world: World) -> None:

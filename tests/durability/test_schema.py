@@ -1,4 +1,5 @@
-"""Databases of other versions: an older one is brought up with a copy kept beside it, a newer one is refused and left as it is."""
+"""Databases of other versions: an older one is brought up with a copy kept beside it, a newer one
+is refused and left as it is."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from layercake.kraken.errors import InputError
 from tests.support.disk import on_disk
 from tests.support.world import INVENTORY, World
 
-PACKED = {"state": 2 ** 90 + 5, "goal": [2 ** 90, 2 ** 90], "assumed": 7}
+PACKED = {"state": 2**90 + 5, "goal": [2**90, 2**90], "assumed": 7}
 """Numbers that some other set of variables once packed."""
 
 
@@ -26,7 +27,9 @@ async def of_version_1(directory: Path) -> None:
     await world.ops.nodes.set_state("n1", "off", False)
     await world.close_head()
     world.client.close()
-    with contextlib.closing(sqlite3.connect(directory / "layercake.db", isolation_level=None)) as db:
+    with contextlib.closing(
+        sqlite3.connect(directory / "layercake.db", isolation_level=None)
+    ) as db:
         for row, data in db.execute("SELECT row, data FROM nodes").fetchall():
             record = json.loads(data)
             record["machine"] |= PACKED
@@ -43,7 +46,9 @@ async def test_an_older_database_is_brought_up_and_kept(tmp_path: Path) -> None:
     assert world.node("n0").goal_values["power"] == "ON"
     await world.close_head()
     world.client.close()
-    assert on_disk(tmp_path, "SELECT value FROM meta WHERE key = 'schema'") == [(str(SCHEMA_VERSION),)]
+    assert on_disk(tmp_path, "SELECT value FROM meta WHERE key = 'schema'") == [
+        (str(SCHEMA_VERSION),)
+    ]
     copy = tmp_path / "layercake.db.schema-1"
     assert copy.stat().st_mode & 0o777 == 0o600
     with contextlib.closing(sqlite3.connect(f"file:{copy}?mode=ro", uri=True)) as db:
@@ -54,7 +59,10 @@ async def test_an_older_database_is_brought_up_and_kept(tmp_path: Path) -> None:
 async def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     await of_version_1(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / "layercake.db", isolation_level=None)) as db:
-        db.execute("CREATE TRIGGER no BEFORE UPDATE ON nodes WHEN old.row = 2 BEGIN SELECT RAISE(ABORT, 'no'); END")
+        db.execute(
+            "CREATE TRIGGER no BEFORE UPDATE ON nodes WHEN old.row = 2 BEGIN SELECT RAISE(ABORT, "
+            "'no'); END"
+        )
     before = on_disk(tmp_path, "SELECT * FROM nodes ORDER BY row")
     with pytest.raises(InputError, match="cannot open"):
         open_database(tmp_path / "layercake.db")
@@ -79,8 +87,10 @@ def test_a_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(InputError) as caught:
         open_database(path)
-    assert caught.value.message == (f"cannot open {path}: it was written by a newer Layercake, in schema {SCHEMA_VERSION + 1}; "
-                                    f"this one knows up to schema {SCHEMA_VERSION}")
+    assert caught.value.message == (
+        f"cannot open {path}: it was written by a newer Layercake, in schema {SCHEMA_VERSION + 1}; "
+        f"this one knows up to schema {SCHEMA_VERSION}"
+    )
     assert path.read_bytes() == before
 
 

@@ -1,4 +1,5 @@
-"""The clock of a running head steps, by an hour or by years, in both directions: a real head with its modules, and real agents."""
+"""The clock of a running head steps, by an hour or by years, in both directions: a real head with
+its modules, and real agents."""
 
 from __future__ import annotations
 
@@ -51,7 +52,11 @@ class Stepping(HostSite):
 
     def starts(self, after: int) -> list[str]:
         """The containers that were started: agents gather events, so these come a little late."""
-        return [f"{e['node']} {e['data']['image']}" for e in self.events(after) if e["kind"] == "image.started"]
+        return [
+            f"{e['node']} {e['data']['image']}"
+            for e in self.events(after)
+            if e["kind"] == "image.started"
+        ]
 
     def now(self) -> float:
         """The time that the head tells: that of an event which it makes."""
@@ -63,7 +68,9 @@ class Stepping(HostSite):
     def steps(self, seconds: float) -> None:
         """The head's clock steps; returns when it is seen to have."""
         self.clock.step(seconds)
-        self.wait("the clock has stepped", lambda: abs(self.now() - time.time() - seconds) < NEAR_S, 120)
+        self.wait(
+            "the clock has stepped", lambda: abs(self.now() - time.time() - seconds) < NEAR_S, 120
+        )
 
     def facts(self) -> dict[str, Any]:
         """What must be as it was: the modules' processes; of each node its boot and its agent."""
@@ -73,14 +80,18 @@ class Stepping(HostSite):
 
     def all_well(self) -> bool:
         """Whether all nodes are what is wanted of them, and speak."""
-        return all(n["status"] == "converged" and n["last_seen_s"] < 3 for n in self.states().values())
+        return all(
+            n["status"] == "converged" and n["last_seen_s"] < 3 for n in self.states().values()
+        )
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Stepping]:
     with tempfile.TemporaryDirectory(prefix="layercake-step-") as scratch:
         directory = Path(scratch)
-        images = {name: build_plain_image(directory / f"{name}.squashfs", name) for name in ("one", "two")}
+        images = {
+            name: build_plain_image(directory / f"{name}.squashfs", name) for name in ("one", "two")
+        }
         found = Stepping(directory, images)
         try:
             found.up()
@@ -97,18 +108,28 @@ def _as_it_was(site: Stepping) -> Iterator[None]:
     site.steps(0)
     site.api("POST", "/v1/images/roll", {"range": "h[0-2]", "image": "one"})
     site.wait("all run one", lambda: set(site.running().values()) == {"one"}, 120)
-    site.wait("all starts are told", lambda: all(site.history(n.name, "image.started")[-1]["data"]["image"] == "one"
-                                                 for n in site.nodes[:2]), 120)  # h2 is never rolled
+    site.wait(
+        "all starts are told",
+        lambda: all(
+            site.history(n.name, "image.started")[-1]["data"]["image"] == "one"
+            for n in site.nodes[:2]
+        ),
+        120,
+    )  # h2 is never rolled
 
 
 def maintenances(site: Stepping) -> list[dict[str, Any]]:
-    return [m for m in site.api("GET", "/v1/maintenance?range=h2")["maintenances"] if m["ended"] is None]
+    return [
+        m for m in site.api("GET", "/v1/maintenance?range=h2")["maintenances"] if m["ended"] is None
+    ]
 
 
 @pytest.mark.parametrize("step", [-YEARS, -HOUR, HOUR, YEARS])
 def test_the_clock_of_a_running_head_steps(site: Stepping, step: int) -> None:
     before, mark = site.facts(), site.newest()
-    site.api("POST", "/v1/maintenance/begin", {"range": "h2", "reason": "a DIMM", "seconds": 1800.0})
+    site.api(
+        "POST", "/v1/maintenance/begin", {"range": "h2", "reason": "a DIMM", "seconds": 1800.0}
+    )
     number = site.roll("h[0-1]", "two", batch="1", health_timeout_s=3.0)
     site.wait("the first has switched", lambda: site.running()["h0"] == "two", 120)
     assert site.show(number)["state"] == "rolling"
@@ -130,14 +151,24 @@ def test_the_clock_of_a_running_head_steps(site: Stepping, step: int) -> None:
     site.wait("four starts are told", lambda: len(site.starts(mark)) >= 4, 120)
     events = site.events(mark)
     ids = [e["id"] for e in events]
-    assert ids == sorted(ids) and abs(events[-1]["at"] - time.time() - step) < NEAR_S, "history is in its order, and by the clock"
-    assert not [e for e in events if e["kind"] in ("sync.lost", "mutation.started", "outage.called", "node.joined")]
-    assert sorted(site.starts(mark)) == ["h0 one", "h0 two", "h1 one", "h1 two"], "there and back, and nobody else"
+    assert ids == sorted(ids) and abs(events[-1]["at"] - time.time() - step) < NEAR_S, (
+        "history is in its order, and by the clock"
+    )
+    assert not [
+        e
+        for e in events
+        if e["kind"] in ("sync.lost", "mutation.started", "outage.called", "node.joined")
+    ]
+    assert sorted(site.starts(mark)) == ["h0 one", "h0 two", "h1 one", "h1 two"], (
+        "there and back, and nobody else"
+    )
     assert site.facts() == before
 
 
 @pytest.mark.parametrize("step", [-YEARS, YEARS])
-def test_a_head_that_is_started_in_another_time_touches_nobody_and_its_clock_is_set(site: Stepping, step: int) -> None:
+def test_a_head_that_is_started_in_another_time_touches_nobody_and_its_clock_is_set(
+    site: Stepping, step: int
+) -> None:
     """As one whose own battery is dead: it finds the right time when it has a network."""
     mark = site.newest()
     before = {name: fact for name, fact in site.facts().items() if name in site.states()}
@@ -151,4 +182,8 @@ def test_a_head_that_is_started_in_another_time_touches_nobody_and_its_clock_is_
     site.wait("all is well", site.all_well, 120)
     assert {name: fact for name, fact in site.facts().items() if name in before} == before
     assert {n.name: n.containers() for n in site.nodes} == containers
-    assert not [e for e in site.events(mark) if e["kind"] in ("sync.lost", "mutation.started", "node.joined", "image.started")]
+    assert not [
+        e
+        for e in site.events(mark)
+        if e["kind"] in ("sync.lost", "mutation.started", "node.joined", "image.started")
+    ]

@@ -66,7 +66,10 @@ def test_cold_boot_step_by_step(planner: Planner) -> None:
 def test_discovery_succeeds_with_any_known_value(planner: Planner) -> None:
     m = up(planner)
     m.post(Tick())
-    assert m.discover(power="ON")[1:] == (Completed("power-discover", 0.0), Start("boot-arm", 1, 10))
+    assert m.discover(power="ON")[1:] == (
+        Completed("power-discover", 0.0),
+        Start("boot-arm", 1, 10),
+    )
 
 
 def test_met_goal_asks_for_nothing(planner: Planner) -> None:
@@ -94,7 +97,10 @@ def test_unexpected_discovery_cancels_what_no_longer_applies(planner: Planner) -
     m = up(planner, power="ON", boot="WAIT")
     m.post(Tick())
     effects = m.discover(power="OFF")
-    assert effects[1:] == (Cancel("boot-wait", "it is no longer the next step"), Start("power-on", 1, 50))
+    assert effects[1:] == (
+        Cancel("boot-wait", "it is no longer the next step"),
+        Start("power-on", 1, 50),
+    )
     assert m.value("boot") == "UNKNOWN"
 
 
@@ -114,7 +120,8 @@ def test_effects_discovered_piece_by_piece_keep_the_mutation(planner: Planner) -
 
 
 def test_node_that_attaches_by_itself_ends_boot_wait(planner: Planner) -> None:
-    """boot stays WAIT, so boot-wait is not complete; waiting for it any longer would end in the reset of a healthy node."""
+    """boot stays WAIT, so boot-wait is not complete; waiting for it any longer would end in the
+    reset of a healthy node."""
     m = up(planner, power="ON", boot="WAIT")
     m.post(Tick())
     m.discover(run="SYNC")
@@ -136,7 +143,10 @@ def test_desired_change_in_flight_cancels_what_is_off_the_new_path(planner: Plan
     m = up(planner, power="ON", boot="WAIT")
     m.post(Tick())
     effects = m.post(DesiredChanged(production.off(planner)))
-    assert effects == (Cancel("boot-wait", "it is no longer the next step"), Start("power-off", 1, 30))
+    assert effects == (
+        Cancel("boot-wait", "it is no longer the next step"),
+        Start("power-off", 1, 30),
+    )
 
 
 def test_desired_change_in_flight_keeps_what_is_on_the_new_path(planner: Planner) -> None:
@@ -146,8 +156,12 @@ def test_desired_change_in_flight_keeps_what_is_on_the_new_path(planner: Planner
     assert m.post(DesiredChanged(production.off(planner))) == () and m.active == before
 
 
-@pytest.mark.parametrize(("actor", "at_once"), [(Where.NODE, True), (Where.NODE, False), (Where.HEAD, False)])
-def test_an_image_that_is_wanted_anew_while_it_starts_has_not_failed(planner: Planner, actor: Where, at_once: bool) -> None:
+@pytest.mark.parametrize(
+    ("actor", "at_once"), [(Where.NODE, True), (Where.NODE, False), (Where.HEAD, False)]
+)
+def test_an_image_that_is_wanted_anew_while_it_starts_has_not_failed(
+    planner: Planner, actor: Where, at_once: bool
+) -> None:
     m = Machine(planner, production.up(planner), actor, **{**UP, "image": "IDLE"})
     m.post(Tick())
     assert m.active == "image-start"
@@ -156,7 +170,9 @@ def test_an_image_that_is_wanted_anew_while_it_starts_has_not_failed(planner: Pl
     if not at_once:
         m.discover(**found)
     assert m.active == "image-update" and not m.of(AttemptFailed) and not m.node.attempts
-    assert actor is Where.HEAD or m.of(Cancel) == [Cancel("image-start", "image became UPDATE instead of ACTIVE")]
+    assert actor is Where.HEAD or m.of(Cancel) == [
+        Cancel("image-start", "image became UPDATE instead of ACTIVE")
+    ]
 
 
 def test_an_image_that_goes_astray_with_nothing_else_wanted_has_failed(planner: Planner) -> None:
@@ -187,7 +203,10 @@ def test_another_next_step_does_not_wait_for_the_back_off(planner: Planner) -> N
 def test_failure_of_an_attempt_that_is_over_is_ignored(planner: Planner) -> None:
     m = up(planner, power="OFF")
     m.post(Tick())
-    assert m.post(Failed("power-on", 7, "late")) == () and m.post(Failed("power-reset", 1, "other")) == ()
+    assert (
+        m.post(Failed("power-on", 7, "late")) == ()
+        and m.post(Failed("power-reset", 1, "other")) == ()
+    )
     assert m.active == "power-on"
     m.fail()
     assert m.post(Failed("power-on", 1, "again")) == () and m.node.attempts == {"power-on": 1}
@@ -219,19 +238,28 @@ def test_early_failure_puts_down_no_value(planner: Planner) -> None:
     assert m.value("power") == "ON"
 
 
-@pytest.mark.parametrize(("seconds", "after", "power"), [(20, "kernel sent", "HANG"), (20, "", "ON"), (59.5, "", "HANG")])
+@pytest.mark.parametrize(
+    ("seconds", "after", "power"), [(20, "kernel sent", "HANG"), (20, "", "ON"), (59.5, "", "HANG")]
+)
 def test_what_has_stalled_hangs_and_is_started_anew_before_its_time(
-        planner: Planner, seconds: float, after: str, power: str) -> None:
-    """A boot that was seen to get on has less time for its next step than for the whole: 60 s here. It was tried again without
-    the machine being started anew, which nobody was there to see."""
+    planner: Planner, seconds: float, after: str, power: str
+) -> None:
+    """A boot that was seen to get on has less time for its next step than for the whole: 60 s here.
+    It was tried again without the machine being started anew, which nobody was there to see."""
     m = up(planner, power="ON", boot="WAIT")
     m.post(Tick())
     m.post(Progress("boot-wait", m.now + 60, sooner=True))
     m.now += seconds
     effects = m.post(Failed("boot-wait", 1, "kernel sent 20 s ago", after))
-    assert m.value("power") == power and m.node.attempts == {"boot-wait": 1} and m.node.last_error == "kernel sent 20 s ago"
+    assert (
+        m.value("power") == power
+        and m.node.attempts == {"boot-wait": 1}
+        and m.node.last_error == "kernel sent 20 s ago"
+    )
     assert effects[-1] == AttemptFailed("boot-wait", 1, "kernel sent 20 s ago", m.now + 5.0)
-    assert m.wake() == ((Start("power-reset", 1, 30),) if power == "HANG" else (Start("boot-wait", 2, 180),))
+    assert m.wake() == (
+        (Start("power-reset", 1, 30),) if power == "HANG" else (Start("boot-wait", 2, 180),)
+    )
 
 
 def test_a_boot_that_stalls_each_time_is_given_up_with_the_reason(planner: Planner) -> None:
@@ -240,13 +268,22 @@ def test_a_boot_that_stalls_each_time_is_given_up_with_the_reason(planner: Plann
     for attempt in range(1, 4):
         assert m.active == "boot-wait"
         m.now += 20
-        effects = m.post(Failed("boot-wait", attempt, "kernel sent 20 s ago, the initramfs was never fetched", "kernel sent"))
+        effects = m.post(
+            Failed(
+                "boot-wait",
+                attempt,
+                "kernel sent 20 s ago, the initramfs was never fetched",
+                "kernel sent",
+            )
+        )
         if attempt < 3:
             m.wake()
             m.discover(power="OFF")
             m.discover(power="ON")
             m.discover(boot="WAIT")
-    assert m.node.quarantine is not None and m.node.quarantine.reason.startswith("kernel sent 20 s ago")
+    assert m.node.quarantine is not None and m.node.quarantine.reason.startswith(
+        "kernel sent 20 s ago"
+    )
     assert effects[-1] == Quarantined(m.node.quarantine) and m.started().count("power-reset") == 2
 
 
@@ -269,7 +306,10 @@ def test_result_other_than_promised_is_a_failed_attempt(planner: Planner) -> Non
     m = up(planner, power="OFF")
     m.post(Tick())
     m.discover(power="HANG")
-    assert m.node.attempts == {"power-on": 1} and m.node.last_error == "power became HANG instead of ON"
+    assert (
+        m.node.attempts == {"power-on": 1}
+        and m.node.last_error == "power became HANG instead of ON"
+    )
 
 
 def test_progress_extends_the_deadline_up_to_three_timeouts(planner: Planner) -> None:
@@ -322,8 +362,10 @@ def test_no_chain_is_said_again_for_another_goal(planner: Planner) -> None:
 
 
 def test_discovery_of_two_variables_may_come_in_two_pieces() -> None:
-    p = Planner([declare("look", changes={"a": ("UNKNOWN", "OFF"), "b": ("UNKNOWN", "OFF")})],
-                [Variable(n, ("UNKNOWN", "OFF", "ON")) for n in "ab"])
+    p = Planner(
+        [declare("look", changes={"a": ("UNKNOWN", "OFF"), "b": ("UNKNOWN", "OFF")})],
+        [Variable(n, ("UNKNOWN", "OFF", "ON")) for n in "ab"],
+    )
     m = Machine(p, p.layout.goal({"b": "OFF"}))
     m.post(Tick())
     m.discover(a="ON")
@@ -336,16 +378,31 @@ def test_head_awaits_the_node_with_a_deadline_and_puts_down_no_value(planner: Pl
     assert m.post(Tick()) == (Await("image-start", 310),)
     effects = m.wake()
     assert m.now == 1310.0 and m.value("image") == "IDLE"
-    assert effects == (AttemptFailed("image-start", 1, "image-start was not done after 310 s", 1315.0),)
+    assert effects == (
+        AttemptFailed("image-start", 1, "image-start was not done after 310 s", 1315.0),
+    )
 
 
 def test_node_awaits_the_head_for_ever(planner: Planner) -> None:
-    m = Machine(planner, production.off(planner), Where.NODE, power="ON", run="SYNC", image="ACTIVE", busy="FREE")
+    m = Machine(
+        planner,
+        production.off(planner),
+        Where.NODE,
+        power="ON",
+        run="SYNC",
+        image="ACTIVE",
+        busy="FREE",
+    )
     assert m.post(Tick()) == (Start("image-stop", 1, 60),)
     assert m.discover(image="IDLE")[-1] == Start("detach", 1, 10)
     assert m.discover(run="INIT")[-1] == Await("power-off", math.inf)
     m.now += 1e6
-    assert m.post(Tick()) == () and m.active == "power-off" and m.node.wake == NEVER and m.node.quarantine is None
+    assert (
+        m.post(Tick()) == ()
+        and m.active == "power-off"
+        and m.node.wake == NEVER
+        and m.node.quarantine is None
+    )
 
 
 def test_node_heals_its_images_by_itself(planner: Planner) -> None:
@@ -368,8 +425,13 @@ def test_cleared_starts_over_at_once(planner: Planner) -> None:
 def test_mutation_that_is_no_longer_declared_is_dropped(planner: Planner) -> None:
     m = up(planner, power="OFF")
     m.post(Tick())
-    m.planner = Planner([x for x in production.MUTATIONS if x.name != "power-on"], production.VARIABLES)
-    assert m.post(Tick()) == (Cancel("power-on", "there is no chain to the goal from here"), NoChain())
+    m.planner = Planner(
+        [x for x in production.MUTATIONS if x.name != "power-on"], production.VARIABLES
+    )
+    assert m.post(Tick()) == (
+        Cancel("power-on", "there is no chain to the goal from here"),
+        NoChain(),
+    )
 
 
 def test_discovery_of_an_undeclared_value_is_an_error(planner: Planner) -> None:

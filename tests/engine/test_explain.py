@@ -37,8 +37,14 @@ def up(planner: Planner, **state: str) -> Machine:
 def test_as_wanted(planner: Planner) -> None:
     m = up(planner, **UP)
     told = explain(planner, m.node, m.now)
-    assert told.met and told.chain == () and told.blocked == () and told.summary == "it is as wanted"
-    assert told.state == {k: UP[k] for k in sorted(UP)} and told.goal == {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
+    assert (
+        told.met and told.chain == () and told.blocked == () and told.summary == "it is as wanted"
+    )
+    assert told.state == {k: UP[k] for k in sorted(UP)} and told.goal == {
+        "power": "ON",
+        "run": "SYNC",
+        "image": "ACTIVE",
+    }
 
 
 def test_under_way(planner: Planner) -> None:
@@ -46,20 +52,34 @@ def test_under_way(planner: Planner) -> None:
     told = explain(planner, m.node, m.now + 20, ["x"])
     assert told.summary == "boot-wait is under way since 20 s, 160 s left"
     assert told.active == {
-        "mutation": "boot-wait", "doc": "", "where": "head", "attempt": 1, "mine": True, "seconds": 20.0, "deadline_s": 160.0,
+        "mutation": "boot-wait",
+        "doc": "",
+        "where": "head",
+        "attempt": 1,
+        "mine": True,
+        "seconds": 20.0,
+        "deadline_s": 160.0,
     }
-    assert [(s.name, s.where) for s in told.chain or ()][0::2] == [("boot-wait", "head"), ("image-discover", "node")]
+    assert [(s.name, s.where) for s in told.chain or ()][0::2] == [
+        ("boot-wait", "head"),
+        ("image-discover", "node"),
+    ]
     assert json.loads(json.dumps(told.to_dict(), allow_nan=False))["history"] == ["x"]
 
 
 def test_up_to_the_node(planner: Planner) -> None:
     m = up(planner, **UP | {"image": "IDLE"})
-    assert explain(planner, m.node, m.now).summary == "image-start is up to the node since 0 s, 310 s left"
+    assert (
+        explain(planner, m.node, m.now).summary
+        == "image-start is up to the node since 0 s, 310 s left"
+    )
 
 
 def test_what_a_person_is_asked_for_stands_first() -> None:
-    by_hand = [dataclasses.replace(m, timeout=1e8, person="switch it on" if m.name == "power-on" else "")
-               for m in production.MUTATIONS]
+    by_hand = [
+        dataclasses.replace(m, timeout=1e8, person="switch it on" if m.name == "power-on" else "")
+        for m in production.MUTATIONS
+    ]
     planner = Planner(by_hand, production.VARIABLES)
     assert planner.attended and not production.planner().attended
     m = up(planner, power="OFF")
@@ -77,14 +97,18 @@ def test_docs_of_handlers_are_shown() -> None:
         """
 
     p = Planner([look], [Variable("lamp", ("UNKNOWN", "ON"))])
-    assert [s.doc for s in explain(p, NodeState.fresh(p.layout.goal({"lamp": "ON"})), 0.0).chain or ()] == ["Looks at the lamp."]
+    assert [
+        s.doc for s in explain(p, NodeState.fresh(p.layout.goal({"lamp": "ON"})), 0.0).chain or ()
+    ] == ["Looks at the lamp."]
 
 
 def test_back_off(planner: Planner) -> None:
     m = up(planner, power="OFF")
     m.fail("BMC says no")
     told = explain(planner, m.node, m.now + 1)
-    assert told.blocked == ("backing off for another 4 s before attempt 2 at power-on: BMC says no",)
+    assert told.blocked == (
+        "backing off for another 4 s before attempt 2 at power-on: BMC says no",
+    )
     assert told.attempts == {"power-on": 1}
 
 
@@ -101,28 +125,66 @@ def test_quarantine(planner: Planner) -> None:
         m.wake()
     m.fail("the fuse is blown")
     told = explain(planner, m.node, m.now + 7)
-    assert told.quarantine == {"mutation": "power-on", "reason": "the fuse is blown", "seconds": 7.0, "attempts": 3}
-    assert told.summary.startswith("in quarantine after 3 attempts at power-on: the fuse is blown (hint: `layercake node clear`")
+    assert told.quarantine == {
+        "mutation": "power-on",
+        "reason": "the fuse is blown",
+        "seconds": 7.0,
+        "attempts": 3,
+    }
+    assert told.summary.startswith(
+        "in quarantine after 3 attempts at power-on: the fuse is blown (hint: `layercake node "
+        "clear`"
+    )
 
 
-@pytest.mark.parametrize(("state", "goal", "blocked"), [
-    (UP | {"image": "UPDATE", "busy": "BUSY"}, {"image": "ACTIVE"}, ["image-update is not allowed while busy=BUSY"]),
-    (UP | {"busy": "BUSY"}, {"power": "OFF"}, ["image-stop is not allowed while busy=BUSY"]),
-    (UP | {"image": "FATAL"}, {"image": "ACTIVE"}, ["nothing leads on from image=FATAL"]),
-    (UP | {"image": "FATAL"}, {"power": "OFF"}, ["nothing leads on from image=FATAL", "power-off is not allowed while run=SYNC"]),
-    (UP | {"image": "FATAL", "busy": "BUSY"}, {"power": "OFF"}, ["nothing leads on from image=FATAL"]),
-    ({"power": "ON"}, {"image": "FATAL"}, ["no mutation leads to image=FATAL on a node with these traits"]),
-])
-def test_why_there_is_no_chain(planner: Planner, state: dict[str, str], goal: dict[str, str], blocked: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("state", "goal", "blocked"),
+    [
+        (
+            UP | {"image": "UPDATE", "busy": "BUSY"},
+            {"image": "ACTIVE"},
+            ["image-update is not allowed while busy=BUSY"],
+        ),
+        (UP | {"busy": "BUSY"}, {"power": "OFF"}, ["image-stop is not allowed while busy=BUSY"]),
+        (UP | {"image": "FATAL"}, {"image": "ACTIVE"}, ["nothing leads on from image=FATAL"]),
+        (
+            UP | {"image": "FATAL"},
+            {"power": "OFF"},
+            ["nothing leads on from image=FATAL", "power-off is not allowed while run=SYNC"],
+        ),
+        (
+            UP | {"image": "FATAL", "busy": "BUSY"},
+            {"power": "OFF"},
+            ["nothing leads on from image=FATAL"],
+        ),
+        (
+            {"power": "ON"},
+            {"image": "FATAL"},
+            ["no mutation leads to image=FATAL on a node with these traits"],
+        ),
+    ],
+)
+def test_why_there_is_no_chain(
+    planner: Planner, state: dict[str, str], goal: dict[str, str], blocked: list[str]
+) -> None:
     told = explain(planner, NodeState(planner.layout.pack(state), planner.layout.goal(goal)), 0.0)
     assert told.chain is None and [text.split(" (hint")[0] for text in told.blocked] == blocked
     assert told.summary == told.blocked[0]
 
 
 def test_requirement_that_cannot_be_met_is_named() -> None:
-    variables = [Variable("door", ("UNKNOWN", "SHUT", "OPEN")), Variable("lamp", ("UNKNOWN", "OFF", "ON"))]
-    p = Planner([declare("peep", changes={"door": ("UNKNOWN", "SHUT")}), declare("look", changes={"lamp": ("UNKNOWN", "OFF")}),
-                 declare("switch", changes={"lamp": ("OFF", "ON")}, requires={"door": "OPEN"})], variables)
+    variables = [
+        Variable("door", ("UNKNOWN", "SHUT", "OPEN")),
+        Variable("lamp", ("UNKNOWN", "OFF", "ON")),
+    ]
+    p = Planner(
+        [
+            declare("peep", changes={"door": ("UNKNOWN", "SHUT")}),
+            declare("look", changes={"lamp": ("UNKNOWN", "OFF")}),
+            declare("switch", changes={"lamp": ("OFF", "ON")}, requires={"door": "OPEN"}),
+        ],
+        variables,
+    )
     told = explain(p, NodeState.fresh(p.layout.goal({"lamp": "ON"})), 0.0)
     assert told.blocked == ("switch needs door=OPEN, and nothing leads there from here",)
 
@@ -131,7 +193,14 @@ def test_two_exclusions_at_once_are_both_named() -> None:
     variables = [Variable(n, ("UNKNOWN", "OFF", "ON")) for n in ("a", "b", "c")]
     looks = [declare(f"look-{v.name}", changes={v.name: ("UNKNOWN", "OFF")}) for v in variables]
     flips = [declare(f"flip-{n}", changes={n: ("ON", "OFF")}, requires={"c": "ON"}) for n in "ab"]
-    p = Planner([*looks, *flips, declare("go", changes={"c": ("OFF", "ON")}, excludes={"a": "ON", "b": "ON"})], variables)
+    p = Planner(
+        [
+            *looks,
+            *flips,
+            declare("go", changes={"c": ("OFF", "ON")}, excludes={"a": "ON", "b": "ON"}),
+        ],
+        variables,
+    )
     state = p.layout.pack({"a": "ON", "b": "ON", "c": "OFF"})
     told = explain(p, NodeState(state, p.layout.goal({"c": "ON"})), 0.0)
     assert told.blocked == ("go is not allowed while a=ON", "go is not allowed while b=ON")
@@ -166,19 +235,28 @@ def test_pictures_colour_the_path_of_a_node_even_outside_the_graph(planner: Plan
     node = NodeState(planner.layout.pack({"power": "ON", "run": "SYNC"}), production.up(planner))
     picture = svg(planner, node)
     assert picture.count("<rect") == len(planner.graph.states) + 4
-    assert picture.count("#ffd27f") == picture.count("#c8f0c8") == 1 and picture.count("url(#bold)") == 2
+    assert (
+        picture.count("#ffd27f") == picture.count("#c8f0c8") == 1
+        and picture.count("url(#bold)") == 2
+    )
     assert dot(planner, node).count("#1060c0") == 2 * 2 and dot(planner).count("#1060c0") == 0
 
 
 def test_dot_escapes_names() -> None:
-    p = Planner([declare('a"\\b', changes={"lamp": ("UNKNOWN", "ON")})], [Variable("lamp", ("UNKNOWN", "ON"))])
+    p = Planner(
+        [declare('a"\\b', changes={"lamp": ("UNKNOWN", "ON")})],
+        [Variable("lamp", ("UNKNOWN", "ON"))],
+    )
     assert r'label="a\"\\b"' in dot(p) and 'a"\\b' in drawn(svg(p))
 
 
 def test_huge_graphs_are_drawn_along_the_path_only() -> None:
     variables = [Variable(f"lamp{i}", ("UNKNOWN", "OFF", "ON")) for i in range(6)]
     pairs = [("UNKNOWN", "OFF"), ("OFF", "ON")]
-    p = Planner([declare(f"{b}-{v.name}", changes={v.name: (a, b)}) for v in variables for a, b in pairs], variables)
+    p = Planner(
+        [declare(f"{b}-{v.name}", changes={v.name: (a, b)}) for v in variables for a, b in pairs],
+        variables,
+    )
     with pytest.raises(InputError, match="729 states"):
         svg(p)
     assert svg(p, NodeState.fresh(p.layout.goal({"lamp0": "ON"}))).count("<rect") == 3 + 1
@@ -187,14 +265,25 @@ def test_huge_graphs_are_drawn_along_the_path_only() -> None:
 def test_unknown_records_are_refused() -> None:
     node = NodeState.fresh(production.up(production.planner()))
     assert NodeState.from_record(node.to_record()) == node
-    for record in ({}, node.to_record() | {"active": {"mutation": "x"}}, node.to_record() | {"state": "many"}):
+    for record in (
+        {},
+        node.to_record() | {"active": {"mutation": "x"}},
+        node.to_record() | {"state": "many"},
+    ):
         with pytest.raises(InputError, match="cannot read the stored state"):
             NodeState.from_record(record)
 
 
-def test_resumed_node_has_nothing_under_way_and_waits_no_longer_than_a_back_off(planner: Planner) -> None:
+def test_resumed_node_has_nothing_under_way_and_waits_no_longer_than_a_back_off(
+    planner: Planner,
+) -> None:
     m = up(planner, power="OFF")
     m.node = dataclasses.replace(m.node, not_before=1e9, held_until=1e9)
     node = m.node.resumed(50.0)
-    assert node.active is None and node.wake == 50.0 and node.not_before == 350.0 and node.held_until == 0.0
+    assert (
+        node.active is None
+        and node.wake == 50.0
+        and node.not_before == 350.0
+        and node.held_until == 0.0
+    )
     assert node.state == m.node.state

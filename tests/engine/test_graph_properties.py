@@ -1,4 +1,5 @@
-"""The graph and the planner against a brute-force account of the same rules, over small random sets of mutations."""
+"""The graph and the planner against a brute-force account of the same rules, over small random sets
+of mutations."""
 
 from __future__ import annotations
 
@@ -12,12 +13,18 @@ from tests.support.oracle import Oracle
 CALM = settings(max_examples=200)
 
 
-def _check_chain(planner: Planner, oracle: Oracle, state: dict[str, str], goal: dict[str, str]) -> None:
+def _check_chain(
+    planner: Planner, oracle: Oracle, state: dict[str, str], goal: dict[str, str]
+) -> None:
     packed, wanted = planner.layout.pack(state), planner.layout.goal(goal)
     chain = planner.chain(packed, wanted)
     expected = oracle.cheapest(state, goal)
     if expected is None:
-        assert chain is None and planner.next(packed, wanted) is None and planner.cost(packed, wanted) is None
+        assert (
+            chain is None
+            and planner.next(packed, wanted) is None
+            and planner.cost(packed, wanted) is None
+        )
         return
     assert chain is not None, f"the oracle finds a chain of {expected} from {state} to {goal}"
     assert (sum(m.cost for m in chain), len(chain)) == expected
@@ -36,15 +43,23 @@ def _check_chain(planner: Planner, oracle: Oracle, state: dict[str, str], goal: 
 @CALM
 @given(worlds())
 def test_knowability_is_what_the_oracle_derives(world: World) -> None:
-    planner, oracle = Planner(world.mutations, world.variables), Oracle(world.mutations, world.variables)
+    planner, oracle = (
+        Planner(world.mutations, world.variables),
+        Oracle(world.mutations, world.variables),
+    )
     assert {k: dict(v) for k, v in planner.graph.knowable.items()} == oracle.knowable
-    assert planner.layout.unpack(planner.strip(planner.layout.pack(world.state))) == oracle.strip(world.state)
+    assert planner.layout.unpack(planner.strip(planner.layout.pack(world.state))) == oracle.strip(
+        world.state
+    )
 
 
 @CALM
 @given(worlds())
 def test_every_state_of_the_graph_has_the_chain_that_the_oracle_finds(world: World) -> None:
-    planner, oracle = Planner(world.mutations, world.variables), Oracle(world.mutations, world.variables)
+    planner, oracle = (
+        Planner(world.mutations, world.variables),
+        Oracle(world.mutations, world.variables),
+    )
     for packed in planner.graph.states:
         _check_chain(planner, oracle, planner.layout.unpack(packed), world.goal)
 
@@ -52,7 +67,10 @@ def test_every_state_of_the_graph_has_the_chain_that_the_oracle_finds(world: Wor
 @CALM
 @given(worlds())
 def test_any_state_has_the_chain_that_the_oracle_finds(world: World) -> None:
-    planner, oracle = Planner(world.mutations, world.variables), Oracle(world.mutations, world.variables)
+    planner, oracle = (
+        Planner(world.mutations, world.variables),
+        Oracle(world.mutations, world.variables),
+    )
     settled = oracle.settle(world.state)
     assert planner.layout.unpack(planner.graph.settle(planner.layout.pack(world.state))) == settled
     _check_chain(planner, oracle, settled, world.goal)
@@ -81,7 +99,9 @@ def test_graph_holds_only_what_can_be_known_and_reached(world: World) -> None:
     assert all(graph.strip(s) == s for s in graph.states)
     linked = {0}
     while True:
-        more = {b for a, _, b in graph.edges if a in linked} | {a for a, _, b in graph.edges if b in linked}
+        more = {b for a, _, b in graph.edges if a in linked} | {
+            a for a, _, b in graph.edges if b in linked
+        }
         if more <= linked:
             break
         linked |= more

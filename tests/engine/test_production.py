@@ -15,7 +15,15 @@ from minos.disks.mutations import DISK
 from powerman.mutations import HEALTH
 from tests.support import production
 
-COLD_BOOT = ["power-discover", "power-on", "boot-arm", "boot-wait", "attach", "image-discover", "image-start"]
+COLD_BOOT = [
+    "power-discover",
+    "power-on",
+    "boot-arm",
+    "boot-wait",
+    "attach",
+    "image-discover",
+    "image-start",
+]
 UP = {"power": "ON", "boot": "INIT", "run": "SYNC", "image": "ACTIVE", "busy": "FREE"}
 
 
@@ -38,20 +46,31 @@ def facts(mutations: Iterable[Mutation]) -> dict[str, tuple[object, ...]]:
 
 
 def test_the_head_declares_what_this_copy_says() -> None:
-    """Of a node with nothing special about it; what some nodes have beside (disks) has tests of its own."""
+    """Of a node with nothing special about it; what some nodes have beside (disks) has tests of its
+    own."""
     assert facts(modules.standard().default_planner.mutations) == facts(production.MUTATIONS)
 
 
 def test_variables_are_those_of_the_services() -> None:
-    apart = (HARDWARE, HEALTH, THERMAL, DISK)  # nothing changes the first three, and the last only on nodes with disks
+    apart = (
+        HARDWARE,
+        HEALTH,
+        THERMAL,
+        DISK,
+    )  # nothing changes the first three, and the last only on nodes with disks
     own = {v.name: v.values for v in modules.standard().variables if v not in apart}
     assert own == {v.name: v.values for v in production.VARIABLES}
 
 
 def test_knowability(planner: Planner) -> None:
-    """run needs no boot=WAIT (its discovery changes that itself), image no boot=INIT (nobody declared that)."""
+    """run needs no boot=WAIT (its discovery changes that itself), image no boot=INIT (nobody
+    declared that)."""
     assert planner.graph.knowable == {
-        "power": {}, "boot": {"power": "ON"}, "run": {"power": "ON"}, "image": {"run": "SYNC"}, "busy": {"run": "SYNC"},
+        "power": {},
+        "boot": {"power": "ON"},
+        "run": {"power": "ON"},
+        "image": {"run": "SYNC"},
+        "busy": {"run": "SYNC"},
     }
 
 
@@ -83,10 +102,14 @@ def test_roll(planner: Planner) -> None:
 
 def test_up_without_images_drops_what_runs(planner: Planner) -> None:
     goal = planner.layout.goal({"power": "ON", "run": "SYNC", "image": "IDLE"})
-    assert [m.name for m in planner.chain(planner.layout.pack(UP | {"image": "UPDATE"}), goal) or ()] == ["image-drop"]
+    assert [
+        m.name for m in planner.chain(planner.layout.pack(UP | {"image": "UPDATE"}), goal) or ()
+    ] == ["image-drop"]
 
 
-@pytest.mark.parametrize(("goal", "image"), [("up", "UPDATE"), ("off", "ACTIVE"), ("off", "UPDATE")])
+@pytest.mark.parametrize(
+    ("goal", "image"), [("up", "UPDATE"), ("off", "ACTIVE"), ("off", "UPDATE")]
+)
 def test_busy_blocks_what_would_stop_running_work(planner: Planner, goal: str, image: str) -> None:
     assert chain(planner, goal, **UP | {"image": image, "busy": "BUSY"}) is None
 
@@ -102,7 +125,8 @@ def test_a_node_in_sync_is_never_just_powered_off(planner: Planner) -> None:
 
 
 def test_attached_node_that_this_head_did_not_boot_needs_nothing(planner: Planner) -> None:
-    """After a restart of the head boot is UNKNOWN; the state is not in the graph, and the goal is met all the same."""
+    """After a restart of the head boot is UNKNOWN; the state is not in the graph, and the goal is
+    met all the same."""
     state = {"power": "ON", "run": "SYNC", "image": "ACTIVE", "busy": "FREE"}
     assert planner.layout.pack(state) not in planner.graph
     assert chain(planner, "up", **state) == []
@@ -115,12 +139,21 @@ def test_hang_is_reset(planner: Planner) -> None:
 
 
 def test_silent_node_is_waited_for(planner: Planner) -> None:
-    assert chain(planner, "up", power="ON", boot="INIT", run="ERROR") == ["await-return", "image-discover", "image-start"]
+    assert chain(planner, "up", power="ON", boot="INIT", run="ERROR") == [
+        "await-return",
+        "image-discover",
+        "image-start",
+    ]
 
 
-@pytest.mark.parametrize(("state", "expected"), [
-    ({"image": "ERROR"}, ["image-retry"]), ({"image": "FATAL"}, None), ({"image": "IDLE"}, ["image-start"]),
-    ({}, ["image-discover", "image-start"]),
-])
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"image": "ERROR"}, ["image-retry"]),
+        ({"image": "FATAL"}, None),
+        ({"image": "IDLE"}, ["image-start"]),
+        ({}, ["image-discover", "image-start"]),
+    ],
+)
 def test_image_errors(planner: Planner, state: dict[str, str], expected: list[str] | None) -> None:
     assert chain(planner, "up", power="ON", boot="INIT", run="SYNC", **state) == expected

@@ -45,9 +45,14 @@ def used_up(planner: Planner) -> Machine:
 
 
 def boot_in_vain(m: Machine) -> None:
-    """Everything works but the boot: the node never joins. Runs until the engine waits for boot-wait, and lets that time out."""
-    answers = {"power-discover": {"power": "ON"}, "power-on": {"power": "ON"}, "power-reset": {"power": "OFF"},
-               "boot-arm": {"boot": "WAIT"}}
+    """Everything works but the boot: the node never joins. Runs until the engine waits for
+    boot-wait, and lets that time out."""
+    answers = {
+        "power-discover": {"power": "ON"},
+        "power-on": {"power": "ON"},
+        "power-reset": {"power": "OFF"},
+        "boot-arm": {"boot": "WAIT"},
+    }
     while m.active != "boot-wait":
         if m.active:
             m.discover(**answers[m.active])
@@ -56,7 +61,9 @@ def boot_in_vain(m: Machine) -> None:
     m.wake()
 
 
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (1000, 300)])
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (1000, 300)]
+)
 def test_back_off_doubles_up_to_a_cap(failures: int, seconds: float) -> None:
     assert rest(failures, 0.5) == seconds
     assert rest(failures, 0.0) == seconds / 2 and rest(failures, 0.999) < seconds * 1.5
@@ -102,7 +109,10 @@ def test_a_barred_node_is_left_alone_until_a_person_has_looked(planner: Planner)
 def test_another_goal_ends_a_quarantine(planner: Planner) -> None:
     m = used_up(planner)
     goal = planner.layout.goal({"power": "ON"})
-    assert m.post(DesiredChanged(goal)) == (Unquarantined("the desired state has changed"), Start("power-on", 1, 50))
+    assert m.post(DesiredChanged(goal)) == (
+        Unquarantined("the desired state has changed"),
+        Start("power-on", 1, 50),
+    )
 
 
 def test_same_goal_with_new_meaning_ends_a_quarantine(planner: Planner) -> None:
@@ -113,7 +123,10 @@ def test_same_goal_with_new_meaning_ends_a_quarantine(planner: Planner) -> None:
 def test_what_was_given_up_on_coming_true_ends_a_quarantine(planner: Planner) -> None:
     m = used_up(planner)
     effects = m.discover(power="ON")
-    assert effects[1:] == (Unquarantined("what power-on is for was discovered after all"), Start("boot-arm", 1, 10))
+    assert effects[1:] == (
+        Unquarantined("what power-on is for was discovered after all"),
+        Start("boot-arm", 1, 10),
+    )
     assert m.node.attempts == {}
 
 
@@ -248,7 +261,9 @@ def test_assumption_that_was_looked_up_is_none_any_more(planner: Planner) -> Non
     assert m.value("power") == "HANG"
     m.discover(power="OFF")
     m.discover(run="SYNC")
-    assert m.value("power") == "OFF" and m.value("run") == "UNKNOWN", "a late datagram does not undo what the BMC has said"
+    assert m.value("power") == "OFF" and m.value("run") == "UNKNOWN", (
+        "a late datagram does not undo what the BMC has said"
+    )
 
 
 def test_quarantine_stops_what_is_under_way(planner: Planner) -> None:

@@ -1,7 +1,8 @@
-"""What is remembered of transitions leads where the long way leads, at any time and whatever was counted before.
+"""What is remembered of transitions leads where the long way leads, at any time and whatever was
+counted before.
 
-`tests/engine/test_simulation.py` compares the two at each of its random events; here nodes take the same steps again and
-again, each at times of its own, so that nearly all of them go the short way.
+`tests/engine/test_simulation.py` compares the two at each of its random events; here nodes take the
+same steps again and again, each at times of its own, so that nearly all of them go the short way.
 """
 
 from __future__ import annotations
@@ -35,12 +36,17 @@ GOALS = [production.up(PLANNER), PLANNER.layout.goal({"power": "OFF"})]
 
 @settings(max_examples=100)
 @given(st.sampled_from(Where), st.data())
-def test_nodes_that_get_on_take_the_short_way_to_the_same_place(actor: Where, data: st.DataObject) -> None:
+def test_nodes_that_get_on_take_the_short_way_to_the_same_place(
+    actor: Where, data: st.DataObject
+) -> None:
     node, now = NodeState.fresh(GOALS[0]), 0.0
     for _ in range(80):
         now += data.draw(st.sampled_from([0.0, 0.5, 3.0, STABLE_S]))
         active = node.active
-        moves: list[Event] = [Tick(), DesiredChanged(data.draw(st.sampled_from(GOALS)), data.draw(st.booleans()))]
+        moves: list[Event] = [
+            Tick(),
+            DesiredChanged(data.draw(st.sampled_from(GOALS)), data.draw(st.booleans())),
+        ]
         if node.asked:
             moves.append(Permitted(node.asked))
         if active is not None:
@@ -62,10 +68,22 @@ def test_a_fleet_is_planned_once() -> None:
         node, _ = step(planner, Where.HEAD, node, DesiredChanged(GOALS[0]), number, lambda: 0.5)
         for late in range(3):
             if node.asked:
-                node, _ = step(planner, Where.HEAD, node, Permitted(node.asked), number + late, lambda: 0.5)
+                node, _ = step(
+                    planner, Where.HEAD, node, Permitted(node.asked), number + late, lambda: 0.5
+                )
             assert node.active is not None and node.active.started == number + late
-            found = {k: b if b != "UNKNOWN" else "OFF" for k, (_, b) in planner.mutation(node.active.mutation).changes.items()}
-            node, _ = step(planner, Where.HEAD, node, Discovered(found, str(number)), number + late + 1, lambda: 0.5)
+            found = {
+                k: b if b != "UNKNOWN" else "OFF"
+                for k, (_, b) in planner.mutation(node.active.mutation).changes.items()
+            }
+            node, _ = step(
+                planner,
+                Where.HEAD,
+                node,
+                Discovered(found, str(number)),
+                number + late + 1,
+                lambda: 0.5,
+            )
         if number == 0:
             known = dict(planner.ways)
     assert known and planner.ways == known, "fifty nodes took the ways of the first"
@@ -78,14 +96,27 @@ def test_what_is_remembered_is_bounded() -> None:
         node = NodeState(number, goal, no_chain=bool(number % 2))
         key = shortcut.key_of(Where.HEAD, node, Tick(), 1.0, STABLE_S)
         assert key is not None
-        shortcut.learn(planner.ways, key, node, Tick(), lambda node, event: (NodeState(node.state, goal, wake=NEVER), ()))
+        shortcut.learn(
+            planner.ways,
+            key,
+            node,
+            Tick(),
+            lambda node, event: (NodeState(node.state, goal, wake=NEVER), ()),
+        )
         assert len(planner.ways) <= shortcut.KEPT
 
 
-@pytest.mark.parametrize("changes", [
-    {"attempts": {"x": 1}}, {"not_before": 1.0}, {"held_until": 1.0}, {"last_error": "x"}, {"rounds": {"x": ROUNDS_LIMIT - 1}},
-    {"active": Active("x", 1, 0.0, 5.0, mine=True)},
-])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attempts": {"x": 1}},
+        {"not_before": 1.0},
+        {"held_until": 1.0},
+        {"last_error": "x"},
+        {"rounds": {"x": ROUNDS_LIMIT - 1}},
+        {"active": Active("x", 1, 0.0, 5.0, mine=True)},
+    ],
+)
 def test_what_is_not_plain_goes_the_long_way(changes: dict[str, object]) -> None:
     node = NodeState(0, GOALS[0], **changes)  # type: ignore[arg-type]
     assert not shortcut.plain(node, 5.0, ROUNDS_LIMIT)

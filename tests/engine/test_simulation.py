@@ -53,7 +53,8 @@ def check_rest(node: NodeState, actor: Where) -> None:
 
 
 def check_pairs(running: str | None, effects: tuple[Effect, ...]) -> str | None:
-    """One mutation of one's own at a time, and each is ended before the next is started. Returns what is running."""
+    """One mutation of one's own at a time, and each is ended before the next is started. Returns
+    what is running."""
     for effect in effects:
         match effect:
             case Start(mutation, attempt, timeout):
@@ -79,21 +80,37 @@ def events(draw: st.DrawFn, planner: Planner, node: NodeState, now: float) -> Ev
     active = node.active
     kind = draw(st.integers(0, 11))
     if kind <= 3:
-        values = {k: draw(st.sampled_from(variables[k])) for k in draw(st.lists(st.sampled_from(sorted(variables)), max_size=3))}
+        values = {
+            k: draw(st.sampled_from(variables[k]))
+            for k in draw(st.lists(st.sampled_from(sorted(variables)), max_size=3))
+        }
         return Discovered(values, "random")
     if kind <= 5 and active is not None and active.mutation in planner:
-        return Discovered({k: b for k, (_, b) in planner.mutation(active.mutation).changes.items()}, "it worked")
+        return Discovered(
+            {k: b for k, (_, b) in planner.mutation(active.mutation).changes.items()}, "it worked"
+        )
     if kind <= 7 and active is not None:
         return Failed(active.mutation, draw(st.sampled_from([active.attempt, 99])), "random")
     if kind == 8:
         wanted = draw(st.lists(st.sampled_from(sorted(variables)), max_size=3))
-        return DesiredChanged(planner.layout.goal({k: draw(st.sampled_from(variables[k])) for k in wanted}), draw(st.booleans()))
+        return DesiredChanged(
+            planner.layout.goal({k: draw(st.sampled_from(variables[k])) for k in wanted}),
+            draw(st.booleans()),
+        )
     if kind == 9:
-        others: list[Event] = [Cleared("x"), Released(), Held(now + 20), Barred("two of them"), Permitted(node.asked)]
+        others: list[Event] = [
+            Cleared("x"),
+            Released(),
+            Held(now + 20),
+            Barred("two of them"),
+            Permitted(node.asked),
+        ]
         chosen = draw(st.sampled_from(others))
         return chosen
     if kind == 10 and names:
-        return Progress(draw(st.sampled_from(names)), now + draw(st.integers(-10, 500)), draw(st.booleans()))
+        return Progress(
+            draw(st.sampled_from(names)), now + draw(st.integers(-10, 500)), draw(st.booleans())
+        )
     return Tick()
 
 
@@ -101,14 +118,22 @@ def walk(planner: Planner, actor: Where, node: NodeState, data: st.DataObject) -
     """Sixty random events."""
     now, running = 1000.0, None
     for _ in range(60):
-        now = data.draw(st.sampled_from([now, now + 1, now + 700, max(now, node.wake) if node.wake != NEVER else now]))
+        now = data.draw(
+            st.sampled_from(
+                [now, now + 1, now + 700, max(now, node.wake) if node.wake != NEVER else now]
+            )
+        )
         event = data.draw(events(planner, node, now))
         blocked = node.quarantine is not None and isinstance(event, Tick)
         old, before = node, repr(node)
         node, effects = step(planner, actor, old, event, now, lambda: 0.25)
         meant = long_way(planner, actor, old, event, now, lambda: 0.25)
-        assert (node, effects) == meant and (effects or (node is old) == (meant[0] is old)), "what is remembered is what is meant"
-        assert repr(old) == before, "a step makes another node, and leaves the one that it was given"
+        assert (node, effects) == meant and (effects or (node is old) == (meant[0] is old)), (
+            "what is remembered is what is meant"
+        )
+        assert repr(old) == before, (
+            "a step makes another node, and leaves the one that it was given"
+        )
         running = check_pairs(running, effects)
         assert running == (node.active.mutation if node.active and node.active.mine else None)
         assert not (blocked and effects)
@@ -116,8 +141,12 @@ def walk(planner: Planner, actor: Where, node: NodeState, data: st.DataObject) -
         assert planner.layout.valid(node.state)
         check_rest(node, actor)
         again, nothing = step(planner, actor, node, Tick(), now, lambda: 0.25)
-        assert again is node and nothing == (), "a second look at the same moment finds nothing to do"
-        assert NodeState.from_record(json.loads(json.dumps(node.to_record(), allow_nan=False))) == node
+        assert again is node and nothing == (), (
+            "a second look at the same moment finds nothing to do"
+        )
+        assert (
+            NodeState.from_record(json.loads(json.dumps(node.to_record(), allow_nan=False))) == node
+        )
 
 
 PRODUCTION = production.planner()
@@ -131,16 +160,21 @@ def test_random_events_on_the_production_table(actor: Where, data: st.DataObject
 
 @CALM
 @given(worlds(most=6), st.sampled_from(Where), st.data())
-def test_random_events_on_random_declarations(world: World, actor: Where, data: st.DataObject) -> None:
+def test_random_events_on_random_declarations(
+    world: World, actor: Where, data: st.DataObject
+) -> None:
     planner = Planner(world.mutations, world.variables)
-    start = NodeState(planner.graph.settle(planner.layout.pack(world.state)), planner.layout.goal(world.goal))
+    start = NodeState(
+        planner.graph.settle(planner.layout.pack(world.state)), planner.layout.goal(world.goal)
+    )
     walk(planner, actor, start, data)
 
 
 @pytest.mark.parametrize("success", [0.0, 0.3, 0.8, 1.0])
 @pytest.mark.parametrize("seed", range(25))
 def test_left_to_itself_every_node_comes_to_rest(success: float, seed: int) -> None:
-    """A world in which attempts succeed, fail, time out or lead astray by chance: it ends at the goal or with a reason."""
+    """A world in which attempts succeed, fail, time out or lead astray by chance: it ends at the
+    goal or with a reason."""
     dice = random.Random(seed * 1000 + int(success * 10))
     m = Machine(PRODUCTION, production.up(PRODUCTION))
     m.post(Tick())

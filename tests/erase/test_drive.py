@@ -1,5 +1,5 @@
-"""A disk is erased by its own means or overwritten, and read back: on a loop device of a real kernel, and on drives that are
-played, because no test has an ATA disk that it may lock."""
+"""A disk is erased by its own means or overwritten, and read back: on a loop device of a real
+kernel, and on drives that are played, because no test has an ATA disk that it may lock."""
 
 from __future__ import annotations
 
@@ -19,14 +19,23 @@ from minos.erase.found import Own
 
 MIB = 1 << 20
 SIZE = 64 * MIB
-_NVME_ADMIN, _NVME_ID, _SG_IO, _DISCARD, _ZEROOUT, _FLUSH = 0xC0484E41, 0x4E40, 0x2285, 0x1277, 0x127F, 0x1261
+_NVME_ADMIN, _NVME_ID, _SG_IO, _DISCARD, _ZEROOUT, _FLUSH = (
+    0xC0484E41,
+    0x4E40,
+    0x2285,
+    0x1277,
+    0x127F,
+    0x1261,
+)
 
 
 @pytest.fixture
 def loop(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     file = tmp_path / "disk.raw"
     file.write_bytes(os.urandom(MIB) * 64)
-    done = subprocess.run(["losetup", "-f", "--show", str(file)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["losetup", "-f", "--show", str(file)], check=True, capture_output=True, text=True
+    )
     yield done.stdout.strip().removeprefix("/dev/"), file
     subprocess.run(["losetup", "-d", done.stdout.strip()], check=True)
 
@@ -81,7 +90,9 @@ class Played:
         code, _, _, space, _, _, _, address, _, _, word = struct.unpack_from("<BBHIIIQQIII", data)
         self.commands.append(code)
         if code == 0x80:
-            assert (space, word) == (7, 2 | 1 << 9 | 1 << 5), "the layout and protection that it has, with SES 1"
+            assert (space, word) == (7, 2 | 1 << 9 | 1 << 5), (
+                "the layout and protection that it has, with SES 1"
+            )
             if not self.status:
                 self.wipe()
             return self.status
@@ -94,7 +105,7 @@ class Played:
         return 0
 
     def _ata(self, data: bytearray) -> int:
-        size, = struct.unpack_from("=I", data, 12)
+        (size,) = struct.unpack_from("=I", data, 12)
         address, block = struct.unpack_from("=QQ", data, 16)
         packet = ctypes.string_at(block, 16)
         assert packet[0] == 0x85
@@ -117,7 +128,9 @@ class Played:
 
 def erase(tmp_path: Path, played: Played, name: str = "sda") -> Erased:
     (tmp_path / name).symlink_to(played.file.name)
-    drive = Drive(Own(name, SIZE, "M", ("S",), ata=name.startswith("sd")), ioctl=played.ioctl, dev=tmp_path)
+    drive = Drive(
+        Own(name, SIZE, "M", ("S",), ata=name.startswith("sd")), ioctl=played.ioctl, dev=tmp_path
+    )
     try:
         return drive.erase()
     finally:
@@ -125,7 +138,9 @@ def erase(tmp_path: Path, played: Played, name: str = "sda") -> Erased:
 
 
 def test_nvme_is_formatted_as_it_is_formatted_now(tmp_path: Path) -> None:
-    assert erase(tmp_path, Played(tmp_path / "f", format_=True), "nvme0n1") == Erased(FORMAT, verified=True)
+    assert erase(tmp_path, Played(tmp_path / "f", format_=True), "nvme0n1") == Erased(
+        FORMAT, verified=True
+    )
 
 
 def test_nvme_that_cannot_format_is_overwritten(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The nodes' files on a head: what a node gets, what is told when they change, what applying does, and what nobody sees."""
+"""The nodes' files on a head: what a node gets, what is told when they change, what applying does,
+and what nobody sees."""
 
 from __future__ import annotations
 
@@ -34,8 +35,13 @@ nodes:
       /: {tree: base}
   n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, firmware: uefi}
 """
-FILES = {"motd.j2": "this is {{ node.name }} of {{ nodes | length }}\n", "base/etc/issue": "an issue\n",
-         "base/usr/local/bin/hello": "#!/bin/sh\n", "base/etc/hello.conf.j2": "ip={{ node.ip }}\n", ".git/config": "no\n"}
+FILES = {
+    "motd.j2": "this is {{ node.name }} of {{ nodes | length }}\n",
+    "base/etc/issue": "an issue\n",
+    "base/usr/local/bin/hello": "#!/bin/sh\n",
+    "base/etc/hello.conf.j2": "ip={{ node.ip }}\n",
+    ".git/config": "no\n",
+}
 
 
 def put(world: World, files: dict[str, str]) -> None:
@@ -61,7 +67,11 @@ async def site(world: World) -> AsyncIterator[World]:
 def headers(world: World, name: str = "n0") -> dict[str, str]:
     record = world.node(name)
     session = record.session or world.attach(name)
-    return {"Authorization": bearer(session.key, bytes.fromhex(record.node.id.replace("-", "")), session.number)}
+    return {
+        "Authorization": bearer(
+            session.key, bytes.fromhex(record.node.id.replace("-", "")), session.number
+        )
+    }
 
 
 async def fetched(world: World, client: TestClient[Any, Any]) -> dict[str, dict[str, Any]]:
@@ -82,14 +92,31 @@ async def client(site: World) -> AsyncIterator[TestClient[Any, Any]]:
         yield found
 
 
-async def test_a_node_gets_its_files_with_what_it_is(site: World, client: TestClient[Any, Any]) -> None:
+async def test_a_node_gets_its_files_with_what_it_is(
+    site: World, client: TestClient[Any, Any]
+) -> None:
     found = await fetched(site, client)
-    assert data(found["/etc/motd"]) == "this is n0 of 2\n" and found["/etc/motd"]["on_change"] == "write"
+    assert (
+        data(found["/etc/motd"]) == "this is n0 of 2\n"
+        and found["/etc/motd"]["on_change"] == "write"
+    )
     assert data(found["/etc/munge/munge.key"]) == "line one\nline two\n"
-    assert (found["/etc/munge/munge.key"]["mode"], found["/etc/munge/munge.key"]["owner"]) == ("0600", "munge")
-    assert data(found["/etc/app.conf"]) == "name=n0 key=line one\nline two\n" and found["/etc/app.conf"]["to"] == ["app"]
-    assert data(found["/etc/issue"]) == "an issue\n" and data(found["/etc/hello.conf"]) == "ip=10.1.0.10\n"
-    assert found["/usr/local/bin/hello"]["mode"] == "0755" and "/.git/config" not in found and "/config" not in found
+    assert (found["/etc/munge/munge.key"]["mode"], found["/etc/munge/munge.key"]["owner"]) == (
+        "0600",
+        "munge",
+    )
+    assert data(found["/etc/app.conf"]) == "name=n0 key=line one\nline two\n" and found[
+        "/etc/app.conf"
+    ]["to"] == ["app"]
+    assert (
+        data(found["/etc/issue"]) == "an issue\n"
+        and data(found["/etc/hello.conf"]) == "ip=10.1.0.10\n"
+    )
+    assert (
+        found["/usr/local/bin/hello"]["mode"] == "0755"
+        and "/.git/config" not in found
+        and "/config" not in found
+    )
     assert data(found["/etc/hostname"]) == "n0\n" and len(data(found["/etc/machine-id"])) == 33
     assert "10.1.0.11 n1" in data(found["/etc/hosts"])
     assert data(found["/root/.ssh/authorized_keys"]).startswith("ssh-ed25519 AAAA")
@@ -103,7 +130,9 @@ async def test_a_stranger_gets_none(site: World, client: TestClient[Any, Any]) -
     assert (await client.get("/node/v1/files", headers=wrong)).status == 401
 
 
-async def test_a_host_key_is_made_once_kept_and_gone_with_the_node(site: World, client: TestClient[Any, Any]) -> None:
+async def test_a_host_key_is_made_once_kept_and_gone_with_the_node(
+    site: World, client: TestClient[Any, Any]
+) -> None:
     first = data((await fetched(site, client))["/etc/ssh/ssh_host_ed25519_key"])
     lines = site.ops.files.known_hosts(site.head.store)
     assert lines.startswith("n0,10.1.0.10 ssh-ed25519 AAAA") and lines.count("\n") == 1
@@ -111,23 +140,31 @@ async def test_a_host_key_is_made_once_kept_and_gone_with_the_node(site: World, 
     await site.restart()
     assert site.ops.files.known_hosts(site.head.store) == lines
     manifest = await site.head.files.manifest(site.node("n0"))
-    assert next(e for e in manifest.entries if e.path == "/etc/ssh/ssh_host_ed25519_key").data.decode() == first
-    gone = SITE[:SITE.index("  n0:")] + SITE[SITE.index("  n1:"):]
+    assert (
+        next(e for e in manifest.entries if e.path == "/etc/ssh/ssh_host_ed25519_key").data.decode()
+        == first
+    )
+    gone = SITE[: SITE.index("  n0:")] + SITE[SITE.index("  n1:") :]
     await site.ops.inventory.apply(gone, "site.yaml", None, True)
     await site.head.database.flush(site.head.store)
     assert not on_disk(site.directory, "SELECT key FROM documents WHERE key LIKE 'hostkey/%'")
     assert site.ops.files.known_hosts(site.head.store) == ""
 
 
-async def test_what_is_edited_counts_when_the_inventory_is_applied(site: World, client: TestClient[Any, Any]) -> None:
+async def test_what_is_edited_counts_when_the_inventory_is_applied(
+    site: World, client: TestClient[Any, Any]
+) -> None:
     before, revision = await fetched(site, client), site.node("n0").cfg_revision
     put(site, {"motd.j2": "changed\nfor {{ node.name }}\n", "unused": "x\n"})
     assert data((await fetched(site, client))["/etc/motd"]) == data(before["/etc/motd"])
     plan = await site.ops.inventory.plan(SITE, "site.yaml")
     assert plan["changes"] == [] and plan["files"] == [
-        {"path": "motd.j2", "action": "change", "added": 2, "removed": 1, "nodes": 1}]
+        {"path": "motd.j2", "action": "change", "added": 2, "removed": 1, "nodes": 1}
+    ]
     applied = await site.ops.inventory.apply(SITE, "site.yaml", plan["digest"], False)
-    assert applied["changed"] == [] and site.node("n0").cfg_revision == revision + 1, "it is told to pull"
+    assert applied["changed"] == [] and site.node("n0").cfg_revision == revision + 1, (
+        "it is told to pull"
+    )
     assert data((await fetched(site, client))["/etc/motd"]) == "changed\nfor n0\n"
     await site.head.database.flush(site.head.store)
     assert sorted(os.listdir(site.directory / "files")), "the contents are kept"
@@ -153,7 +190,10 @@ async def test_a_restart_knows_what_was_in_force(site: World) -> None:
 
 async def test_a_source_that_is_missing_is_refused(site: World) -> None:
     other = SITE.replace("motd.j2", "nowhere.j2")
-    for work in (site.ops.inventory.plan(other, "x"), site.ops.inventory.apply(other, "x", None, False)):
+    for work in (
+        site.ops.inventory.plan(other, "x"),
+        site.ops.inventory.apply(other, "x", None, False),
+    ):
         with pytest.raises(InputError, match=r"there is no nowhere.j2 in .*site, and n0 has it"):
             await work
 
@@ -171,36 +211,60 @@ async def test_what_is_no_file_of_a_site_is_refused(site: World, kind: str) -> N
         await site.ops.inventory.plan(SITE, "x")
 
 
-async def test_one_file_that_fails_leaves_the_others_and_other_nodes_alone(site: World, client: TestClient[Any, Any]) -> None:
+async def test_one_file_that_fails_leaves_the_others_and_other_nodes_alone(
+    site: World, client: TestClient[Any, Any]
+) -> None:
     put(site, {"motd.j2": "a\n{{ node.ip }}\n{{ nope }}\n"})
     await site.ops.inventory.apply(SITE, "site.yaml", None, False)
     found = await fetched(site, client)
-    assert found["/etc/motd"]["error"] == "line 3: 'nope' is undefined" and "data" not in found["/etc/motd"]
+    assert (
+        found["/etc/motd"]["error"] == "line 3: 'nope' is undefined"
+        and "data" not in found["/etc/motd"]
+    )
     assert data(found["/etc/issue"]) == "an issue\n"
     assert "files.failed" in site.kinds("n0") and "files.failed" not in site.kinds("n1")
     assert site.head.files.errors(site.node("n0")) == ["*:/etc/motd: line 3: 'nope' is undefined"]
     assert site.head.files.errors(site.node("n1")) == []
 
 
-async def test_a_secret_that_cannot_be_read_is_the_error_of_its_file_alone(site: World, client: TestClient[Any, Any]) -> None:
+async def test_a_secret_that_cannot_be_read_is_the_error_of_its_file_alone(
+    site: World, client: TestClient[Any, Any]
+) -> None:
     await fetched(site, client)
     (site.directory / "secrets/files/munge").write_text("another one\n")
-    assert data((await fetched(site, client))["/etc/munge/munge.key"]) == "another one\n", "as it is when it is fetched"
+    assert data((await fetched(site, client))["/etc/munge/munge.key"]) == "another one\n", (
+        "as it is when it is fetched"
+    )
     revision = site.node("n0").cfg_revision, site.node("n1").cfg_revision
     await site.ops.inventory.apply(SITE, "site.yaml", None, False)
-    assert (site.node("n0").cfg_revision, site.node("n1").cfg_revision) == (revision[0] + 1, revision[1]), "who has it is told"
+    assert (site.node("n0").cfg_revision, site.node("n1").cfg_revision) == (
+        revision[0] + 1,
+        revision[1],
+    ), "who has it is told"
     (site.directory / "secrets/files/munge").unlink()
     found = await fetched(site, client)
     assert "cannot read secret files/munge" in found["/etc/munge/munge.key"]["error"]
-    assert "cannot read secret files/munge" in found["/etc/app.conf"]["error"] and data(found["/etc/issue"])
+    assert "cannot read secret files/munge" in found["/etc/app.conf"]["error"] and data(
+        found["/etc/issue"]
+    )
 
 
 async def test_nobody_is_shown_a_secret(site: World) -> None:
     shown = await site.ops.files.content("n0", "/etc/app.conf")
     assert shown[0]["text"] == "name=n0 key=<secret munge>\n"
-    assert (await site.ops.files.content("n0", "/etc/munge/munge.key"))[0]["text"] == "<secret munge>"
-    assert (await site.ops.files.content("n0", "/etc/ssh/ssh_host_ed25519_key"))[0]["text"] == "<secret>\n"
-    told = str([await site.ops.files.show("n0"), await site.ops.inventory.plan(SITE, "x"), site.head.store.events])
+    assert (await site.ops.files.content("n0", "/etc/munge/munge.key"))[0][
+        "text"
+    ] == "<secret munge>"
+    assert (await site.ops.files.content("n0", "/etc/ssh/ssh_host_ed25519_key"))[0][
+        "text"
+    ] == "<secret>\n"
+    told = str(
+        [
+            await site.ops.files.show("n0"),
+            await site.ops.inventory.plan(SITE, "x"),
+            site.head.store.events,
+        ]
+    )
     assert "line one" not in told and "PRIVATE" not in told
     with pytest.raises(NotFound, match="/etc/nothing"):
         await site.ops.files.content("n0", "/etc/nothing")
@@ -208,25 +272,37 @@ async def test_nobody_is_shown_a_secret(site: World) -> None:
 
 async def test_a_diff_shows_what_applying_would_change(site: World) -> None:
     put(site, {"motd.j2": "this is {{ node.name }}\n"})
-    entries = await site.ops.inventory.entries(SITE.replace("reload app.service", "restart").replace("an issue", "x"), "x")
+    entries = await site.ops.inventory.entries(
+        SITE.replace("reload app.service", "restart").replace("an issue", "x"), "x"
+    )
     found = await site.ops.files.diff("n0", entries)
-    assert [(c["nodes"], c["path"], c["on_change"]) for c in found] == [(["n0"], "/etc/motd", "write")]
+    assert [(c["nodes"], c["path"], c["on_change"]) for c in found] == [
+        (["n0"], "/etc/motd", "write")
+    ]
     assert "-this is n0 of 2\n+this is n0\n" in found[0]["diff"]
     assert await site.ops.files.diff("n1", entries) == []
-    leave = await site.ops.inventory.entries(SITE.replace("/: {tree: base}", "/etc/hostname: {leave: true}"), "x")
+    leave = await site.ops.inventory.entries(
+        SITE.replace("/: {tree: base}", "/etc/hostname: {leave: true}"), "x"
+    )
     paths = {c["path"]: c["diff"] for c in await site.ops.files.diff("n0", leave)}
     assert "-an issue\n" in paths["/etc/issue"]
 
 
-async def test_other_nodes_are_told_when_a_hosts_file_changes(site: World, client: TestClient[Any, Any]) -> None:
+async def test_other_nodes_are_told_when_a_hosts_file_changes(
+    site: World, client: TestClient[Any, Any]
+) -> None:
     await fetched(site, client)
     revision = site.node("n0").cfg_revision
-    await site.ops.inventory.apply(SITE + '  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12}\n', "site.yaml", None, False)
+    await site.ops.inventory.apply(
+        SITE + '  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12}\n', "site.yaml", None, False
+    )
     assert site.node("n0").cfg_revision > revision
     assert "10.1.0.12 n2" in data((await fetched(site, client))["/etc/hosts"])
 
 
-async def test_a_change_of_one_node_changes_no_files_of_others(site: World, client: TestClient[Any, Any]) -> None:
+async def test_a_change_of_one_node_changes_no_files_of_others(
+    site: World, client: TestClient[Any, Any]
+) -> None:
     before = await fetched(site, client)
     put(site, {"motd.j2": "edited\n", "new": "n\n"})
     await site.ops.inventory.change("n1", {"files": {"/etc/new": {"source": "new"}}}, ())
@@ -240,5 +316,9 @@ async def test_contents_that_were_altered_where_they_are_kept_are_not_used(site:
     await site.head.files.close()
     await site.restart()
     manifest = await site.head.files.manifest(site.node("n0"))
-    assert all("altered where it is kept" in e.error for e in manifest.entries if e.path in ("/etc/motd", "/etc/issue"))
+    assert all(
+        "altered where it is kept" in e.error
+        for e in manifest.entries
+        if e.path in ("/etc/motd", "/etc/issue")
+    )
     assert Path(site.directory, "files").is_dir()

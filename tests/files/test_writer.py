@@ -1,4 +1,5 @@
-"""Writing into a root that belongs to somebody else: no name in it leads out, and a file is there whole or not at all."""
+"""Writing into a root that belongs to somebody else: no name in it leads out, and a file is there
+whole or not at all."""
 
 from __future__ import annotations
 
@@ -43,14 +44,18 @@ def entry(path: str, data: bytes = b"new\n", **more: object) -> Entry:
     return Entry(("*",), path, data, "d", **more)  # type: ignore[arg-type]
 
 
-def test_a_file_is_written_with_its_owner_and_mode_and_only_when_it_is_another(root: Root, image: Path) -> None:
+def test_a_file_is_written_with_its_owner_and_mode_and_only_when_it_is_another(
+    root: Root, image: Path
+) -> None:
     one = entry("/etc/munge/deep/munge.key", mode=0o400, owner="munge", group="997")
     assert root.put(one)
     facts = (image / "etc/munge/deep/munge.key").stat()
     assert (stat.S_IMODE(facts.st_mode), facts.st_uid, facts.st_gid) == (0o400, 998, 997)
     assert (image / "etc/munge").stat().st_mode & 0o777 == 0o755
     assert not root.put(one) and (image / "etc/munge/deep/munge.key").stat().st_ino == facts.st_ino
-    assert root.put(entry("/etc/munge/deep/munge.key", mode=0o600, owner="munge", group="997")), "another mode is another file"
+    assert root.put(entry("/etc/munge/deep/munge.key", mode=0o600, owner="munge", group="997")), (
+        "another mode is another file"
+    )
     assert os.listdir(image / "etc/munge/deep") == ["munge.key"], "nothing is left of the writing"
 
 
@@ -76,13 +81,17 @@ def test_no_link_leads_out(root: Root, image: Path, tmp_path: Path) -> None:
             continue
     assert (outside / "shadow").read_text() == "ours\n" and os.listdir(outside) == ["shadow"]
     root.put(entry("/etc/target"))
-    assert (outside / "shadow").read_text() == "ours\n" and not (image / "etc/target").is_symlink(), "the link itself is replaced"
+    assert (outside / "shadow").read_text() == "ours\n" and not (
+        image / "etc/target"
+    ).is_symlink(), "the link itself is replaced"
     (image / "etc/magic").symlink_to("/proc/self/root")
     with pytest.raises(OperationFailed):
         root.put(entry("/etc/magic/x"))
 
 
-def test_a_race_with_who_swaps_directories_for_links_is_not_lost(root: Root, image: Path, tmp_path: Path) -> None:
+def test_a_race_with_who_swaps_directories_for_links_is_not_lost(
+    root: Root, image: Path, tmp_path: Path
+) -> None:
     """A container that runs may do so while its files are written."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -143,12 +152,15 @@ def test_an_owner_that_the_image_does_not_have_is_an_error(root: Root) -> None:
 def test_a_hosts_file_keeps_the_lines_of_the_image(root: Root, image: Path) -> None:
     (image / "etc/hosts").write_text("10.0.0.1 db n1 # ours\n")
     root.put(entry("/etc/hosts", b"127.0.0.1 localhost\n10.1.0.11 n1\n10.1.0.12 n2\n", beside=True))
-    assert (image / "etc/hosts").read_text() == "10.0.0.1 db n1 # ours\n127.0.0.1 localhost\n10.1.0.12 n2\n"
+    assert (
+        image / "etc/hosts"
+    ).read_text() == "10.0.0.1 db n1 # ours\n127.0.0.1 localhost\n10.1.0.12 n2\n"
     assert merged(b"", b"1.1.1.1 a\n") == b"1.1.1.1 a\n"
 
 
 def test_in_a_user_namespace_root_is_the_namespaces(image: Path, tmp_path: Path) -> None:
-    """The overlay of a container with one: what is written belongs to its users. Mounts need a place of their own."""
+    """The overlay of a container with one: what is written belongs to its users. Mounts need a
+    place of their own."""
     script = """
 import sys
 from pathlib import Path
@@ -172,38 +184,94 @@ print(facts.st_uid - first, facts.st_gid - first, above.st_uid - first)
 """
     base = tmp_path / "base"
     base.mkdir()
-    done = subprocess.run(["unshare", "-m", "--propagation", "private", sys.executable, "-c", script, str(base)],
-                          capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    done = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", sys.executable, "-c", script, str(base)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )
     if "needs a Linux of 6.3" in done.stderr:
-        pytest.skip(f"the kernel here has no idmapped tmpfs: {done.stderr.strip().splitlines()[-1]}")
+        pytest.skip(
+            f"the kernel here has no idmapped tmpfs: {done.stderr.strip().splitlines()[-1]}"
+        )
     assert done.stdout.split() == ["998", "0", "0"], done.stderr
     assert idmap.first_user("app") > 0
 
 
 def test_a_manifest_survives_the_disk_and_says_which_file_is_for_whom() -> None:
-    wire = {"mark": "m", "files": [
-        {"to": ["*"], "path": "/etc/motd", "data": "YQ==", "digest": "1", "mode": "0644"},
-        {"to": ["app", "web:1"], "path": "/etc/motd", "data": "Yg==", "digest": "2", "mode": "0600", "on_change": "restart"},
-        {"to": ["minos"], "path": "/etc/own", "data": "Yw==", "digest": "3", "mode": "0644"},
-        {"to": ["web"], "path": "/etc/motd", "leave": True},
-        {"to": ["*"], "path": "/etc/bad", "error": "line 3: no"}]}
+    wire = {
+        "mark": "m",
+        "files": [
+            {"to": ["*"], "path": "/etc/motd", "data": "YQ==", "digest": "1", "mode": "0644"},
+            {
+                "to": ["app", "web:1"],
+                "path": "/etc/motd",
+                "data": "Yg==",
+                "digest": "2",
+                "mode": "0600",
+                "on_change": "restart",
+            },
+            {"to": ["minos"], "path": "/etc/own", "data": "Yw==", "digest": "3", "mode": "0644"},
+            {"to": ["web"], "path": "/etc/motd", "leave": True},
+            {"to": ["*"], "path": "/etc/bad", "error": "line 3: no"},
+        ],
+    }
     found = parse(wire)
     assert parse(to_wire(found)) == found
-    assert found.chosen("app:2.0")["/etc/motd"].data == b"b" and found.chosen("db")["/etc/motd"].data == b"a"
+    assert (
+        found.chosen("app:2.0")["/etc/motd"].data == b"b"
+        and found.chosen("db")["/etc/motd"].data == b"a"
+    )
     assert "/etc/motd" not in found.chosen("web:1"), "left as the image has it: the last word"
     assert list(found.chosen("minos")) == ["/etc/own"] and "/etc/own" not in found.chosen("app")
     before = Manifest("l", (Entry(("*",), "/etc/bad", b"good", "9"),))
-    assert found.over(before).chosen("db")["/etc/bad"].data == b"good", "what cannot be made stays as it was"
+    assert found.over(before).chosen("db")["/etc/bad"].data == b"good", (
+        "what cannot be made stays as it was"
+    )
     assert found.over(None).chosen("db")["/etc/bad"].error
 
 
-@pytest.mark.parametrize("wrong", [
-    None, [], {}, {"mark": "m"}, {"mark": 1, "files": []}, {"mark": "m", "files": [{}]},
-    {"mark": "m", "files": [{"to": ["*"], "path": "etc", "data": "", "digest": "", "mode": "0644"}]},
-    {"mark": "m", "files": [{"to": ["*"], "path": "/a/../b", "data": "", "digest": "", "mode": "0644"}]},
-    {"mark": "m", "files": [{"to": ["*"], "path": "/a", "data": "!", "digest": "", "mode": "0644"}]},
-    {"mark": "m", "files": [{"to": ["*"], "path": "/a", "data": "", "digest": "", "mode": "rwx"}]},
-    {"mark": "m", "files": [{"to": ["*"], "path": "/a", "data": "", "digest": "", "mode": "0644", "on_change": "rm -rf"}]}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [],
+        {},
+        {"mark": "m"},
+        {"mark": 1, "files": []},
+        {"mark": "m", "files": [{}]},
+        {
+            "mark": "m",
+            "files": [{"to": ["*"], "path": "etc", "data": "", "digest": "", "mode": "0644"}],
+        },
+        {
+            "mark": "m",
+            "files": [{"to": ["*"], "path": "/a/../b", "data": "", "digest": "", "mode": "0644"}],
+        },
+        {
+            "mark": "m",
+            "files": [{"to": ["*"], "path": "/a", "data": "!", "digest": "", "mode": "0644"}],
+        },
+        {
+            "mark": "m",
+            "files": [{"to": ["*"], "path": "/a", "data": "", "digest": "", "mode": "rwx"}],
+        },
+        {
+            "mark": "m",
+            "files": [
+                {
+                    "to": ["*"],
+                    "path": "/a",
+                    "data": "",
+                    "digest": "",
+                    "mode": "0644",
+                    "on_change": "rm -rf",
+                }
+            ],
+        },
+    ],
+)
 def test_what_is_no_manifest_is_refused(wrong: object) -> None:
     with pytest.raises(OperationFailed, match="not as agreed"):
         parse(wrong)

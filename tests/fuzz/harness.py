@@ -1,4 +1,5 @@
-"""Feeds a target with inputs, and watches: what it raises, how long it takes, whether the process grows."""
+"""Feeds a target with inputs, and watches: what it raises, how long it takes, whether the process
+grows."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ from types import FrameType
 from typing import Any
 
 SLOWEST_S, HANGS_S = 5.0, 300.0
-"""The longest that one input may take: of processor time, for the machine may be busy, and at all."""
+"""The longest that one input may take: of processor time, for the machine may be busy, and at
+all."""
 GROWTH_MB = 48.0
-"""What a process may grow by between the first quarter of its inputs and the last; caches of the libraries are full by then."""
+"""What a process may grow by between the first quarter of its inputs and the last; caches of the
+libraries are full by then."""
 PEAK_MB = 512.0
 _SETTLE = 500
 _TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
@@ -29,8 +32,8 @@ _KEPT = 10
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is fed. `take` may raise what is in `expected` and nothing else; `settle` is called now and then, for what the product
-    does by a timer."""
+    """What is fed. `take` may raise what is in `expected` and nothing else; `settle` is called now
+    and then, for what the product does by a timer."""
 
     make: Callable[[random.Random], bytes]
     take: Callable[[bytes], object]
@@ -48,7 +51,8 @@ class TooSlow(BaseException):
 
 @dataclass(slots=True)
 class Report:
-    """What came of it. Memory in megabytes: `growth_mb` of what stays, `peak_mb` of the most that was ever in use."""
+    """What came of it. Memory in megabytes: `growth_mb` of what stays, `peak_mb` of the most that
+    was ever in use."""
 
     target: str
     seed: int
@@ -68,12 +72,17 @@ class Report:
 
     def line(self) -> dict[str, Any]:
         """As it is printed."""
-        found = {k: round(v, 2) if isinstance(v, float) else v for k, v in asdict(self).items() if k != "failures"}
+        found = {
+            k: round(v, 2) if isinstance(v, float) else v
+            for k, v in asdict(self).items()
+            if k != "failures"
+        }
         return {**found, "well": self.well}
 
 
 def feed(name: str, target: Target, inputs: int, seed: int) -> Report:
-    """Feeds so many inputs, the same ones for the same seed. What failed is in the report, each place in the code once."""
+    """Feeds so many inputs, the same ones for the same seed. What failed is in the report, each
+    place in the code once."""
     report, chance, places = Report(name, seed), random.Random(seed), set[str]()
     before, settled, started = _peak(), 0.0, time.monotonic()
     with _watch():
@@ -136,7 +145,11 @@ class _watch:
 
 
 def _late(number: int, frame: FrameType | None) -> None:
-    raise TooSlow(f"it takes longer than {SLOWEST_S:g} s" if number == signal.SIGPROF else f"it hangs, for {HANGS_S:g} s now")
+    raise TooSlow(
+        f"it takes longer than {SLOWEST_S:g} s"
+        if number == signal.SIGPROF
+        else f"it hangs, for {HANGS_S:g} s now"
+    )
 
 
 def _now() -> float:

@@ -1,4 +1,5 @@
-"""A minute of fuzzing; `make fuzz` goes on for longer. And the harness itself: it must find what is planted."""
+"""A minute of fuzzing; `make fuzz` goes on for longer. And the harness itself: it must find what is
+planted."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_nothing_unexpected(name: str, tmp_path: Path) -> None:
     with TARGETS[name](tmp_path) as target:
         report = feed(name, target, INPUTS, seed=7)
     print(json.dumps(report.line()))
-    assert not report.failures, "".join(f"{why}\n{data[:2000]!r}\n" for data, why in report.failures)
+    assert not report.failures, "".join(
+        f"{why}\n{data[:2000]!r}\n" for data, why in report.failures
+    )
     assert report.well and report.inputs == INPUTS
 
 
@@ -65,12 +68,16 @@ def test_an_input_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) 
             pass
 
     report = feed("planted", Target(numbers, take), 1000, seed=1)
-    assert report.unexpected and "takes longer" in report.failures[0][1] and report.slowest_ms < 10_000
+    assert (
+        report.unexpected and "takes longer" in report.failures[0][1] and report.slowest_ms < 10_000
+    )
 
 
 def test_growth_is_found() -> None:
     kept: list[bytes] = []
-    report = feed("planted", Target(numbers, lambda data: kept.append(data * 100_000)), 1000, seed=1)
+    report = feed(
+        "planted", Target(numbers, lambda data: kept.append(data * 100_000)), 1000, seed=1
+    )
     assert report.growth_mb > harness.GROWTH_MB and not report.well
 
 
@@ -78,6 +85,15 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "dhcp", "--inputs", "2000", "--seed", "3"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = json.loads(done.stdout)
-    assert done.returncode == 0 and (said["target"], said["inputs"], said["unexpected"]) == ("dhcp", 2000, 0) and said["refused"]
+    assert (
+        done.returncode == 0
+        and (said["target"], said["inputs"], said["unexpected"]) == ("dhcp", 2000, 0)
+        and said["refused"]
+    )
     (tmp_path / "input").write_bytes(b"\0" * 300)
-    assert subprocess.run([*command[:4], "--replay", str(tmp_path / "input")], check=False, capture_output=True).returncode == 0
+    assert (
+        subprocess.run(
+            [*command[:4], "--replay", str(tmp_path / "input")], check=False, capture_output=True
+        ).returncode
+        == 0
+    )

@@ -68,8 +68,11 @@ class Rack(World):
     def started(self, *kinds: str) -> list[str]:
         """The attempts at steps that do something to a machine, by node."""
         harm = kinds or ("power-on", "power-off", "power-reset", "boot-arm")
-        return [f"{e.node} {e.data['mutation']}" for e in self.head.store.events
-                if e.kind == "mutation.started" and e.data["mutation"] in harm]
+        return [
+            f"{e.node} {e.data['mutation']}"
+            for e in self.head.store.events
+            if e.kind == "mutation.started" and e.data["mutation"] in harm
+        ]
 
     def told(self, kind: str) -> list[str]:
         """The texts of the head's and the nodes' events of a kind."""

@@ -1,4 +1,5 @@
-"""Do no harm: what the head must never do to machines that run, each with a head that would do it without the guard."""
+"""Do no harm: what the head must never do to machines that run, each with a head that would do it
+without the guard."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ async def test_a_switch_that_restarts_power_cycles_nobody(rack: Rack) -> None:
 
 @pytest.mark.parametrize("at_once", [guard.LOOKED_AT, 1])
 async def test_those_that_stay_away_are_treated_some_at_a_time(
-        rack: Rack, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rack: Rack, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many of those that wait are looked at in a second: each has its turn."""
     monkeypatch.setattr(guard, "LOOKED_AT", at_once)
     rack.pass_time(100, *RIGHT)
@@ -111,7 +113,9 @@ async def test_a_busy_node_that_falls_silent_waits_for_a_person(rack: Rack) -> N
 
 @pytest.mark.parametrize("wish", ["hold", "never"])
 async def test_the_inventory_says_who_is_not_treated(rack: Rack, wish: str) -> None:
-    await rack.ops.inventory.apply(RACK.replace("left: {", f"left: {{remedy: {wish}, "), "rack.yaml", None, False)
+    await rack.ops.inventory.apply(
+        RACK.replace("left: {", f"left: {{remedy: {wish}, "), "rack.yaml", None, False
+    )
     for _ in range(30):
         rack.pass_time(10, *LEFT[1:], *RIGHT)
         await settled()
@@ -140,7 +144,9 @@ async def test_a_person_ends_an_outage(rack: Rack) -> None:
 
 
 async def test_a_machine_found_running_is_left_alone_until_it_is_taken(rack: Rack) -> None:
-    await rack.ops.inventory.apply(RACK + '  x0: {mac: "52:54:00:00:09:10", ip: 10.1.9.10}\n', "rack.yaml", None, False)
+    await rack.ops.inventory.apply(
+        RACK + '  x0: {mac: "52:54:00:00:09:10", ip: 10.1.9.10}\n', "rack.yaml", None, False
+    )
     rack.sees_power("x0", "ON")
     for _ in range(60):
         rack.pass_time(10, *LEFT, *RIGHT)
@@ -160,7 +166,9 @@ async def test_a_plan_says_what_becomes_of_new_machines_that_run(rack: Rack) -> 
     assert {p["node"]: p["adopt"] for p in planned["plans"]} == {"x0": "ask", "x1": "reset"}
     await rack.ops.inventory.apply(text, "rack.yaml", None, False)
     rack.sees_power("x0", "ON")
-    (known,) = (await rack.ops.inventory.plan(text.replace("10.1.9.10", "10.1.9.20"), "rack.yaml"))["plans"]
+    (known,) = (await rack.ops.inventory.plan(text.replace("10.1.9.10", "10.1.9.20"), "rack.yaml"))[
+        "plans"
+    ]
     assert (known["found_running"], known["adopt"]) == (True, None)
 
 
@@ -178,7 +186,9 @@ async def test_a_frozen_site_stays_as_it_is(rack: Rack) -> None:
     with pytest.raises(Refused, match="frozen"):
         await rack.ops.nodes.set_state("n0", "off", True)
     with pytest.raises(Refused, match="frozen"):
-        await rack.ops.inventory.apply(RACK.replace("10.1.0.10", "10.1.0.99"), "rack.yaml", None, False)
+        await rack.ops.inventory.apply(
+            RACK.replace("10.1.0.10", "10.1.0.99"), "rack.yaml", None, False
+        )
     rack.sees_power("n1", "OFF")
     rack.sees_power("n2", "HANG")
     rack.pass_time(300, *LEFT[3:], *RIGHT)
@@ -228,12 +238,17 @@ async def test_maintenance_is_out_of_remedies_and_ends_by_itself(rack: Rack) -> 
     assert (past["reason"], past["by"], past["ended_by"]) == ("new DIMM", "ann", "its time")
 
 
-async def test_a_node_is_started_again_when_it_is_on_disk_that_its_cycle_is_half_done(rack: Rack) -> None:
-    """A head that was killed in between would carry the order out once more: it cut the power of a node that booted."""
+async def test_a_node_is_started_again_when_it_is_on_disk_that_its_cycle_is_half_done(
+    rack: Rack,
+) -> None:
+    """A head that was killed in between would carry the order out once more: it cut the power of a
+    node that booted."""
     rack.head.guard.written = partial(rack.head.database.written, rack.head.store)
     await rack.ops.power.cycle("n0", True)
     rack.sees_power("n0", "OFF")
-    assert rack.started("power-on") == [] and "must not carry its last order out once more" in why(rack, "n0")
+    assert rack.started("power-on") == [] and "must not carry its last order out once more" in why(
+        rack, "n0"
+    )
     await rack.head.database.flush(rack.head.store)
     rack.pass_time(1, *LEFT[1:], *RIGHT)
     assert rack.started("power-on") == ["n0 power-on"]

@@ -11,20 +11,27 @@ from tests.guard.conftest import LEFT, RIGHT, Rack
 
 def says_off(rack: Rack, name: str) -> None:
     """The power module says so, by the poller or on request."""
-    rack.head.ear.discovered("powerman", rack.node(name).node.id, {"power": "OFF"}, "the BMC says so")
+    rack.head.ear.discovered(
+        "powerman", rack.node(name).node.id, {"power": "OFF"}, "the BMC says so"
+    )
 
 
 def answers_off(rack: Rack, name: str) -> None:
     """The power module says so as the result of the attempt under way."""
     record = rack.node(name)
     active = record.machine.active
-    (flight,) = [f for f in rack.head.ear._dispatcher._flights.values()
-                 if active is not None and (f.node, f.mutation) == (record.node.id, active.mutation)]
+    (flight,) = [
+        f
+        for f in rack.head.ear._dispatcher._flights.values()
+        if active is not None and (f.node, f.mutation) == (record.node.id, active.mutation)
+    ]
     rack.head.ear.result("powerman", flight.number, True, "", "", {"power": "OFF"})
 
 
 @pytest.mark.parametrize("says", [says_off, answers_off])
-async def test_an_order_is_not_done_while_the_node_speaks(rack: Rack, says: Callable[[Rack, str], None]) -> None:
+async def test_an_order_is_not_done_while_the_node_speaks(
+    rack: Rack, says: Callable[[Rack, str], None]
+) -> None:
     await rack.ops.power.cycle("n0", True)
     says(rack, "n0")
     assert rack.node("n0").value("power") == "ON"
@@ -36,12 +43,18 @@ async def test_an_order_is_not_done_while_the_node_speaks(rack: Rack, says: Call
 
 
 @pytest.mark.parametrize("says", [says_off, answers_off])
-async def test_an_order_is_done_when_the_node_is_silent(rack: Rack, says: Callable[[Rack, str], None]) -> None:
+async def test_an_order_is_done_when_the_node_is_silent(
+    rack: Rack, says: Callable[[Rack, str], None]
+) -> None:
     await rack.ops.power.cycle("n0", True)
     says(rack, "n0")
     rack.speak("n0")
     rack.pass_time(5, *LEFT[1:], *RIGHT)
-    assert rack.told("power.cycled") and not rack.told("mutation.failed") and not rack.told("sync.lost")
+    assert (
+        rack.told("power.cycled")
+        and not rack.told("mutation.failed")
+        and not rack.told("sync.lost")
+    )
     assert rack.started() == ["n0 power-off", "n0 power-on"]
 
 

@@ -24,7 +24,9 @@ def change(rack: Rack, record: Record, luck: random.Random) -> None:
             out = Quarantine("power-on", "its BMC is dead", 0.0, 3) if luck.random() < 0.5 else None
             record.machine = replace(record.machine, quarantine=out)
         case 2:
-            record.node = replace(record.node, domains=tuple(luck.sample(("left", "right", "top"), luck.randrange(3))))
+            record.node = replace(
+                record.node, domains=tuple(luck.sample(("left", "right", "top"), luck.randrange(3)))
+            )
         case _:
             if luck.random() < 0.1:
                 rack.head.store.remove(record)
@@ -38,10 +40,21 @@ async def test_as_many_as_a_look_at_all_nodes_finds(rack: Rack) -> None:
         alive = [r for name in (*LEFT, *RIGHT) if (r := rack.head.store.lookup(name)) is not None]
         for record in luck.sample(alive, min(len(alive), luck.randrange(4))):
             change(rack, record, luck)
-        should = {r.node.id: (SITE, *r.node.domains) for r in rack.head.store if r.care.up and r.machine.quarantine is None}
-        assert members.look() == Counter(domain for domains in should.values() for domain in domains)
+        should = {
+            r.node.id: (SITE, *r.node.domains)
+            for r in rack.head.store
+            if r.care.up and r.machine.quarantine is None
+        }
+        assert members.look() == Counter(
+            domain for domains in should.values() for domain in domains
+        )
         since = {r.node.id: luck.random() for r in alive if luck.random() < 0.5}
         found = members.silent(since)
-        assert found == {d: {k: since[k] for k, domains in should.items() if d in domains and k in since} for d in found}
-        assert set(found) == {domain for key, domains in should.items() if key in since for domain in domains}
+        assert found == {
+            d: {k: since[k] for k, domains in should.items() if d in domains and k in since}
+            for d in found
+        }
+        assert set(found) == {
+            domain for key, domains in should.items() if key in since for domain in domains
+        }
     assert len(rack.head.store) < len(LEFT) + len(RIGHT), "some were removed"

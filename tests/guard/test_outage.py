@@ -13,17 +13,37 @@ from layercake.head.guard.settings import GuardSettings
 SETTINGS = GuardSettings()
 
 
-def look(outages: Mapping[str, Outage], domains: Mapping[str, set[str]], silent: Mapping[str, float], settings: GuardSettings,
-         now: float) -> dict[str, Outage]:
+def look(
+    outages: Mapping[str, Outage],
+    domains: Mapping[str, set[str]],
+    silent: Mapping[str, float],
+    settings: GuardSettings,
+    now: float,
+) -> dict[str, Outage]:
     """Of domains with such nodes."""
-    by_domain = {name: {node: silent[node] for node in nodes & silent.keys()} for name, nodes in domains.items()}
-    return outage.look(outages, {name: len(nodes) for name, nodes in domains.items()}, by_domain, settings, now)
+    by_domain = {
+        name: {node: silent[node] for node in nodes & silent.keys()}
+        for name, nodes in domains.items()
+    }
+    return outage.look(
+        outages, {name: len(nodes) for name, nodes in domains.items()}, by_domain, settings, now
+    )
 
 
-@pytest.mark.parametrize(("silent", "members", "yes"), [
-    (0, 0, False), (1, 1, False), (2, 2, True), (1, 2, False), (3, 16, False), (4, 16, True), (4, 41, False), (5, 41, True),
-    (3, 3, True),
-])
+@pytest.mark.parametrize(
+    ("silent", "members", "yes"),
+    [
+        (0, 0, False),
+        (1, 1, False),
+        (2, 2, True),
+        (1, 2, False),
+        (3, 16, False),
+        (4, 16, True),
+        (4, 41, False),
+        (5, 41, True),
+        (3, 3, True),
+    ],
+)
 def test_more_than_three_and_more_than_a_tenth_or_all(silent: int, members: int, yes: bool) -> None:
     assert is_outage(silent, members, SETTINGS) is yes
 
@@ -47,7 +67,9 @@ def test_a_rack_that_is_gone_is_an_outage_of_the_rack_and_its_end_is_seen() -> N
     found = look(found, domains, dict.fromkeys(("r0",), 100.0), SETTINGS, 130.0)
     assert found["rack"].silent == {"r0"}, "three are back: the fourth may be a moment behind them"
     assert look(found, domains, {}, SETTINGS, 131.0) == {}
-    late = look(found, domains, dict.fromkeys(("r0",), 100.0), SETTINGS, 130.0 + SETTINGS.outage_settle_s)
+    late = look(
+        found, domains, dict.fromkeys(("r0",), 100.0), SETTINGS, 130.0 + SETTINGS.outage_settle_s
+    )
     assert late == {}, "one that stays away is a silent node like any other"
 
 

@@ -1,4 +1,5 @@
-"""Who boots next: by priority, by who was wanted first, lane by lane, over a restart, and until when."""
+"""Who boots next: by priority, by who was wanted first, lane by lane, over a restart, and until
+when."""
 
 from __future__ import annotations
 
@@ -38,7 +39,13 @@ def admitted(queue: Queue, room: int, full: tuple[Lane, ...] = ()) -> list[str]:
 
 def test_priority_goes_first_then_the_older_wish_then_the_name() -> None:
     queue = Queue()
-    for name, below, since in (("d", 0, 5.0), ("b", 0, 4.0), ("a", 0, 4.0), ("late", -9, 99.0), ("last", 7, 0.0)):
+    for name, below, since in (
+        ("d", 0, 5.0),
+        ("b", 0, 4.0),
+        ("a", 0, 4.0),
+        ("late", -9, 99.0),
+        ("last", 7, 0.0),
+    ):
         queue.put(name, LANE if name != "a" else OTHER, Rank(below, since, name), None)
     assert admitted(queue, 2) == ["late", "a"] and len(queue) == 3
     assert admitted(queue, 9) == ["b", "d", "last"] and not len(queue)
@@ -68,14 +75,22 @@ def test_a_queue_is_like_a_sorted_list_whatever_comes_and_goes() -> None:
     for step in range(4000):
         name = f"n{draw.randrange(60)}"
         if draw.random() < 0.6:
-            model[name] = Rank(draw.randrange(-2, 3), float(draw.randrange(5)), name), draw.choice(lanes)
+            model[name] = (
+                Rank(draw.randrange(-2, 3), float(draw.randrange(5)), name),
+                draw.choice(lanes),
+            )
             queue.put(name, model[name][1], model[name][0], None)
         elif draw.random() < 0.5:
             queue.leave(name)
             model.pop(name, None)
         elif step % 5 == 0:
             full = tuple(draw.sample(lanes, 3))
-            wanted = [n for _, n in sorted((rank, n) for n, (rank, lane) in model.items() if lane not in full)][:4]
+            wanted = [
+                n
+                for _, n in sorted(
+                    (rank, n) for n, (rank, lane) in model.items() if lane not in full
+                )
+            ][:4]
             assert admitted(queue, 4, full) == wanted
             for gone in wanted:
                 del model[gone]
@@ -94,16 +109,30 @@ def test_who_is_put_again_keeps_its_place_and_another_rank_moves_it() -> None:
 
 
 def test_the_end_is_estimated_by_the_limit_that_binds_most() -> None:
-    queue, settings = Queue(), GuardSettings(site_boots=100, boots=10, network_boots=50, site_power_ons=1000, power_ons=1000)
+    queue, settings = (
+        Queue(),
+        GuardSettings(
+            site_boots=100, boots=10, network_boots=50, site_power_ons=1000, power_ons=1000
+        ),
+    )
     assert queue.left_s(settings, 0) is None, "nobody knows how long a boot takes"
     for number in range(100):
-        queue.put(f"n{number}", Lane(False, "net", (f"rack{number % 20}",)), Rank(0, 0.0, f"n{number}"), 60.0)
-    assert queue.left_s(settings, 0) == 120.0      # 100 in a network of which 50 boot at once: two rounds
-    assert queue.left_s(settings, 5) == 180.0      # and those that boot now
+        queue.put(
+            f"n{number}",
+            Lane(False, "net", (f"rack{number % 20}",)),
+            Rank(0, 0.0, f"n{number}"),
+            60.0,
+        )
+    assert (
+        queue.left_s(settings, 0) == 120.0
+    )  # 100 in a network of which 50 boot at once: two rounds
+    assert queue.left_s(settings, 5) == 180.0  # and those that boot now
     for number in range(100, 140):
         queue.put(f"n{number}", Lane(False, "", ("rack0",)), Rank(0, 0.0, f"n{number}"), 60.0)
-    assert queue.left_s(settings, 0) == 300.0      # 45 in a rack of which 10 boot at once
-    slow = GuardSettings(site_boots=1000, boots=1000, network_boots=1000, site_power_ons=1, inrush_s=10.0)
+    assert queue.left_s(settings, 0) == 300.0  # 45 in a rack of which 10 boot at once
+    slow = GuardSettings(
+        site_boots=1000, boots=1000, network_boots=1000, site_power_ons=1, inrush_s=10.0
+    )
     assert queue.left_s(slow, 0) == 1400.0
     queue.took(30.0)
     queue.put("new", LANE, Rank(0, 0.0, "new"), None)
@@ -118,7 +147,9 @@ def test_a_network_and_the_power_of_the_site_have_limits() -> None:
     assert not slots.full((), remedy=False, now=0.0, network="b")
     for _ in range(3):
         slots.switched((), 10.0)
-    assert "at the site were just switched on" in slots.full((), remedy=False, now=11.0, network="b")
+    assert "at the site were just switched on" in slots.full(
+        (), remedy=False, now=11.0, network="b"
+    )
     assert not slots.full((), remedy=False, now=12.0, network="b")
 
 
@@ -131,19 +162,29 @@ def storm(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
         rack.sees_power(name, "OFF")
 
 
-async def test_a_storm_goes_by_who_was_wanted_first_and_is_shown(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_storm_goes_by_who_was_wanted_first_and_is_shown(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storm(rack, monkeypatch)
     assert rack.started("power-on") == ["m0 power-on"]
     shown = rack.head.guard.view()["boots"]
     assert (shown["booting"], shown["waiting"], shown["left_s"]) == (1, 15, None)
     rack.clock.now += 30.0
     rack.speak("m0")
-    assert rack.started("power-on") == ["m0 power-on", "m1 power-on"], "the slot is free: it is the next one's turn at once"
+    assert rack.started("power-on") == ["m0 power-on", "m1 power-on"], (
+        "the slot is free: it is the next one's turn at once"
+    )
     shown = rack.head.guard.view()["boots"]
-    assert shown["waiting"] == 14 and shown["usual_s"] == pytest.approx(45.0, abs=1.0) and shown["left_s"] > 14 * 40.0
+    assert (
+        shown["waiting"] == 14
+        and shown["usual_s"] == pytest.approx(45.0, abs=1.0)
+        and shown["left_s"] > 14 * 40.0
+    )
 
 
-async def test_what_was_wanted_first_goes_first_after_a_restart(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_wanted_first_goes_first_after_a_restart(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storm(rack, monkeypatch)
     for name in RIGHT:
         assert rack.node(name).care.wished or name == "m0"
@@ -151,13 +192,15 @@ async def test_what_was_wanted_first_goes_first_after_a_restart(rack: Rack, monk
     rack.listen()
     monkeypatch.setattr(rack.head.guard, "_slots", Slots(GuardSettings(site_boots=1)))
     assert rack.head.guard.view()["boots"]["waiting"] == 15
-    for name in (*LEFT, *RIGHT[1:]):    # the last that were wanted are the first that ask
+    for name in (*LEFT, *RIGHT[1:]):  # the last that were wanted are the first that ask
         rack.sees_power(name, "OFF")
     rack.tick(1)
     assert rack.started("power-on")[-1] == "m1 power-on"
 
 
-async def test_nobody_has_a_turn_while_the_site_is_frozen_or_itself_is(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_has_a_turn_while_the_site_is_frozen_or_itself_is(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storm(rack, monkeypatch)
     await rack.ops.care.freeze("m1", "no", "ann")
     rack.speak("m0")

@@ -37,42 +37,85 @@ def case(**facts: Any) -> Case:
 FREEZE_FIRST = {"freeze": STOP, "order": ORDER, "released": True, "off": True}
 
 
-@pytest.mark.parametrize(("facts", "why"), [
-    ({}, None),
-    # people
-    (FREEZE_FIRST, Why.FROZEN),
-    ({"order": ORDER, "ours": False, "maintenance": STOP, "outage": OUTAGE, "wishes": NEVER, "findings": None}, None),
-    ({"maintenance": STOP}, Why.MAINTENANCE), ({"maintenance": STOP, "off": True}, Why.MAINTENANCE),
-    ({"maintenance": STOP, "up": False}, Why.MAINTENANCE), ({"maintenance": STOP, "starts": False}, None),
-    ({"maintenance": STOP, "released": True}, None),
-    # whose machine it is
-    ({"ours": False}, Why.FOUND_RUNNING), ({"ours": False, "starts": False}, Why.FOUND_RUNNING),
-    ({"ours": False, "off": True}, None), ({"ours": False, "firmware": True}, Why.FOUND_RUNNING),
-    ({"ours": False, "released": True}, Why.FOUND_RUNNING),
-    # a node that was never in sync, or is on its way down, is treated for nothing
-    ({"up": False, "expected": True, "outage": OUTAGE, "wishes": NEVER, "busy": True, "findings": None}, None),
-    ({"starts": False, "outage": OUTAGE, "wishes": NEVER, "busy": True, "findings": None}, None),
-    # the head listens first
-    ({"expected": True}, Why.ASKING), ({"expected": True, "released": True}, Why.ASKING),
-    ({"expected": True, "outage": OUTAGE}, Why.ASKING), ({"expected": True, "off": True}, None),
-    # outages
-    ({"outage": OUTAGE}, Why.OUTAGE), ({"outage": OUTAGE, "wishes": NEVER, "busy": True}, Why.OUTAGE),
-    ({"outage": OUTAGE, "ends": False}, Why.OUTAGE), ({"outage": OUTAGE, "off": True}, None),
-    ({"outage": OUTAGE, "firmware": True}, None), ({"outage": OUTAGE, "released": True}, None),
-    # the inventory, and the node's last word
-    ({"wishes": NEVER}, Why.NEVER), ({"wishes": HOLD}, Why.HOLD), ({"busy": True}, Why.BUSY),
-    ({"wishes": NEVER, "busy": True}, Why.NEVER), ({"wishes": HOLD, "off": True}, Why.HOLD),
-    ({"busy": True, "off": True}, Why.BUSY),
-    ({"wishes": NEVER, "busy": True, "released": True}, None),
-    # witnesses
-    ({"findings": None}, Why.ASKING), ({"findings": None, "ends": False}, None), ({"findings": None, "off": True}, None),
-    ({"findings": None, "firmware": True}, None), ({"findings": None, "released": True}, None),
-    ({"findings": replace(DEAF, agent=True)}, Why.ALIVE), ({"findings": replace(DEAF, agent=True), "silent": 1e6}, Why.ALIVE),
-    ({"findings": replace(DEAF, arp=True)}, Why.ALIVE),
-    ({"findings": replace(DEAF, arp=True), "silent": SETTINGS.patience_s}, None),
-    ({"findings": replace(DEAF, agent=None, arp=None)}, None), ({"findings": replace(DEAF, bmc="no answer yet")}, None),
-    ({"findings": replace(DEAF, agent=True), "released": True}, None),
-])
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, None),
+        # people
+        (FREEZE_FIRST, Why.FROZEN),
+        (
+            {
+                "order": ORDER,
+                "ours": False,
+                "maintenance": STOP,
+                "outage": OUTAGE,
+                "wishes": NEVER,
+                "findings": None,
+            },
+            None,
+        ),
+        ({"maintenance": STOP}, Why.MAINTENANCE),
+        ({"maintenance": STOP, "off": True}, Why.MAINTENANCE),
+        ({"maintenance": STOP, "up": False}, Why.MAINTENANCE),
+        ({"maintenance": STOP, "starts": False}, None),
+        ({"maintenance": STOP, "released": True}, None),
+        # whose machine it is
+        ({"ours": False}, Why.FOUND_RUNNING),
+        ({"ours": False, "starts": False}, Why.FOUND_RUNNING),
+        ({"ours": False, "off": True}, None),
+        ({"ours": False, "firmware": True}, Why.FOUND_RUNNING),
+        ({"ours": False, "released": True}, Why.FOUND_RUNNING),
+        # a node that was never in sync, or is on its way down, is treated for nothing
+        (
+            {
+                "up": False,
+                "expected": True,
+                "outage": OUTAGE,
+                "wishes": NEVER,
+                "busy": True,
+                "findings": None,
+            },
+            None,
+        ),
+        (
+            {"starts": False, "outage": OUTAGE, "wishes": NEVER, "busy": True, "findings": None},
+            None,
+        ),
+        # the head listens first
+        ({"expected": True}, Why.ASKING),
+        ({"expected": True, "released": True}, Why.ASKING),
+        ({"expected": True, "outage": OUTAGE}, Why.ASKING),
+        ({"expected": True, "off": True}, None),
+        # outages
+        ({"outage": OUTAGE}, Why.OUTAGE),
+        ({"outage": OUTAGE, "wishes": NEVER, "busy": True}, Why.OUTAGE),
+        ({"outage": OUTAGE, "ends": False}, Why.OUTAGE),
+        ({"outage": OUTAGE, "off": True}, None),
+        ({"outage": OUTAGE, "firmware": True}, None),
+        ({"outage": OUTAGE, "released": True}, None),
+        # the inventory, and the node's last word
+        ({"wishes": NEVER}, Why.NEVER),
+        ({"wishes": HOLD}, Why.HOLD),
+        ({"busy": True}, Why.BUSY),
+        ({"wishes": NEVER, "busy": True}, Why.NEVER),
+        ({"wishes": HOLD, "off": True}, Why.HOLD),
+        ({"busy": True, "off": True}, Why.BUSY),
+        ({"wishes": NEVER, "busy": True, "released": True}, None),
+        # witnesses
+        ({"findings": None}, Why.ASKING),
+        ({"findings": None, "ends": False}, None),
+        ({"findings": None, "off": True}, None),
+        ({"findings": None, "firmware": True}, None),
+        ({"findings": None, "released": True}, None),
+        ({"findings": replace(DEAF, agent=True)}, Why.ALIVE),
+        ({"findings": replace(DEAF, agent=True), "silent": 1e6}, Why.ALIVE),
+        ({"findings": replace(DEAF, arp=True)}, Why.ALIVE),
+        ({"findings": replace(DEAF, arp=True), "silent": SETTINGS.patience_s}, None),
+        ({"findings": replace(DEAF, agent=None, arp=None)}, None),
+        ({"findings": replace(DEAF, bmc="no answer yet")}, None),
+        ({"findings": replace(DEAF, agent=True), "released": True}, None),
+    ],
+)
 def test_who_has_to_wait_and_why(facts: dict[str, Any], why: Why | None) -> None:
     verdict = judge(case(**facts), SETTINGS, NOW, WALL).verdict
     assert (verdict and verdict.why) is why
@@ -82,24 +125,36 @@ def test_a_site_may_let_busy_nodes_be_treated() -> None:
     assert judge(case(busy=True), GuardSettings(busy="auto"), NOW, WALL).verdict is None
 
 
-@pytest.mark.parametrize(("facts", "ask"), [
-    ({"findings": None}, True), ({"findings": DEAF}, False), ({"findings": replace(DEAF, at=NOW - FRESH_S)}, False),
-    ({"findings": replace(DEAF, at=NOW - FRESH_S - 1)}, True),
-    ({"findings": replace(DEAF, at=NOW - FRESH_S - 1, agent=True)}, True),
-    ({"findings": None, "outage": OUTAGE}, False), ({"findings": None, "wishes": HOLD}, False),
-    ({"findings": None, "off": True}, False), ({"findings": None, "freeze": STOP}, False),
-    ({"findings": None, "ends": False}, False),
-])
+@pytest.mark.parametrize(
+    ("facts", "ask"),
+    [
+        ({"findings": None}, True),
+        ({"findings": DEAF}, False),
+        ({"findings": replace(DEAF, at=NOW - FRESH_S)}, False),
+        ({"findings": replace(DEAF, at=NOW - FRESH_S - 1)}, True),
+        ({"findings": replace(DEAF, at=NOW - FRESH_S - 1, agent=True)}, True),
+        ({"findings": None, "outage": OUTAGE}, False),
+        ({"findings": None, "wishes": HOLD}, False),
+        ({"findings": None, "off": True}, False),
+        ({"findings": None, "freeze": STOP}, False),
+        ({"findings": None, "ends": False}, False),
+    ],
+)
 def test_witnesses_are_asked_when_it_depends_on_them(facts: dict[str, Any], ask: bool) -> None:
     assert judge(case(**facts), SETTINGS, NOW, WALL).ask is ask
 
 
-@pytest.mark.parametrize(("facts", "text"), [
-    ({"freeze": STOP}, "frozen by ann for 5 min: new DIMM"), ({"maintenance": STOP}, "in maintenance by ann for 5 min: new DIMM"),
-    ({"ours": False}, "`layercake node take n0`"), ({"wishes": HOLD}, "`layercake node remedy n0`"),
-    ({"outage": OUTAGE}, "an outage of domain left: 4 of 8 nodes are silent"),
-    ({"findings": replace(DEAF, arp=True)}, "ARP: answers"),
-])
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"freeze": STOP}, "frozen by ann for 5 min: new DIMM"),
+        ({"maintenance": STOP}, "in maintenance by ann for 5 min: new DIMM"),
+        ({"ours": False}, "`layercake node take n0`"),
+        ({"wishes": HOLD}, "`layercake node remedy n0`"),
+        ({"outage": OUTAGE}, "an outage of domain left: 4 of 8 nodes are silent"),
+        ({"findings": replace(DEAF, arp=True)}, "ARP: answers"),
+    ],
+)
 def test_the_reason_is_in_words(facts: dict[str, Any], text: str) -> None:
     verdict = judge(case(**facts), SETTINGS, NOW, WALL).verdict
     assert verdict is not None and text in verdict.text
@@ -107,6 +162,13 @@ def test_the_reason_is_in_words(facts: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize("step", [-20 * 365 * 86400.0, -3600.0, 3600.0, 20 * 365 * 86400.0])
 def test_a_step_of_peoples_clock_changes_no_verdict(step: float) -> None:
-    for facts in ({}, {"maintenance": STOP}, {"freeze": STOP}, {"findings": replace(DEAF, arp=True)}):
-        then, now = (judge(case(**facts), SETTINGS, NOW, wall).verdict for wall in (WALL, WALL + step))
+    for facts in (
+        {},
+        {"maintenance": STOP},
+        {"freeze": STOP},
+        {"findings": replace(DEAF, arp=True)},
+    ):
+        then, now = (
+            judge(case(**facts), SETTINGS, NOW, wall).verdict for wall in (WALL, WALL + step)
+        )
         assert (then and then.why) is (now and now.why)

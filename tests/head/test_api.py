@@ -1,4 +1,5 @@
-"""The API's doors: tokens and roles on the network, errors that a person can use, an OpenAPI document that is true."""
+"""The API's doors: tokens and roles on the network, errors that a person can use, an OpenAPI
+document that is true."""
 
 from __future__ import annotations
 
@@ -31,8 +32,12 @@ async def test_defect_6_the_network_door_needs_a_token(world: World) -> None:
     adopt(world.head)
     async with open_api(world, local=False) as client:
         assert (await client.get("/v1/nodes")).status == 401
-        assert (await client.get("/v1/nodes", headers={"Authorization": "Bearer nonsense"})).status == 401
-        assert (await client.get("/v1/nodes", headers={"Authorization": f"Basic {token}"})).status == 401
+        assert (
+            await client.get("/v1/nodes", headers={"Authorization": "Bearer nonsense"})
+        ).status == 401
+        assert (
+            await client.get("/v1/nodes", headers={"Authorization": f"Basic {token}"})
+        ).status == 401
         answer = await client.get("/v1/nodes", headers={"Authorization": f"Bearer {token}"})
         assert answer.status == 200
         assert "Access-Control-Allow-Origin" not in answer.headers
@@ -46,7 +51,9 @@ async def test_a_role_that_is_too_low_is_refused(world: World) -> None:
     headers = {"Authorization": f"Bearer {path.read_text().strip()}"}
     async with open_api(world, local=False) as client:
         assert (await client.get("/v1/nodes", headers=headers)).status == 200
-        answer = await client.post("/v1/power", json={"range": "n0", "action": "off"}, headers=headers)
+        answer = await client.post(
+            "/v1/power", json={"range": "n0", "action": "off"}, headers=headers
+        )
         assert answer.status == 403
         assert "operator" in (await answer.json())["error"]
     assert world.node("n0").node.state == "up"
@@ -63,22 +70,29 @@ def test_token_files_are_private_and_hold_no_token(tmp_path: Path) -> None:
     assert found is not None and (found.name, found.rank) == ("admin", Role.ADMIN)
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status"), [
-    ("GET", "/v1/nodes/nope", None, 404),
-    ("GET", "/v1/nodes?range=n9", None, 400),
-    ("POST", "/v1/nodes/state", {"range": "n0", "state": "sideways"}, 400),
-    ("POST", "/v1/nodes/state", {"range": "n0"}, 400),
-    ("POST", "/v1/power", {"action": "off"}, 400),
-    ("POST", "/v1/images", {"path": "/nonexistent", "name": "x"}, 400),
-    ("POST", "/v1/images/roll", {"range": "n0", "image": "nope"}, 400),
-    ("DELETE", "/v1/images/nope", None, 404),
-    ("GET", "/v1/graph?format=pdf", None, 400),
-    ("GET", "/v1/events?limit=many", None, 400),
-    ("POST", "/v1/inventory/apply", {"yaml": "nodes: [", "file": "f.yaml"}, 422),
-])
-async def test_mistakes_get_a_clear_error(world: World, method: str, path: str, body: Any, status: int) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/nodes/nope", None, 404),
+        ("GET", "/v1/nodes?range=n9", None, 400),
+        ("POST", "/v1/nodes/state", {"range": "n0", "state": "sideways"}, 400),
+        ("POST", "/v1/nodes/state", {"range": "n0"}, 400),
+        ("POST", "/v1/power", {"action": "off"}, 400),
+        ("POST", "/v1/images", {"path": "/nonexistent", "name": "x"}, 400),
+        ("POST", "/v1/images/roll", {"range": "n0", "image": "nope"}, 400),
+        ("DELETE", "/v1/images/nope", None, 404),
+        ("GET", "/v1/graph?format=pdf", None, 400),
+        ("GET", "/v1/events?limit=many", None, 400),
+        ("POST", "/v1/inventory/apply", {"yaml": "nodes: [", "file": "f.yaml"}, 422),
+    ],
+)
+async def test_mistakes_get_a_clear_error(
+    world: World, method: str, path: str, body: Any, status: int
+) -> None:
     async with open_api(world, local=True) as client:
-        answer = await client.request(method, path, data=json.dumps(body) if body is not None else None)
+        answer = await client.request(
+            method, path, data=json.dumps(body) if body is not None else None
+        )
         told = await answer.json()
         assert answer.status == status, told
         assert told["error"].startswith("cannot ")
@@ -86,7 +100,14 @@ async def test_mistakes_get_a_clear_error(world: World, method: str, path: str, 
 
 async def test_views_answer(world: World) -> None:
     async with open_api(world, local=True) as client:
-        for path in ("/v1/status", "/v1/nodes", "/v1/nodes/n0", "/v1/nodes/n0/explain", "/v1/images", "/v1/events"):
+        for path in (
+            "/v1/status",
+            "/v1/nodes",
+            "/v1/nodes/n0",
+            "/v1/nodes/n0/explain",
+            "/v1/images",
+            "/v1/events",
+        ):
             assert (await client.get(path)).status == 200, path
         assert "digraph" in await (await client.get("/v1/graph?format=dot&node=n0")).text()
         assert "<svg" in await (await client.get("/v1/graph?format=svg")).text()
@@ -99,16 +120,25 @@ async def test_the_openapi_document_covers_every_route(world: World) -> None:
     app = api._app(local=False)
     async with TestClient(TestServer(app)) as client:
         document = await (await client.get("/v1/openapi.json")).json()
-    served = {(r.method.lower(), r.resource.canonical) for r in app.router.routes() if r.resource is not None}
+    served = {
+        (r.method.lower(), r.resource.canonical)
+        for r in app.router.routes()
+        if r.resource is not None
+    }
     described = {(method, path) for path, item in document["paths"].items() for method in item}
     quiet = {"/v1/openapi.json", "/v1/events/ws"}
-    missing = {(m, p) for m, p in served if p.startswith("/v1/") and p not in quiet and m != "head"} - described
+    missing = {
+        (m, p) for m, p in served if p.startswith("/v1/") and p not in quiet and m != "head"
+    } - described
     assert not missing
     assert not described - served
 
 
 async def test_events_come_over_the_websocket_in_batches(world: World) -> None:
-    async with open_api(world, local=True) as client, client.ws_connect("/v1/events/ws?node=n0") as socket:
+    async with (
+        open_api(world, local=True) as client,
+        client.ws_connect("/v1/events/ws?node=n0") as socket,
+    ):
         record = world.node("n0")
         for number in range(5):
             world.head.store.event(record, events.NODE_EVENT, f"number {number}")
@@ -121,10 +151,15 @@ async def test_events_come_over_the_websocket_in_batches(world: World) -> None:
         assert got == [f"number {n}" for n in range(5)]
 
 
-async def test_defect_6_no_secret_is_in_any_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defect_6_no_secret_is_in_any_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BMC_TEST_SECRET", "hunter2hunter2")
-    yaml = INVENTORY.replace("ip: 10.1.0.10", "ip: 10.1.0.10, bmc: {driver: ipmi, address: 10.1.0.9, username: a, "
-                             "password: {env: BMC_TEST_SECRET}}")
+    yaml = INVENTORY.replace(
+        "ip: 10.1.0.10",
+        "ip: 10.1.0.10, bmc: {driver: ipmi, address: 10.1.0.9, username: a, "
+        "password: {env: BMC_TEST_SECRET}}",
+    )
     await world.ops.inventory.apply(yaml, "x.yaml", None, False)
     world.attach("n0")
     async with open_api(world, local=True) as client:
@@ -136,7 +171,9 @@ async def test_defect_6_no_secret_is_in_any_answer(world: World, monkeypatch: py
     assert b"hunter2" not in (world.directory / "layercake.db").read_bytes()
 
 
-async def test_the_local_socket_is_its_owners_and_other_files_are_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_local_socket_is_its_owners_and_other_files_are_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     masks: list[int] = []
     monkeypatch.setattr("os.umask", masks.append)
     path = world.directory / "api.sock"
@@ -150,4 +187,6 @@ async def test_the_local_socket_is_its_owners_and_other_files_are_not(world: Wor
             assert (await client.get("http://local/v1/status")).status == 200
     finally:
         await api.stop()
-    assert masks == [], "the umask is the whole process's: files that other threads make would have it"
+    assert masks == [], (
+        "the umask is the whole process's: files that other threads make would have it"
+    )

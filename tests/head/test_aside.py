@@ -1,4 +1,5 @@
-"""What viewers may have worked out: in one process beside the head, for so long, in so much memory, one at a time."""
+"""What viewers may have worked out: in one process beside the head, for so long, in so much memory,
+one at a time."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ async def outcomes(work: list[Any]) -> tuple[list[Any], int]:
 
 @pytest.fixture
 def frozen() -> Iterator[None]:
-    """The collector of garbage passes over what was there before, as in a head that has started: here that is a whole run."""
+    """The collector of garbage passes over what was there before, as in a head that has started:
+    here that is a whole run."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -85,7 +87,9 @@ async def test_those_who_look_do_not_keep_an_apply_waiting(world: World) -> None
     plans = [asyncio.create_task(world.ops.inventory.plan(MANY, "many.yaml")) for _ in range(8)]
     await asyncio.sleep(0.05)
     assert not all(plan.done() for plan in plans)
-    done = await world.ops.inventory.apply(INVENTORY.replace("10.1.0.11", "10.1.0.12"), "t.yaml", None, False)
+    done = await world.ops.inventory.apply(
+        INVENTORY.replace("10.1.0.11", "10.1.0.12"), "t.yaml", None, False
+    )
     assert done["changed"] == ["n1"] and not all(plan.done() for plan in plans)
     for plan in plans:
         plan.cancel()
@@ -93,9 +97,13 @@ async def test_those_who_look_do_not_keep_an_apply_waiting(world: World) -> None
 
 
 @pytest.mark.usefixtures("frozen")
-async def test_the_head_goes_on_while_ten_thousand_nodes_are_planned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_head_goes_on_while_ten_thousand_nodes_are_planned(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plans = world.head.readers.plans
-    monkeypatch.setattr(plans, "_bounds", replace(plans._bounds, seconds=900.0))  # all else on the machine goes first
+    monkeypatch.setattr(
+        plans, "_bounds", replace(plans._bounds, seconds=900.0)
+    )  # all else on the machine goes first
     text = INVENTORY + '  x[0-9999]: {mac: "52:54:00:01:00:00+", ip: 10.2.0.1+, images: []}\n'
     gaps, plan = [0.0], asyncio.create_task(world.ops.inventory.plan(text, "many.yaml"))
     while not plan.done():
@@ -103,13 +111,20 @@ async def test_the_head_goes_on_while_ten_thousand_nodes_are_planned(world: Worl
         await asyncio.sleep(0.001)
         gaps.append(time.thread_time() - since)
     assert len(plan.result()["plans"]) == 10_000
-    assert max(gaps) < 0.5, "seconds of the processor that the head's loop was taken for at a stretch; no other process counts"
+    assert max(gaps) < 0.5, (
+        "seconds of the processor that the head's loop was taken for at a stretch; no other "
+        "process counts"
+    )
 
 
 async def test_a_small_text_that_stands_for_much_is_read_elsewhere_and_ends(world: World) -> None:
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     bomb = "a0: &a0 [x, x]\n" + "\n".join(levels)
-    assert not is_small(bomb) and not is_small("nodes: {n[0-65000]: {}}") and not is_small("nodes: {n[1,2][1,2]: {}}")
+    assert (
+        not is_small(bomb)
+        and not is_small("nodes: {n[0-65000]: {}}")
+        and not is_small("nodes: {n[1,2][1,2]: {}}")
+    )
     assert is_small(INVENTORY)
     own = cpu(resource.RUSAGE_SELF)
     with pytest.raises(LayercakeError, match="cannot"):
@@ -128,43 +143,61 @@ async def test_mistakes_and_nonsense_are_told_the_same_from_there(world: World) 
             await world.ops.inventory.plan(text, "bad.yaml")
 
 
-async def test_it_is_the_same_plan_there_and_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = INVENTORY.replace("10.1.0.11", "10.1.0.12") + '  new: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
+async def test_it_is_the_same_plan_there_and_here(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        INVENTORY.replace("10.1.0.11", "10.1.0.12")
+        + '  new: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
+    )
     here = await world.ops.inventory.plan(text, "t.yaml")
     monkeypatch.setattr("layercake.head.operations.inventory.is_small", lambda text: False)
     assert await world.ops.inventory.plan(text, "t.yaml") == here
     assert [c["node"] for c in here["changes"]] == ["n1", "new"]
 
 
-async def test_many_comparisons_are_one_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_many_comparisons_are_one_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("one", "two"):
         (tmp_path / name).write_bytes(b"hsqs" + name.encode() * 100)
         await world.ops.images.add(tmp_path / name, name, {})
     found, most = await outcomes([world.ops.images.difference("one", "two") for _ in range(15)])
-    assert sum(isinstance(f, Refused) for f in found) == 11 and most <= 1, "one may be over before it is counted"
+    assert sum(isinstance(f, Refused) for f in found) == 11 and most <= 1, (
+        "one may be over before it is counted"
+    )
     assert sum(isinstance(f, OperationFailed) for f in found) == 4, "these are no images"
 
 
 def test_a_comparison_lists_so_much_and_counts_the_rest() -> None:
-    many = {f"f{n}": contents.Entry("file", "644", "0:0", 1, "x") for n in range(contents.LISTED + 7)}
+    many = {
+        f"f{n}": contents.Entry("file", "644", "0:0", 1, "x") for n in range(contents.LISTED + 7)
+    }
     found = contents.difference(contents.Contents({}, {}), contents.Contents(many, {}))
     assert (len(found["files"]["added"]), found["left_out"]) == (contents.LISTED, 7)
 
 
-@pytest.mark.parametrize(("module", "data", "bounds", "why"), [
-    ("tests.support.greedy", b"sleep", Bounds(0.5, 1 << 30, 1 << 20), "longer than"),
-    ("tests.support.greedy", b"child", Bounds(2.0, 1 << 30, 1 << 20), "longer than"),
-    ("tests.support.greedy", b"memory", BOUNDS, "ended with status"),
-    ("tests.support.greedy", b"talk", BOUNDS, "larger than 1 MiB"),
-    ("tests.support.greedy", b"die", BOUNDS, "ended with status"),
-    ("tests.support.greedy", b"deaf" + bytes(8 << 20), BOUNDS, "ended with status"),
-])
-async def test_a_process_that_wants_too_much_is_ended(module: str, data: bytes, bounds: Bounds, why: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "data", "bounds", "why"),
+    [
+        ("tests.support.greedy", b"sleep", Bounds(0.5, 1 << 30, 1 << 20), "longer than"),
+        ("tests.support.greedy", b"child", Bounds(2.0, 1 << 30, 1 << 20), "longer than"),
+        ("tests.support.greedy", b"memory", BOUNDS, "ended with status"),
+        ("tests.support.greedy", b"talk", BOUNDS, "larger than 1 MiB"),
+        ("tests.support.greedy", b"die", BOUNDS, "ended with status"),
+        ("tests.support.greedy", b"deaf" + bytes(8 << 20), BOUNDS, "ended with status"),
+    ],
+)
+async def test_a_process_that_wants_too_much_is_ended(
+    module: str, data: bytes, bounds: Bounds, why: str
+) -> None:
     before = set(children())
     with pytest.raises(OperationFailed, match=why):
         await Aside("do it", bounds).run(module, data=data)
     assert set(children()) == before, "nothing is left of it"
-    assert not [p for p in Path("/proc").iterdir() if p.name.isdigit() and b"greedy-child" in _command(p)]
+    assert not [
+        p for p in Path("/proc").iterdir() if p.name.isdigit() and b"greedy-child" in _command(p)
+    ]
 
 
 def _command(process: Path) -> bytes:
@@ -174,22 +207,30 @@ def _command(process: Path) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize(("data", "bounds", "why"), [
-    (b"sleep", Bounds(1.0, 1 << 30, 1 << 20), "longer than"),
-    (b"child", Bounds(2.0, 1 << 30, 1 << 20), "longer than"),
-    (b"memory", BOUNDS, "ended with status"),
-    (b"long", BOUNDS, "larger than 1 MiB"),
-    (b"die", BOUNDS, "ended with status 3"),
-    (b"talk", BOUNDS, "larger than 1 MiB"),
-])
+@pytest.mark.parametrize(
+    ("data", "bounds", "why"),
+    [
+        (b"sleep", Bounds(1.0, 1 << 30, 1 << 20), "longer than"),
+        (b"child", Bounds(2.0, 1 << 30, 1 << 20), "longer than"),
+        (b"memory", BOUNDS, "ended with status"),
+        (b"long", BOUNDS, "larger than 1 MiB"),
+        (b"die", BOUNDS, "ended with status 3"),
+        (b"talk", BOUNDS, "larger than 1 MiB"),
+    ],
+)
 async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_starts_another(
-        data: bytes, bounds: Bounds, why: str) -> None:
+    data: bytes, bounds: Bounds, why: str
+) -> None:
     aside, before = Aside("do it", bounds), set(children())
     try:
         with pytest.raises(OperationFailed, match=why):
             await aside.ask(STAYS, data)
         assert set(children()) == before and not aside.pids, "nothing is left of it"
-        assert not [p for p in Path("/proc").iterdir() if p.name.isdigit() and b"greedy-child" in _command(p)]
+        assert not [
+            p
+            for p in Path("/proc").iterdir()
+            if p.name.isdigit() and b"greedy-child" in _command(p)
+        ]
         aside = Aside("do it", BOUNDS)
         assert await aside.ask(STAYS, b"count") == b"1"
     finally:
@@ -197,24 +238,31 @@ async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_
 
 
 async def test_one_that_stays_does_so_beside_a_head_that_is_larger() -> None:
-    large, aside = b"x" * (standing.GROWN + (64 << 20)), Aside("do it", BOUNDS)  # as a head of 100,000 nodes
+    large, aside = (
+        b"x" * (standing.GROWN + (64 << 20)),
+        Aside("do it", BOUNDS),
+    )  # as a head of 100,000 nodes
     try:
         assert [await aside.ask(STAYS, b"count") for _ in range(2)] == [b"1", b"2"] and large
     finally:
         await aside.close()
 
 
-async def test_one_that_stays_answers_one_question_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_stays_answers_one_question_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("BMC_PASSWORD", "hunter2")
     aside = Aside("do it", BOUNDS)
     try:
         assert [await aside.ask(STAYS, b"count") for _ in range(3)] == [b"1", b"2", b"3"]
-        first, = aside.pids
+        (first,) = aside.pids
         assert await aside.ask(STAYS, bytes(8 << 20)) == b"8388608" and aside.pids == [first]
         assert b"hunter2" not in await aside.ask(STAYS, b"environment")
-        assert await aside.ask(STAYS, b"grow") == b"6", "and ends, for it has had more memory than it may keep"
+        assert await aside.ask(STAYS, b"grow") == b"6", (
+            "and ends, for it has had more memory than it may keep"
+        )
         assert await aside.ask(STAYS, b"count") == b"1" and aside.pids != [first]
-        second, = aside.pids
+        (second,) = aside.pids
         os.kill(second, signal.SIGKILL)
         with pytest.raises(OperationFailed, match="ended with status -9"):
             await aside.ask(STAYS, b"count")

@@ -1,4 +1,5 @@
-"""Nodes without a BMC: a person is asked and waited for, and what is seen of the machine says that it was done."""
+"""Nodes without a BMC: a person is asked and waited for, and what is seen of the machine says that
+it was done."""
 
 from __future__ import annotations
 
@@ -87,7 +88,11 @@ async def test_explain_says_what_to_do(world: World) -> None:
     assert "a person is waited for: switch it on" in explain_text(view)
     assert view["active"]["deadline_s"] is None
     shown = node_view(world.node("n0"), world.clock(), world.head.table)
-    assert shown["status"] == "asking" and shown["active"]["deadline_s"] is None and shown["bmc"] is None
+    assert (
+        shown["status"] == "asking"
+        and shown["active"]["deadline_s"] is None
+        and shown["bmc"] is None
+    )
     assert (await head_status(world.head))["nodes"]["asking"] == 1
 
 
@@ -150,7 +155,9 @@ async def test_a_failing_boot_is_tried_as_often_as_somebody_switches_it_on(world
             world.tick(1)
             if under_way(world) == "power-on":
                 break
-        assert under_way(world) == "power-on", "it is taken for off, and a person is asked to switch it on again"
+        assert under_way(world) == "power-on", (
+            "it is taken for off, and a person is asked to switch it on again"
+        )
     assert world.node("n0").machine.quarantine is None
 
 
@@ -206,18 +213,24 @@ async def test_a_node_that_somebody_restarts_is_booted_without_a_question(world:
     joins(world, "n0")
 
 
-async def test_a_silent_node_is_asked_for_only_after_the_guard_has_looked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_node_is_asked_for_only_after_the_guard_has_looked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     up(world)
     world.tick(world.settings.sync.dead_s + 80)
     record = world.node("n0")
-    assert record.machine.asked == "power-reset" and record.session is not None, "witnesses are asked first"
+    assert record.machine.asked == "power-reset" and record.session is not None, (
+        "witnesses are asked first"
+    )
     await world.head.guard._asking[record.node.id]
     world.tick(3)
     assert under_way(world) == "power-on" and record.session is None
     assert isinstance(world.head.guard, Guard)
 
 
-async def test_a_head_that_starts_anew_ends_no_session_of_a_node_it_has_not_heard_yet(world: World) -> None:
+async def test_a_head_that_starts_anew_ends_no_session_of_a_node_it_has_not_heard_yet(
+    world: World,
+) -> None:
     up(world)
     await world.restart()
     world.head.guard._witnesses = Quiet()  # type: ignore[assignment]

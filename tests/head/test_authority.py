@@ -1,4 +1,5 @@
-"""Certificates that renew themselves, a head and nodes that each show one, and an authority that is replaced under running nodes.
+"""Certificates that renew themselves, a head and nodes that each show one, and an authority that is
+replaced under running nodes.
 
 A real head with its API, and real agents in namespaces of their own; files by the head's own code.
 """
@@ -52,7 +53,11 @@ def days(found: x509.Certificate) -> float:
 def on_day(monkeypatch: pytest.MonkeyPatch, number: float) -> None:
     """It is so many days later."""
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=number)
-    shifted = SimpleNamespace(datetime=SimpleNamespace(now=lambda zone: later), UTC=datetime.UTC, timedelta=datetime.timedelta)
+    shifted = SimpleNamespace(
+        datetime=SimpleNamespace(now=lambda zone: later),
+        UTC=datetime.UTC,
+        timedelta=datetime.timedelta,
+    )
     monkeypatch.setattr(pki, "datetime", shifted)
 
 
@@ -64,22 +69,34 @@ def test_certificates_live_for_sixty_days_at_most(authority: Authority, tmp_path
 
 
 def test_the_heads_certificate_is_renewed_in_time(
-        authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[int] = []
     authority.changed = lambda: told.append(1)
-    for day, renewed in ((0, False), (39, False), (41, True), (42, False), (500, True), (-400, True)):
+    for day, renewed in (
+        (0, False),
+        (39, False),
+        (41, True),
+        (42, False),
+        (500, True),
+        (-400, True),
+    ):
         on_day(monkeypatch, day)
         before = (tmp_path / "server.pem").read_bytes()
         assert authority.renew("10.99.0.1") is renewed, day
         assert ((tmp_path / "server.pem").read_bytes() != before) is renewed
-        assert [a.what for a in authority.ages()] == ["head", "authority"] and 0 < authority.ages()[0].days <= 60
+        assert [a.what for a in authority.ages()] == ["head", "authority"] and 0 < authority.ages()[
+            0
+        ].days <= 60
     assert len(told) == 3
     assert authority.renew("10.99.0.2"), "another address"
     (tmp_path / "server.pem").write_text("nonsense")
     assert authority.renew("10.99.0.2"), "one that is damaged"
 
 
-def test_one_of_ten_years_from_an_older_head_is_replaced(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_ten_years_from_an_older_head_is_replaced(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pki, "DAYS", 3650)
     assert authority.renew("10.99.0.3")
     monkeypatch.undo()
@@ -87,12 +104,16 @@ def test_one_of_ten_years_from_an_older_head_is_replaced(authority: Authority, m
 
 
 def test_a_replacement_is_begun_once_and_can_be_finished_after_a_crash(
-        authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = (tmp_path / "ca.pem").read_bytes()
     authority.begin()
-    assert (tmp_path / "ca.pem").read_bytes().startswith(old), "the acting one is trusted, and is the first"
+    assert (tmp_path / "ca.pem").read_bytes().startswith(old), (
+        "the acting one is trusted, and is the first"
+    )
     with pytest.raises(InputError, match="begun already"):
         authority.begin()
+
     def dies(path: Path, *rest: Any, **more: Any) -> None:
         if path.name == "ca.pem":
             raise OSError("the power is gone")
@@ -118,30 +139,56 @@ def test_a_replacement_is_begun_once_and_can_be_finished_after_a_crash(
 def site() -> Iterator[HostSite]:
     with tempfile.TemporaryDirectory(prefix="layercake-authority-") as scratch:
         directory = Path(scratch)
-        found = HostSite(directory / "site", 2, {"one": build_plain_image(directory / "one.squashfs", "one")})
+        found = HostSite(
+            directory / "site", 2, {"one": build_plain_image(directory / "one.squashfs", "one")}
+        )
         try:
             found.up()
-            found.wait("both serve", lambda: all(exec_says(found, n) == "well" for n in found.nodes), 60)
+            found.wait(
+                "both serve", lambda: all(exec_says(found, n) == "well" for n in found.nodes), 60
+            )
             yield found
         finally:
             found.down()
 
 
 def session(node: HostNode) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(node.inside(node.directory / "run/session.json").read_bytes())
+    found: dict[str, Any] = json.loads(
+        node.inside(node.directory / "run/session.json").read_bytes()
+    )
     return found
 
 
 def asks(site: HostSite, node: HostNode, *shown: str, path: str = "desired", to: str = "") -> int:
-    """The head's answer to a request with a node's bearer, and with the certificate in these files if there are any."""
+    """The head's answer to a request with a node's bearer, and with the certificate in these files
+    if there are any."""
     mine = session(node)
-    header = bearer(base64.b64decode(mine["key"]), bytes.fromhex(mine["node"].replace("-", "")), mine["session"],
-                    *((TO_NODE,) if to else ()))
+    header = bearer(
+        base64.b64decode(mine["key"]),
+        bytes.fromhex(mine["node"].replace("-", "")),
+        mine["session"],
+        *((TO_NODE,) if to else ()),
+    )
     url = to or f"https://{site.namespace.address}:8443/node/v1/{path}"
     done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{site.namespace.name}", "curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}",
-         "-H", f"Authorization: {header}", *(("--cert", shown[0], "--key", shown[1]) if shown else ()), url],
-        capture_output=True, text=True, check=False)
+        [
+            "nsenter",
+            f"--net=/run/netns/{site.namespace.name}",
+            "curl",
+            "-sk",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "-H",
+            f"Authorization: {header}",
+            *(("--cert", shown[0], "--key", shown[1]) if shown else ()),
+            url,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return int(done.stdout or 0)
 
 
@@ -154,7 +201,9 @@ def kept(node: HostNode, directory: Path) -> tuple[str, str]:
 
 
 @pytest.mark.root
-def test_a_bearer_without_the_nodes_own_certificate_is_worth_nothing(site: HostSite, tmp_path: Path) -> None:
+def test_a_bearer_without_the_nodes_own_certificate_is_worth_nothing(
+    site: HostSite, tmp_path: Path
+) -> None:
     first, second = site.nodes
     assert asks(site, first) == 401
     assert asks(site, first, *kept(second, tmp_path)) == 401, "another node's"
@@ -164,7 +213,12 @@ def test_a_bearer_without_the_nodes_own_certificate_is_worth_nothing(site: HostS
 @pytest.mark.root
 def test_a_node_serves_the_head_and_no_other_node(site: HostSite, tmp_path: Path) -> None:
     first, second = site.nodes
-    found = subprocess.run(["ip", "netns", "exec", first.namespace, "ss", "-Hltn"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        ["ip", "netns", "exec", first.namespace, "ss", "-Hltn"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     at = f"https://{first.ip}:{found.stdout.split()[3].rpartition(':')[2]}/v1/status"
     assert asks(site, first, to=at) == 0, "who shows nothing is not spoken with"
     assert asks(site, first, *kept(second, tmp_path), to=at) == 401
@@ -173,12 +227,16 @@ def test_a_node_serves_the_head_and_no_other_node(site: HostSite, tmp_path: Path
 
 
 @pytest.mark.root
-def test_the_authority_is_replaced_and_no_agent_is_restarted(site: HostSite, tmp_path: Path) -> None:
+def test_the_authority_is_replaced_and_no_agent_is_restarted(
+    site: HostSite, tmp_path: Path
+) -> None:
     before = {n.name: (n.agent, n.containers(), session(n)["session"]) for n in site.nodes}
     old = (site.data / "pki/ca.pem").read_text()
     stolen = kept(site.nodes[0], tmp_path)
     site.api("POST", "/v1/authority/rotate", {"by": "ann"})
-    site.wait("all nodes know the next one", lambda: not site.api("GET", "/v1/authority")["nodes"], 120)
+    site.wait(
+        "all nodes know the next one", lambda: not site.api("GET", "/v1/authority")["nodes"], 120
+    )
     for node in site.nodes:
         assert mark(node.inside(node.directory / "run/ca.pem")) == Authority(site.data / "pki").mark
         assert session(node)["certificate"] == 2
@@ -186,24 +244,48 @@ def test_the_authority_is_replaced_and_no_agent_is_restarted(site: HostSite, tmp
     site.api("POST", "/v1/authority/finish", {"by": "ann"})
     trusted = (site.data / "pki/ca.pem").read_text()
     assert old not in trusted
-    site.wait("all nodes have taken that over",
-              lambda: all(n.inside(n.directory / "run/ca.pem").read_text() == trusted for n in site.nodes), 120)
+    site.wait(
+        "all nodes have taken that over",
+        lambda: all(
+            n.inside(n.directory / "run/ca.pem").read_text() == trusted for n in site.nodes
+        ),
+        120,
+    )
     assert {n.name: (n.agent, n.containers(), session(n)["session"]) for n in site.nodes} == before
     assert all(exec_says(site, node) == "well" for node in site.nodes)
-    assert asks(site, site.nodes[0], *stolen) != 200, "what the old authority signed is worth nothing"
-    site.wait("all are well", lambda: all(n["status"] == "converged" for n in site.states().values()), 60)
+    assert asks(site, site.nodes[0], *stolen) != 200, (
+        "what the old authority signed is worth nothing"
+    )
+    site.wait(
+        "all are well", lambda: all(n["status"] == "converged" for n in site.states().values()), 60
+    )
 
 
 def exec_says(site: HostSite, node: HostNode) -> str:
     done = subprocess.run(
-        ["curl", "-s", "--unix-socket", str(site.socket), "-d", json.dumps({"command": ["echo", "well"]}),
-         f"http://head/v1/nodes/{node.name}/exec"], capture_output=True, text=True, check=True)
+        [
+            "curl",
+            "-s",
+            "--unix-socket",
+            str(site.socket),
+            "-d",
+            json.dumps({"command": ["echo", "well"]}),
+            f"http://head/v1/nodes/{node.name}/exec",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return b"".join(base64.b64decode(line["out"]) for line in lines if "out" in line).decode().strip()
+    return (
+        b"".join(base64.b64decode(line["out"]) for line in lines if "out" in line).decode().strip()
+    )
 
 
 @pytest.mark.root
-def test_a_revoked_node_is_out_and_left_alone_until_a_person_clears_it(site: HostSite, tmp_path: Path) -> None:
+def test_a_revoked_node_is_out_and_left_alone_until_a_person_clears_it(
+    site: HostSite, tmp_path: Path
+) -> None:
     node = site.nodes[1]
     shown, containers = kept(node, tmp_path), node.containers()
     assert asks(site, node, *shown) == 200
@@ -213,4 +295,3 @@ def test_a_revoked_node_is_out_and_left_alone_until_a_person_clears_it(site: Hos
     assert "were revoked by root for ann" in site.states()[node.name]["status_text"]
     assert node.containers() == containers, "what runs there goes on"
     site.never("it comes back", lambda: site.states()[node.name]["status"] != "quarantined", 5)
-

@@ -1,4 +1,5 @@
-"""What keeps nodes from being as wanted, by cause: many nodes that stand still for one reason are one line."""
+"""What keeps nodes from being as wanted, by cause: many nodes that stand still for one reason are
+one line."""
 
 from __future__ import annotations
 
@@ -51,24 +52,39 @@ async def test_one_reason_is_one_line(site: World) -> None:
     assert well == 3
     first = found[0]
     assert first["nodes"] == ["a0", "a1", "a2", "a3", "a4"] and first["common"] == ["group r7"]
-    assert "nothing was heard of its firmware" in first["text"] and first["page"] == "nodes-do-not-come-up"
+    assert (
+        "nothing was heard of its firmware" in first["text"]
+        and first["page"] == "nodes-do-not-come-up"
+    )
     assert first["longest_s"] >= 90
     site.head.patience.noted(site.node("a3"), "minOS has arrived.")
     _, found = await causes(site)
     assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a4"], ["a3"]]
-    assert "what was seen last: minOS has arrived." in found[1]["text"] and "console" in found[1]["next"]
-    assert (await causes(site, range="a3"))[1][0]["nodes"] == ["a3"] and (await causes(site, range="b[0-1]")) == (2, [])
+    assert (
+        "what was seen last: minOS has arrived." in found[1]["text"]
+        and "console" in found[1]["next"]
+    )
+    assert (await causes(site, range="a3"))[1][0]["nodes"] == ["a3"] and (
+        await causes(site, range="b[0-1]")
+    ) == (2, [])
     is_(site, "a3", power="OFF", boot="UNKNOWN")
     is_(site, "a3", power="ON", boot="WAIT")
-    assert site.head.patience.seen(site.node("a3")) == "", "what was seen before it was off counts no more"
+    assert site.head.patience.seen(site.node("a3")) == "", (
+        "what was seen before it was off counts no more"
+    )
 
 
 async def test_what_was_said_of_each_is_compared_without_its_names(site: World) -> None:
     text = "{} gave up: cannot reach the BMC at {}: no answer in {} s, after 3 attempts"
     one = plain(text.format("a0", "10.9.0.5:623", 5), site.node("a0"))
     assert one == plain(text.format("a1", "10.9.0.77", 7.5), site.node("a1"))
-    assert one == "NODE gave up: cannot reach the BMC at ADDRESS: no answer in N s, after N attempts"
-    assert plain("52:54:00:99:00:04 and fd00:20::17 at 12:30", site.node("a0")) == "ADDRESS and ADDRESS at 12:30"
+    assert (
+        one == "NODE gave up: cannot reach the BMC at ADDRESS: no answer in N s, after N attempts"
+    )
+    assert (
+        plain("52:54:00:99:00:04 and fd00:20::17 at 12:30", site.node("a0"))
+        == "ADDRESS and ADDRESS at 12:30"
+    )
     assert "status 3" in plain("mkfs.xfs ended with status 3", site.node("a0"))
 
 
@@ -77,11 +93,24 @@ async def test_a_word_of_a_person_comes_first(site: World) -> None:
     await site.ops.care.freeze("b[0-2]", "the cooling is off", "ann")
     _, found = await causes(site)
     stopped = next(one for one in found if one["status"] == "stopped")
-    assert stopped["nodes"] == ["b0", "b1", "b2"] and "the cooling is off" in stopped["text"] and "thaw" in stopped["next"]
+    assert (
+        stopped["nodes"] == ["b0", "b1", "b2"]
+        and "the cooling is off" in stopped["text"]
+        and "thaw" in stopped["next"]
+    )
 
 
 async def test_disks_and_images_have_their_own(site: World) -> None:
-    is_(site, "@all", power="ON", boot="INIT", run="SYNC", busy="FREE", image="FATAL", disk="FOREIGN")
+    is_(
+        site,
+        "@all",
+        power="ON",
+        boot="INIT",
+        run="SYNC",
+        busy="FREE",
+        image="FATAL",
+        disk="FOREIGN",
+    )
     record = site.node("a0")
     record.machine = record.machine
     _, found = await causes(site)
@@ -100,40 +129,72 @@ async def test_an_outage_is_a_cause_and_a_frozen_node_that_is_well_is_said(site:
     silent = frozenset(site.node(name).node.id for name in ("a0", "a1", "a2", "a3", "a4"))
     site.head.guard.outages = {"": Outage("", 0.0, silent, 8), "r7": Outage("r7", 0.0, silent, 5)}
     _, found = await causes(site)
-    assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a3", "a4"]] \
-        and "nodes of domain r7 fell silent" in found[0]["text"]
+    assert [one["nodes"] for one in found] == [
+        ["a0", "a1", "a2", "a3", "a4"]
+    ] and "nodes of domain r7 fell silent" in found[0]["text"]
     assert found[0]["page"] == "half-the-rack-is-dark"
 
 
-async def test_what_is_wrong_with_consoles_is_said_beside(site: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_wrong_with_consoles_is_said_beside(
+    site: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = "cannot open the console of {}: user 'alice' at {} has it"
-    found = of_consoles("the disk is full", [(site.node(name), taken.format(name, f"192.0.2.{number}"))
-                                             for number, name in enumerate(("b1", "b0"))] + [(site.node("a0"), "no answer in 5 s")])
-    assert [one.nodes for one in found] == [[], ["b0", "b1"], ["a0"]] and "the disk is full" in found[0].text
-    assert "console of NODE: user 'alice' at ADDRESS has it" in found[1].text and {one.page for one in found} == {"consoles"}
+    found = of_consoles(
+        "the disk is full",
+        [
+            (site.node(name), taken.format(name, f"192.0.2.{number}"))
+            for number, name in enumerate(("b1", "b0"))
+        ]
+        + [(site.node("a0"), "no answer in 5 s")],
+    )
+    assert [one.nodes for one in found] == [
+        [],
+        ["b0", "b1"],
+        ["a0"],
+    ] and "the disk is full" in found[0].text
+    assert "console of NODE: user 'alice' at ADDRESS has it" in found[1].text and {
+        one.page for one in found
+    } == {"consoles"}
 
     async def troubles(consoles: Consoles) -> tuple[str, dict[str, str]]:
-        return "the disk is full", {site.node("b0").node.id: "no answer", site.node("a0").node.id: "no answer", "gone": "no answer"}
+        return "the disk is full", {
+            site.node("b0").node.id: "no answer",
+            site.node("a0").node.id: "no answer",
+            "gone": "no answer",
+        }
 
     monkeypatch.setattr(Consoles, "troubles", troubles)
     async with served(site.head, local=True) as client:
         whole = (await (await client.get("/v1/causes")).json())["beside"]
         assert [one["nodes"] for one in whole] == [[], ["a0", "b0"]] and not whole[1]["age_s"]
-        assert [one["nodes"] for one in (await (await client.get("/v1/causes?range=b[0-2]")).json())["beside"]] == [["b0"]]
+        assert [
+            one["nodes"]
+            for one in (await (await client.get("/v1/causes?range=b[0-2]")).json())["beside"]
+        ] == [["b0"]]
 
 
 async def test_what_was_told_of_security_is_said_for_an_hour(site: World) -> None:
     store = site.head.store
     for number, name in enumerate(("a1", "b1", "a0")):
-        store.event(site.node(name), OTHER_SERVER, f"an address is taken from DHCP server 192.0.2.{number}")
+        store.event(
+            site.node(name), OTHER_SERVER, f"an address is taken from DHCP server 192.0.2.{number}"
+        )
 
     async def said(**query: str) -> list[dict[str, Any]]:
         async with served(site.head, local=True) as client:
-            found: list[dict[str, Any]] = (await (await client.get("/v1/causes", params=query)).json())["beside"]
+            found: list[dict[str, Any]] = (
+                await (await client.get("/v1/causes", params=query)).json()
+            )["beside"]
             return found
 
-    one, = await said()
-    assert one["nodes"] == ["a0", "a1", "b1"] and "192.0.2.2" in one["text"] and one["page"] == "beside-another-dhcp-server"
+    (one,) = await said()
+    assert (
+        one["nodes"] == ["a0", "a1", "b1"]
+        and "192.0.2.2" in one["text"]
+        and one["page"] == "beside-another-dhcp-server"
+    )
     assert one["next"] == "layercake events --security --kind dhcp.other-server"
-    assert [one["nodes"] for one in await said(range="b[0-2]")] == [["b1"]] and await said(range="b0") == []
+    assert [one["nodes"] for one in await said(range="b[0-2]")] == [["b1"]] and await said(
+        range="b0"
+    ) == []
     assert of_alarms(store.alarms, None, store.wall() + 3601, site.head.table.events) == []

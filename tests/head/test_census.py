@@ -1,4 +1,5 @@
-"""How many nodes are how: to count them takes a small part of the head's time, however often somebody asks."""
+"""How many nodes are how: to count them takes a small part of the head's time, however often
+somebody asks."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ async def test_what_took_long_is_told_again_for_a_while(world: World) -> None:
     kept = 0.1 + 0.1 / PART
     times = readings(0.0, 0.1, kept - 0.01, kept + OLD_S + 0.01, kept + OLD_S + 0.1)
     census = Census(world.head, lambda: next(times))
-    before = (await census.counts())
+    before = await census.counts()
     converge(world)
     assert (await census.counts()) == before != await count(world.head)
     assert (await census.counts()) == await count(world.head)
@@ -56,7 +57,9 @@ async def test_what_is_quick_is_counted_each_time(world: World) -> None:
     assert (await census.counts())[Status.CONVERGED] == before + 1
 
 
-async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     census, looked = Census(world.head, lambda: 0.0), list[str]()
     look = Census._look
 
@@ -79,7 +82,9 @@ async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(world
     assert (await census.counts()).total() == 2 and await census.counts() == await count(world.head)
 
 
-async def test_a_count_that_failed_is_made_good_by_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_count_that_failed_is_made_good_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     census = Census(world.head, lambda: 0.0)
     await census.counts()
     converge(world)

@@ -1,4 +1,5 @@
-"""Nodes that were told come a few at a time, and one that never comes keeps nobody waiting for long."""
+"""Nodes that were told come a few at a time, and one that never comes keeps nobody waiting for
+long."""
 
 from __future__ import annotations
 

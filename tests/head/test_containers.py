@@ -1,4 +1,5 @@
-"""What a head knows of its nodes' containers, and which sets it refuses before any node hears of them."""
+"""What a head knows of its nodes' containers, and which sets it refuses before any node hears of
+them."""
 
 from __future__ import annotations
 
@@ -15,8 +16,16 @@ from layercake.kraken.wire import bearer, node_text
 from tests.support.world import INVENTORY, World
 
 WEB: dict[str, Any] = {
-    "name": "web", "digest": "blake2b:" + "a" * 64, "state": "running", "health": "unhealthy", "pid": 7, "started_s": 5.0,
-    "retries": 1, "last_error": "UNHEALTHY", "error": "image web is unhealthy: HTTP status 503", "retry_in_s": 4.0,
+    "name": "web",
+    "digest": "blake2b:" + "a" * 64,
+    "state": "running",
+    "health": "unhealthy",
+    "pid": 7,
+    "started_s": 5.0,
+    "retries": 1,
+    "last_error": "UNHEALTHY",
+    "error": "image web is unhealthy: HTTP status 503",
+    "retry_in_s": 4.0,
 }
 
 
@@ -35,11 +44,15 @@ async def tell(world: World, *events: dict[str, Any]) -> int:
     credential = bearer(session.key, bytes.fromhex(record.node.id.replace("-", "")), session.number)
     assert node_text(bytes.fromhex(record.node.id.replace("-", ""))) == record.node.id
     async with TestClient(TestServer(app)) as client:
-        answer = await client.post("/node/v1/events", json=list(events), headers={"Authorization": credential})
+        answer = await client.post(
+            "/node/v1/events", json=list(events), headers={"Authorization": credential}
+        )
         return answer.status
 
 
-async def test_sets_that_could_never_start_are_refused_before_anything_changes(world: World, tmp_path: Path) -> None:
+async def test_sets_that_could_never_start_are_refused_before_anything_changes(
+    world: World, tmp_path: Path
+) -> None:
     add(world, tmp_path, "web", depends=["db"])
     add(world, tmp_path, "db:15.2")
     add(world, tmp_path, "a", depends=["b"])
@@ -66,16 +79,28 @@ async def test_containers_are_shown_as_the_node_tells_them(world: World) -> None
     world.send(world.hello("n0", image="ERROR"))
     known = len(world.kinds("n0"))
     bad = [{**WEB, "name": 5}, {**WEB, "extra": 1}, {"name": "x"}, "text"]
-    told = {"kind": "image.containers", "text": "web unhealthy", "data": {"containers": [WEB, *bad]}}
+    told = {
+        "kind": "image.containers",
+        "text": "web unhealthy",
+        "data": {"containers": [WEB, *bad]},
+    }
     assert await tell(world, told) == 200
     record = world.node("n0")
     assert node_view(record, world.clock(), world.head.table)["containers"] == [WEB, WEB]
     assert record.unhealthy == WEB["error"]
     assert len(world.kinds("n0")) == known, "how things are is no history"
     well = {**WEB, "health": "healthy", "last_error": "NOERROR"}
-    await tell(world, {**told, "data": {"containers": [well]}}, {"kind": "node.api", "data": {"port": 8444}})
+    await tell(
+        world,
+        {**told, "data": {"containers": [well]}},
+        {"kind": "node.api", "data": {"port": 8444}},
+    )
     assert record.unhealthy == "" and record.api_port == 8444
-    await tell(world, {"kind": "node.api", "data": {"port": "22; rm"}}, {"kind": "image.containers", "data": {"containers": None}})
+    await tell(
+        world,
+        {"kind": "node.api", "data": {"port": "22; rm"}},
+        {"kind": "image.containers", "data": {"containers": None}},
+    )
     assert record.api_port == 0 and record.containers == ()
 
 
@@ -85,4 +110,7 @@ async def test_a_node_that_gave_up_says_which_container_and_why(world: World) ->
     assert status_of(world.node("n0"), world.clock())[1] == "the node has given up on its images"
     dead = {**WEB, "last_error": "MAX_DEATHS", "retry_in_s": None}
     await tell(world, {"kind": "image.containers", "data": {"containers": [dead]}})
-    assert status_of(world.node("n0"), world.clock())[1] == "the node has given up on web: image web is unhealthy: HTTP status 503"
+    assert (
+        status_of(world.node("n0"), world.clock())[1]
+        == "the node has given up on web: image web is unhealthy: HTTP status 503"
+    )

@@ -1,5 +1,5 @@
-"""What was done to the running head with many connections: a real one, in a process of its own with 1024 file descriptors, as a
-service has them; the attacker is another process."""
+"""What was done to the running head with many connections: a real one, in a process of its own with
+1024 file descriptors, as a service has them; the attacker is another process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+def site(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     directory = tmp_path_factory.mktemp("head")
     with head(directory, "127.0.0.1", 6000, "--bare") as (facts, process):
         told = json.loads(facts.read_text())
@@ -67,12 +69,17 @@ def local(facts: dict[str, Any], path: str) -> Any:
     return json.loads(text)
 
 
-def test_999_idle_connections_stop_nobody_and_fill_no_log(site: tuple[Path, subprocess.Popen[bytes]], driver: Driver) -> None:
+def test_999_idle_connections_stop_nobody_and_fill_no_log(
+    site: tuple[Path, subprocess.Popen[bytes]], driver: Driver
+) -> None:
     """They stopped joins and the local socket, and the log had 323,000 tracebacks."""
     path, process = site
     facts = json.loads(path.read_text())
     command = [sys.executable, "-c", IDLE, facts["address"], str(facts["port"])]
-    attackers = [subprocess.Popen([*command, source], stdout=subprocess.PIPE) for source in ("127.0.0.1", "127.0.0.66")]
+    attackers = [
+        subprocess.Popen([*command, source], stdout=subprocess.PIPE)
+        for source in ("127.0.0.1", "127.0.0.66")
+    ]
     try:
         for attacker in attackers:
             assert attacker.stdout is not None and attacker.stdout.readline()
@@ -91,8 +98,11 @@ def test_999_idle_connections_stop_nobody_and_fill_no_log(site: tuple[Path, subp
 
 
 @pytest.mark.parametrize("name", ["hostile-text", "idle", "events", "history", "plans", "slow"])
-def test_the_benchmark_of_abuse_has_honest_answers(site: tuple[Path, subprocess.Popen[bytes]], driver: Driver, name: str) -> None:
-    """How fast is for the benchmark to say (tests.bench.abuse); here nobody honest is refused, and all get on."""
+def test_the_benchmark_of_abuse_has_honest_answers(
+    site: tuple[Path, subprocess.Popen[bytes]], driver: Driver, name: str
+) -> None:
+    """How fast is for the benchmark to say (tests.bench.abuse); here nobody honest is refused, and
+    all get on."""
     path, process = site
     with under_attack(name, path):
         measured = Measured()
@@ -101,29 +111,43 @@ def test_the_benchmark_of_abuse_has_honest_answers(site: tuple[Path, subprocess.
     assert process.poll() is None
 
 
-def test_a_guess_costs_a_connection_and_they_are_counted(site: tuple[Path, subprocess.Popen[bytes]]) -> None:
+def test_a_guess_costs_a_connection_and_they_are_counted(
+    site: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
     facts = json.loads(site[0].read_text())
     tls = ssl.create_default_context(cafile=facts["ca"])
     answered = 0
     since = time.monotonic()
     for _ in range(300):
         try:
-            plain = socket.create_connection((facts["address"], facts["port"]), 10, ("127.0.0.77", 0))
+            plain = socket.create_connection(
+                (facts["address"], facts["port"]), 10, ("127.0.0.77", 0)
+            )
             with tls.wrap_socket(plain, server_hostname=facts["address"]) as link:
-                link.sendall(b"GET /v1/status HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer guess\r\n\r\n" * 10)
+                link.sendall(
+                    b"GET /v1/status HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer guess\r\n\r\n"
+                    * 10
+                )
                 answer = http.client.HTTPResponse(link)
                 answer.begin()
                 assert answer.status == 401 and answer.headers["Connection"] == "close"
                 answered += 1
         except (OSError, http.client.HTTPException):
             continue
-    assert 45 <= answered <= 55 + 5 * (time.monotonic() - since), "fifty at once, five a second from there on"
+    assert 45 <= answered <= 55 + 5 * (time.monotonic() - since), (
+        "fifty at once, five a second from there on"
+    )
 
 
-def test_the_head_ends_in_order_while_strangers_are_there_and_has_logged_little(site: tuple[Path, subprocess.Popen[bytes]]) -> None:
+def test_the_head_ends_in_order_while_strangers_are_there_and_has_logged_little(
+    site: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
     path, process = site
     facts = json.loads(path.read_text())
-    idle = [socket.create_connection((facts["address"], facts["port"]), 10, ("127.0.0.78", 0)) for _ in range(20)]
+    idle = [
+        socket.create_connection((facts["address"], facts["port"]), 10, ("127.0.0.78", 0))
+        for _ in range(20)
+    ]
     process.send_signal(signal.SIGTERM)
     assert process.wait(patience(15)) == 0
     for link in idle:

@@ -1,4 +1,5 @@
-"""One node's entry changed by itself: what is there stays, others are not touched, and what cannot be is refused."""
+"""One node's entry changed by itself: what is there stays, others are not touched, and what cannot
+be is refused."""
 
 from __future__ import annotations
 
@@ -78,50 +79,87 @@ def test_an_entry_says_all_that_there_is_of_a_node(world: World, name: str) -> N
     parts = world.head.table.parts
     rack = load(RACK, "rack.yaml", parts=parts, **KNOWN)
     node = rack.nodes[name]
-    assert changed(node, {}, (), parts=parts, networks=rack.networks, **KNOWN) == node, entry_of(node)
+    assert changed(node, {}, (), parts=parts, networks=rack.networks, **KNOWN) == node, entry_of(
+        node
+    )
 
 
 def test_values_are_set_and_unset_also_in_mappings(world: World) -> None:
     parts = world.head.table.parts
     rack = load(RACK, "rack.yaml", parts=parts, **KNOWN)
     wanted = {"bmc.address": "10.9.0.77", "kernel_args": "debug", "ip": "10.20.0.77"}
-    node = changed(rack.nodes["n1"], wanted, ["console", "bmc.system"], parts=parts, networks=rack.networks, **KNOWN)
+    node = changed(
+        rack.nodes["n1"],
+        wanted,
+        ["console", "bmc.system"],
+        parts=parts,
+        networks=rack.networks,
+        **KNOWN,
+    )
     entry = entry_of(node)
-    assert (entry["ip"], entry["kernel_args"], entry.get("console")) == ("10.20.0.77", "debug", None)
-    assert entry["bmc"]["address"] == "https://10.9.0.77" and entry["bmc"]["password"] == {"file": "/secrets/bmc"}
+    assert (entry["ip"], entry["kernel_args"], entry.get("console")) == (
+        "10.20.0.77",
+        "debug",
+        None,
+    )
+    assert entry["bmc"]["address"] == "https://10.9.0.77" and entry["bmc"]["password"] == {
+        "file": "/secrets/bmc"
+    }
     assert node.groups == ("rack1",) and node.domains == ("rack1",)
 
 
-@pytest.mark.parametrize(("wanted", "says"), [
-    ({"ip": "10.20.0.300"}, "is not an IPv4 address"), ({"ip": "10.77.0.1"}, "is in no network"),
-    ({"colour": "red"}, "unknown key"),
-    ({"groups": ["big"]}, "cannot change groups of n0 alone"), ({"id": "x"}, "cannot change id"),
-    ({"mac.a": 1}, "mac is no mapping"),
-    ({"kernel_args": "a\nb"}, "may not stand in kernel arguments"), ({"bmc": {"driver": "sorcery"}}, "n0"),
-])
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ({"ip": "10.20.0.300"}, "is not an IPv4 address"),
+        ({"ip": "10.77.0.1"}, "is in no network"),
+        ({"colour": "red"}, "unknown key"),
+        ({"groups": ["big"]}, "cannot change groups of n0 alone"),
+        ({"id": "x"}, "cannot change id"),
+        ({"mac.a": 1}, "mac is no mapping"),
+        ({"kernel_args": "a\nb"}, "may not stand in kernel arguments"),
+        ({"bmc": {"driver": "sorcery"}}, "n0"),
+    ],
+)
 def test_what_cannot_be_is_told(world: World, wanted: dict[str, Any], says: str) -> None:
     rack = load(RACK, "rack.yaml", parts=world.head.table.parts, **KNOWN)
     with pytest.raises(InputError, match=says):
-        changed(rack.nodes["n0"], wanted, (), parts=world.head.table.parts, networks=rack.networks, **KNOWN)
+        changed(
+            rack.nodes["n0"],
+            wanted,
+            (),
+            parts=world.head.table.parts,
+            networks=rack.networks,
+            **KNOWN,
+        )
 
 
-async def test_a_change_of_one_node_touches_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_of_one_node_touches_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
     monkeypatch.setattr(world.head.teller, "changed", lambda record: told.append(record.name))
     other = world.node("n1").node
     done = await world.ops.inventory.change("n0", {"kernel_args": "debug"}, ())
     assert (done["changed"], told, world.node("n1").node) == (["n0"], ["n0"], other)
     assert entry_of(world.node("n0").node)["kernel_args"] == "debug"
-    assert world.events_of("n0")[-1].text.startswith("changed in the inventory by") and math.isfinite(done["revision"])
+    assert world.events_of("n0")[-1].text.startswith(
+        "changed in the inventory by"
+    ) and math.isfinite(done["revision"])
     assert (await world.ops.inventory.change("n0", {"kernel_args": "debug"}, ()))["changed"] == []
     await world.restart()
     assert entry_of(world.node("n0").node)["kernel_args"] == "debug"
 
 
-@pytest.mark.parametrize(("wanted", "says"), [
-    ({"ip": "10.1.0.11"}, "IP address 10.1.0.11 is n1's"), ({"mac": "52:54:00:00:00:11"}, "MAC address 52:54:00:00:00:11 is n1's"),
-    ({"aliases": "n1"}, "name n1 is n1's"), ({"images": ["none"]}, "none"),
-])
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ({"ip": "10.1.0.11"}, "IP address 10.1.0.11 is n1's"),
+        ({"mac": "52:54:00:00:00:11"}, "MAC address 52:54:00:00:00:11 is n1's"),
+        ({"aliases": "n1"}, "name n1 is n1's"),
+        ({"images": ["none"]}, "none"),
+    ],
+)
 async def test_what_is_anothers_stays_his(world: World, wanted: dict[str, Any], says: str) -> None:
     before = world.node("n0").node
     with pytest.raises((InputError, Refused), match=says):
@@ -136,7 +174,12 @@ async def test_secrets_do_not_go_elsewhere_unasked(world: World, tmp_path: Path)
     secret.parent.mkdir(exist_ok=True, mode=0o700)
     secret.write_text("x")
     secret.chmod(0o600)
-    bmc = {"driver": "ipmi", "address": "10.9.0.1", "username": "root", "password": {"file": str(secret)}}
+    bmc = {
+        "driver": "ipmi",
+        "address": "10.9.0.1",
+        "username": "root",
+        "password": {"file": str(secret)},
+    }
     await world.ops.inventory.change("n0", {"bmc": bmc}, ())
     with pytest.raises(Refused, match="the secret of n0 would go to"):
         await world.ops.inventory.change("n0", {"bmc.address": "10.9.0.66"}, ())

@@ -1,4 +1,5 @@
-"""Numbers of events only ever rise, also over a kill of the head: who asks what came since the last one misses nothing."""
+"""Numbers of events only ever rise, also over a kill of the head: who asks what came since the last
+one misses nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ async def test_a_killed_head_does_not_give_a_number_twice(world: World) -> None:
     assert world.head.store.newest_event > told
 
 
-async def test_the_newest_events_are_kept_however_far_apart_their_numbers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_newest_events_are_kept_however_far_apart_their_numbers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, number in (("_KEPT_EVENTS", 1005), ("_KEPT_OF_NODE", 20), ("_CLEARED", 1000)):
         monkeypatch.setattr(database, name, number)
     for start in range(3):

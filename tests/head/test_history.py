@@ -1,4 +1,5 @@
-"""A node's history: in the database beyond what is in memory, complete at any time, and told also when the disk does not answer."""
+"""A node's history: in the database beyond what is in memory, complete at any time, and told also
+when the disk does not answer."""
 
 from __future__ import annotations
 
@@ -29,15 +30,21 @@ async def test_it_goes_on_where_memory_ends_and_over_a_restart(world: World) -> 
     tell(world, "n0", "first")
     for number in range(HISTORY_ALL + 10):
         tell(world, "n1", str(number))
-    assert "first" not in [e.text for e in world.events_of("n0")] and await told(world, "n0") == ["first"], "it is not written yet"
+    assert "first" not in [e.text for e in world.events_of("n0")] and await told(world, "n0") == [
+        "first"
+    ], "it is not written yet"
     await world.restart()
     tell(world, "n0", "second")
     assert await told(world, "n0") == ["first", "second"]
-    assert await told(world, "n1") == [str(n) for n in range(HISTORY_ALL + 10 - PER_NODE, HISTORY_ALL + 10)], "the newest"
+    assert await told(world, "n1") == [
+        str(n) for n in range(HISTORY_ALL + 10 - PER_NODE, HISTORY_ALL + 10)
+    ], "the newest"
 
 
 async def found(world: World, **wanted: Any) -> list[str]:
-    told = await world.head.database.history.find(world.head.store, Wanted(kind="node.event", **wanted), lambda event: True)
+    told = await world.head.database.history.find(
+        world.head.store, Wanted(kind="node.event", **wanted), lambda event: True
+    )
     assert [e.id for e in told] == sorted({e.id for e in told})
     return [e.text for e in told]
 
@@ -50,7 +57,9 @@ async def test_older_events_of_the_site_are_found_too(world: World) -> None:
     for _ in range(2):
         assert await found(world, limit=3) == [*texts[-2:], "last"]
         assert await found(world, limit=2 * HISTORY_ALL + PAGE) == ["first", *texts, "last"]
-        assert await found(world, node="n0") == ["first", "last"] and await found(world, node="n0", limit=1) == ["last"]
+        assert await found(world, node="n0") == ["first", "last"] and await found(
+            world, node="n0", limit=1
+        ) == ["last"]
         await world.restart()
 
 
@@ -58,8 +67,12 @@ async def test_events_between_two_numbers_and_two_times(world: World) -> None:
     began = world.head.store.wall()
     tell(world, "n0", *map(str, range(HISTORY_ALL + 20)))
     await world.restart()
-    ids = {e.text: e.id for e in await world.head.database.history.find(
-        world.head.store, Wanted(kind="node.event", limit=2 * HISTORY_ALL), lambda event: True)}
+    ids = {
+        e.text: e.id
+        for e in await world.head.database.history.find(
+            world.head.store, Wanted(kind="node.event", limit=2 * HISTORY_ALL), lambda event: True
+        )
+    }
     assert await found(world, after=ids["3"], before=ids["6"]) == ["4", "5"]
     world.clock.now += 3600
     tell(world, "n0", "an hour later")
@@ -73,11 +86,16 @@ async def test_what_somebody_may_not_see_is_passed_over(world: World) -> None:
     await world.restart()
     history, store = world.head.database.history, world.head.store
     both = Wanted(limit=1, nodes=frozenset({"n1", "none"}), severities=frozenset({"info", "error"}))
-    for told in (await history.find(store, Wanted(limit=1, kind="node.event"), lambda e: e.node == "n1"),
-                 await history.find(store, both)):
+    for told in (
+        await history.find(store, Wanted(limit=1, kind="node.event"), lambda e: e.node == "n1"),
+        await history.find(store, both),
+    ):
         assert [e.text for e in told if e.kind == "node.event"] == ["mine"]
     assert await history.find(store, Wanted(nodes=frozenset())) == []
-    assert await history.find(store, Wanted(nodes=frozenset({"n0"}), severities=frozenset({"error"}))) == []
+    assert (
+        await history.find(store, Wanted(nodes=frozenset({"n0"}), severities=frozenset({"error"})))
+        == []
+    )
 
 
 async def test_alarms_are_part_of_it_in_their_order(world: World) -> None:
@@ -86,7 +104,11 @@ async def test_alarms_are_part_of_it_in_their_order(world: World) -> None:
     tell(world, "n0", "after")
     for _ in range(2):
         found = await world.head.database.history.of(world.head.store, "n0")
-        assert [e.text for e in found if e.text in ("before", "an alarm", "after")] == ["before", "an alarm", "after"]
+        assert [e.text for e in found if e.text in ("before", "an alarm", "after")] == [
+            "before",
+            "an alarm",
+            "after",
+        ]
         assert next(e for e in found if e.text == "an alarm").security
         await world.head.database.flush(world.head.store)
 
@@ -115,7 +137,9 @@ async def test_of_a_database_that_cannot_be_read_memory_is_told(world: World) ->
 
 async def test_the_last_errors_of_images_stay_with_the_node(world: World) -> None:
     def add(kind: str, text: str) -> None:
-        world.head.store.load_events([Event(world.head.store.newest_event + 1, 0.0, "n0", kind, "error", text)])
+        world.head.store.load_events(
+            [Event(world.head.store.newest_event + 1, 0.0, "n0", kind, "error", text)]
+        )
 
     for number in range(5):
         add("image.error", str(number))
@@ -128,16 +152,30 @@ async def test_events_are_asked_for_by_range_query_time_and_severity(world: Worl
         tell(world, name, f"of {name}")
     world.head.store.event(world.node("n1"), events.REPEATED, "grave")
     async with served(world.head, local=True) as client:
+
         async def texts(**query: str) -> list[str]:
             async with client.get("/v1/events", params=query) as answer:
                 assert answer.status == 200, await answer.text()
-                return [e["text"] for e in (await answer.json())["events"] if e["kind"] in ("node.event", "security.repeated")]
+                return [
+                    e["text"]
+                    for e in (await answer.json())["events"]
+                    if e["kind"] in ("node.event", "security.repeated")
+                ]
 
-        assert await texts(range="n0") == ["of n0"] and await texts(where="name=n1", kind="node.event") == ["of n1"]
+        assert await texts(range="n0") == ["of n0"] and await texts(
+            where="name=n1", kind="node.event"
+        ) == ["of n1"]
         assert await texts(range="n[0-1]", where="name!=n1") == ["of n0"]
         assert await texts(range="n1", severity="warning") == ["grave"]
         world.clock.now += 7200
         assert await texts(**{"from": "-3600"}) == [] and "of n0" in await texts(to="-3600")
-        for query in ({"from": "x"}, {"to": "nan"}, {"severity": "bad"}, {"where": "x=y"}, {"range": "n9"}, {"before": "-1"}):
+        for query in (
+            {"from": "x"},
+            {"to": "nan"},
+            {"severity": "bad"},
+            {"where": "x=y"},
+            {"range": "n9"},
+            {"before": "-1"},
+        ):
             async with client.get("/v1/events", params=query) as answer:
                 assert answer.status in (400, 404), query

@@ -1,4 +1,5 @@
-"""Joining: one-use tokens inside a boot window; every other claim is refused, recorded, and tells nothing."""
+"""Joining: one-use tokens inside a boot window; every other claim is refused, recorded, and tells
+nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ BOOT = "7f0c6b0e-0000-4000-8000-000000000001"
 
 
 def claim(world: World, token: str, name: str = "n0") -> dict[str, str]:
-    return {"node": world.node(name).node.id, "token": token, "boot_id": BOOT, "mac": "52:54:00:00:00:10", "version": "1"}
+    return {
+        "node": world.node(name).node.id,
+        "token": token,
+        "boot_id": BOOT,
+        "mac": "52:54:00:00:00:10",
+        "version": "1",
+    }
 
 
 async def test_a_right_token_joins(world: World, client: TestClient[Any, Any]) -> None:
@@ -37,19 +44,26 @@ async def test_a_right_token_joins(world: World, client: TestClient[Any, Any]) -
     assert "node.joined" in world.kinds("n0")
 
 
-async def test_a_node_gets_the_table_that_its_head_plans_by(world: World, client: TestClient[Any, Any]) -> None:
+async def test_a_node_gets_the_table_that_its_head_plans_by(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     planner = world.node("n0").planner
     token = world.head.joining.open(world.node("n0"), 60)
     answer = await (await client.post("/node/v1/join", json=claim(world, token))).json()
     session = parse_join({**answer, "sync": "127.0.0.1:1"})
     assert session.mutations == planner.mutations and session.traits == planner.traits
     assert {m.name: m.doc for m in session.mutations} == {m.name: m.doc for m in planner.mutations}
-    assert Planner(session.mutations, session.layout.variables, session.traits).graph.fingerprint() == planner.graph.fingerprint()
+    assert (
+        Planner(session.mutations, session.layout.variables, session.traits).graph.fingerprint()
+        == planner.graph.fingerprint()
+    )
 
 
 async def test_a_node_gets_the_key_by_which_its_images_are_signed_and_keeps_it(
-        world: World, client: TestClient[Any, Any], tmp_path: Path) -> None:
-    """The way from the head to the node, by TLS: the key with the join, for the session, the signatures with the documents."""
+    world: World, client: TestClient[Any, Any], tmp_path: Path
+) -> None:
+    """The way from the head to the node, by TLS: the key with the join, for the session, the
+    signatures with the documents."""
     (tmp_path / "app.squashfs").write_bytes(b"hsqs" + bytes(5000))
     image = world.head.images.add(tmp_path / "app.squashfs", "app", {})
     world.node("n0").wanted = (WantedImage("app", image.digest, image.size, {}),)
@@ -58,15 +72,25 @@ async def test_a_node_gets_the_key_by_which_its_images_are_signed_and_keeps_it(
     session = parse_join({**answer, "sync": "127.0.0.1:1"})
     spec = parse_images(answer["desired"]["images"])[0]
     assert by_key(session.image_key, spec.manifest, spec.signature)
-    config = Config("n0", "n0", "", "http://h", "h:1", token, tmp_path / "ca.pem", tmp_path, BOOT, "1")
+    config = Config(
+        "n0", "n0", "", "http://h", "h:1", token, tmp_path / "ca.pem", tmp_path, BOOT, "1"
+    )
     SessionFile(tmp_path).save(config, session)
     found = SessionFile(tmp_path).load(config)
     assert found is not None and found.image_key == session.image_key
-    assert parse_join({key: value for key, value in answer.items() if key != "image_key"} | {"sync": "h:1"}).image_key == b""
+    assert (
+        parse_join(
+            {key: value for key, value in answer.items() if key != "image_key"} | {"sync": "h:1"}
+        ).image_key
+        == b""
+    )
 
 
-async def test_a_node_is_told_of_the_modules_of_the_kernel_that_it_has_booted(world: World, client: TestClient[Any, Any]) -> None:
-    """With the image that asks for them, and of the set that it has booted, not of the one that it boots next."""
+async def test_a_node_is_told_of_the_modules_of_the_kernel_that_it_has_booted(
+    world: World, client: TestClient[Any, Any]
+) -> None:
+    """With the image that asks for them, and of the set that it has booted, not of the one that it
+    boots next."""
     boots = world.head.boots
     for name in ("runs", "next"):
         (boots.directory / name).mkdir(parents=True)
@@ -75,23 +99,37 @@ async def test_a_node_is_told_of_the_modules_of_the_kernel_that_it_has_booted(wo
         sets.sign(boots.directory / name, name, world.head.images.signer.sign)
     boots.default = "next"
     digest = f"blake2b:{'a' * 64}"
-    world.node("n0").wanted = (WantedImage("app", digest, 1, {"kernel_modules": True}), WantedImage("web", digest, 1, {}))
+    world.node("n0").wanted = (
+        WantedImage("app", digest, 1, {"kernel_modules": True}),
+        WantedImage("web", digest, 1, {}),
+    )
     token = world.head.joining.open(world.node("n0"), 60)
-    answer = await (await client.post("/node/v1/join", json={**claim(world, token), "boot": "runs"})).json()
+    answer = await (
+        await client.post("/node/v1/join", json={**claim(world, token), "boot": "runs"})
+    ).json()
     app, web = parse_images(answer["desired"]["images"])
     assert app.modules is not None and web.modules is None
-    assert app.modules.digest == f"blake2b:{blake2b(b'modules.squashfs runs', digest_size=32).hexdigest()}"
+    assert (
+        app.modules.digest
+        == f"blake2b:{blake2b(b'modules.squashfs runs', digest_size=32).hexdigest()}"
+    )
     assert "/images/boot/runs?node=" in app.modules.url
-    assert by_key(base64.b64decode(answer["image_key"]), app.modules.manifest, app.modules.signature)
+    assert by_key(
+        base64.b64decode(answer["image_key"]), app.modules.manifest, app.modules.signature
+    )
 
 
-async def test_a_join_whose_answer_was_lost_is_answered_again(world: World, client: TestClient[Any, Any]) -> None:
+async def test_a_join_whose_answer_was_lost_is_answered_again(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     token = world.head.joining.open(world.node("n0"), 60)
     first = await (await client.post("/node/v1/join", json=claim(world, token))).json()
     again = await (await client.post("/node/v1/join", json=claim(world, token))).json()
     assert (again["session"], again["key"]) == (first["session"], first["key"])
     world.send(world.hello("n0"))
-    assert (await client.post("/node/v1/join", json=claim(world, token))).status == 403, "it was heard: nobody needs it again"
+    assert (await client.post("/node/v1/join", json=claim(world, token))).status == 403, (
+        "it was heard: nobody needs it again"
+    )
 
 
 async def test_a_wrong_token_is_refused(world: World, client: TestClient[Any, Any]) -> None:
@@ -102,14 +140,18 @@ async def test_a_wrong_token_is_refused(world: World, client: TestClient[Any, An
     assert right.status == 200, "a wrong claim must not use the window up"
 
 
-async def test_a_token_of_another_node_is_refused(world: World, client: TestClient[Any, Any]) -> None:
+async def test_a_token_of_another_node_is_refused(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     world.head.joining.open(world.node("n0"), 60)
     other = world.head.joining.open(world.node("n1"), 60)
     answer = await client.post("/node/v1/join", json=claim(world, other, "n0"))
     assert answer.status == 403
 
 
-async def test_a_claim_outside_the_window_is_refused(world: World, client: TestClient[Any, Any]) -> None:
+async def test_a_claim_outside_the_window_is_refused(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     token = world.head.joining.open(world.node("n0"), 60)
     world.clock.now += 100
     late = await client.post("/node/v1/join", json=claim(world, token))
@@ -124,12 +166,16 @@ HOSTILE = b'{"node": "../../etc", "token": "", "boot_id": "", "mac": "", "versio
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"node": 5}', HOSTILE])
-async def test_a_claim_that_makes_no_sense_is_refused(client: TestClient[Any, Any], body: bytes) -> None:
+async def test_a_claim_that_makes_no_sense_is_refused(
+    client: TestClient[Any, Any], body: bytes
+) -> None:
     answer = await client.post("/node/v1/join", data=body)
     assert answer.status in (400, 403)
 
 
-async def test_defect_6_nothing_is_given_without_the_session_key(world: World, client: TestClient[Any, Any]) -> None:
+async def test_defect_6_nothing_is_given_without_the_session_key(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     session = world.attach("n0")
     node = bytes.fromhex(world.node("n0").node.id.replace("-", ""))
     good = bearer(session.key, node, session.number)

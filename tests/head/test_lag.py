@@ -52,7 +52,11 @@ def beats(world: World, lag: Lag, seconds: float, late: float, ran: float, since
 
 
 def told(world: World) -> list[str]:
-    return [e.kind for e in world.head.store.events if e.kind in (events.HEAD_SLOW.name, events.HEAD_IN_TIME.name)]
+    return [
+        e.kind
+        for e in world.head.store.events
+        if e.kind in (events.HEAD_SLOW.name, events.HEAD_IN_TIME.name)
+    ]
 
 
 async def said(world: World) -> list[str]:
@@ -67,12 +71,16 @@ async def test_a_head_that_is_late_says_so_once_and_is_an_alarm(world: World) ->
     now = beats(world, lag, 2 * WINDOW_S, 0.4, 0.6, now)
     assert lag.late_s > LATE_S and told(world) == ["head.slow"], "once, however long it is so"
     [line] = await said(world)
-    assert line.startswith("the head is late with all that it does: of the last 60 s it was held up for ")
+    assert line.startswith(
+        "the head is late with all that it does: of the last 60 s it was held up for "
+    )
     assert "0.4 s at once" in line
     now = beats(world, lag, 2 * WINDOW_S, 0.001, 0.2, now)
     assert told(world) == ["head.slow", "head.in-time"] and not await said(world)
     now = beats(world, lag, WINDOW_S, 0.4, 0.6, now)
-    assert told(world).count("head.slow") == 1 and await said(world), "one that comes and goes does not fill the history"
+    assert told(world).count("head.slow") == 1 and await said(world), (
+        "one that comes and goes does not fill the history"
+    )
     beats(world, lag, AGAIN_S, 0.4, 0.6, now)
     assert told(world).count("head.slow") == 2
 
@@ -86,9 +94,13 @@ def test_a_head_that_stood_still_is_not_late(world: World) -> None:
 
 
 @pytest.mark.parametrize(("works", "stopped"), [(1.6, 0.0), (0.0, 1.6)])
-def test_a_process_that_works_and_one_that_was_suspended_are_told_apart(works: float, stopped: float) -> None:
+def test_a_process_that_works_and_one_that_was_suspended_are_told_apart(
+    works: float, stopped: float
+) -> None:
     """A real one: its processor's time says which it was."""
-    with subprocess.Popen([sys.executable, "-c", LOOKED_AT, str(works)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", LOOKED_AT, str(works)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "here\n"
         if stopped:
             os.kill(process.pid, signal.SIGSTOP)
@@ -99,8 +111,13 @@ def test_a_process_that_works_and_one_that_was_suspended_are_told_apart(works: f
 
 
 def test_a_loop_that_is_stuck_has_its_stack_in_the_log() -> None:
-    source = LOOKED_AT.replace("lag = Lag()", "import layercake.head.state.lag as module; module.STUCK_S = 0.5; lag = Lag()")
-    done = subprocess.run([sys.executable, "-c", source, "1.6"], capture_output=True, text=True, check=True)
+    source = LOOKED_AT.replace(
+        "lag = Lag()",
+        "import layercake.head.state.lag as module; module.STUCK_S = 0.5; lag = Lag()",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source, "1.6"], capture_output=True, text=True, check=True
+    )
     assert done.stderr.count("most recent call first") == 1 and "in main" in done.stderr
 
 

@@ -22,9 +22,13 @@ from tests.support.world import World
 ALL = Kind((), brief=False)
 
 
-async def told(world: World, listing: Listing, kind: Kind = ALL, since: str = "") -> tuple[list[dict[str, Any]], Any]:
+async def told(
+    world: World, listing: Listing, kind: Kind = ALL, since: str = ""
+) -> tuple[list[dict[str, Any]], Any]:
     """The nodes of an answer, and what was found."""
-    found = await listing.find([world.node(name) for name in world.head.store.names], kind, since, "")
+    found = await listing.find(
+        [world.node(name) for name in world.head.store.names], kind, since, ""
+    )
     text = b"".join([piece async for piece in listing.words(found, kind)])
     return json.loads(b"[" + text + b"]"), found
 
@@ -36,44 +40,91 @@ async def test_what_is_kept_is_what_is_so(world: World, brief: bool) -> None:
         head.engine.post(world.node("n0"), Discovered(values, "test"))
         for _ in range(2):
             nodes, _found = await told(world, listing, Kind((), brief=brief))
-            assert nodes == [json.loads(json.dumps(node_view(
-                record, head.clock(), head.table, head.guard.why(record), brief=brief, patience=head.patience)))
-                for record in map(world.node, head.store.names)]
+            assert nodes == [
+                json.loads(
+                    json.dumps(
+                        node_view(
+                            record,
+                            head.clock(),
+                            head.table,
+                            head.guard.why(record),
+                            brief=brief,
+                            patience=head.patience,
+                        )
+                    )
+                )
+                for record in map(world.node, head.store.names)
+            ]
 
 
 MACHINES: dict[str, list[Any]] = {
-    "active": [None, Active("power-on", 1, 990.0, 1300.5, True), Active("boot-wait", 3, 1000.25, 1020.0, True)],
+    "active": [
+        None,
+        Active("power-on", 1, 990.0, 1300.5, True),
+        Active("boot-wait", 3, 1000.25, 1020.0, True),
+    ],
     "quarantine": [None, Quarantine("power-on", "it 100% failed", 99.0, 5)],
-    "held_until": [0.0, 12.0], "not_before": [0.0, 9.5],
-    "last_error": ["", '50% of "it" \\ failed'], "asked": ["", "power-on"]}
+    "held_until": [0.0, 12.0],
+    "not_before": [0.0, 9.5],
+    "last_error": ["", '50% of "it" \\ failed'],
+    "asked": ["", "power-on"],
+}
 
 
 @pytest.mark.parametrize("brief", [False, True])
-async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_view(world: World, brief: bool) -> None:
+async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_view(
+    world: World, brief: bool
+) -> None:
     """Time goes on between two questions, so that a word which is kept too long is seen."""
-    listing, head, record, kind = Listing(world.head), world.head, world.node("n0"), Kind((), brief=brief)
+    listing, head, record, kind = (
+        Listing(world.head),
+        world.head,
+        world.node("n0"),
+        Kind((), brief=brief),
+    )
     world.clock.now = 1000.0
     still = Kind(listing.fields("name,status,state"), brief=brief)
     boots = [None, _Boot(None), _Boot(world.clock.now - 12.34)]
     head.engine.post(record, Discovered({"power": "OFF"}, "test"))
-    fresh, seen, numbers = dataclasses.replace(record.machine, goal=record.planner.layout.goal({"run": "SYNC"})), set(), set()
+    fresh, seen, numbers = (
+        dataclasses.replace(record.machine, goal=record.planner.layout.goal({"run": "SYNC"})),
+        set(),
+        set(),
+    )
     for choice in itertools.product(*MACHINES.values(), boots, [None, world.clock.now - 3.21]):
         *values, boot, record.last_seen = choice
         head.patience._boots = {} if boot is None else {record.node.id: boot}
         machine = dataclasses.replace(fresh, **dict(zip(MACHINES, values, strict=True)))
         now = world.clock.now
-        record.machine = dataclasses.replace(machine, held_until=machine.held_until and now + machine.held_until,
-                                             not_before=machine.not_before and now + machine.not_before)
+        record.machine = dataclasses.replace(
+            machine,
+            held_until=machine.held_until and now + machine.held_until,
+            not_before=machine.not_before and now + machine.not_before,
+        )
         for seconds in (0.0, 0.0, 4.46, 9.0):
             world.clock.now += seconds
-            view = json.loads(json.dumps(node_view(
-                record, head.clock(), head.table, head.guard.why(record), brief=brief, patience=head.patience)))
+            view = json.loads(
+                json.dumps(
+                    node_view(
+                        record,
+                        head.clock(),
+                        head.table,
+                        head.guard.why(record),
+                        brief=brief,
+                        patience=head.patience,
+                    )
+                )
+            )
             nodes, found = await told(world, listing, kind)
             assert nodes[0] == view
-            assert (await told(world, listing, still))[0][0] == {key: view[key] for key in ("name", "status", "state")}
+            assert (await told(world, listing, still))[0][0] == {
+                key: view[key] for key in ("name", "status", "state")
+            }
             numbers.add(found.change)
             seen.add(view["status"])
-    assert seen == {"asking", "quarantined", "working", "held", "waiting"} and len(numbers) > 10, "a change has its number"
+    assert seen == {"asking", "quarantined", "working", "held", "waiting"} and len(numbers) > 10, (
+        "a change has its number"
+    )
 
 
 async def test_only_the_fields_that_are_asked_for(world: World) -> None:
@@ -112,7 +163,10 @@ async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: W
         both = await asyncio.gather(*(listing.news(ALL, first.change, "") for _ in range(20)))
         _, found = await told(world, listing, since=first.change)
         expected = {record.name for record, _ in found.nodes}
-        assert all({record.name for record, _ in news.nodes} == expected and news.change == found.change for news in both)
+        assert all(
+            {record.name for record, _ in news.nodes} == expected and news.change == found.change
+            for news in both
+        )
     later = await listing.news(ALL, both[0].change, "")
     assert (later.nodes, later.whole) == ([], False)
     head.forget(world.node("n0"))
@@ -124,10 +178,14 @@ async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: W
         await listing.news(ALL, "yesterday", "")
 
 
-async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listing, head = Listing(world.head), world.head
     _, first = await told(world, listing)
-    monkeypatch.setattr("layercake.head.lists.listing.SLICE_S", -1.0)  # others have their turn after each node
+    monkeypatch.setattr(
+        "layercake.head.lists.listing.SLICE_S", -1.0
+    )  # others have their turn after each node
     early = asyncio.create_task(listing.news(ALL, first.change, ""))
     async with asyncio.timeout(30):
         while not listing._turn.locked():
@@ -157,7 +215,11 @@ async def test_pages_and_marks_by_rest(world: World) -> None:
         assert (whole["next"], whole["whole"], whole["removed"]) == (None, True, [])
         found, after = [], ""
         while after is not None:
-            page = await (await client.get("/v1/nodes", params={"limit": "1", "after": after, "fields": "name"})).json()
+            page = await (
+                await client.get(
+                    "/v1/nodes", params={"limit": "1", "after": after, "fields": "name"}
+                )
+            ).json()
             assert all(node.keys() == {"name"} for node in page["nodes"])
             found += [node["name"] for node in page["nodes"]]
             after = page["next"]
@@ -166,6 +228,8 @@ async def test_pages_and_marks_by_rest(world: World) -> None:
         again = await client.get("/v1/nodes", headers={"If-None-Match": answer.headers["ETag"]})
         assert (again.status, await again.read()) == (304, b"")
         world.head.engine.post(world.node("n0"), Discovered({"power": "ON"}, "test"))
-        assert (await client.get("/v1/nodes", headers={"If-None-Match": answer.headers["ETag"]})).status == 200
+        assert (
+            await client.get("/v1/nodes", headers={"If-None-Match": answer.headers["ETag"]})
+        ).status == 200
         assert (await client.get("/v1/nodes", params={"fields": "colour"})).status == 400
         assert (await client.get("/v1/nodes", params={"limit": "many"})).status == 400

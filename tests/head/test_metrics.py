@@ -30,8 +30,16 @@ BOARD = RULES.with_name("layercake.grafana.json")
 
 
 def checked(text: str) -> str:
-    """What promtool says of a page; "" if it is well. It finds that no unit is missing, and no help."""
-    done = subprocess.run([promtool(), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False)
+    """What promtool says of a page; "" if it is well. It finds that no unit is missing, and no
+    help."""
+    done = subprocess.run(
+        [promtool(), "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     return (done.stdout + done.stderr).strip() if done.returncode else ""
 
 
@@ -40,14 +48,22 @@ async def page(world: World) -> str:
 
 
 def value(text: str, name: str) -> float:
-    return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"layercake_{name} ")))
+    return float(
+        next(
+            line.rpartition(" ")[2]
+            for line in text.splitlines()
+            if line.startswith(f"layercake_{name} ")
+        )
+    )
 
 
 async def test_a_page_is_what_prometheus_reads(world: World) -> None:
     record = world.node("n0")
     world.head.engine.post(record, Discovered({"power": "ON"}, "the test says so"))
     world.head.store.event(record, MUTATION_DONE, "", data={"mutation": "power-on", "seconds": 3.0})
-    world.head.store.event(record, MUTATION_FAILED, "", data={"mutation": "boot-wait", "attempt": 1})
+    world.head.store.event(
+        record, MUTATION_FAILED, "", data={"mutation": "boot-wait", "attempt": 1}
+    )
     text = await page(world)
     assert checked(text) == ""
     assert value(text, 'nodes_state{variable="power",value="ON"}') == 1
@@ -55,21 +71,30 @@ async def test_a_page_is_what_prometheus_reads(world: World) -> None:
     assert value(text, 'mutation_seconds_bucket{mutation="power-on",le="5"}') == 1
     assert value(text, 'mutation_failures_total{mutation="boot-wait"}') == 1
     assert value(text, "process_resident_memory_bytes") > 10 << 20
-    assert sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("layercake_nodes{")) == 2
+    assert (
+        sum(
+            float(line.rpartition(" ")[2])
+            for line in text.splitlines()
+            if line.startswith("layercake_nodes{")
+        )
+        == 2
+    )
 
 
 async def test_how_long_nodes_were_not_as_wanted_is_counted(world: World) -> None:
     record = world.node("n0")
-    before = value(await page(world), 'convergence_seconds_count')
+    before = value(await page(world), "convergence_seconds_count")
     world.tick(40)
     world.head.engine.post(record, Discovered(record.goal_values, "the test says so"))
     text = await page(world)
-    assert value(text, 'convergence_seconds_count') == before + 1
+    assert value(text, "convergence_seconds_count") == before + 1
     assert value(text, 'convergence_seconds_bucket{le="30"}') == before
     assert value(text, 'convergence_seconds_bucket{le="60"}') == before + 1
 
 
-async def test_bmcs_are_timed_by_driver_and_the_last_numbers_stay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bmcs_are_timed_by_driver_and_the_last_numbers_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     latencies = Latencies()
     for seconds in (0.02, 0.04, 7.0):
         latencies.of("ipmi")(seconds, True)
@@ -101,7 +126,9 @@ def test_what_others_have_said_breaks_no_line() -> None:
 
 async def test_labels_are_bounded(world: World) -> None:
     """A node's name, address or MAC is no label: ten thousand would be ten thousand series."""
-    world.head.store.event(world.node("n0"), MUTATION_FAILED, "", data={"mutation": "a node's own idea"})
+    world.head.store.event(
+        world.node("n0"), MUTATION_FAILED, "", data={"mutation": "a node's own idea"}
+    )
     text = await page(world)
     assert value(text, 'mutation_failures_total{mutation="other"}') == 1
     labels = re.findall(r'="([^"]*)"', text)
@@ -113,14 +140,25 @@ def test_the_alerts_are_prometheus_own_and_go_off_when_they_should(tmp_path: Pat
     for file in (RULES, HERE / "layercake.rules.test.yml"):
         shutil.copy(file, tmp_path)
     for words in (("check", "rules", RULES.name), ("test", "rules", "layercake.rules.test.yml")):
-        done = subprocess.run([promtool(), *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [promtool(), *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def test_alerts_are_about_what_there_is(world: World) -> None:
     text = await page(world)
-    names = {name for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
-             for name in map(of_histogram, re.findall(r"layercake_\w+", rule["expr"]))}
+    names = {
+        name
+        for group in yaml.safe_load(RULES.read_text())["groups"]
+        for rule in group["rules"]
+        for name in map(of_histogram, re.findall(r"layercake_\w+", rule["expr"]))
+    }
     assert names
     for name in names:
         assert f"# TYPE {name} " in text, name
@@ -134,24 +172,47 @@ def of_histogram(name: str) -> str:
 def expressions() -> list[str]:
     """What the panels of the Grafana dashboard ask, with its variables filled in."""
     panels = json.loads(BOARD.read_text())["panels"]
-    return [target["expr"].replace("$job", "layercake") for panel in panels for target in panel["targets"]]
+    return [
+        target["expr"].replace("$job", "layercake")
+        for panel in panels
+        for target in panel["targets"]
+    ]
 
 
 def test_the_panels_ask_what_prometheus_understands(tmp_path: Path) -> None:
-    rules = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(expressions())]
-    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
-    done = subprocess.run([promtool(), "check", "rules", "panels.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                          check=False)
-    assert done.returncode == 0 and f"{len(rules)} rules found" in done.stdout, done.stdout + done.stderr
+    rules = [
+        {"record": f"panel:{number}", "expr": expression}
+        for number, expression in enumerate(expressions())
+    ]
+    (tmp_path / "panels.yml").write_text(
+        yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]})
+    )
+    done = subprocess.run(
+        [promtool(), "check", "rules", "panels.yml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 and f"{len(rules)} rules found" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 async def test_panels_are_about_what_there_is(world: World) -> None:
     text = await page(world)
-    names = {of_histogram(name) for expression in expressions() for name in re.findall(r"layercake_\w+", expression)}
+    names = {
+        of_histogram(name)
+        for expression in expressions()
+        for name in re.findall(r"layercake_\w+", expression)
+    }
     assert len(names) > 10
     for name in names:
         assert f"# TYPE {name} " in text, name
-    assert len({panel["id"] for panel in json.loads(BOARD.read_text())["panels"]}) == len(json.loads(BOARD.read_text())["panels"])
+    assert len({panel["id"] for panel in json.loads(BOARD.read_text())["panels"]}) == len(
+        json.loads(BOARD.read_text())["panels"]
+    )
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1e9])

@@ -1,4 +1,5 @@
-"""Networks of the inventory on the head: planned, applied, told to modules, shown, and kept over a restart."""
+"""Networks of the inventory on the head: planned, applied, told to modules, shown, and kept over a
+restart."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ networks:
   far: {subnet: 10.20.0.0/24, gateway: 10.20.0.1, mtu: MTU}
   near: {subnet: 10.1.0.0/24, gateway: 10.1.0.1}
 """
-NETWORKS = INVENTORY + FAR.replace("MTU", "9000") + '  # no node is far\n'
+NETWORKS = INVENTORY + FAR.replace("MTU", "9000") + "  # no node is far\n"
 MOVED = NETWORKS.replace("ip: 10.1.0.11", "ip: 10.20.0.11")
 
 
@@ -45,39 +46,64 @@ def told(monkeypatch: pytest.MonkeyPatch, world: World) -> list[tuple[str, Any]]
 
 async def test_a_plan_shows_what_changes_of_networks_and_of_nodes(world: World) -> None:
     planned = await world.ops.inventory.plan(NETWORKS, "x.yaml")
-    assert [(c["node"], c["action"]) for c in planned["networks"]] == [("far", "add"), ("near", "add")]
+    assert [(c["node"], c["action"]) for c in planned["networks"]] == [
+        ("far", "add"),
+        ("near", "add"),
+    ]
     assert planned["networks"][0]["fields"] == {
-        "subnet": [None, "10.20.0.0/24"], "gateway": [None, "10.20.0.1"], "mtu": [None, 9000]}
-    assert [(c["node"], c["fields"]) for c in planned["changes"]] == [(n, {"network": ["", "near"]}) for n in ("n0", "n1")]
+        "subnet": [None, "10.20.0.0/24"],
+        "gateway": [None, "10.20.0.1"],
+        "mtu": [None, 9000],
+    }
+    assert [(c["node"], c["fields"]) for c in planned["changes"]] == [
+        (n, {"network": ["", "near"]}) for n in ("n0", "n1")
+    ]
     assert world.head.networks.by_name == {}, "a plan changes nothing"
     await world.ops.inventory.apply(NETWORKS, "x.yaml", None, False)
     planned = await world.ops.inventory.plan(NETWORKS.replace("mtu: 9000", "mtu: 1500"), "x.yaml")
     assert planned["changes"] == []
-    assert planned["networks"] == [{"node": "far", "action": "change", "fields": {"mtu": [9000, 1500]}}]
+    assert planned["networks"] == [
+        {"node": "far", "action": "change", "fields": {"mtu": [9000, 1500]}}
+    ]
     planned = await world.ops.inventory.plan(INVENTORY, "x.yaml")
-    assert [(c["node"], c["action"]) for c in planned["networks"]] == [("far", "remove"), ("near", "remove")]
+    assert [(c["node"], c["action"]) for c in planned["networks"]] == [
+        ("far", "remove"),
+        ("near", "remove"),
+    ]
     assert (await world.ops.inventory.plan(NETWORKS, "x.yaml"))["networks"] == []
 
 
-async def test_a_node_is_told_its_network_and_again_when_that_changes(world: World, told: list[tuple[str, Any]]) -> None:
+async def test_a_node_is_told_its_network_and_again_when_that_changes(
+    world: World, told: list[tuple[str, Any]]
+) -> None:
     applied = await world.ops.inventory.apply(MOVED, "x.yaml", None, False)
     assert applied["networks"] == ["far", "near"]
     far = {"name": "far", "subnet": "10.20.0.0/24", "gateway": "10.20.0.1", "mtu": 9000}
-    assert dict(told) == {"n0": {"name": "near", "subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}, "n1": far}
+    assert dict(told) == {
+        "n0": {"name": "near", "subnet": "10.1.0.0/24", "gateway": "10.1.0.1"},
+        "n1": far,
+    }
     told.clear()
-    applied = await world.ops.inventory.apply(MOVED.replace("mtu: 9000", "mtu: 1500"), "x.yaml", None, False)
+    applied = await world.ops.inventory.apply(
+        MOVED.replace("mtu: 9000", "mtu: 1500"), "x.yaml", None, False
+    )
     assert (applied["changed"], applied["networks"]) == ([], ["far"])
     assert told == [("n1", {**far, "mtu": 1500})], "who is in another network is not touched"
     told.clear()
     await world.ops.inventory.apply(INVENTORY, "x.yaml", None, False)
     assert dict(told) == {"n0": None, "n1": None}
     said = [(e.text, e.data) for e in world.head.store.events if e.kind == "inventory.networks"]
-    assert [text for text, _ in said] == ["networks by a person: far (new), near (new)", "networks by a person: far (changed)",
-                                          "networks by a person: far (removed), near (removed)"]
+    assert [text for text, _ in said] == [
+        "networks by a person: far (new), near (new)",
+        "networks by a person: far (changed)",
+        "networks by a person: far (removed), near (removed)",
+    ]
     assert said[1][1] == {"networks": ["far"]}
 
 
-async def test_modules_are_told_of_networks_that_no_node_is_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_modules_are_told_of_networks_that_no_node_is_in(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[tuple[str, str, Any]] = []
 
     def send(host: ModuleHost, module: str, message: pb.FromHead) -> bool:
@@ -92,13 +118,22 @@ async def test_modules_are_told_of_networks_that_no_node_is_in(world: World, mon
     monkeypatch.setattr(ModuleHost, "send", send)
     guests = NETWORKS.replace("mtu: 9000", "guests: [10.20.0.9-10.20.0.10]")
     await world.ops.inventory.apply(guests, "x.yaml", None, False)
-    far = {"name": "far", "subnet": "10.20.0.0/24", "gateway": "10.20.0.1", "guests": ["10.20.0.9-10.20.0.10"]}
+    far = {
+        "name": "far",
+        "subnet": "10.20.0.0/24",
+        "gateway": "10.20.0.1",
+        "guests": ["10.20.0.9-10.20.0.10"],
+    }
     near = {"name": "near", "subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}
-    assert sorted(said[:2], key=str) == [("pxe", "is", far), ("pxe", "is", near)], "they come before the nodes"
+    assert sorted(said[:2], key=str) == [("pxe", "is", far), ("pxe", "is", near)], (
+        "they come before the nodes"
+    )
     assert {what for _, what, _ in said[2:]} == {"node"}
     said.clear()
     world.head.teller.everything(world.head.table.modules["pxe"])
-    assert said[:2] == [("pxe", "is", far), ("pxe", "is", near)], "a process that is new is told of all"
+    assert said[:2] == [("pxe", "is", far), ("pxe", "is", near)], (
+        "a process that is new is told of all"
+    )
     said.clear()
     await world.ops.inventory.apply(INVENTORY, "x.yaml", None, False)
     assert sorted(said[:2]) == [("pxe", "is gone", "far"), ("pxe", "is gone", "near")]
@@ -115,19 +150,27 @@ async def test_networks_outlive_the_head(world: World) -> None:
     before = world.head.networks.by_name
     await world.restart()
     assert world.head.networks.by_name == before and world.node("n1").node.network == "far"
-    assert (found := world.head.networks.told(world.node("n1").node)) is not None and found["name"] == "far"
+    assert (found := world.head.networks.told(world.node("n1").node)) is not None and found[
+        "name"
+    ] == "far"
 
 
 async def test_an_inventory_that_is_refused_leaves_the_networks(world: World) -> None:
     await world.ops.inventory.apply(NETWORKS, "x.yaml", None, False)
     before = world.head.networks.by_name
     with pytest.raises(InventoryErrors, match=r"10\.1\.0\.10 is in no network"):
-        await world.ops.inventory.apply(NETWORKS.replace("10.1.0.0/24, gateway: 10.1.0.1", "10.2.0.0/24, gateway: 10.2.0.1"),
-                                        "x.yaml", None, False)
+        await world.ops.inventory.apply(
+            NETWORKS.replace("10.1.0.0/24, gateway: 10.1.0.1", "10.2.0.0/24, gateway: 10.2.0.1"),
+            "x.yaml",
+            None,
+            False,
+        )
     assert world.head.networks.by_name == before
 
 
-async def test_networks_are_shown_with_use_and_relay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_networks_are_shown_with_use_and_relay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard = {"far": {"relay": "10.20.0.1", "circuit": "swp1", "remote": "", "seconds_ago": 2.0}}
 
     async def ask(call: str, params: object) -> Any:
@@ -138,30 +181,53 @@ async def test_networks_are_shown_with_use_and_relay(world: World, monkeypatch: 
     monkeypatch.setattr(world.head, "ask", ask)
     shown = await networks_view(world.head, None)
     assert [(n["name"], n["nodes"], n["addresses"], n["use"], n["relay"]) for n in shown] == [
-        ("far", 1, 254, 0.0039, heard["far"]), ("near", 1, 254, 0.0039, None)]
+        ("far", 1, 254, 0.0039, heard["far"]),
+        ("near", 1, 254, 0.0039, None),
+    ]
     msgspec.convert({"networks": shown}, NetworkList, strict=True)
     mine = await networks_view(world.head, lambda record: record.name == "n0")
-    assert [(n["name"], n["nodes"]) for n in mine] == [("far", 0), ("near", 1)], "of others' nodes nothing is counted"
+    assert [(n["name"], n["nodes"]) for n in mine] == [("far", 0), ("near", 1)], (
+        "of others' nodes nothing is counted"
+    )
 
 
-async def test_guests_are_shown_and_counted_for_the_whole_site_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = {"network": "far", "mac": "02:00:00:00:00:01", "address": "10.20.0.9", "name": "laptop", "seconds": 9.5}
+async def test_guests_are_shown_and_counted_for_the_whole_site_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = {
+        "network": "far",
+        "mac": "02:00:00:00:00:01",
+        "address": "10.20.0.9",
+        "name": "laptop",
+        "seconds": 9.5,
+    }
     pages = {0: {"leases": [lease], "more": 1}, 1: {"leases": [lease], "more": 0}}
 
     async def ask(call: str, params: Any) -> Any:
         counts = {"far": {"used": 1, "addresses": 2}}
-        return {"boot.relays": {}, "boot.guests": counts, "boot.leases": pages[params.get("start", 0)]}[call]
+        return {
+            "boot.relays": {},
+            "boot.guests": counts,
+            "boot.leases": pages[params.get("start", 0)],
+        }[call]
 
     async def nobody(call: str, params: object) -> Any:
         raise Unreachable("cannot ask: the module is not there")
 
-    await world.ops.inventory.apply(NETWORKS.replace("mtu: 9000", "guests: [10.20.0.9-10.20.0.10]"), "x.yaml", None, False)
+    await world.ops.inventory.apply(
+        NETWORKS.replace("mtu: 9000", "guests: [10.20.0.9-10.20.0.10]"), "x.yaml", None, False
+    )
     monkeypatch.setattr(world.head, "ask", ask)
     shown = await networks_view(world.head, None)
     assert [(n["name"], n["guests"], n["guest_addresses"], n["guests_used"]) for n in shown] == [
-        ("far", ["10.20.0.9-10.20.0.10"], 2, 1), ("near", [], 0, None)]
+        ("far", ["10.20.0.9-10.20.0.10"], 2, 1),
+        ("near", [], 0, None),
+    ]
     msgspec.convert({"networks": shown}, NetworkList, strict=True)
-    assert [n["guests_used"] for n in await networks_view(world.head, lambda record: True)] == [None, None]
+    assert [n["guests_used"] for n in await networks_view(world.head, lambda record: True)] == [
+        None,
+        None,
+    ]
     assert await guests_view(world.head) == [lease, lease]
     msgspec.convert({"guests": [lease]}, GuestList, strict=True)
     monkeypatch.setattr(world.head, "ask", nobody)
@@ -170,24 +236,32 @@ async def test_guests_are_shown_and_counted_for_the_whole_site_alone(world: Worl
 
 
 async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_it(
-        world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def nobody(call: str, params: object) -> Any:
         raise Unreachable("cannot ask: the module is not there")
 
     monkeypatch.setattr(world.head, "ask", nobody)
     assert await networks_view(world.head, None) == [], "a head on loopback has none"
-    settings = Settings(interface="br0", address="10.1.0.1", gateway="10.1.0.254", dns=["10.1.0.53"])
+    settings = Settings(
+        interface="br0", address="10.1.0.1", gateway="10.1.0.254", dns=["10.1.0.53"]
+    )
     monkeypatch.setattr(world.head, "settings", settings)
-    own, = await networks_view(world.head, None)
+    (own,) = await networks_view(world.head, None)
     assert (own["name"], own["subnet"], own["nodes"]) == ("", "10.1.0.0/24", 2)
     assert (own["gateway"], own["dns"]) == ("10.1.0.254", ["10.1.0.53"])
     assert own["relay"] is None, "and it is shown although the module is away"
 
 
-async def test_a_node_that_the_head_cannot_serve_is_refused_by_the_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_the_head_cannot_serve_is_refused_by_the_plan(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(world.head, "settings", Settings(interface="br0", address="10.1.0.1"))
     await world.ops.inventory.plan(INVENTORY, "x.yaml")
-    with pytest.raises(InventoryErrors, match=r"node n1: 10\.9\.0\.11 is in no network; the own one of the head is 10\.1\.0\.0/24"):
+    with pytest.raises(
+        InventoryErrors,
+        match=r"node n1: 10\.9\.0\.11 is in no network; the own one of the head is 10\.1\.0\.0/24",
+    ):
         await world.ops.inventory.plan(INVENTORY.replace("10.1.0.11", "10.9.0.11"), "x.yaml")
 
 
@@ -197,7 +271,9 @@ async def test_a_record_of_an_older_head_has_no_network(world: World) -> None:
     assert world.head.table.node(record) == dataclasses.replace(world.node("n0").node, network="")
 
 
-async def test_names_are_shown_of_the_callers_nodes_and_bmcs_to_no_viewer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_are_shown_of_the_callers_nodes_and_bmcs_to_no_viewer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def row(name: str, node: str, bmc: bool = False) -> dict[str, Any]:
         return {"name": name, "type": "A", "data": "10.1.0.1", "node": node, "bmc": bmc}
 
@@ -207,17 +283,29 @@ async def test_names_are_shown_of_the_callers_nodes_and_bmcs_to_no_viewer(world:
     async def ask(call: str, params: dict[str, Any]) -> Any:
         asked.append((call, params))
         start = params.get("start", 0)
-        return {"serves": True, "address": "10.1.0.1", "domains": [], "forward": [], "ours": True, "records": rows[start:start + 3],
-                "more": 0 if start else 3}
+        return {
+            "serves": True,
+            "address": "10.1.0.1",
+            "domains": [],
+            "forward": [],
+            "ours": True,
+            "records": rows[start : start + 3],
+            "more": 0 if start else 3,
+        }
 
     monkeypatch.setattr(world.head, "ask", ask)
     whole = await names_view(world.head, "n0", None, brief=False)
     msgspec.convert(whole, NameList, strict=True)
-    assert asked == [("boot.names", {"name": "n0", "start": start}) for start in (0, 3)] and whole["records"] == rows
+    assert (
+        asked == [("boot.names", {"name": "n0", "start": start}) for start in (0, 3)]
+        and whole["records"] == rows
+    )
     brief = await names_view(world.head, "", None, brief=True)
     assert [r["name"] for r in brief["records"]] == ["n0", "n1", "layercake"]
     mine = await names_view(world.head, "", lambda record: record.name == "n0", brief=False)
     assert [r["name"] for r in mine["records"]] == ["n0", "n0-bmc", "layercake"]
-    monkeypatch.setattr(world.head, "settings", Settings(interface="br0", address="10.1.0.1", dns=["10.1.0.53"]))
-    own, = await networks_view(world.head, None)
+    monkeypatch.setattr(
+        world.head, "settings", Settings(interface="br0", address="10.1.0.1", dns=["10.1.0.53"])
+    )
+    (own,) = await networks_view(world.head, None)
     assert own["dns"] == ["10.1.0.1"], "what its nodes are told is the head itself"

@@ -47,9 +47,19 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
         record.api_port = data.get("port", record.api_port)
 
     images = ImageSet(run, Runtime(run), open_url, unheard)
-    config = Config(record.node.id, "n0", "", "https://h", "", "t", directory / "ca.pem", run, "boot-1", "1")
-    session = Session(record.session.number, record.session.key, 1, record.planner.layout, 1.0, 4.0, ("h", 1),
-                      (tls["cert"], tls["key"]))
+    config = Config(
+        record.node.id, "n0", "", "https://h", "", "t", directory / "ca.pem", run, "boot-1", "1"
+    )
+    session = Session(
+        record.session.number,
+        record.session.key,
+        1,
+        record.planner.layout,
+        1.0,
+        4.0,
+        ("h", 1),
+        (tls["cert"], tls["key"]),
+    )
     serving = Serving(config, images, said, 0)
     serving.start(session)
     token = auth.create(world.directory).read_text().strip()
@@ -61,8 +71,12 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
         serving._server.close()
 
 
-async def test_a_command_is_run_and_recorded_but_never_its_output(world: World, client: TestClient[Any, Any]) -> None:
-    answer = await client.post("/v1/nodes/n0/exec", json={"command": ["sh", "-c", "echo top-$((600 + 66))-secret; exit 5"]})
+async def test_a_command_is_run_and_recorded_but_never_its_output(
+    world: World, client: TestClient[Any, Any]
+) -> None:
+    answer = await client.post(
+        "/v1/nodes/n0/exec", json={"command": ["sh", "-c", "echo top-$((600 + 66))-secret; exit 5"]}
+    )
     lines = [json.loads(line) for line in (await answer.text()).splitlines()]
     assert base64.b64decode(lines[0]["out"]) == b"top-666-secret\n" and lines[-1] == {"exit": 5}
     events = [event_view(e) for e in world.events_of("n0") if e.kind.startswith("node.exec")]
@@ -72,29 +86,43 @@ async def test_a_command_is_run_and_recorded_but_never_its_output(world: World, 
     assert "666" not in json.dumps(events)
 
 
-async def test_what_cannot_be_run_is_recorded_too(world: World, client: TestClient[Any, Any]) -> None:
+async def test_what_cannot_be_run_is_recorded_too(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     answer = await client.post("/v1/nodes/n0/exec", json={"command": ["/no/such"]})
     assert answer.status == 502 and "No such file" in (await answer.json())["error"]
-    assert (await client.post("/v1/nodes/n0/exec", json={"command": ["ls"], "container": "web"})).status == 404
+    assert (
+        await client.post("/v1/nodes/n0/exec", json={"command": ["ls"], "container": "web"})
+    ).status == 404
     assert (await client.post("/v1/nodes/n0/exec", json={"command": []})).status == 400
     assert "no such image here" in world.events_of("n0")[-1].text
     assert (await client.get("/v1/nodes/n0/follow")).status == 404
-    assert (await client.get("/v1/nodes/n0/follow", params={"container": "../../imageapi/v1/mount"})).status == 404
+    assert (
+        await client.get("/v1/nodes/n0/follow", params={"container": "../../imageapi/v1/mount"})
+    ).status == 404
     assert (await client.get("/v1/nodes/n0/follow", params={"container": "web"})).status == 404
 
 
 async def test_operators_only(world: World, client: TestClient[Any, Any]) -> None:
-    (world.directory / FILE_NAME).write_text(json.dumps({blake2b("look"): "viewer", blake2b("work"): "operator"}))
+    (world.directory / FILE_NAME).write_text(
+        json.dumps({blake2b("look"): "viewer", blake2b("work"): "operator"})
+    )
     adopt(world.head)
     app = Api(world.head)._app(local=False)
     async with TestClient(TestServer(app)) as other:
         for token, status in (("look", 403), ("none", 401), ("work", 200)):
-            answer = await other.post("/v1/nodes/n0/exec", json={"command": ["true"]}, headers={"Authorization": f"Bearer {token}"})
+            answer = await other.post(
+                "/v1/nodes/n0/exec",
+                json={"command": ["true"]},
+                headers={"Authorization": f"Bearer {token}"},
+            )
             assert answer.status == status, token
     assert "operator at" in [e for e in world.events_of("n0") if e.kind == "node.exec"][-1].text
 
 
-async def test_a_node_that_is_not_the_one_meant_is_not_asked(world: World, client: TestClient[Any, Any]) -> None:
+async def test_a_node_that_is_not_the_one_meant_is_not_asked(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     record, other = world.node("n0"), world.node("n1")
     world.attach("n1")
     other.api_port, other.address = record.api_port, record.address

@@ -1,4 +1,5 @@
-"""Small mistakes and small attacks that once ended in a traceback, or held something up for good: each is a clear refusal now."""
+"""Small mistakes and small attacks that once ended in a traceback, or held something up for good:
+each is a clear refusal now."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ async def test_a_credential_of_odd_characters_is_refused(world: World, token: st
     create(world.directory)
     async with open_api(world, local=False) as client:
         for path in ("/v1/nodes", "/node/v1/desired"):
-            raw = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+            raw = (
+                f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "
+                f"{token}\r\n\r\n"
+            )
             assert b" 401 " in await exchange(client, raw.encode("utf-8", "surrogateescape"))
 
 
@@ -76,24 +80,43 @@ LONG = "1" * 5000
 """int() refuses more than 4300 digits with a ValueError."""
 
 
-@pytest.mark.parametrize(("text", "number"), [
-    ("0", 0), ("65535", 65535), ("65536", None), ("", None), ("²", None),
-    ("٣", None), ("+1", None), ("-1", None), (" 1", None), ("1_0", None),
-    ("1\n", None), (LONG, None),
-])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("65535", 65535),
+        ("65536", None),
+        ("", None),
+        ("²", None),
+        ("٣", None),
+        ("+1", None),
+        ("-1", None),
+        (" 1", None),
+        ("1_0", None),
+        ("1\n", None),
+        (LONG, None),
+    ],
+)
 def test_what_is_a_number(text: str, number: int | None) -> None:
     assert whole_number(text, 65535) == number
 
 
 @pytest.mark.parametrize("odd", ["²", "٣", LONG])
 def test_places_that_read_numbers_refuse_others(odd: str) -> None:
-    for attempt in (lambda: parse_endpoint(f"10.0.0.1:{odd}"), lambda: parse_url(f"http://h:{odd}/"),
-                    lambda: source_date({"SOURCE_DATE_EPOCH": odd}), lambda: span(f"{odd}h"),
-                    lambda: parse_mount({"kind": "uri", "uri": f"iscsi://h/iqn.2026-11.org:x/{odd}"}),
-                    lambda: parse_rbd({"kind": "rbd", "monitors": [f"{odd}.0.0.1:6789"]})):
+    for attempt in (
+        lambda: parse_endpoint(f"10.0.0.1:{odd}"),
+        lambda: parse_url(f"http://h:{odd}/"),
+        lambda: source_date({"SOURCE_DATE_EPOCH": odd}),
+        lambda: span(f"{odd}h"),
+        lambda: parse_mount({"kind": "uri", "uri": f"iscsi://h/iqn.2026-11.org:x/{odd}"}),
+        lambda: parse_rbd({"kind": "rbd", "monitors": [f"{odd}.0.0.1:6789"]}),
+    ):
         with pytest.raises(LayercakeError):
             attempt()
-    assert parse_head(f"HTTP/1.1 200 OK\r\nContent-Length: {odd}".encode()).number("content-length") is None
+    assert (
+        parse_head(f"HTTP/1.1 200 OK\r\nContent-Length: {odd}".encode()).number("content-length")
+        is None
+    )
     assert negotiate({"blksize": odd, "tsize": odd, "windowsize": odd}, 5).block == PLAIN_BLOCK
 
 

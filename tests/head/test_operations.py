@@ -1,4 +1,5 @@
-"""What people ask for: everything is checked first, nothing is lost, and nothing destructive happens by default."""
+"""What people ask for: everything is checked first, nothing is lost, and nothing destructive
+happens by default."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ async def test_an_inventory_planned_over_another_state_is_refused(world: World) 
 
 async def test_an_inventory_with_mistakes_changes_nothing(world: World) -> None:
     with pytest.raises(InventoryErrors) as caught:
-        await world.ops.inventory.apply("nodes: {n0: {mac: zz, ip: 300.0.0.1}}", "x.yaml", None, True)
+        await world.ops.inventory.apply(
+            "nodes: {n0: {mac: zz, ip: 300.0.0.1}}", "x.yaml", None, True
+        )
     assert len(caught.value.problems) >= 2
     assert world.head.store.names == ["n0", "n1"]
 
@@ -51,8 +54,15 @@ async def test_defect_3_a_change_of_one_field_keeps_the_others(world: World) -> 
     before = world.node("n1").node
     await world.ops.nodes.set_state("n1", "off", False)
     after = world.node("n1").node
-    assert (after.macs, after.ip, after.firmware, after.state) == (before.macs, before.ip, "uefi", "off")
-    await world.ops.inventory.apply(INVENTORY.replace("10.1.0.11", "10.1.0.21"), "x.yaml", None, False)
+    assert (after.macs, after.ip, after.firmware, after.state) == (
+        before.macs,
+        before.ip,
+        "uefi",
+        "off",
+    )
+    await world.ops.inventory.apply(
+        INVENTORY.replace("10.1.0.11", "10.1.0.21"), "x.yaml", None, False
+    )
     changed = world.node("n1").node
     assert (changed.ip, changed.firmware, changed.macs) == ("10.1.0.21", "uefi", before.macs)
 
@@ -116,7 +126,9 @@ async def test_a_forced_cycle_waits_for_nothing(world: World) -> None:
     for _ in range(8):  # a BMC that takes its time: the node goes on to say HELLO
         world.tick(1)
         world.send(world.hello("n0", busy="BUSY", image="ACTIVE"))
-    assert record.care.order is not None and record.machine.active.mutation == "power-off", "it is not forgotten"
+    assert record.care.order is not None and record.machine.active.mutation == "power-off", (
+        "it is not forgotten"
+    )
 
 
 async def test_an_order_outlives_the_head(world: World) -> None:
@@ -198,26 +210,38 @@ async def test_a_plan_of_many_nodes_lets_the_head_go_on(world: World) -> None:
         await asyncio.gather(*(world.ops.inventory.plan(INVENTORY, "x.yaml") for _ in range(6)))
 
 
-async def test_a_change_of_one_line_touches_one_node(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_of_one_line_touches_one_node(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the others nothing is read again, told to modules, or told over the network."""
     told: list[str] = []
     monkeypatch.setattr(world.head.teller, "changed", lambda record: told.append(record.name))
-    many = INVENTORY + "".join(f'  m{i}: {{mac: "52:54:01:00:00:{i:02x}", ip: 10.1.1.{i}}}\n' for i in range(50))
+    many = INVENTORY + "".join(
+        f'  m{i}: {{mac: "52:54:01:00:00:{i:02x}", ip: 10.1.1.{i}}}\n' for i in range(50)
+    )
     await world.ops.inventory.apply(many, "x.yaml", None, False)
     before = {record.name: (record.node, record.cfg_revision) for record in world.head.store}
     told.clear()
     changed = many.replace("ip: 10.1.1.7}", "ip: 10.1.2.7}")
     plan = await world.ops.inventory.plan(changed, "x.yaml")
-    assert [(c["node"], c["fields"]) for c in plan["changes"]] == [("m7", {"ip": ["10.1.1.7", "10.1.2.7"]})]
+    assert [(c["node"], c["fields"]) for c in plan["changes"]] == [
+        ("m7", {"ip": ["10.1.1.7", "10.1.2.7"]})
+    ]
     await world.ops.inventory.apply(changed, "x.yaml", plan["digest"], False)
     assert set(told) == {"m7"}
     after = {record.name: (record.node, record.cfg_revision) for record in world.head.store}
-    assert {name for name in before if before[name][0] is not after[name][0] or before[name][1] != after[name][1]} == {"m7"}
+    assert {
+        name
+        for name in before
+        if before[name][0] is not after[name][0] or before[name][1] != after[name][1]
+    } == {"m7"}
 
 
 async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_it_in_the_end(
-        world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node's entry that is the same at first, one that is gone, and one that comes: all while the text is being read."""
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's entry that is the same at first, one that is gone, and one that comes: all while the
+    text is being read."""
     three = THIRD + '  n3: {mac: "52:54:00:00:00:13", ip: 10.1.0.13}\n'
     await world.ops.inventory.apply(THIRD, "x.yaml", None, False)
     whole, begun = world.ops.inventory._parse, asyncio.Event()
@@ -226,9 +250,14 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
         found = await whole(aside, text, file)  # type: ignore[arg-type]
         if text == three and not begun.is_set():
             begun.set()
-            other = INVENTORY.replace("ip: 10.1.0.10}", "ip: 10.1.0.99}") + '  n9: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
+            other = (
+                INVENTORY.replace("ip: 10.1.0.10}", "ip: 10.1.0.99}")
+                + '  n9: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
+            )
             applied = world.ops.inventory._applied
-            world.ops.inventory._applied = world.ops.inventory._plans  # another turn: this one is taken
+            world.ops.inventory._applied = (
+                world.ops.inventory._plans
+            )  # another turn: this one is taken
             await world.ops.inventory.apply(other, "x.yaml", None, True)
             world.ops.inventory._applied = applied
         return found
@@ -236,4 +265,6 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
     monkeypatch.setattr(world.ops.inventory, "_parse", slow)
     applied = await world.ops.inventory.apply(three, "x.yaml", None, True)
     assert begun.is_set() and sorted(applied["changed"]) == ["n0", "n2", "n3", "n9"]
-    assert {r.name: r.node.ip for r in world.head.store} == {f"n{i}": f"10.1.0.1{i}" for i in range(4)}
+    assert {r.name: r.node.ip for r in world.head.store} == {
+        f"n{i}": f"10.1.0.1{i}" for i in range(4)
+    }

@@ -1,4 +1,5 @@
-"""How long a boot may take: learned for each node, told when it takes long, and prolonged by what is seen."""
+"""How long a boot may take: learned for each node, told when it takes long, and prolonged by what
+is seen."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from layercake.head.hosting.patience import LEAST_FIRMWARE_S, LEAST_REST_S, TIMES, firmware_s, rest_s, usual
+from layercake.head.hosting.patience import (
+    LEAST_FIRMWARE_S,
+    LEAST_REST_S,
+    TIMES,
+    firmware_s,
+    rest_s,
+    usual,
+)
 from layercake.head.state.store import BootTimes
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view
@@ -79,14 +87,18 @@ def test_the_limits_of_a_node_follow_its_own_boots() -> None:
     assert [rest_s(quick, 300.0, n) for n in (1, 2, 9)] == [LEAST_REST_S, 2 * LEAST_REST_S, 300.0]
 
 
-async def test_a_node_that_nobody_knows_has_what_the_setting_or_the_inventory_says(world: World) -> None:
+async def test_a_node_that_nobody_knows_has_what_the_setting_or_the_inventory_says(
+    world: World,
+) -> None:
     assert wait(world, "n0") == LIMIT
     assert wait(world, "n1") == 600.0
     waits = world.node("n0").planner.waits
     assert waits is not None and waits.stall == STALL
 
 
-async def test_after_the_firmware_was_seen_the_next_step_has_a_limit_of_its_own(world: World) -> None:
+async def test_after_the_firmware_was_seen_the_next_step_has_a_limit_of_its_own(
+    world: World,
+) -> None:
     assert wait(world) == LIMIT
     world.clock.now += 500
     step(world, "n0")
@@ -96,7 +108,9 @@ async def test_after_the_firmware_was_seen_the_next_step_has_a_limit_of_its_own(
     assert left(world) == STALL
     world.clock.now += STALL + 1
     world.head.engine.tick()
-    assert world.node("n0").value("power") == "HANG" or world.node("n0").machine.attempts == {"boot-wait": 1}
+    assert world.node("n0").value("power") == "HANG" or world.node("n0").machine.attempts == {
+        "boot-wait": 1
+    }
 
 
 async def test_who_was_given_a_limit_has_it_also_after_a_step(world: World) -> None:
@@ -114,9 +128,21 @@ async def test_what_a_boot_took_is_learned_shown_and_kept(world: World) -> None:
     world.tick(world.settings.sync.dead_s + world.settings.sync.hello_s + 2)
     assert wait(world) == TIMES * 80.0
     world.clock.now += 200
-    shown = node_view(world.node("n0"), world.clock(), world.head.table, patience=world.head.patience)["boot_time"]
-    assert shown == {"usual_s": 94.0, "longest_s": 94.0, "boots": 1, "now_s": 200.0, "limit_s": 320.0}
-    text = explain_text(explain_view(world.node("n0"), world.clock(), world.head.guard, (), None, world.head.patience))
+    shown = node_view(
+        world.node("n0"), world.clock(), world.head.table, patience=world.head.patience
+    )["boot_time"]
+    assert shown == {
+        "usual_s": 94.0,
+        "longest_s": 94.0,
+        "boots": 1,
+        "now_s": 200.0,
+        "limit_s": 320.0,
+    }
+    text = explain_text(
+        explain_view(
+            world.node("n0"), world.clock(), world.head.guard, (), None, world.head.patience
+        )
+    )
     assert "usually 94 s" in text and "now 200 s: more than twice" in text
 
 
@@ -131,7 +157,9 @@ async def test_a_boot_that_takes_twice_the_usual_is_told_once(world: World) -> N
     assert event.severity == "warning" and event.data == {"seconds": 201.0, "usual_s": 100.0}
 
 
-async def test_a_boot_that_nobody_saw_begin_or_reach_its_firmware_teaches_nothing(world: World) -> None:
+async def test_a_boot_that_nobody_saw_begin_or_reach_its_firmware_teaches_nothing(
+    world: World,
+) -> None:
     says(world, "n0", power="ON")
     says(world, "n0", boot="WAIT")
     step(world, "n0")
@@ -165,9 +193,18 @@ async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -
     flight = world.head._dispatcher._by_node[record.node.id]
     world.clock.now += 20
     world.head.ear.result("pxe", flight.number, False, "no DHCPDISCOVER seen", "", {})
-    assert left(world) == TIMES * 80.0 - 20 and record.machine.attempts == {}, "the boot service did not know of it"
+    assert left(world) == TIMES * 80.0 - 20 and record.machine.attempts == {}, (
+        "the boot service did not know of it"
+    )
     world.clock.now += 299.5
-    world.head.ear.result("pxe", world.head._dispatcher._by_node[record.node.id].number, False, "no DHCPDISCOVER seen", "", {})
+    world.head.ear.result(
+        "pxe",
+        world.head._dispatcher._by_node[record.node.id].number,
+        False,
+        "no DHCPDISCOVER seen",
+        "",
+        {},
+    )
     assert record.machine.attempts == {"boot-wait": 1}
 
 
@@ -183,7 +220,9 @@ async def test_a_boot_service_that_cannot_wait_at_all_is_asked_once_more_only(wo
         assert record.machine.attempts == attempts
 
 
-async def test_a_boot_that_stalls_half_way_is_started_anew_and_the_reason_is_shown(world: World) -> None:
+async def test_a_boot_that_stalls_half_way_is_started_anew_and_the_reason_is_shown(
+    world: World,
+) -> None:
     """Its module gives up when the step's own limit is over, long before that of the whole boot."""
     record = world.node("n0")
     for attempt in range(1, BootSettings().attempts + 1):
@@ -198,9 +237,15 @@ async def test_a_boot_that_stalls_half_way_is_started_anew_and_the_reason_is_sho
         if attempt == 1:
             world.clock.now += 10
             world.head.engine.tick()
-            assert record.machine.active is not None and record.machine.active.mutation == "power-reset"
+            assert (
+                record.machine.active is not None
+                and record.machine.active.mutation == "power-reset"
+            )
             text = explain_text(explain_view(record, world.clock(), world.head.guard))
-            assert f"  failed:  {why}" in text.splitlines() and "  tried:   boot-wait 1x" in text.splitlines()
+            assert (
+                f"  failed:  {why}" in text.splitlines()
+                and "  tried:   boot-wait 1x" in text.splitlines()
+            )
     assert record.machine.quarantine is not None and record.machine.quarantine.reason == why
     text = explain_text(explain_view(record, world.clock(), world.head.guard))
     assert why in text and "  failed:  " not in text, "it is said once"

@@ -19,7 +19,9 @@ def squashfs(path: Path, text: str) -> Path:
 
 async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None:
     store = world.head.images
-    versions = [store.add(squashfs(world.directory / "image", f"version {n}"), "app", {}) for n in range(5)]
+    versions = [
+        store.add(squashfs(world.directory / "image", f"version {n}"), "app", {}) for n in range(5)
+    ]
     wanted = [WantedImage("app", v.digest, v.size, {}) for v in versions]
     world.node("n0").wanted, world.node("n0").stage = (wanted[0],), (wanted[1],)
     world.node("n1").running = (wanted[2],)

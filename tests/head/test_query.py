@@ -41,43 +41,124 @@ class Plain:
         return self.times.get(name)
 
 
-NODE = Plain({"power": "ON", "image": "ERROR", "name": "n7", "ip": "10.0.1.9", "status": "working", "trait:firmware": "uefi",
-              "label:rack": "r7"},
-             {"group": ("gpu", "rack1")}, {"unchanged": 400.0, "seen": None, "unconverged": 10.0})
+NODE = Plain(
+    {
+        "power": "ON",
+        "image": "ERROR",
+        "name": "n7",
+        "ip": "10.0.1.9",
+        "status": "working",
+        "trait:firmware": "uefi",
+        "label:rack": "r7",
+    },
+    {"group": ("gpu", "rack1")},
+    {"unchanged": 400.0, "seen": None, "unconverged": 10.0},
+)
 
 
-@pytest.mark.parametrize(("text", "means"), [
-    ("image=ERROR and unchanged>5m", True), ("status!=converged", True), ("group=gpu", True), ("group!=gpu", False),
-    ("trait:firmware=uefi", True), ("ip in 10.0.1.0/24", True), ("ip in 10.0.2.0/24", False), ("name in n[0-9]", True),
-    ("ip in fd00::/64", False), ("not name in n[0-9]", False), ("power=OFF or power=ON and image=ACTIVE", False),
-    ("(power=OFF or power=ON) and image=ERROR", True), ("seen>1s", False), ("not seen>1s", True), ("seen<=1d", False),
-    ("label:rack=r7", True), ("label:rack!=r7", False), ("label:owner=physics", False), ("not label:owner=physics", True),
-    ("unconverged<1m", True), ("unchanged>=0.1h", True), ("not not group=rack1", True), ("((power=ON))", True),
-])
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("image=ERROR and unchanged>5m", True),
+        ("status!=converged", True),
+        ("group=gpu", True),
+        ("group!=gpu", False),
+        ("trait:firmware=uefi", True),
+        ("ip in 10.0.1.0/24", True),
+        ("ip in 10.0.2.0/24", False),
+        ("name in n[0-9]", True),
+        ("ip in fd00::/64", False),
+        ("not name in n[0-9]", False),
+        ("power=OFF or power=ON and image=ACTIVE", False),
+        ("(power=OFF or power=ON) and image=ERROR", True),
+        ("seen>1s", False),
+        ("not seen>1s", True),
+        ("seen<=1d", False),
+        ("label:rack=r7", True),
+        ("label:rack!=r7", False),
+        ("label:owner=physics", False),
+        ("not label:owner=physics", True),
+        ("unconverged<1m", True),
+        ("unchanged>=0.1h", True),
+        ("not not group=rack1", True),
+        ("((power=ON))", True),
+    ],
+)
 def test_what_a_query_means(text: str, means: bool) -> None:
     assert parse(text, VARIABLES).test(NODE) is means
 
 
-@pytest.mark.parametrize(("text", "place", "why"), [
-    ("", 1, "a name is missing"), ("power", 6, "is missing"), ("power=", 7, "a value is missing"), ("colour=red", 1, "no 'colour'"),
-    ("power=on", 7, "never 'on'"), ("power=ON power=OFF", 10, "`and` or `or`"), ("(power=ON", 10, r"a \) is missing"),
-    ("power=ON)", 9, "`and` or `or`"), ("seen>soon", 6, "no time"), ("power>ON", 6, "no time"), ("name in n[0-", 9, "bad|\\["),
-    ("ip in 10.0.0.1/24", 7, "no subnet"), ("power in ON", 10, "no range"), ("=", 1, "a name is expected"),
-    ("power ! ON", 7, "stand"), ("name in n[0-9999]", 9, "more than 1024 names"),
-    (" or ".join(["name in n1"] * 5), 65, "more than 4 node ranges"),
-    ("(" * (MAX_DEPTH + 2), MAX_DEPTH + 2, "nested"), ("seen>٣m", 6, "no time"), ("not", 4, "a name is missing"),
-])
+@pytest.mark.parametrize(
+    ("text", "place", "why"),
+    [
+        ("", 1, "a name is missing"),
+        ("power", 6, "is missing"),
+        ("power=", 7, "a value is missing"),
+        ("colour=red", 1, "no 'colour'"),
+        ("power=on", 7, "never 'on'"),
+        ("power=ON power=OFF", 10, "`and` or `or`"),
+        ("(power=ON", 10, r"a \) is missing"),
+        ("power=ON)", 9, "`and` or `or`"),
+        ("seen>soon", 6, "no time"),
+        ("power>ON", 6, "no time"),
+        ("name in n[0-", 9, "bad|\\["),
+        ("ip in 10.0.0.1/24", 7, "no subnet"),
+        ("power in ON", 10, "no range"),
+        ("=", 1, "a name is expected"),
+        ("power ! ON", 7, "stand"),
+        ("name in n[0-9999]", 9, "more than 1024 names"),
+        (" or ".join(["name in n1"] * 5), 65, "more than 4 node ranges"),
+        ("(" * (MAX_DEPTH + 2), MAX_DEPTH + 2, "nested"),
+        ("seen>٣m", 6, "no time"),
+        ("not", 4, "a name is missing"),
+    ],
+)
 def test_a_mistake_says_where(text: str, place: int, why: str) -> None:
     with pytest.raises(InputError, match=why) as caught:
         parse(text, VARIABLES)
     assert f"at character {place}," in str(caught.value)
 
 
-WORDS = st.sampled_from(["and", "or", "not", "in", "(", ")", "=", "!=", "<", ">", ">=", *VARIABLES, *TEXTS, *TIMES, "group", "ON",
-                         "5m", "n[0-9]", "n[", "10.0.0.0/8", "@gpu", "!", "", "1e9", "9" * 12, "\0", "²m"])
+WORDS = st.sampled_from(
+    [
+        "and",
+        "or",
+        "not",
+        "in",
+        "(",
+        ")",
+        "=",
+        "!=",
+        "<",
+        ">",
+        ">=",
+        *VARIABLES,
+        *TEXTS,
+        *TIMES,
+        "group",
+        "ON",
+        "5m",
+        "n[0-9]",
+        "n[",
+        "10.0.0.0/8",
+        "@gpu",
+        "!",
+        "",
+        "1e9",
+        "9" * 12,
+        "\0",
+        "²m",
+    ]
+)
 
 
-@given(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=14).map(" ".join), st.lists(WORDS, max_size=14).map("".join)))
+@given(
+    st.one_of(
+        st.text(max_size=60),
+        st.lists(WORDS, max_size=14).map(" ".join),
+        st.lists(WORDS, max_size=14).map("".join),
+    )
+)
 def test_no_text_does_harm(text: str) -> None:
     try:
         query = parse(text, VARIABLES)
@@ -90,13 +171,25 @@ def test_no_text_does_harm(text: str) -> None:
 @st.composite
 def nodes(draw: st.DrawFn) -> Plain:
     """Any node."""
-    return Plain({"power": draw(st.sampled_from(VARIABLES["power"])), "image": draw(st.sampled_from(VARIABLES["image"]))},
-                 {"group": tuple(draw(st.sets(st.sampled_from("abc"))))},
-                 {"unchanged": draw(st.one_of(st.none(), st.integers(0, 5).map(float)))})
+    return Plain(
+        {
+            "power": draw(st.sampled_from(VARIABLES["power"])),
+            "image": draw(st.sampled_from(VARIABLES["image"])),
+        },
+        {"group": tuple(draw(st.sets(st.sampled_from("abc"))))},
+        {"unchanged": draw(st.one_of(st.none(), st.integers(0, 5).map(float)))},
+    )
 
 
 Meaning = tuple[str, Callable[[Plain], bool]]
-_SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne}
+_SIGNS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
 
 
 def _test(name: str, sign: str, value: str) -> Meaning:
@@ -125,11 +218,22 @@ def _two(first: Meaning, word: str, second: Meaning) -> Meaning:
 
 
 LEAVES = st.one_of(
-    *(st.builds(_test, st.just(name), st.sampled_from(("=", "!=")), st.sampled_from(values)) for name, values in VARIABLES.items()),
+    *(
+        st.builds(_test, st.just(name), st.sampled_from(("=", "!=")), st.sampled_from(values))
+        for name, values in VARIABLES.items()
+    ),
     st.builds(_test, st.just("group"), st.sampled_from(("=", "!=")), st.sampled_from("abc")),
-    st.builds(_time, st.sampled_from(sorted(_SIGNS)), st.integers(0, 5)))
-MEANINGS = st.recursive(LEAVES, lambda inner: st.one_of(
-    inner.map(_not), st.builds(_two, inner, st.just("and"), inner), st.builds(_two, inner, st.just("or"), inner)), max_leaves=12)
+    st.builds(_time, st.sampled_from(sorted(_SIGNS)), st.integers(0, 5)),
+)
+MEANINGS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        inner.map(_not),
+        st.builds(_two, inner, st.just("and"), inner),
+        st.builds(_two, inner, st.just("or"), inner),
+    ),
+    max_leaves=12,
+)
 
 
 @given(MEANINGS, nodes())
@@ -140,13 +244,23 @@ def test_a_query_means_what_it_says(meaning: Meaning, node: Plain) -> None:
 
 
 async def test_queries_by_place(world: World) -> None:
-    await world.ops.inventory.apply("""
+    await world.ops.inventory.apply(
+        """
 nodes:
   n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10, place: {switch: sw1, port: Gi1/0/7}, serial: SN-1}
   n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, place: {circuit: eth7, remote: sw1}}
-""", "x.yaml", None, True)
-    for where, names in (("place:switch=sw1", ["n0"]), ("place:port=Gi1/0/7 and serial=SN-1", ["n0"]), ("place:remote=sw1", ["n1"]),
-                         ("place:circuit!=eth7", ["n0"]), ("serial!=SN-1", ["n1"])):
+""",
+        "x.yaml",
+        None,
+        True,
+    )
+    for where, names in (
+        ("place:switch=sw1", ["n0"]),
+        ("place:port=Gi1/0/7 and serial=SN-1", ["n0"]),
+        ("place:remote=sw1", ["n1"]),
+        ("place:circuit!=eth7", ["n0"]),
+        ("serial!=SN-1", ["n1"]),
+    ):
         found = await meant(world.head, list(world.head.store), where)
         assert [record.name for record in found] == names, where
     with pytest.raises(InputError, match="place:swtch"):
@@ -156,6 +270,7 @@ nodes:
 async def test_queries_by_rest(world: World) -> None:
     world.head.engine.post(world.node("n0"), Discovered({"power": "ON"}, "test"))
     async with served(world.head, local=True) as client:
+
         async def names(where: str) -> list[str]:
             answer = await client.get("/v1/nodes", params={"where": where, "fields": "name"})
             assert answer.status == 200, await answer.text()
@@ -164,9 +279,20 @@ async def test_queries_by_rest(world: World) -> None:
         assert await names("power=ON") == ["n0"]
         others = world.head.store.names[1:]
         assert await names("not power=ON and status!=converged or name in n0 and power=OFF") == [
-            name for name in others if name != "n0"]
-        assert await names("unconverged>=0s and (wanted=up or wanted=off) and trait:arch=x86_64") == world.head.store.names
-        assert await names("unchanged>1d or seen>1s or group=none or network=none or mac=00:00:00:00:00:01") == []
+            name for name in others if name != "n0"
+        ]
+        assert (
+            await names("unconverged>=0s and (wanted=up or wanted=off) and trait:arch=x86_64")
+            == world.head.store.names
+        )
+        assert (
+            await names(
+                "unchanged>1d or seen>1s or group=none or network=none or mac=00:00:00:00:00:01"
+            )
+            == []
+        )
         bad = await client.get("/v1/nodes", params={"where": "power=on"})
         assert bad.status == 400 and "at character 7" in (await bad.json())["error"]
-        assert (await client.get("/v1/nodes", params={"where": "power=ON", "since": "1-1"})).status == 400
+        assert (
+            await client.get("/v1/nodes", params={"where": "power=ON", "since": "1-1"})
+        ).status == 400

@@ -22,18 +22,26 @@ class Connection(asyncio.Transport):
 
 def asked(path: str, body: Any, authorization: str) -> Asked:
     """A request of a node."""
-    return Asked(Connection({}), path, json.dumps(body).encode() if body is not None else None, authorization)
+    return Asked(
+        Connection({}), path, json.dumps(body).encode() if body is not None else None, authorization
+    )
 
 
 @pytest.fixture
 def header(world: World) -> str:
     session = world.attach("n0")
-    return bearer(session.key, bytes.fromhex(world.node("n0").node.id.replace("-", "")), session.number)
+    return bearer(
+        session.key, bytes.fromhex(world.node("n0").node.id.replace("-", "")), session.number
+    )
 
 
 async def test_it_is_what_the_route_answers(world: World, header: str) -> None:
     found = world.head.nodes.quick(asked(DESIRED, None, header))
-    assert found is not None and (found.who, found.status, found.kind) == (world.node("n0").node.id, 200, "application/json")
+    assert found is not None and (found.who, found.status, found.kind) == (
+        world.node("n0").node.id,
+        200,
+        "application/json",
+    )
     async with node_client(world) as client:
         route = await client.get(DESIRED, headers={"Authorization": header})
         assert await route.json() == json.loads(found.text)
@@ -48,15 +56,28 @@ def test_events_are_taken(world: World, header: str) -> None:
 
 async def test_who_tells_too_much_waits(world: World, header: str) -> None:
     world.head.nodes.told.flood_s = 0.7
-    waits = [found.wait for _ in range(3) if (found := world.head.nodes.quick(asked(EVENTS, TOLD * 300, header))) is not None]
+    waits = [
+        found.wait
+        for _ in range(3)
+        if (found := world.head.nodes.quick(asked(EVENTS, TOLD * 300, header))) is not None
+    ]
     assert waits == [0.0, 0.7, 0.7]
 
 
-@pytest.mark.parametrize(("path", "body"), [
-    (DESIRED, {}), (EVENTS, None), ("/node/v1/trust", None), ("/v1/nodes", None),
-    (EVENTS, ["x"]), (EVENTS, [*TOLD, {"data": 5}]),
-])
-def test_all_else_is_left_to_the_routes_and_none_of_it_is_done(world: World, header: str, path: str, body: Any) -> None:
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (DESIRED, {}),
+        (EVENTS, None),
+        ("/node/v1/trust", None),
+        ("/v1/nodes", None),
+        (EVENTS, ["x"]),
+        (EVENTS, [*TOLD, {"data": 5}]),
+    ],
+)
+def test_all_else_is_left_to_the_routes_and_none_of_it_is_done(
+    world: World, header: str, path: str, body: Any
+) -> None:
     assert world.head.nodes.quick(asked(path, body, header)) is None
     assert "container.exited" not in world.kinds("n0")
 
@@ -66,7 +87,9 @@ def test_what_is_no_json_is_left_to_the_route(world: World, header: str) -> None
         assert world.head.nodes.quick(Asked(Connection({}), EVENTS, body, header)) is None
 
 
-@pytest.mark.parametrize("wrong", ["", "Bearer x", "Bearer 00000000-0000-0000-0000-000000000000.7." + "0" * 32])
+@pytest.mark.parametrize(
+    "wrong", ["", "Bearer x", "Bearer 00000000-0000-0000-0000-000000000000.7." + "0" * 32]
+)
 def test_a_stranger_is_left_to_the_route(world: World, header: str, wrong: str) -> None:
     for said in (wrong, header[:-1] + ("0" if header[-1] != "0" else "1")):
         assert world.head.nodes.quick(asked(DESIRED, None, said)) is None
@@ -74,7 +97,9 @@ def test_a_stranger_is_left_to_the_route(world: World, header: str, wrong: str) 
     assert "container.exited" not in world.kinds("n0")
 
 
-def test_a_session_with_a_certificate_is_worth_nothing_without_it(world: World, header: str) -> None:
+def test_a_session_with_a_certificate_is_worth_nothing_without_it(
+    world: World, header: str
+) -> None:
     record = world.node("n0")
     assert record.session is not None
     object.__setattr__(record.session, "mutual", True)

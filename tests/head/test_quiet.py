@@ -1,4 +1,5 @@
-"""A HELLO that says nothing new takes a short way. It does what the long way does, whatever has happened in between."""
+"""A HELLO that says nothing new takes a short way. It does what the long way does, whatever has
+happened in between."""
 
 from __future__ import annotations
 
@@ -24,15 +25,28 @@ STEPS = 1500
 
 
 def hello(world: World, name: str, key: bytes, mask: int, choice: dict[str, Any]) -> bytes:
-    """A HELLO as it was chosen. The head makes nothing of the mask, but bytes that are not the last ones take the long way."""
+    """A HELLO as it was chosen. The head makes nothing of the mask, but bytes that are not the last
+    ones take the long way."""
     record, session = world.node(name), world.node(name).session
     layout = record.planner.layout
-    state = layout.pack({"power": "ON", "run": choice["run"], "image": choice["image"], "busy": choice["busy"]})
-    return encode(Datagram(
-        kind=Kind.HELLO, node=uuid.UUID(record.node.id).bytes, session=session.number if session else 1,
-        epoch=world.head.store.epoch + choice["epoch"], sequence=choice["sequence"],
-        cfg_revision=record.cfg_revision - choice["old"],
-        dsc_revision=1, layout=layout.digest if choice["layout"] else b"nope", mask=mask, state=state), key)
+    state = layout.pack(
+        {"power": "ON", "run": choice["run"], "image": choice["image"], "busy": choice["busy"]}
+    )
+    return encode(
+        Datagram(
+            kind=Kind.HELLO,
+            node=uuid.UUID(record.node.id).bytes,
+            session=session.number if session else 1,
+            epoch=world.head.store.epoch + choice["epoch"],
+            sequence=choice["sequence"],
+            cfg_revision=record.cfg_revision - choice["old"],
+            dsc_revision=1,
+            layout=layout.digest if choice["layout"] else b"nope",
+            mask=mask,
+            state=state,
+        ),
+        key,
+    )
 
 
 def answers(world: World, name: str, key: bytes) -> list[tuple[Any, ...]]:
@@ -46,15 +60,36 @@ def answers(world: World, name: str, key: bytes) -> list[tuple[Any, ...]]:
             return found
         except WireError:  # it is for the other node
             continue
-        found.append((d.kind, d.session, d.epoch == world.head.store.epoch, d.sequence,
-                      d.cfg_revision, d.dsc_revision, d.mask, d.state))
+        found.append(
+            (
+                d.kind,
+                d.session,
+                d.epoch == world.head.store.epoch,
+                d.sequence,
+                d.cfg_revision,
+                d.dsc_revision,
+                d.mask,
+                d.state,
+            )
+        )
 
 
 def seen(world: World, record: Record) -> tuple[Any, ...]:
     """All that is kept of a node that a HELLO might change."""
-    return (record.machine.state, record.machine.active, record.machine.quarantine, record.machine.held_until, record.acked,
-            record.running, record.cfg_revision, record.dsc_revision, record.last_seen, record.care, record.session,
-            [(e.kind, e.text) for e in world.events_of(record.name)])
+    return (
+        record.machine.state,
+        record.machine.active,
+        record.machine.quarantine,
+        record.machine.held_until,
+        record.acked,
+        record.running,
+        record.cfg_revision,
+        record.dsc_revision,
+        record.last_seen,
+        record.care,
+        record.session,
+        [(e.kind, e.text) for e in world.events_of(record.name)],
+    )
 
 
 def step(world: World, number: int, mask: int, told: list[Any]) -> object:
@@ -65,16 +100,40 @@ def step(world: World, number: int, mask: int, told: list[Any]) -> object:
     record, head = world.node(name), world.head
     key = name.encode() * 16
     what = chosen.choices(
-        ("hello", "time", "replay", "forge", "epoch", "layout", "power", "suspect", "ask", "join", "wanted", "end", "off", "push"),
-        (60, 12, 2, 2, 1, 1, 2, 2, 2, 3, 2, 0.2, 1, 1))[0]
+        (
+            "hello",
+            "time",
+            "replay",
+            "forge",
+            "epoch",
+            "layout",
+            "power",
+            "suspect",
+            "ask",
+            "join",
+            "wanted",
+            "end",
+            "off",
+            "push",
+        ),
+        (60, 12, 2, 2, 1, 1, 2, 2, 2, 3, 2, 0.2, 1, 1),
+    )[0]
     calm = chosen.random() < 0.9
-    choice = {"run": "SYNC" if calm else "INIT", "image": "IDLE" if calm else "ACTIVE",
-              "busy": "FREE" if chosen.random() < 0.9 else "BUSY",
-              "epoch": what == "epoch", "sequence": 1 if what == "replay" else 10 + number, "old": int(chosen.random() < 0.05),
-              "layout": what != "layout"}
+    choice = {
+        "run": "SYNC" if calm else "INIT",
+        "image": "IDLE" if calm else "ACTIVE",
+        "busy": "FREE" if chosen.random() < 0.9 else "BUSY",
+        "epoch": what == "epoch",
+        "sequence": 1 if what == "replay" else 10 + number,
+        "old": int(chosen.random() < 0.05),
+        "layout": what != "layout",
+    }
     if what in ("hello", "replay", "forge", "epoch", "layout"):
         try:
-            head.sync.receive(hello(world, name, b"x" * 32 if what == "forge" else key, mask, choice), world.client.getsockname())
+            head.sync.receive(
+                hello(world, name, b"x" * 32 if what == "forge" else key, mask, choice),
+                world.client.getsockname(),
+            )
         except WireError as error:
             return what, str(error), answers(world, name, key)
     elif what == "time":
@@ -91,7 +150,10 @@ def step(world: World, number: int, mask: int, told: list[Any]) -> object:
         if what == "join":
             record.session = Session(1 + NAMES.index(name) + 2 * number, key, "boot", world.clock())
     elif what == "wanted":
-        record.wanted, record.cfg_revision = (WantedImage(f"i{number}", "sha256:0", 1, {}),), record.cfg_revision + 1
+        record.wanted, record.cfg_revision = (
+            (WantedImage(f"i{number}", "sha256:0", 1, {}),),
+            record.cfg_revision + 1,
+        )
     elif what == "off":
         order = None if record.care.order is not None else Order("cycle", False, "", 0.0)
         record.care = replace(record.care, order=order)
@@ -101,7 +163,9 @@ def step(world: World, number: int, mask: int, told: list[Any]) -> object:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_it_does_what_the_long_way_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_it_does_what_the_long_way_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     for way in ("short", "long"):
         (tmp_path / way).mkdir()
     async with opened(tmp_path / "short") as short, opened(tmp_path / "long") as long:
@@ -116,9 +180,14 @@ async def test_it_does_what_the_long_way_does(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(Engine, "discover", counted)
         for world, _ in worlds:
             for number, name in enumerate(NAMES, 1):
-                world.node(name).session = Session(number, name.encode() * 16, "boot", world.clock())
+                world.node(name).session = Session(
+                    number, name.encode() * 16, "boot", world.clock()
+                )
         for number in range(seed * 1_000_000, seed * 1_000_000 + STEPS):
-            one, other = (step(world, number, mask, told) for (world, told), mask in zip(worlds, (0, number), strict=True))
+            one, other = (
+                step(world, number, mask, told)
+                for (world, told), mask in zip(worlds, (0, number), strict=True)
+            )
             assert one == other, number
             for name in NAMES:
                 assert seen(short, short.node(name)) == seen(long, long.node(name)), (number, one)

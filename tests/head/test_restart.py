@@ -1,4 +1,5 @@
-"""A restart of the head touches no healthy node (REFERENCE, defect 2), and loses nothing that was acknowledged."""
+"""A restart of the head touches no healthy node (REFERENCE, defect 2), and loses nothing that was
+acknowledged."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from layercake.kraken.mutation import Where
 from tests.support.world import World
 
 
-async def test_defect_2_a_restarted_head_starts_nothing_on_a_node_that_comes_back(world: World) -> None:
+async def test_defect_2_a_restarted_head_starts_nothing_on_a_node_that_comes_back(
+    world: World,
+) -> None:
     world.attach("n0")
     world.send(world.hello("n0"))
     world.received("n0")
@@ -35,7 +38,11 @@ async def test_defect_2_a_restarted_head_starts_nothing_on_a_node_that_comes_bac
         world.tick(1)
     assert record.value("run") == "SYNC"
     assert record.machine.goal.met(record.machine.state)
-    assert [e.text for e in world.events_of(record.name) if e.kind == "mutation.started" and e.id > newest] == []
+    assert [
+        e.text
+        for e in world.events_of(record.name)
+        if e.kind == "mutation.started" and e.id > newest
+    ] == []
     assert record.cfg_revision == revision
 
 
@@ -75,17 +82,33 @@ async def test_a_failed_write_keeps_what_was_to_be_written(world: World) -> None
 
 
 async def test_nodes_that_are_alike_get_to_where_the_engine_brings_each(world: World) -> None:
-    """What is worked out once for many (Engine.resume) is what `converge.step` makes of each, with its own failures and counts."""
+    """What is worked out once for many (Engine.resume) is what `converge.step` makes of each, with
+    its own failures and counts."""
     now, engine = world.clock.now, world.head.engine
     until, alike = now + 30.0, []
     for name, goal in itertools.product(("n0", "n1"), ({"run": "SYNC"}, {"power": "OFF"}, {})):
         layout = world.node(name).planner.layout
         for attempts, rounds, failed, back_off, event in itertools.product(
-                ({}, {"power-on": 2}), ({}, {"power-on": 1}), ("", "it failed"), (0.0, now + 7.0), (None, Held(until), Held(now))):
-            was = dataclasses.replace(NodeState.fresh(layout.goal({})), attempts=attempts, rounds=rounds, last_error=failed,
-                                      not_before=back_off, met_since=now - 3.0, held_until=now + 1.0, asked="power-on")
+            ({}, {"power-on": 2}),
+            ({}, {"power-on": 1}),
+            ("", "it failed"),
+            (0.0, now + 7.0),
+            (None, Held(until), Held(now)),
+        ):
+            was = dataclasses.replace(
+                NodeState.fresh(layout.goal({})),
+                attempts=attempts,
+                rounds=rounds,
+                last_error=failed,
+                not_before=back_off,
+                met_since=now - 3.0,
+                held_until=now + 1.0,
+                asked="power-on",
+            )
             known = was.resumed_unknown(now, layout.goal(goal))
-            assert known == dataclasses.replace(was.resumed(now), state=0, assumed=0, goal=layout.goal(goal))
+            assert known == dataclasses.replace(
+                was.resumed(now), state=0, assumed=0, goal=layout.goal(goal)
+            )
             alike += [(world.node(name).copy(), known, event)] * 2
     records = [(record.copy(), known, event) for record, known, event in alike]
     begun: list[tuple[Record, Event]] = []
@@ -97,7 +120,9 @@ async def test_nodes_that_are_alike_get_to_where_the_engine_brings_each(world: W
             continue
         after, effects = converge.step(record.planner, Where.HEAD, known, event, now, lambda: 0.5)
         if effects:
-            assert (record.machine, begun.pop(0)) == (known, (record, event)), "the engine goes the whole way"
+            assert (record.machine, begun.pop(0)) == (known, (record, event)), (
+                "the engine goes the whole way"
+            )
         else:
             assert record.machine == after
     assert not begun

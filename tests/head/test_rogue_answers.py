@@ -1,4 +1,5 @@
-"""A node that is somebody else's by now answers the head: what it says is bounded, in size and in time."""
+"""A node that is somebody else's by now answers the head: what it says is bounded, in size and in
+time."""
 
 from __future__ import annotations
 
@@ -57,7 +58,10 @@ async def test_an_error_of_400_mb_does_not_land_in_memory(world: World) -> None:
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
-        writer.write(b"HTTP/1.1 500 no\r\nContent-Type: application/json\r\nContent-Length: 419430400\r\n\r\n{\"error\": \"")
+        writer.write(
+            b"HTTP/1.1 500 no\r\nContent-Type: application/json\r\nContent-Length: "
+            b'419430400\r\n\r\n{"error": "'
+        )
         while sent < 400:
             writer.write(b"x" * (1 << 20))
             await writer.drain()
@@ -73,16 +77,25 @@ async def test_an_error_of_400_mb_does_not_land_in_memory(world: World) -> None:
 
 async def test_what_is_packed_is_not_unpacked_here(world: World) -> None:
     async def bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: "
+            b"4\r\n\r\n\x1f\x8b\x08\x00"
+        )
         await writer.drain()
 
-    async with rogue(world, bomb), world.head.node_link.open(world.node("n0"), "GET", "/v1/status") as answer:
+    async with (
+        rogue(world, bomb),
+        world.head.node_link.open(world.node("n0"), "GET", "/v1/status") as answer,
+    ):
         assert await answer.read() == b"\x1f\x8b\x08\x00"
 
 
-@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 500 no\r\nContent-Length: 9\r\n\r\n{"])
+@pytest.mark.parametrize(
+    "start", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 500 no\r\nContent-Length: 9\r\n\r\n{"]
+)
 async def test_a_node_that_does_not_come_to_the_point_is_given_up(
-        world: World, start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    world: World, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("layercake.head.agents.client.ANSWER_S", 0.3)
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,11 +107,24 @@ async def test_a_node_that_does_not_come_to_the_point_is_given_up(
 
     async with rogue(world, slow):
         with pytest.raises((Unreachable, OperationFailed), match="n0"):
-            async with asyncio.timeout(10), world.head.node_link.open(world.node("n0"), "GET", "/v1/status"):
+            async with (
+                asyncio.timeout(10),
+                world.head.node_link.open(world.node("n0"), "GET", "/v1/status"),
+            ):
                 pass
 
 
-@pytest.mark.parametrize("said", [b"[1]", b'{"error": {"a": 1}}', b'{"error": "\\ud800"}', b"[" * 60000, b'{"hint": 3}', b"\xff"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"[1]",
+        b'{"error": {"a": 1}}',
+        b'{"error": "\\ud800"}',
+        b"[" * 60000,
+        b'{"hint": 3}',
+        b"\xff",
+    ],
+)
 async def test_an_error_may_be_any_nonsense(world: World, said: bytes) -> None:
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 500 no\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))

@@ -1,4 +1,5 @@
-"""Secrets of the inventory: from one directory only, sent to another place only when a person says so, and warned about each time.
+"""Secrets of the inventory: from one directory only, sent to another place only when a person says
+so, and warned about each time.
 
 An administrator had any one-line file of the head sent to a BMC address of his choice.
 """
@@ -23,7 +24,10 @@ ADDRESS = "https://10.1.0.9:8000"
 
 
 def rack(file: Path | str, address: str = ADDRESS, more: str = "") -> str:
-    bmc = f"bmc: {{driver: redfish, address: '{address}', username: a, password: {{file: '{file}'}}{more}}}"
+    bmc = (
+        f"bmc: {{driver: redfish, address: '{address}', username: a, password: {{file: "
+        f"'{file}'}}{more}}}"
+    )
     return INVENTORY.replace("ip: 10.1.0.10", f"ip: 10.1.0.10, {bmc}")
 
 
@@ -54,18 +58,27 @@ def passwords(told: list[dict[str, Any]]) -> set[str]:
     return {record["bmc"]["password"] for record in told if record["bmc"]}
 
 
-@pytest.mark.parametrize("file", ["/etc/hostname", "/etc/shadow", "{}/../admin.token", "{}/x/../../admin.token", "/", "{}"])
-async def test_a_file_elsewhere_is_refused_and_never_sent(world: World, secrets: Path, told: list[dict[str, Any]],
-                                                                   file: str) -> None:
+@pytest.mark.parametrize(
+    "file",
+    ["/etc/hostname", "/etc/shadow", "{}/../admin.token", "{}/x/../../admin.token", "/", "{}"],
+)
+async def test_a_file_elsewhere_is_refused_and_never_sent(
+    world: World, secrets: Path, told: list[dict[str, Any]], file: str
+) -> None:
     file = file.format(secrets)
-    for attempt in (world.ops.inventory.plan(rack(file), "x.yaml"), world.ops.inventory.apply(rack(file), "x.yaml", None, False)):
+    for attempt in (
+        world.ops.inventory.plan(rack(file), "x.yaml"),
+        world.ops.inventory.apply(rack(file), "x.yaml", None, False),
+    ):
         with pytest.raises(InputError):
             await attempt
     assert passwords(told) == set()
 
 
 @pytest.mark.parametrize("kind", ["link", "directory link", "hard to see", "fifo", "device"])
-async def test_nothing_in_the_directory_leads_out_of_it(world: World, secrets: Path, told: list[dict[str, Any]], kind: str) -> None:
+async def test_nothing_in_the_directory_leads_out_of_it(
+    world: World, secrets: Path, told: list[dict[str, Any]], kind: str
+) -> None:
     outside, name = secrets.parent / "outside", "odd"
     outside.mkdir()
     (outside / "token").write_text("the head's\n")
@@ -85,7 +98,9 @@ async def test_nothing_in_the_directory_leads_out_of_it(world: World, secrets: P
     assert "secret.unreadable" in [e.kind for e in world.events_of("n0")]
 
 
-async def test_a_name_and_a_path_inside_are_read(world: World, secrets: Path, told: list[dict[str, Any]]) -> None:
+async def test_a_name_and_a_path_inside_are_read(
+    world: World, secrets: Path, told: list[dict[str, Any]]
+) -> None:
     (secrets / "rack1").mkdir()
     (secrets / "rack1/bmc").write_text("hunter3\n")
     for name in ("bmc", "rack1/bmc"):
@@ -93,17 +108,31 @@ async def test_a_name_and_a_path_inside_are_read(world: World, secrets: Path, to
     assert passwords(told) == {"hunter2", "hunter3"}
 
 
-@pytest.mark.parametrize("change", [{"address": "https://10.1.0.66:8000"}, {"address": "http://10.1.0.9:8000"},
-                                    {"more": ", verify_tls: false"}, {"address": "https://10.1.0.66:8000", "file": "{}/other"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"address": "https://10.1.0.66:8000"},
+        {"address": "http://10.1.0.9:8000"},
+        {"more": ", verify_tls: false"},
+        {"address": "https://10.1.0.66:8000", "file": "{}/other"},
+    ],
+)
 async def test_a_secret_goes_elsewhere_only_when_that_is_confirmed(
-    world: World, secrets: Path, told: list[dict[str, Any]], change: dict[str, str],
+    world: World, secrets: Path, told: list[dict[str, Any]], change: dict[str, str]
 ) -> None:
     (secrets / "other").write_text("another\n")
     await world.ops.inventory.apply(rack(secrets / "bmc"), "x.yaml", None, False)
-    changed = rack(**{"file": f"{secrets}/bmc", **{key: value.format(secrets) for key, value in change.items()}})
+    changed = rack(
+        **{
+            "file": f"{secrets}/bmc",
+            **{key: value.format(secrets) for key, value in change.items()},
+        }
+    )
     before = len(told)
     plan = await world.ops.inventory.plan(changed, "x.yaml")
-    assert [entry["node"] for entry in plan["secrets"]] == ["n0"] and ADDRESS in plan["secrets"][0]["from"]
+    assert [entry["node"] for entry in plan["secrets"]] == ["n0"] and ADDRESS in plan["secrets"][0][
+        "from"
+    ]
     with pytest.raises(Refused, match="the secret of n0 would go to redfish ") as refused:
         await world.ops.inventory.apply(changed, "x.yaml", None, False)
     assert "--confirm-secrets" in refused.value.hint
@@ -115,24 +144,35 @@ async def test_a_secret_goes_elsewhere_only_when_that_is_confirmed(
 
 async def test_careless_ways_are_warned_about_each_time(world: World, secrets: Path) -> None:
     (secrets / "bmc").chmod(0o644)
-    for address, more, text in (("http://10.1.0.9", "", "over http://"), (ADDRESS, ", verify_tls: false", "verify_tls: false"),
-                                (ADDRESS, "", "open to others (mode 0644)")):
+    for address, more, text in (
+        ("http://10.1.0.9", "", "over http://"),
+        (ADDRESS, ", verify_tls: false", "verify_tls: false"),
+        (ADDRESS, "", "open to others (mode 0644)"),
+    ):
         yaml = rack(secrets / "bmc", address, more)
         for _ in range(2):
             plan = await world.ops.inventory.plan(yaml, "x.yaml")
-            assert any(text in w["message"] and w["message"].startswith("n0: ") for w in plan["warnings"]), plan["warnings"]
+            assert any(
+                text in w["message"] and w["message"].startswith("n0: ") for w in plan["warnings"]
+            ), plan["warnings"]
             assert "hunter2" not in repr(plan)
     await world.ops.inventory.apply(rack(secrets / "bmc", "http://10.1.0.9"), "x.yaml", None, False)
     said = Warnings(world.head)
     shown = await said.now()
-    assert len(shown) == 2 and shown == await said.now() and all(line.startswith("n0: ") for line in shown)
+    assert (
+        len(shown) == 2
+        and shown == await said.now()
+        and all(line.startswith("n0: ") for line in shown)
+    )
     (secrets / "bmc").chmod(0o600)
     assert (await world.ops.inventory.plan(rack(secrets / "bmc"), "x.yaml"))["warnings"] == []
     world.clock.now += 120
     assert len(await said.now()) == 1
 
 
-async def test_a_secret_that_others_may_read_is_told_once(world: World, secrets: Path, told: list[dict[str, Any]]) -> None:
+async def test_a_secret_that_others_may_read_is_told_once(
+    world: World, secrets: Path, told: list[dict[str, Any]]
+) -> None:
     (secrets / "bmc").chmod(0o640)
     await world.ops.inventory.apply(rack(secrets / "bmc"), "x.yaml", None, False)
     world.head.teller.changed(world.node("n0"))

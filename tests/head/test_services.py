@@ -1,4 +1,5 @@
-"""Services run in processes of their own, are started again when they die, and never outlive the head."""
+"""Services run in processes of their own, are started again when they die, and never outlive the
+head."""
 
 from __future__ import annotations
 
@@ -50,13 +51,17 @@ class Running:
         self.listener = KeepingListener()
         self.socket = directory / "m.sock"
         self.host = ModuleHost(self.socket)
-        self.manager = ServiceManager(self.host, self.socket, directory / "log", {NAME: launch(**settings)})
+        self.manager = ServiceManager(
+            self.host, self.socket, directory / "log", {NAME: launch(**settings)}
+        )
         self.listener.manager = self.manager
         self.status = self.manager.status[NAME]
 
 
 @asynccontextmanager
-async def running(directory: Path, settings: dict[str, Any] | None = None) -> AsyncIterator[Running]:
+async def running(
+    directory: Path, settings: dict[str, Any] | None = None
+) -> AsyncIterator[Running]:
     run = Running(directory, settings or {})
     await run.host.start(run.listener)
     run.manager.start()
@@ -75,16 +80,25 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_service_gets_nodes_and_answers(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         await until(lambda: run.status.health == "running")
-        run.host.send(NAME, pb.FromHead(node_changed=pb.NodeChanged(node="a", json=b'{"ip":"10.0.0.1"}')))
+        run.host.send(
+            NAME, pb.FromHead(node_changed=pb.NodeChanged(node="a", json=b'{"ip":"10.0.0.1"}'))
+        )
         run.host.send(NAME, pb.FromHead(node_state=pb.NodeState(node="a", values={"power": "ON"})))
         for name in ("far", "gone"):
-            run.host.send(NAME, pb.FromHead(network_changed=pb.NetworkChanged(name=name, json=b'{"subnet":"10.20.0.0/24"}')))
+            run.host.send(
+                NAME,
+                pb.FromHead(
+                    network_changed=pb.NetworkChanged(name=name, json=b'{"subnet":"10.20.0.0/24"}')
+                ),
+            )
         run.host.send(NAME, pb.FromHead(network_removed=pb.NetworkRemoved(name="gone")))
         dump = await run.host.call(NAME, "echo.dump", {})
         assert dump["networks"] == {"far": {"subnet": "10.20.0.0/24"}}
         assert dump["nodes"] == {"a": {"ip": "10.0.0.1"}}
         assert dump["states"] == {"a": {"power": "ON"}}
-        assert dump["cookie"] is None, "the cookie stays in the environment, where children would see it"
+        assert dump["cookie"] is None, (
+            "the cookie stays in the environment, where children would see it"
+        )
         with pytest.raises(NotFound, match="no such call"):
             await run.host.call(NAME, "nonsense", {})
 
@@ -93,7 +107,14 @@ async def test_mutations_end_in_results(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         await until(lambda: run.status.health == "running")
         for number, name in ((1, "echo-fail"), (2, "echo-set"), (3, "echo-bug")):
-            run.host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=number, node="a", mutation=name, params_json=b'{"power":"ON"}')))
+            run.host.send(
+                NAME,
+                pb.FromHead(
+                    mutate=pb.Mutate(
+                        id=number, node="a", mutation=name, params_json=b'{"power":"ON"}'
+                    )
+                ),
+            )
         await until(lambda: len(run.listener.results) == 3)
         results = {r[0]: r for r in run.listener.results}
         assert results[1][1:4] == (False, "cannot do it: told to fail", "ask for something else")
@@ -131,11 +152,15 @@ async def test_only_an_instance_that_the_head_started_may_attach(tmp_path: Path)
         run.host.expect(NAME, "expected", "right", Start({}))
         async with grpc.aio.insecure_channel(f"unix:{run.socket}") as channel:
             attach = channel.stream_stream(
-                client.METHOD, request_serializer=pb.FromService.SerializeToString, response_deserializer=pb.FromHead.FromString
+                client.METHOD,
+                request_serializer=pb.FromService.SerializeToString,
+                response_deserializer=pb.FromHead.FromString,
             )
 
             async def hello() -> AsyncIterator[pb.FromService]:
-                yield pb.FromService(hello=pb.Hello(version=1, service=NAME, instance="expected", cookie="wrong"))
+                yield pb.FromService(
+                    hello=pb.Hello(version=1, service=NAME, instance="expected", cookie="wrong")
+                )
 
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 async for _ in attach(hello()):
@@ -152,7 +177,10 @@ async def test_a_call_to_a_service_that_is_away_says_so(tmp_path: Path) -> None:
 
 def test_defect_9_no_service_outlives_a_killed_head(tmp_path: Path) -> None:
     head = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.die_test_head", str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.support.die_test_head", str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert head.stdout is not None
@@ -177,46 +205,66 @@ def _alive(pid: int) -> bool:
 
 
 async def test_what_begins_while_a_module_attaches_is_told_once(tmp_path: Path) -> None:
-    """The snapshot that a module gets holds all that is under way: what came a moment before it must not come twice."""
+    """The snapshot that a module gets holds all that is under way: what came a moment before it
+    must not come twice."""
     host, listener = ModuleHost(tmp_path / "m.sock"), KeepingListener()
     host._heard_by = listener
     host.expect(NAME, "i1", "c1", Start({}))
 
     async def hello() -> AsyncIterator[pb.FromService]:
-        yield pb.FromService(hello=pb.Hello(service=NAME, instance="i1", cookie="c1", version=client.API_VERSION))
+        yield pb.FromService(
+            hello=pb.Hello(service=NAME, instance="i1", cookie="c1", version=client.API_VERSION)
+        )
         await asyncio.Event().wait()
 
     messages = host._attach(hello(), None)
     assert (await anext(messages)).WhichOneof("kind") == "settings"
-    assert not host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=1, node="n0", mutation="x", attempt=1))), "the snapshot will have it"
+    assert not host.send(
+        NAME, pb.FromHead(mutate=pb.Mutate(id=1, node="n0", mutation="x", attempt=1))
+    ), "the snapshot will have it"
     assert (await anext(messages)).WhichOneof("kind") == "ready"
     assert host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=2, node="n0", mutation="x", attempt=1)))
     assert (await anext(messages)).mutate.id == 2
     host.send(NAME, pb.FromHead(stop=True))
 
 
-async def test_a_modules_process_has_no_secret_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_modules_process_has_no_secret_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BMC_PASSWORD", "hunter2")
     monkeypatch.setenv("LAYERCAKE_PASSPHRASE", "hunter3")
     async with running(tmp_path) as run:
         await until(lambda: run.status.health == "running")
-        found = Path(f"/proc/{run.status.pid}/environ").read_bytes() + Path(f"/proc/{run.status.pid}/cmdline").read_bytes()
+        found = (
+            Path(f"/proc/{run.status.pid}/environ").read_bytes()
+            + Path(f"/proc/{run.status.pid}/cmdline").read_bytes()
+        )
     assert b"PATH=" in found and b"hunter" not in found
 
 
-def test_what_the_head_starts_has_no_secret_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_head_starts_has_no_secret_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[bytes] = []
 
     async def served(
-            data_dir: Path, secrets: Mapping[str, str], notifier: Notifier, inherited: Sequence[socket.socket]) -> None:
-        child = await asyncio.create_subprocess_exec("cat", "/proc/self/environ", stdout=subprocess.PIPE)
+        data_dir: Path,
+        secrets: Mapping[str, str],
+        notifier: Notifier,
+        inherited: Sequence[socket.socket],
+    ) -> None:
+        child = await asyncio.create_subprocess_exec(
+            "cat", "/proc/self/environ", stdout=subprocess.PIPE
+        )
         found.append((await child.communicate())[0])
         found.append(secrets["BMC_PASSWORD"].encode())
 
     save(tmp_path, Settings(interface="lo", address="127.0.0.1"))
     monkeypatch.setattr("layercake.main._serve", served)
     monkeypatch.setattr("os.umask", lambda mask: 0)
-    monkeypatch.setattr("layercake.main.leave_no_core", lambda: None)  # other tests raise that limit
+    monkeypatch.setattr(
+        "layercake.main.leave_no_core", lambda: None
+    )  # other tests raise that limit
     monkeypatch.setenv("BMC_PASSWORD", "hunter2")
     before = dict(os.environ)
     try:

@@ -1,7 +1,8 @@
-"""The life of a session: one boot, one node, one session; and what strangers with a right token do to it.
+"""The life of a session: one boot, one node, one session; and what strangers with a right token do
+to it.
 
-The attacks are those that worked: a stranger with a node's address took its boot script and joined; a session that was taken
-outlived power-off and the next boot.
+The attacks are those that worked: a stranger with a node's address took its boot script and joined;
+a session that was taken outlived power-off and the next boot.
 """
 
 from __future__ import annotations
@@ -18,8 +19,16 @@ from tests.support.world import World, node_client
 Client = TestClient[Any, Any]
 
 
-def claim(world: World, token: str, boot: str = "boot-of-the-node", mac: str = "52:54:00:00:00:10") -> dict[str, str]:
-    return {"node": world.node("n0").node.id, "token": token, "boot_id": boot, "mac": mac, "version": "1"}
+def claim(
+    world: World, token: str, boot: str = "boot-of-the-node", mac: str = "52:54:00:00:00:10"
+) -> dict[str, str]:
+    return {
+        "node": world.node("n0").node.id,
+        "token": token,
+        "boot_id": boot,
+        "mac": mac,
+        "version": "1",
+    }
 
 
 async def joined(world: World, client: Client, boot: str = "boot-of-the-node") -> dict[str, str]:
@@ -34,11 +43,17 @@ def disputed(world: World) -> bool:
     """Whether n0 is in quarantine, without a session, and said to be claimed by two machines."""
     record = world.node("n0")
     quarantine = record.machine.quarantine
-    return (record.session is None and quarantine is not None and "two machines claim to be n0" in quarantine.reason
-            and "join.disputed" in world.kinds("n0"))
+    return (
+        record.session is None
+        and quarantine is not None
+        and "two machines claim to be n0" in quarantine.reason
+        and "join.disputed" in world.kinds("n0")
+    )
 
 
-async def test_a_second_claim_ends_both_and_a_person_has_to_look(world: World, client: Client) -> None:
+async def test_a_second_claim_ends_both_and_a_person_has_to_look(
+    world: World, client: Client
+) -> None:
     token = world.head.joining.open(world.node("n0"), 60)
     thief = await client.post("/node/v1/join", json=claim(world, token, "boot-of-a-thief"))
     assert thief.status == 200
@@ -48,18 +63,28 @@ async def test_a_second_claim_ends_both_and_a_person_has_to_look(world: World, c
     assert (real.status, "used before" in (await real.json())["error"]) == (403, True)
     assert disputed(world)
     assert world.node("n0").value("run") != "SYNC", "it is not shown as if all were well"
-    assert (await client.post("/node/v1/join", json=claim(world, token, "boot-of-a-thief"))).status == 403
+    assert (
+        await client.post("/node/v1/join", json=claim(world, token, "boot-of-a-thief"))
+    ).status == 403
     world.head.engine.post(world.node("n0"), Cleared("ann"))
     assert world.node("n0").machine.quarantine is None
     header = await joined(world, client)
-    assert (await client.get("/node/v1/desired", headers=header)).status == 200, "the real node gets in with the next boot"
+    assert (await client.get("/node/v1/desired", headers=header)).status == 200, (
+        "the real node gets in with the next boot"
+    )
 
 
-async def test_a_token_with_another_mac_or_from_elsewhere_is_worth_nothing_to_anybody(world: World, client: Client) -> None:
+async def test_a_token_with_another_mac_or_from_elsewhere_is_worth_nothing_to_anybody(
+    world: World, client: Client
+) -> None:
     token = world.head.joining.open(world.node("n0"), 60)
-    assert (await client.post("/node/v1/join", json=claim(world, token, mac="52:54:00:00:00:99"))).status == 403
+    assert (
+        await client.post("/node/v1/join", json=claim(world, token, mac="52:54:00:00:00:99"))
+    ).status == 403
     assert disputed(world)
-    assert (await client.post("/node/v1/join", json=claim(world, token))).status == 403, "the window is closed"
+    assert (await client.post("/node/v1/join", json=claim(world, token))).status == 403, (
+        "the window is closed"
+    )
     world.head.engine.post(world.node("n0"), Cleared("ann"))
     token = world.head.joining.open(world.node("n0"), 60)
     async with node_client(world, "10.1.0.66") as stranger:
@@ -67,10 +92,16 @@ async def test_a_token_with_another_mac_or_from_elsewhere_is_worth_nothing_to_an
     assert disputed(world)
 
 
-async def test_the_quarantine_of_a_dispute_ends_by_a_person_only(world: World, client: Client) -> None:
+async def test_the_quarantine_of_a_dispute_ends_by_a_person_only(
+    world: World, client: Client
+) -> None:
     token = world.head.joining.open(world.node("n0"), 60)
     await client.post("/node/v1/join", json=claim(world, token, mac="52:54:00:00:00:99"))
-    for values in ({"power": "OFF"}, {"power": "ON"}, {"run": "SYNC", "image": "IDLE", "busy": "FREE"}):
+    for values in (
+        {"power": "OFF"},
+        {"power": "ON"},
+        {"run": "SYNC", "image": "IDLE", "busy": "FREE"},
+    ):
         world.head.engine.post(world.node("n0"), Discovered(values, "seen"))
         world.tick(3)
         assert world.node("n0").machine.quarantine is not None
@@ -87,11 +118,20 @@ async def test_a_session_ends_when_the_node_is_seen_off(world: World, client: Cl
     assert (await client.get("/node/v1/desired", headers=header)).status == 200
     world.head.engine.post(world.node("n0"), Discovered({"power": "OFF"}, "the BMC says so"))
     assert world.node("n0").session is None
-    for method, path in (("GET", "desired"), ("GET", "secrets/x"), ("POST", "events"), ("POST", "answers/1")):
-        assert (await client.request(method, f"/node/v1/{path}", headers=header, data="[]")).status == 401, path
+    for method, path in (
+        ("GET", "desired"),
+        ("GET", "secrets/x"),
+        ("POST", "events"),
+        ("POST", "answers/1"),
+    ):
+        assert (
+            await client.request(method, f"/node/v1/{path}", headers=header, data="[]")
+        ).status == 401, path
 
 
-async def test_what_had_a_session_cannot_close_the_next_boots_window(world: World, client: Client) -> None:
+async def test_what_had_a_session_cannot_close_the_next_boots_window(
+    world: World, client: Client
+) -> None:
     await joined(world, client, "boot-of-a-thief")
     record = world.node("n0")
     session = record.session
@@ -106,10 +146,15 @@ async def test_what_had_a_session_cannot_close_the_next_boots_window(world: Worl
     assert world.kinds("n0").count("session.stale") == 1, "but told of, once"
     assert (await client.post("/node/v1/join", json=claim(world, token))).status == 200
     world.send(world.hello("n0"))
-    assert decode(world.client.recv(2048), record.session.key if record.session else b"").kind is Kind.DESIRED
+    assert (
+        decode(world.client.recv(2048), record.session.key if record.session else b"").kind
+        is Kind.DESIRED
+    )
 
 
-async def test_a_reset_leaves_no_session_behind_after_a_restart_of_the_head(world: World, client: Client) -> None:
+async def test_a_reset_leaves_no_session_behind_after_a_restart_of_the_head(
+    world: World, client: Client
+) -> None:
     header = await joined(world, client)
     world.head.engine.post(world.node("n0"), Discovered({"power": "OFF"}, "the BMC says so"))
     await world.restart()
@@ -123,7 +168,9 @@ async def test_a_claim_that_is_only_late_harms_nobody(world: World, client: Clie
     world.send(world.hello("n0"))
     world.clock.now += 3600
     world.send(world.hello("n0"))
-    assert (await client.post("/node/v1/join", json=claim(world, token, "of-a-tenant"))).status == 403
+    assert (
+        await client.post("/node/v1/join", json=claim(world, token, "of-a-tenant"))
+    ).status == 403
     assert world.node("n0").session is not None and world.node("n0").machine.quarantine is None
 
 
@@ -139,6 +186,8 @@ async def test_strangers_push_nothing_out_of_the_history(world: World, client: C
     world.head.store.count()
     told = world.head.store.alarms[-1]
     assert (told.kind, told.data["count"], told.data["addresses"]) == ("join.refused", 5199, 1)
-    assert "inventory.added" in [e.kind for e in world.head.store.events], "what was there before is there"
+    assert "inventory.added" in [e.kind for e in world.head.store.events], (
+        "what was there before is there"
+    )
     await world.restart()
     assert told.text in [e.text for e in world.head.store.alarms], "and it is in the database"

@@ -1,4 +1,5 @@
-"""What is written into config.yaml: what version 0.1 does not know stands there only where it is not as usual."""
+"""What is written into config.yaml: what version 0.1 does not know stands there only where it is
+not as usual."""
 
 from __future__ import annotations
 
@@ -17,11 +18,15 @@ from pxe.settings import BootSettings
 
 def written(directory: Path, **sections: msgspec.Struct) -> dict[str, dict[str, object]]:
     """The file as it stands there."""
-    made = Settings(interface="lo", address="127.0.0.1", sync=SyncSettings(port=0), sections=sections)
+    made = Settings(
+        interface="lo", address="127.0.0.1", sync=SyncSettings(port=0), sections=sections
+    )
     settings.save(directory, made)
     read = settings.load(directory)
     assert {name: read.sections[name] for name in sections} == sections
-    found: dict[str, dict[str, object]] = yaml.safe_load((directory / settings.FILE_NAME).read_text())
+    found: dict[str, dict[str, object]] = yaml.safe_load(
+        (directory / settings.FILE_NAME).read_text()
+    )
     return found
 
 
@@ -31,7 +36,11 @@ def test_newer_settings_are_written_only_when_they_say_something(tmp_path: Path)
     assert not {"read_s", "on_s", "off_s"} & usual["power"].keys() and "poll_s" in usual["power"]
     assert not {"start_s", "stop_s"} & usual["images"].keys()
     own = written(tmp_path, boot=BootSettings(join_s=3600.0), power=PowerSettings(on_s=99.0))
-    assert own["boot"]["join_s"] == 3600.0 and "step_s" not in own["boot"] and own["power"]["on_s"] == 99.0
+    assert (
+        own["boot"]["join_s"] == 3600.0
+        and "step_s" not in own["boot"]
+        and own["power"]["on_s"] == 99.0
+    )
 
 
 @pytest.mark.parametrize(

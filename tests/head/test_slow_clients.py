@@ -19,7 +19,7 @@ EVENTS = 8000
 
 
 async def test_a_client_that_reads_next_to_nothing_is_cut_off_and_others_get_all(
-    world: World, monkeypatch: pytest.MonkeyPatch,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "STUCK_S", 3.0)  # the good one is read by the same loop
     async with served(world.head, local=True) as client, client.ws_connect("/v1/events/ws") as good:
@@ -27,8 +27,12 @@ async def test_a_client_that_reads_next_to_nothing_is_cut_off_and_others_get_all
         slow.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(slow, client.connector.path)
-        await loop.sock_sendall(slow, b"GET /v1/events/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        await loop.sock_sendall(
+            slow,
+            b"GET /v1/events/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "
+            b"websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        )
         assert (await loop.sock_recv(slow, 12)).startswith(b"HTTP/1.1 101")
         got = 0
         for number in range(EVENTS):
@@ -50,7 +54,8 @@ async def test_a_client_that_reads_next_to_nothing_is_cut_off_and_others_get_all
 
 
 async def test_who_reads_one_byte_at_a_time_is_in_nobodys_way(world: World) -> None:
-    """A list of some megabytes, of which one byte is taken between two requests of somebody else."""
+    """A list of some megabytes, of which one byte is taken between two requests of somebody
+    else."""
     for number in range(3000):
         world.head.store.event(world.node("n0"), events.NODE_EVENT, f"{number} " + "x" * 900)
     async with served(world.head, local=True) as client:
@@ -61,11 +66,16 @@ async def test_who_reads_one_byte_at_a_time_is_in_nobodys_way(world: World) -> N
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 one.setblocking(False)
                 await loop.sock_connect(one, client.connector.path)
-                await loop.sock_sendall(one, b"GET /v1/events?limit=5000 HTTP/1.1\r\nHost: x\r\n\r\n")
+                await loop.sock_sendall(
+                    one, b"GET /v1/events?limit=5000 HTTP/1.1\r\nHost: x\r\n\r\n"
+                )
             for turn in range(50):
                 for one in slow:
                     assert await loop.sock_recv(one, 1)
-                async with asyncio.timeout(30), client.get("/v1/nodes" if turn % 2 else "/v1/status") as answer:
+                async with (
+                    asyncio.timeout(30),
+                    client.get("/v1/nodes" if turn % 2 else "/v1/status") as answer,
+                ):
                     assert answer.status == 200
             world.head.store.event(world.node("n1"), events.NODE_EVENT, "others are told")
             async with client.get("/v1/events?node=n1") as answer:

@@ -1,4 +1,5 @@
-"""A power off that the system inside does by itself: it never becomes one that cuts the power, whatever happens to it."""
+"""A power off that the system inside does by itself: it never becomes one that cuts the power,
+whatever happens to it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ BMC = "ip: 10.1.0.10, bmc: {driver: ipmi, address: 10.2.0.10}"
 
 
 class Room(World):
-    """A head whose n0 has a BMC, and has left its bond because it is wanted off; what its power module is told."""
+    """A head whose n0 has a BMC, and has left its bond because it is wanted off; what its power
+    module is told."""
 
     def listen(self) -> None:
         """Notes what modules are told."""
@@ -47,7 +49,9 @@ class Room(World):
             active = record.machine.active
             if active is not None:
                 assert active.mutation in ("power-off", "power-reset")
-                self.head.engine.post(record, Failed(active.mutation, active.attempt, "its system does not"))
+                self.head.engine.post(
+                    record, Failed(active.mutation, active.attempt, "its system does not")
+                )
             self.tick(10)
 
 
@@ -63,7 +67,10 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
     await made.ops.nodes.set_state("n0", "off", False, "ann", soft=True)
     assert made.under_way() != "power-off", "its images stop first"
     made.send(made.hello("n0", run="INIT", image="UNKNOWN"))
-    assert made.under_way() == "power-off" and made.sent[-1] == ("power-off", {"up": True, "gentle": True})
+    assert made.under_way() == "power-off" and made.sent[-1] == (
+        "power-off",
+        {"up": True, "gentle": True},
+    )
     yield made
     await made.close_head()
     made.client.close()
@@ -80,7 +87,10 @@ async def test_one_that_does_not_is_left_on_until_a_person_says_more(room: Room)
     record = room.node("n0")
     assert record.care.order is not None and record.care.order.soft
     (text,) = [e.text for e in room.events_of("n0") if e.kind == "power.order-failed"]
-    assert "off, softly, ordered by ann has failed" in text and "it is left on (hint: `layercake power off n0`" in text
+    assert (
+        "off, softly, ordered by ann has failed" in text
+        and "it is left on (hint: `layercake power off n0`" in text
+    )
     before = len(room.sent)
     for _ in range(20):
         room.tick(60)
@@ -90,20 +100,28 @@ async def test_one_that_does_not_is_left_on_until_a_person_says_more(room: Room)
     await room.ops.nodes.set_state("n0", "off", False, "ann")
     assert room.under_way() == "power-off" and record.care.order is None
     room.fails()
-    assert room.sent[-1] == ("power-off", {"up": True}) or room.sent[-1] == ("power-reset", {"up": True}), "now its power is cut"
+    assert room.sent[-1] == ("power-off", {"up": True}) or room.sent[-1] == (
+        "power-reset",
+        {"up": True},
+    ), "now its power is cut"
 
 
 async def test_after_that_a_plain_power_off_cuts_it(room: Room) -> None:
     room.fails()
     before = len(room.sent)
     await room.ops.nodes.set_state("n0", "off", False, "ann")
-    assert room.node("n0").machine.quarantine is None and room.sent[before:] == [("power-off", {"up": True})]
+    assert room.node("n0").machine.quarantine is None and room.sent[before:] == [
+        ("power-off", {"up": True})
+    ]
 
 
 async def test_one_that_hangs_is_asked_as_gently(room: Room) -> None:
     room.sees(power="HANG")
     room.tick(10)
-    assert room.under_way() == "power-reset" and room.sent[-1] == ("power-reset", {"up": True, "gentle": True})
+    assert room.under_way() == "power-reset" and room.sent[-1] == (
+        "power-reset",
+        {"up": True, "gentle": True},
+    )
 
 
 async def test_the_order_outlives_the_head(room: Room) -> None:
@@ -126,5 +144,7 @@ async def test_what_cannot_be_is_refused(room: Room) -> None:
     async with served(room.head, local=False) as api:
         operator = await token(room.head, "op", "operator")
         for action, status in (("off", 200), ("on", 400), ("cycle", 400)):
-            async with api.post("/v1/power", json={"range": "n0", "action": action, "soft": True}, headers=operator) as answer:
+            async with api.post(
+                "/v1/power", json={"range": "n0", "action": action, "soft": True}, headers=operator
+            ) as answer:
                 assert answer.status == status, await answer.text()

@@ -1,4 +1,5 @@
-"""State sync: on change, hello, dead, re-attach; forged, replayed and malformed datagrams change nothing."""
+"""State sync: on change, hello, dead, re-attach; forged, replayed and malformed datagrams change
+nothing."""
 
 from __future__ import annotations
 
@@ -123,12 +124,15 @@ async def test_defect_5_a_change_of_desired_state_is_sent_at_once(world: World) 
 
 @pytest.mark.parametrize("step_s", [-600, 600, -20 * 365 * 86400, 20 * 365 * 86400])
 async def test_nodes_hear_of_changes_whatever_the_heads_clock_does(
-    world: World, monkeypatch: pytest.MonkeyPatch, step_s: int,
+    world: World, monkeypatch: pytest.MonkeyPatch, step_s: int
 ) -> None:
-    """The agent's own codec hears the head before and after the system's time was set, and after a restart of the head."""
+    """The agent's own codec hears the head before and after the system's time was set, and after a
+    restart of the head."""
     session = world.attach("n0")
     node = world.node("n0").node.id
-    agent = SyncCodec(uuid.UUID(node).bytes, session.number, session.key, world.head.store.epoch, b"lay1")
+    agent = SyncCodec(
+        uuid.UUID(node).bytes, session.number, session.key, world.head.store.epoch, b"lay1"
+    )
     real, offset = time.time_ns, 0
     monkeypatch.setattr(time, "time_ns", lambda: real() + offset)
     world.send(world.hello("n0"))
@@ -146,7 +150,8 @@ async def test_nodes_hear_of_changes_whatever_the_heads_clock_does(
 
 
 async def test_a_head_that_does_not_keep_up_with_what_it_hears_blames_nobody(world: World) -> None:
-    """A node's HELLO may wait to be read behind those of others, for longer than a node may be silent."""
+    """A node's HELLO may wait to be read behind those of others, for longer than a node may be
+    silent."""
     world.attach("n0")
     world.send(world.hello("n0"))
     for _ in range(100):
@@ -157,6 +162,8 @@ async def test_a_head_that_does_not_keep_up_with_what_it_hears_blames_nobody(wor
     while world.head.sync.read():
         pass
     world.tick(14)
-    assert world.node("n0").value("run") == "SYNC", "it is listened to for as long as a node may be silent"
+    assert world.node("n0").value("run") == "SYNC", (
+        "it is listened to for as long as a node may be silent"
+    )
     world.tick(3)
     assert world.node("n0").value("run") == "ERROR" and "sync.lost" in world.kinds("n0")

@@ -1,4 +1,5 @@
-"""What the modules are told of the nodes: a module of a site whose record cannot be made harms no other."""
+"""What the modules are told of the nodes: a module of a site whose record cannot be made harms no
+other."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def broken(node: NodeFacts, part: Any, reveal: Reveal) -> dict[str, Any]:
     return {"name": node.name}
 
 
-async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[tuple[str, str]] = []
 
     def send(host: ModuleHost, module: str, message: pb.FromHead) -> bool:
@@ -33,13 +36,24 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(world: Wo
 
     monkeypatch.setattr(ModuleHost, "send", send)
     module = Module(name="aaa", doc="A module of the site.", record=broken, command=("true",))
-    teller = Teller(world.head.store, Table([module, *modules.built_in()]), world.head.host, lambda record: "",
-                    world.head.vault, site(), world.head.networks)
+    teller = Teller(
+        world.head.store,
+        Table([module, *modules.built_in()]),
+        world.head.host,
+        lambda record: "",
+        world.head.vault,
+        site(),
+        world.head.networks,
+    )
     for name in ("n0", "n1"):
         teller.changed(world.node(name))
     assert ("pxe", "n0") in told and ("powerman", "n0") in told
     assert ("aaa", "n1") in told and ("aaa", "n0") not in told
     event = next(e for e in world.events_of("n0") if e.kind == "service.refused")
-    assert "module aaa" in event.text and "ValueError at test_telling.py:" in event.text and "hunter2" not in event.text
+    assert (
+        "module aaa" in event.text
+        and "ValueError at test_telling.py:" in event.text
+        and "hunter2" not in event.text
+    )
     teller.everything(module)
     assert told.count(("aaa", "n1")) == 2

@@ -32,11 +32,17 @@ class Room:
     """A head with n0, whose modules say and do what the test wants."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.asked, self.sensors = world, list[tuple[str, Any]](), list[dict[str, Any]]()
+        self.world, self.asked, self.sensors = (
+            world,
+            list[tuple[str, Any]](),
+            list[dict[str, Any]](),
+        )
         self.silent = False
         world.head.host.call = self._call  # type: ignore[method-assign]
 
-    async def _call(self, module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
+    async def _call(
+        self, module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0
+    ) -> Any:
         if self.silent:
             raise Unreachable("cannot reach the BMC at 10.2.0.1:623")
         if method == "power.sensors":
@@ -47,7 +53,9 @@ class Room:
 
     async def apply(self, thermal: str) -> None:
         """An inventory with this."""
-        await self.world.ops.inventory.apply(INVENTORY.format(thermal=thermal), "rack.yaml", None, False)
+        await self.world.ops.inventory.apply(
+            INVENTORY.format(thermal=thermal), "rack.yaml", None, False
+        )
 
     async def says(self, state: str, celsius: float = 91.0) -> None:
         """The node says so, by its agent's own events; and what follows of it is done."""
@@ -84,11 +92,17 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
     world.client.close()
 
 
-async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool(room: Room) -> None:
+async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool(
+    room: Room,
+) -> None:
     record = room.world.node("n0")
     assert room.world.head.thermal.heat() == Heat(unsure=frozenset({"n0"}))
     await room.says("NORMAL", 50)
-    assert room.state == "NORMAL" and room.world.head.rolls.stopped(record) == "" and not room.told("thermal.changed")
+    assert (
+        room.state == "NORMAL"
+        and room.world.head.rolls.stopped(record) == ""
+        and not room.told("thermal.changed")
+    )
     assert room.world.head.thermal.heat() == Heat()
     await room.says("HIGH", 82)
     assert room.state == "HIGH" and "it is too warm: HIGH" in room.world.head.rolls.stopped(record)
@@ -97,18 +111,31 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     await room.says("HIGH", 87)
     assert len(room.asked) == 1
     explained = room.world.ops.nodes.select("n0")[0]
-    assert explained is record and room.told("thermal.changed") == ["it is HIGH (was NORMAL): cpu has 82 °C"]
+    assert explained is record and room.told("thermal.changed") == [
+        "it is HIGH (was NORMAL): cpu has 82 °C"
+    ]
     await room.says("NORMAL", 60)
-    assert room.state == "NORMAL" and room.world.head.rolls.stopped(record) == "" and room.asked[1:] == [("power.set-cap", None)]
-    assert room.told("thermal.acted") == ["its BMC caps its draw at 300 W", "its BMC caps its draw no more"]
+    assert (
+        room.state == "NORMAL"
+        and room.world.head.rolls.stopped(record) == ""
+        and room.asked[1:] == [("power.set-cap", None)]
+    )
+    assert room.told("thermal.acted") == [
+        "its BMC caps its draw at 300 W",
+        "its BMC caps its draw no more",
+    ]
     assert room.told("thermal.changed")[1:] == ["it is NORMAL (was HIGH): cpu has 60 °C"]
 
 
 async def test_a_critical_node_is_wanted_off_and_stays_so(room: Room) -> None:
     await room.says("CRITICAL", 99)
     record = room.world.node("n0")
-    assert record.node.state == "off" and record.care.order is None and room.told("thermal.acted")[0].startswith("it is wanted off")
-    assert room.asked == []     # what is going off needs no cap
+    assert (
+        record.node.state == "off"
+        and record.care.order is None
+        and room.told("thermal.acted")[0].startswith("it is wanted off")
+    )
+    assert room.asked == []  # what is going off needs no cap
     await room.says("NORMAL", 60)
     assert room.world.node("n0").node.state == "off"
 
@@ -119,14 +146,14 @@ async def test_a_cap_ends_after_a_restart_of_the_head_too(room: Room) -> None:
     again = Room(room.world)
     again.world.attach("n0")
     await again.world.head.thermal.uncap()
-    assert again.asked == []    # nobody has said yet how warm it is
+    assert again.asked == []  # nobody has said yet how warm it is
     await again.says("NORMAL", 50)
     assert again.asked == [("power.set-cap", None)]
     await again.world.restart()
     last = Room(again.world)
     last.world.attach("n0")
     await last.says("NORMAL", 50)
-    assert last.asked == []     # a cap that is there now is somebody else's
+    assert last.asked == []  # a cap that is there now is somebody else's
 
 
 async def test_a_cap_that_cannot_be_taken_away_is_later(room: Room) -> None:
@@ -138,7 +165,10 @@ async def test_a_cap_that_cannot_be_taken_away_is_later(room: Room) -> None:
     room.silent = False
     await room.world.head.thermal.uncap()
     await room.world.head.thermal.uncap()
-    assert room.asked == [("power.set-cap", 300), ("power.set-cap", None)] and len(room.told("thermal.failed")) == 1
+    assert (
+        room.asked == [("power.set-cap", 300), ("power.set-cap", None)]
+        and len(room.told("thermal.failed")) == 1
+    )
 
 
 async def test_nothing_is_done_to_a_frozen_node(room: Room) -> None:
@@ -151,8 +181,13 @@ async def test_nothing_is_done_to_a_frozen_node(room: Room) -> None:
 async def test_without_a_word_in_the_inventory_it_is_told_and_nothing_is_done(room: Room) -> None:
     await room.apply("{}")
     await room.says("CRITICAL", 99)
-    assert room.state == "CRITICAL" and room.told("thermal.changed") == ["it is CRITICAL (was UNKNOWN): cpu has 99 °C"]
-    assert room.world.node("n0").node.state == "up" and room.world.head.rolls.stopped(room.world.node("n0")) == ""
+    assert room.state == "CRITICAL" and room.told("thermal.changed") == [
+        "it is CRITICAL (was UNKNOWN): cpu has 99 °C"
+    ]
+    assert (
+        room.world.node("n0").node.state == "up"
+        and room.world.head.rolls.stopped(room.world.node("n0")) == ""
+    )
 
 
 async def test_a_bmc_that_cannot_cap_is_told_of(room: Room) -> None:
@@ -168,18 +203,27 @@ def sensor(name: str, value: float | None, health: str, unit: str = "°C") -> di
 
 async def test_the_worse_of_node_and_bmc_counts(room: Room) -> None:
     await room.says("NORMAL", 50)
-    room.sensors = [sensor("Inlet", 47.0, "warning"), sensor("CPU", 70.0, "ok"), sensor("Fan", 0.0, "critical", "RPM")]
+    room.sensors = [
+        sensor("Inlet", 47.0, "warning"),
+        sensor("CPU", 70.0, "ok"),
+        sensor("Fan", 0.0, "critical", "RPM"),
+    ]
     await room.world.head.thermal.read_bmcs()
-    assert room.state == "HIGH" and room.told("thermal.changed") == ["it is HIGH (was NORMAL): Inlet has 47 °C, by its BMC"]
+    assert room.state == "HIGH" and room.told("thermal.changed") == [
+        "it is HIGH (was NORMAL): Inlet has 47 °C, by its BMC"
+    ]
     await room.says("NORMAL", 51)
     assert room.state == "HIGH"
     room.silent = True
     await room.world.head.thermal.read_bmcs()
-    assert room.state == "HIGH"     # nobody says anything else
+    assert room.state == "HIGH"  # nobody says anything else
     room.silent, room.sensors = False, [sensor("Inlet", 22.0, "ok")]
     await room.world.head.thermal.read_bmcs()
     await room.settle()
-    assert room.state == "NORMAL" and room.asked == [("power.set-cap", 300), ("power.set-cap", None)]
+    assert room.state == "NORMAL" and room.asked == [
+        ("power.set-cap", 300),
+        ("power.set-cap", None),
+    ]
 
 
 async def test_a_bmc_that_does_not_count_is_not_asked(room: Room) -> None:
@@ -189,24 +233,54 @@ async def test_a_bmc_that_does_not_count_is_not_asked(room: Room) -> None:
     assert room.state == "UNKNOWN"
 
 
-@pytest.mark.parametrize("data", [
-    {}, {"state": "WARM", "sensor": "cpu", "celsius": 5}, {"state": "UNKNOWN", "sensor": "cpu", "celsius": 5}, {"state": ["HIGH"]},
-    {"state": "HIGH", "sensor": 7, "celsius": 5}, {"state": "HIGH", "sensor": "cpu", "celsius": True},
-    {"state": "HIGH", "sensor": "cpu", "celsius": 1e9}, {"state": "HIGH", "sensor": "cpu"}], ids=str)
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"state": "WARM", "sensor": "cpu", "celsius": 5},
+        {"state": "UNKNOWN", "sensor": "cpu", "celsius": 5},
+        {"state": ["HIGH"]},
+        {"state": "HIGH", "sensor": 7, "celsius": 5},
+        {"state": "HIGH", "sensor": "cpu", "celsius": True},
+        {"state": "HIGH", "sensor": "cpu", "celsius": 1e9},
+        {"state": "HIGH", "sensor": "cpu"},
+    ],
+    ids=str,
+)
 def test_what_is_no_word_of_a_node(data: dict[str, Any]) -> None:
     assert word_of(data) is None
 
 
 def test_words() -> None:
-    assert word_of({"state": "HIGH", "sensor": "c\x1b[2Jpu", "celsius": 82.4}) == Word("HIGH", "c [2Jpu has 82 °C")
-    assert word_of_bmc([]) is None and word_of_bmc([sensor("a", None, "critical"), sensor("b", 5.0, "unknown")]) is None
-    assert word_of_bmc([sensor("a", 50.0, "ok"), sensor("b", 40.0, "failed")]) == Word("CRITICAL", "b has 40 °C, by its BMC")
+    assert word_of({"state": "HIGH", "sensor": "c\x1b[2Jpu", "celsius": 82.4}) == Word(
+        "HIGH", "c [2Jpu has 82 °C"
+    )
+    assert (
+        word_of_bmc([]) is None
+        and word_of_bmc([sensor("a", None, "critical"), sensor("b", 5.0, "unknown")]) is None
+    )
+    assert word_of_bmc([sensor("a", 50.0, "ok"), sensor("b", 40.0, "failed")]) == Word(
+        "CRITICAL", "b has 40 °C, by its BMC"
+    )
 
 
 def test_what_is_due() -> None:
     part = Thermal(high=("governor", "drain"), critical=("off",), governor="powersave")
-    assert due(part, "HIGH") == {"governor", "drain"} and due(part, "CRITICAL") == {"governor", "drain", "off"}
+    assert due(part, "HIGH") == {"governor", "drain"} and due(part, "CRITICAL") == {
+        "governor",
+        "drain",
+        "off",
+    }
     assert due(part, "NORMAL") == due(part, "UNKNOWN") == due(None, "CRITICAL") == frozenset()
-    assert tells(part) == {"thermal": {"HIGH": "powersave", "CRITICAL": "powersave"}} and tells(None) == tells(Thermal()) == {}
-    assert tells(Thermal(critical=("governor",), governor="schedutil")) == {"thermal": {"CRITICAL": "schedutil"}}
-    assert held(part, {"thermal": "HIGH"}) and not held(part, {"thermal": "NORMAL"}) and not held(None, {"thermal": "HIGH"})
+    assert (
+        tells(part) == {"thermal": {"HIGH": "powersave", "CRITICAL": "powersave"}}
+        and tells(None) == tells(Thermal()) == {}
+    )
+    assert tells(Thermal(critical=("governor",), governor="schedutil")) == {
+        "thermal": {"CRITICAL": "schedutil"}
+    }
+    assert (
+        held(part, {"thermal": "HIGH"})
+        and not held(part, {"thermal": "NORMAL"})
+        and not held(None, {"thermal": "HIGH"})
+    )

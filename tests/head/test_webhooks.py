@@ -1,4 +1,5 @@
-"""Webhooks over real HTTP: what they are told, signed, again until it is taken; one that hangs is in nobody's way."""
+"""Webhooks over real HTTP: what they are told, signed, again until it is taken; one that hangs is
+in nobody's way."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ SECRET = "a-canary-that-signs"
 
 
 class Receiver:
-    """What a webhook is told; `answers` are the status codes of the next requests, 200 when there are none left."""
+    """What a webhook is told; `answers` are the status codes of the next requests, 200 when there
+    are none left."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
@@ -72,7 +74,9 @@ class Told:
         place.mkdir(parents=True, exist_ok=True)
         (place / "key").write_text(SECRET)
         vault = Vault(self._world.directory / "hooks", {})
-        self._tasks = Webhooks({"pager": self._settings}, self._world.head.store, vault, "10.1.0.1").run(self._world.head.database)
+        self._tasks = Webhooks(
+            {"pager": self._settings}, self._world.head.store, vault, "10.1.0.1"
+        ).run(self._world.head.database)
         await asyncio.sleep(0)  # it listens
         return self
 
@@ -97,19 +101,27 @@ def kinds_of(world: World) -> list[str]:
     return [e.kind for e in world.head.store.events if e.kind.startswith("webhook.")]
 
 
-async def test_events_are_told_signed_and_in_order(world: World, receiver: tuple[Receiver, str]) -> None:
+async def test_events_are_told_signed_and_in_order(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
     found, where = receiver
     async with Told(world, url=where, secret="key"):
         world.head.store.event(world.node("n0"), events.NODE_EVENT, "not grave enough")
         happens(world, "one", "two")
         await until(lambda: found.texts == ["one", "two"])
     headers, body = found.got[0]
-    signed = hmac.new(SECRET.encode(), headers["X-Layercake-Time"].encode() + b"." + body["raw"], hashlib.sha256).hexdigest()
+    signed = hmac.new(
+        SECRET.encode(), headers["X-Layercake-Time"].encode() + b"." + body["raw"], hashlib.sha256
+    ).hexdigest()
     assert headers["X-Layercake-Signature"] == f"sha256={signed}" and SECRET not in str(body)
-    assert body["head"] == "10.1.0.1" and body["left_out"] == 0 and body["events"][0]["node"] == "n0"
+    assert (
+        body["head"] == "10.1.0.1" and body["left_out"] == 0 and body["events"][0]["node"] == "n0"
+    )
 
 
-async def test_it_is_told_again_until_it_takes_it(world: World, receiver: tuple[Receiver, str]) -> None:
+async def test_it_is_told_again_until_it_takes_it(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
     found, where = receiver
     found.answers = [500, 302, 404]
     async with Told(world, url=where, kinds=["node.boot", "webhook"]):
@@ -117,12 +129,16 @@ async def test_it_is_told_again_until_it_takes_it(world: World, receiver: tuple[
         await until(lambda: found.texts == ["one"])
         happens(world, "two")
         await until(lambda: found.texts == ["one", "two"])
-    assert found.asked == 5 and kinds_of(world) == ["webhook.failed", "webhook.well"], "said once, and never told to itself"
-    assert "127.0.0.1 answers 500" in next(e.text for e in world.head.store.events if e.kind == "webhook.failed")
+    assert found.asked == 5 and kinds_of(world) == ["webhook.failed", "webhook.well"], (
+        "said once, and never told to itself"
+    )
+    assert "127.0.0.1 answers 500" in next(
+        e.text for e in world.head.store.events if e.kind == "webhook.failed"
+    )
 
 
 async def test_one_that_hangs_keeps_a_bounded_queue(
-    world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch,
+    world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, where = receiver
     monkeypatch.setattr(sender, "MOST", 20)
@@ -138,7 +154,9 @@ async def test_one_that_hangs_keeps_a_bounded_queue(
     assert sum(body["left_out"] for _, body in found.got) == 80
 
 
-async def test_one_that_was_away_hears_what_it_has_missed(world: World, receiver: tuple[Receiver, str]) -> None:
+async def test_one_that_was_away_hears_what_it_has_missed(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
     found, where = receiver
     async with Told(world, url=where):
         happens(world, "before")
@@ -151,7 +169,9 @@ async def test_one_that_was_away_hears_what_it_has_missed(world: World, receiver
     assert found.texts == ["before", "while nobody listened", "after"]
 
 
-async def test_a_new_one_is_not_told_what_was_long_ago(world: World, receiver: tuple[Receiver, str]) -> None:
+async def test_a_new_one_is_not_told_what_was_long_ago(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
     found, where = receiver
     happens(world, "long ago")
     async with Told(world, url=where):
@@ -159,7 +179,9 @@ async def test_a_new_one_is_not_told_what_was_long_ago(world: World, receiver: t
         await until(lambda: found.texts == ["now"])
 
 
-async def test_a_url_that_is_a_secret_is_shown_nowhere(world: World, receiver: tuple[Receiver, str]) -> None:
+async def test_a_url_that_is_a_secret_is_shown_nowhere(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
     found, where = receiver
     place = world.directory / "hooks/webhooks"
     place.mkdir(parents=True)
@@ -172,18 +194,38 @@ async def test_a_url_that_is_a_secret_is_shown_nowhere(world: World, receiver: t
     assert "canary" not in str([e.text for e in world.head.store.events])
 
 
-async def test_one_without_a_url_or_a_secret_says_so(world: World, receiver: tuple[Receiver, str]) -> None:
+async def test_one_without_a_url_or_a_secret_says_so(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
     async with Told(world, url=receiver[1], secret="none"):
         happens(world, "one")
         await until(lambda: kinds_of(world))
-    assert "No such file" in next(e.text for e in world.head.store.events if e.kind == "webhook.failed")
+    assert "No such file" in next(
+        e.text for e in world.head.store.events if e.kind == "webhook.failed"
+    )
 
 
-@pytest.mark.parametrize("word", ["ftp://x/", "http://example.org/", "https://u:p@example.org/", "https://", "x", "https://a b/", "https://h:99999/"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "ftp://x/",
+        "http://example.org/",
+        "https://u:p@example.org/",
+        "https://",
+        "x",
+        "https://a b/",
+        "https://h:99999/",
+    ],
+)
 def test_urls_that_are_refused(word: str) -> None:
     with pytest.raises(Mistake):
         url(word)
-    assert url("https://example.org/x?y=1") and url("http://[::1]:80/") and url("http://localhost/") and url("") == ""
+    assert (
+        url("https://example.org/x?y=1")
+        and url("http://[::1]:80/")
+        and url("http://localhost/")
+        and url("") == ""
+    )
 
 
 def test_names_and_kinds_that_are_refused(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A directory that a container's root can pass through without the node's rights, as on a node. pytest's own are closed, each
-    time that it starts."""
+    """A directory that a container's root can pass through without the node's rights, as on a node.
+    pytest's own are closed, each time that it starts."""
     with tempfile.TemporaryDirectory(prefix="layercake-") as found:
         Path(found).chmod(0o711)
         yield Path(found)

@@ -1,4 +1,5 @@
-"""What a container may ask for: hostile wishes are refused, sound ones are granted by a real crun."""
+"""What a container may ask for: hostile wishes are refused, sound ones are granted by a real
+crun."""
 
 from __future__ import annotations
 
@@ -20,14 +21,39 @@ from tests.support.images import Node, assert_clean, eventually, spec_of, used_l
 from tests.support.namespace import run_as_agent
 
 FULL: dict[str, Any] = {
-    "systemd": True, "command": ["/init", "x"], "env": {"A": "b"}, "stop_timeout_s": 3.0, "restart": "always",
-    "depends": ["db", "log:2"], "resources": {"memory": 1 << 28, "cpus": 1.5, "pids": 100},
+    "systemd": True,
+    "command": ["/init", "x"],
+    "env": {"A": "b"},
+    "stop_timeout_s": 3.0,
+    "restart": "always",
+    "depends": ["db", "log:2"],
+    "resources": {"memory": 1 << 28, "cpus": 1.5, "pids": 100},
     "devices": ["/dev/fuse", "/dev/infiniband"],
-    "health": {"kind": "http", "port": 80, "path": "/up?x=1", "interval_s": 2.0, "timeout_s": 1.0, "retries": 2, "start_s": 5.0},
+    "health": {
+        "kind": "http",
+        "port": 80,
+        "path": "/up?x=1",
+        "interval_s": 2.0,
+        "timeout_s": 1.0,
+        "retries": 2,
+        "start_s": 5.0,
+    },
     "hooks": {"createRuntime": [["/bin/true", "x"]], "poststop": [["/bin/rm", "/x"]]},
-    "mounts": [{"target": "/home", "kind": "nfs", "source": "10.0.0.1:/export/home", "options": "nolock,vers=3", "readonly": True}],
-    "workdir": "/srv", "namespaces": ["pid", "uts", "mount", "cgroup", "network"], "hostname": "web-1",
-    "capabilities": ["NET_RAW", "SYS_NICE"], "no_new_privileges": False, "user_namespace": True,
+    "mounts": [
+        {
+            "target": "/home",
+            "kind": "nfs",
+            "source": "10.0.0.1:/export/home",
+            "options": "nolock,vers=3",
+            "readonly": True,
+        }
+    ],
+    "workdir": "/srv",
+    "namespaces": ["pid", "uts", "mount", "cgroup", "network"],
+    "hostname": "web-1",
+    "capabilities": ["NET_RAW", "SYS_NICE"],
+    "no_new_privileges": False,
+    "user_namespace": True,
     "kernel_modules": True,
 }
 
@@ -44,43 +70,93 @@ while :; do sleep 1 & wait $!; done
 
 @pytest.fixture(scope="module")
 def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("i") / "teller.squashfs", "teller", script=SCRIPT)
+    return build_plain_image(
+        tmp_path_factory.mktemp("i") / "teller.squashfs", "teller", script=SCRIPT
+    )
 
 
 def test_every_field_goes_there_and_back() -> None:
-    without = {k: v for k, v in FULL.items() if k != "user_namespace"} | {"keep": ["/var/lib/db"]}  # they do not go together
+    without = {k: v for k, v in FULL.items() if k != "user_namespace"} | {
+        "keep": ["/var/lib/db"]
+    }  # they do not go together
     assert set(FULL) | set(without) == set(CONTAINER_FIELDS)
     for full in (FULL, without):
         spec = parse_container(full)
         assert parse_container(spec.to_wire()) == spec
         assert spec.to_wire() == full
     assert parse_container({"keep": "/srv/"}).keep == ("/srv",)
-    assert set(ContainerSpec().to_wire()) == {"systemd", "command", "env", "stop_timeout_s", "restart"}, "a plain one stays small"
+    assert set(ContainerSpec().to_wire()) == {
+        "systemd",
+        "command",
+        "env",
+        "stop_timeout_s",
+        "restart",
+    }, "a plain one stays small"
 
 
-@pytest.mark.parametrize("change", [
-    {"keep": ["/"]}, {"keep": ["srv"]}, {"keep": ["/a", "/a/"]}, {"keep": ["/a/../etc"]}, {"keep": {"/a": "b"}},
-    {"keep": ["/srv"], "user_namespace": True},
-    {"depends": "db"}, {"depends": ["../x"]}, {"depends": [1]}, {"resources": {"memory": -1}}, {"resources": {"memory": 1.5}},
-    {"resources": {"cpus": "2"}}, {"resources": {"disk": 1}}, {"resources": {"pids": True}}, {"resources": [1]},
-    {"devices": "/dev/fuse"}, {"devices": ["/etc/shadow"]}, {"devices": ["/dev/../etc"]}, {"devices": ["/dev/"]},
-    {"health": {}}, {"health": {"kind": "ping"}}, {"health": {"kind": "tcp"}}, {"health": {"kind": "tcp", "port": 70000}},
-    {"health": {"kind": "exec"}}, {"health": {"kind": "exec", "command": []}},
-    {"health": {"kind": "http", "port": 80, "path": "x"}},
-    {"health": {"kind": "http", "port": 80, "path": "/a\r\nHost: x"}}, {"health": {"kind": "systemd", "unit": "-H evil"}},
-    {"health": {"kind": "systemd", "unit": "a b"}}, {"health": {"kind": "tcp", "port": 1, "retries": 0}},
-    {"health": {"kind": "tcp", "port": 1, "start_s": 999}}, {"health": {"kind": "tcp", "port": 1, "extra": 1}},
-    {"hooks": {"prestart": []}}, {"hooks": {"poststop": [["relative"]]}}, {"hooks": {"poststop": ["/bin/true"]}},
-    {"hooks": {"poststop": [["/bin/../x"]]}}, {"mounts": {}}, {"mounts": [{"kind": "bind", "target": "x", "source": "/"}]},
-    {"mounts": [{"kind": "bind", "target": "/../x", "source": "/"}]}, {"mounts": [{"kind": "nfs", "target": "/x", "source": "/x"}]},
-    {"mounts": [{"kind": "bind", "target": "/x", "source": "/", "options": "a b"}]},
-    {"mounts": [{"kind": "magic", "target": "/x"}]},
-    {"mounts": [{"kind": "attach", "target": "/x", "attach": {"kind": "local", "path": "sda"}}]},
-    {"workdir": "srv"}, {"workdir": "/a/../b"},
-    {"namespaces": ["pid"]}, {"namespaces": ["mount"]}, {"namespaces": ["mount", "user"]}, {"namespaces": "mount"},
-    {"hostname": "a b"}, {"hostname": "-x"}, {"hostname": "x" * 65},
-    {"kernel_modules": "yes"}, {"kernel_modules": 1},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"keep": ["/"]},
+        {"keep": ["srv"]},
+        {"keep": ["/a", "/a/"]},
+        {"keep": ["/a/../etc"]},
+        {"keep": {"/a": "b"}},
+        {"keep": ["/srv"], "user_namespace": True},
+        {"depends": "db"},
+        {"depends": ["../x"]},
+        {"depends": [1]},
+        {"resources": {"memory": -1}},
+        {"resources": {"memory": 1.5}},
+        {"resources": {"cpus": "2"}},
+        {"resources": {"disk": 1}},
+        {"resources": {"pids": True}},
+        {"resources": [1]},
+        {"devices": "/dev/fuse"},
+        {"devices": ["/etc/shadow"]},
+        {"devices": ["/dev/../etc"]},
+        {"devices": ["/dev/"]},
+        {"health": {}},
+        {"health": {"kind": "ping"}},
+        {"health": {"kind": "tcp"}},
+        {"health": {"kind": "tcp", "port": 70000}},
+        {"health": {"kind": "exec"}},
+        {"health": {"kind": "exec", "command": []}},
+        {"health": {"kind": "http", "port": 80, "path": "x"}},
+        {"health": {"kind": "http", "port": 80, "path": "/a\r\nHost: x"}},
+        {"health": {"kind": "systemd", "unit": "-H evil"}},
+        {"health": {"kind": "systemd", "unit": "a b"}},
+        {"health": {"kind": "tcp", "port": 1, "retries": 0}},
+        {"health": {"kind": "tcp", "port": 1, "start_s": 999}},
+        {"health": {"kind": "tcp", "port": 1, "extra": 1}},
+        {"hooks": {"prestart": []}},
+        {"hooks": {"poststop": [["relative"]]}},
+        {"hooks": {"poststop": ["/bin/true"]}},
+        {"hooks": {"poststop": [["/bin/../x"]]}},
+        {"mounts": {}},
+        {"mounts": [{"kind": "bind", "target": "x", "source": "/"}]},
+        {"mounts": [{"kind": "bind", "target": "/../x", "source": "/"}]},
+        {"mounts": [{"kind": "nfs", "target": "/x", "source": "/x"}]},
+        {"mounts": [{"kind": "bind", "target": "/x", "source": "/", "options": "a b"}]},
+        {"mounts": [{"kind": "magic", "target": "/x"}]},
+        {
+            "mounts": [
+                {"kind": "attach", "target": "/x", "attach": {"kind": "local", "path": "sda"}}
+            ]
+        },
+        {"workdir": "srv"},
+        {"workdir": "/a/../b"},
+        {"namespaces": ["pid"]},
+        {"namespaces": ["mount"]},
+        {"namespaces": ["mount", "user"]},
+        {"namespaces": "mount"},
+        {"hostname": "a b"},
+        {"hostname": "-x"},
+        {"hostname": "x" * 65},
+        {"kernel_modules": "yes"},
+        {"kernel_modules": 1},
+    ],
+)
 def test_hostile_wishes_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="cannot use image"):
         parse_container(FULL | change)
@@ -94,14 +170,26 @@ def test_what_belongs_together_is_asked_for_together() -> None:
 
 
 def test_limits_devices_and_hooks_reach_the_runtime() -> None:
-    made = oci.config(parse_container(FULL), root="/r", cgroup="/c", hostname="node", effective=-1,
-                      devices=[oci.Device("/dev/fuse", "c", 10, 229, 0o666, 0, 0)], binds=[oci.Bind("/mnt/m1", "/home", True)])
-    assert made["linux"]["resources"] == {"memory": {"limit": 1 << 28}, "cpu": {"quota": 150_000, "period": 100_000},
-                                          "pids": {"limit": 100}}
+    made = oci.config(
+        parse_container(FULL),
+        root="/r",
+        cgroup="/c",
+        hostname="node",
+        effective=-1,
+        devices=[oci.Device("/dev/fuse", "c", 10, 229, 0o666, 0, 0)],
+        binds=[oci.Bind("/mnt/m1", "/home", True)],
+    )
+    assert made["linux"]["resources"] == {
+        "memory": {"limit": 1 << 28},
+        "cpu": {"quota": 150_000, "period": 100_000},
+        "pids": {"limit": 100},
+    }
     assert made["linux"]["devices"][0]["minor"] == 229
     assert made["hooks"]["poststop"][0]["args"][-2:] == ["/bin/rm", "/x"]
     assert (made["process"]["cwd"], made["hostname"]) == ("/srv", "web-1")
-    assert {"type": "network"} in made["linux"]["namespaces"] and {"type": "ipc"} not in made["linux"]["namespaces"]
+    assert {"type": "network"} in made["linux"]["namespaces"] and {"type": "ipc"} not in made[
+        "linux"
+    ]["namespaces"]
     assert [m["options"][-1] for m in made["mounts"] if m["destination"] == "/home"] == ["ro"]
 
 
@@ -114,11 +202,31 @@ def test_a_container_gets_what_it_asks_for(tmp_path: Path, teller: Path) -> None
         (run / "data/hello").write_text("greetings\n")
         marker = run / "hooked"
         try:
-            state = node.run(spec_of(
-                teller, "app", workdir="/proc", env=(("A", "one"),), hostname="web-7", devices=("/dev/extra",),
-                namespaces=("pid", "ipc", "uts", "mount", "cgroup", "network"),
-                mounts=(parse_container_mount({"target": "/data", "kind": "bind", "source": str(run / "data"), "readonly": True}),),
-                hooks=(("createRuntime", (("/bin/touch", str(marker)),)), ("poststop", (("/bin/rm", str(marker)),)))))
+            state = node.run(
+                spec_of(
+                    teller,
+                    "app",
+                    workdir="/proc",
+                    env=(("A", "one"),),
+                    hostname="web-7",
+                    devices=("/dev/extra",),
+                    namespaces=("pid", "ipc", "uts", "mount", "cgroup", "network"),
+                    mounts=(
+                        parse_container_mount(
+                            {
+                                "target": "/data",
+                                "kind": "bind",
+                                "source": str(run / "data"),
+                                "readonly": True,
+                            }
+                        ),
+                    ),
+                    hooks=(
+                        ("createRuntime", (("/bin/touch", str(marker)),)),
+                        ("poststop", (("/bin/rm", str(marker)),)),
+                    ),
+                )
+            )
             assert state == "ACTIVE", repr(node.events)
             eventually(lambda: "readonly" in node.images.logs("app", 20))
             text = node.images.logs("app", 20)
@@ -135,9 +243,14 @@ def test_a_container_gets_what_it_asks_for(tmp_path: Path, teller: Path) -> None
 
 
 @pytest.mark.root
-def test_without_a_pid_namespace_nothing_is_left_behind(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    image = build_plain_image(tmp_path_factory.mktemp("i") / "forks.squashfs", "forks",
-                              script="#!/bin/sh\ntrap '' TERM\nsleep 600 &\necho forked $!\nwait\n")
+def test_without_a_pid_namespace_nothing_is_left_behind(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    image = build_plain_image(
+        tmp_path_factory.mktemp("i") / "forks.squashfs",
+        "forks",
+        script="#!/bin/sh\ntrap '' TERM\nsleep 600 &\necho forked $!\nwait\n",
+    )
 
     def body(run: Path) -> None:
         node = Node(run)
@@ -145,7 +258,12 @@ def test_without_a_pid_namespace_nothing_is_left_behind(tmp_path: Path, tmp_path
         node.run(spec_of(image, "app", namespaces=("mount", "cgroup"), stop_timeout_s=0.2))
         eventually(lambda: "forked" in node.images.logs("app", 5))
         init = node.images.process_of("app")
-        members = [int(p) for p in (node.images.runtime.cgroup(node.images.instances()[0].id) / "cgroup.procs").read_text().split()]
+        members = [
+            int(p)
+            for p in (node.images.runtime.cgroup(node.images.instances()[0].id) / "cgroup.procs")
+            .read_text()
+            .split()
+        ]
         assert init.pid in members and len(members) == 2
         node.stop()
         assert not alive(init)
@@ -160,7 +278,10 @@ def test_wishes_that_the_node_cannot_grant_are_told(tmp_path: Path, teller: Path
     def body(run: Path) -> None:
         node = Node(run)
         assert node.run(spec_of(teller, "app", devices=("/dev/no-such-thing",))) == "ERROR"
-        assert "cannot give a container /dev/no-such-thing: No such file" in node.last("image.error")[1]
+        assert (
+            "cannot give a container /dev/no-such-thing: No such file"
+            in node.last("image.error")[1]
+        )
         available = (cgroup.ROOT / "cgroup.controllers").read_text().split()
         if "memory" not in available:
             assert node.run(spec_of(teller, "app", resources=Resources(memory=1 << 26))) == "ERROR"

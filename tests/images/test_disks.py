@@ -20,8 +20,10 @@ def machine(root: Path) -> Path:
     block = root / "block"
     for name, files in {
         "nvme0n1": {"wwid": "nvme.1b36-6c61-1\n", "device/serial": "S3Z8NB0K123456      \n"},
-        "sda": {"device/wwid": "t10.ATA     QEMU HARDDISK   QM00001             \n",
-                "device/vpd_pg80": "\0\x80\0\x14             QM00001"},
+        "sda": {
+            "device/wwid": "t10.ATA     QEMU HARDDISK   QM00001             \n",
+            "device/vpd_pg80": "\0\x80\0\x14             QM00001",
+        },
         "vda": {"serial": "virtio-7\n", "device/modalias": "virtio:d00000002v00001AF4"},
         "loop0": {"loop/backing_file": "/x"},
     }.items():
@@ -43,20 +45,34 @@ def machine(root: Path) -> Path:
 
 def test_each_kind_of_disk_has_names_that_stay(tmp_path: Path) -> None:
     found = disks.all_of(machine(tmp_path))
-    assert found == {"nvme0n1": ["nvme.1b36-6c61-1", "S3Z8NB0K123456"], "sda": ["t10.ATA_QEMU_HARDDISK_QM00001", "QM00001"],
-                     "sdb": ["STICK-1"], "vda": ["virtio-7"]}
+    assert found == {
+        "nvme0n1": ["nvme.1b36-6c61-1", "S3Z8NB0K123456"],
+        "sda": ["t10.ATA_QEMU_HARDDISK_QM00001", "QM00001"],
+        "sdb": ["STICK-1"],
+        "vda": ["virtio-7"],
+    }
 
 
-@pytest.mark.parametrize(("name", "partition", "device"), [
-    ("S3Z8NB0K123456", 0, "/dev/nvme0n1"), ("QM00001", 2, "/dev/sda2"), ("STICK-1", 0, "/dev/sdb"), ("virtio-7", 0, "/dev/vda"),
-])
-def test_a_disk_is_found_by_any_of_them(tmp_path: Path, name: str, partition: int, device: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "partition", "device"),
+    [
+        ("S3Z8NB0K123456", 0, "/dev/nvme0n1"),
+        ("QM00001", 2, "/dev/sda2"),
+        ("STICK-1", 0, "/dev/sdb"),
+        ("virtio-7", 0, "/dev/vda"),
+    ],
+)
+def test_a_disk_is_found_by_any_of_them(
+    tmp_path: Path, name: str, partition: int, device: str
+) -> None:
     assert disks.find(name, partition, root=machine(tmp_path), wait_s=0) == device
 
 
 def test_what_is_not_there_or_not_one_is_said(tmp_path: Path) -> None:
     root = machine(tmp_path)
-    with pytest.raises(OperationFailed, match=r"no disk of this node has that name.*nvme0n1: .*S3Z8NB0K123456"):
+    with pytest.raises(
+        OperationFailed, match=r"no disk of this node has that name.*nvme0n1: .*S3Z8NB0K123456"
+    ):
         disks.find("nvme0n1", root=root, wait_s=0)
     with pytest.raises(OperationFailed, match="it has no partition 3"):
         disks.find("QM00001", 3, root=root, wait_s=0)
@@ -75,7 +91,10 @@ def test_a_disk_that_comes_late_is_waited_for(tmp_path: Path) -> None:
         if len(slept) == 3:
             machine(tmp_path)
 
-    assert disks.find("virtio-7", root=root, sleep=sleep, clock=clock) == "/dev/vda" and len(slept) == 3
+    assert (
+        disks.find("virtio-7", root=root, sleep=sleep, clock=clock) == "/dev/vda"
+        and len(slept) == 3
+    )
 
 
 def test_descriptions_of_disks() -> None:
@@ -84,10 +103,19 @@ def test_descriptions_of_disks() -> None:
     assert found["readonly"] is True and shown(found) == "local S3Z8NB0K123456"
 
 
-@pytest.mark.parametrize("change", [
-    {"disk": ""}, {"disk": "a b"}, {"disk": None}, {"disk": "x" * 300}, {"partition": -1}, {"partition": "1"}, {"path": "/dev/sda"},
-    {"format": "ext4"},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"disk": ""},
+        {"disk": "a b"},
+        {"disk": None},
+        {"disk": "x" * 300},
+        {"partition": -1},
+        {"partition": "1"},
+        {"path": "/dev/sda"},
+        {"format": "ext4"},
+    ],
+)
 def test_what_is_no_disk_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         parse_attach({**DISK, **change})

@@ -28,8 +28,16 @@ def test_every_event_kind_is_in_the_list_once() -> None:
     assert sorted(declared, key=lambda k: k.name) == sorted(EVENTS, key=lambda k: k.name)
     assert len({kind.name for kind in EVENTS}) == len(EVENTS)
     urgent = {kind.name for kind in EVENTS if kind.urgent}
-    assert urgent == {"image.staged", "image.stage-failed", "image.unhealthy", "image.healthy", "image.degraded"}
-    assert [kind.name for kind in EVENTS if kind.bearing is Bearing.STANDING] == ["image.containers"]
+    assert urgent == {
+        "image.staged",
+        "image.stage-failed",
+        "image.unhealthy",
+        "image.healthy",
+        "image.degraded",
+    }
+    assert [kind.name for kind in EVENTS if kind.bearing is Bearing.STANDING] == [
+        "image.containers"
+    ]
 
 
 def test_the_variable_has_the_states_and_each_cause_a_word_for_being_given_up() -> None:
@@ -44,8 +52,13 @@ def test_the_variable_has_the_states_and_each_cause_a_word_for_being_given_up() 
 
 @pytest.mark.parametrize("kind", CHECKS)
 def test_every_kind_of_health_check_goes_there_and_back(kind: str) -> None:
-    given: dict[str, dict[str, Any]] = {"exec": {"command": ["true"]}, "tcp": {"port": 1}, "http": {"port": 1},
-                                        "systemd": {"unit": "a"}, "none": {}}
+    given: dict[str, dict[str, Any]] = {
+        "exec": {"command": ["true"]},
+        "tcp": {"port": 1},
+        "http": {"port": 1},
+        "systemd": {"unit": "a"},
+        "none": {},
+    }
     found = parse_health({"kind": kind, **given[kind]})
     assert parse_health(found.to_wire()) == found
 
@@ -57,10 +70,14 @@ def test_a_store_is_opened_as_the_settings_ask(tmp_path: Path) -> None:
     assert open_store(tmp_path, settings).list() == []
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    ({"pool": ""}, "images.pool is not given"), ({"conf": "", "keyring": ""}, "images.conf, images.keyring is not given"),
-    ({"pool": "a b"}, "images.pool 'a b' is not letters"),
-])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"pool": ""}, "images.pool is not given"),
+        ({"conf": "", "keyring": ""}, "images.conf, images.keyring is not given"),
+        ({"pool": "a b"}, "images.pool 'a b' is not letters"),
+    ],
+)
 def test_settings_that_do_not_go_together_are_refused(change: dict[str, str], text: str) -> None:
     with pytest.raises(Mistake, match=text):
         check(msgspec.convert({**RBD, **change}, ImageSettings))

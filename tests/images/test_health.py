@@ -1,4 +1,5 @@
-"""In which order images start, and what follows from health checks: pure rules, and the checks themselves against real servers."""
+"""In which order images start, and what follows from health checks: pure rules, and the checks
+themselves against real servers."""
 
 from __future__ import annotations
 
@@ -36,13 +37,19 @@ def test_a_name_without_a_tag_means_any_tag() -> None:
     assert meant("db", ["db", "web"]) == ["db"]
 
 
-@pytest.mark.parametrize(("sets", "text"), [
-    ({"web": ("db",)}, r"web depends on db, which is not in it \(it has: web\)"),
-    ({"web": ("db:2",), "db:1": ()}, "db:2, which is not in it"),
-    ({"a": ("a",)}, "a -> a"), ({"a": ("b",), "b": ("c",), "c": ("a",), "d": ("a",)}, "a -> b -> c -> a"),
-    ({"x": ("a",), "a": ("b",), "b": ("a",)}, "a -> b -> a"),
-])
-def test_sets_that_could_never_start_are_refused(sets: dict[str, tuple[str, ...]], text: str) -> None:
+@pytest.mark.parametrize(
+    ("sets", "text"),
+    [
+        ({"web": ("db",)}, r"web depends on db, which is not in it \(it has: web\)"),
+        ({"web": ("db:2",), "db:1": ()}, "db:2, which is not in it"),
+        ({"a": ("a",)}, "a -> a"),
+        ({"a": ("b",), "b": ("c",), "c": ("a",), "d": ("a",)}, "a -> b -> c -> a"),
+        ({"x": ("a",), "a": ("b",), "b": ("a",)}, "a -> b -> a"),
+    ],
+)
+def test_sets_that_could_never_start_are_refused(
+    sets: dict[str, tuple[str, ...]], text: str
+) -> None:
     with pytest.raises(InputError, match=text):
         start_order(sets)
     assert set(ranks(sets)) == set(sets), "and can be stopped all the same"
@@ -55,7 +62,11 @@ def test_failures_do_not_count_while_it_starts() -> None:
     tracker = Tracker(CHECK, 100.0)
     assert not any(tracker.result(False, "refused", 100.0 + t) for t in range(0, 30, 3))
     assert tracker.status == STARTING and tracker.due - 127.0 <= 1.0, "asked often"
-    assert [tracker.result(False, "refused", t) for t in (130.0, 140.0, 150.0)] == [False, False, True]
+    assert [tracker.result(False, "refused", t) for t in (130.0, 140.0, 150.0)] == [
+        False,
+        False,
+        True,
+    ]
     assert (tracker.status, tracker.text) == (UNHEALTHY, "refused")
     assert tracker.result(True, "", 160.0) and tracker.status == HEALTHY
 
@@ -111,15 +122,23 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
     silent.bind(("127.0.0.1", 0))
     silent.listen()
     said: dict[str, list[tuple[str, str]]] = {}
-    watch = Watch(begin, lambda name, status, text: said.setdefault(name, []).append((status, text)), time.monotonic)
+    watch = Watch(
+        begin,
+        lambda name, status, text: said.setdefault(name, []).append((status, text)),
+        time.monotonic,
+    )
     before = handles()
     quick: dict[str, Any] = {"interval_s": 0.1, "timeout_s": 0.3, "retries": 2, "start_s": 0.0}
     checks = {
-        "tcp": Health("tcp", port=web, **quick), "http": Health("http", port=web, path="/up", **quick),
-        "missing": Health("http", port=web, path="/gone", **quick), "refused": Health("tcp", port=unused_port(), **quick),
-        "silent": Health("http", port=silent.getsockname()[1], **quick), "true": Health("exec", ("true",), **quick),
+        "tcp": Health("tcp", port=web, **quick),
+        "http": Health("http", port=web, path="/up", **quick),
+        "missing": Health("http", port=web, path="/gone", **quick),
+        "refused": Health("tcp", port=unused_port(), **quick),
+        "silent": Health("http", port=silent.getsockname()[1], **quick),
+        "true": Health("exec", ("true",), **quick),
         "false": Health("exec", ("sh", "-c", "echo broken; seq 100000; exit 3"), **quick),
-        "slow": Health("exec", ("sleep", "60"), **quick), "nothing": Health("exec", ("/no/such/program",), **quick),
+        "slow": Health("exec", ("sleep", "60"), **quick),
+        "nothing": Health("exec", ("/no/such/program",), **quick),
     }
     for name, check in checks.items():
         watch.add(name, check, Place(), time.monotonic())
@@ -127,9 +146,16 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
     eventually(lambda: said.keys() == checks.keys())
     assert {name for name, told in said.items() if told[0][0] == HEALTHY} == {"tcp", "http", "true"}
     texts = {name: told[0][1] for name, told in said.items()}
-    assert "failed 2 times: HTTP status 404" in texts["missing"] and f"http port {web} /gone" in texts["missing"]
+    assert (
+        "failed 2 times: HTTP status 404" in texts["missing"]
+        and f"http port {web} /gone" in texts["missing"]
+    )
     assert "Connection refused" in texts["refused"] and "no answer in 0.3 s" in texts["silent"]
-    assert "exit status 3: broken" in texts["false"] and "no answer" in texts["slow"] and "No such file" in texts["nothing"]
+    assert (
+        "exit status 3: broken" in texts["false"]
+        and "no answer" in texts["slow"]
+        and "No such file" in texts["nothing"]
+    )
     Answer.status = 500
     eventually(lambda: len(said["http"]) == 2)
     assert said["http"][1][0] == UNHEALTHY and "HTTP status 500" in said["http"][1][1]
@@ -149,4 +175,7 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
 
 
 def test_a_container_that_is_gone_is_not_entered() -> None:
-    assert begin(Health("exec", ("true",)), Place(Process(1, 1))) == (False, "the container does not run")
+    assert begin(Health("exec", ("true",)), Place(Process(1, 1))) == (
+        False,
+        "the container does not run",
+    )

@@ -1,4 +1,5 @@
-"""The node's image set with everything real: squashfs, loop, overlay, crun; in a mount namespace of its own."""
+"""The node's image set with everything real: squashfs, loop, overlay, crun; in a mount namespace of
+its own."""
 
 from __future__ import annotations
 
@@ -17,16 +18,28 @@ from imageapi.node.container.process import Process, alive
 from imageapi.node.mount import mount_points
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.image import ImageSpec
-from tests.support.images import Node, assert_clean, eventually, mounts_under, open_handles, prepare, spec_of, used_loops
+from tests.support.images import (
+    Node,
+    assert_clean,
+    eventually,
+    mounts_under,
+    open_handles,
+    prepare,
+    spec_of,
+    used_loops,
+)
 from tests.support.namespace import run_as_agent
 
 pytestmark = pytest.mark.root
+
 
 @pytest.fixture(scope="session")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its init says why and ends at once."""
     script = "#!/bin/sh\necho 'cannot find the frobnicator'\nexit 3\n"
-    return build_plain_image(tmp_path_factory.mktemp("images") / "broken.squashfs", "broken", script=script)
+    return build_plain_image(
+        tmp_path_factory.mktemp("images") / "broken.squashfs", "broken", script=script
+    )
 
 
 def says(node: Node, name: str, text: str) -> bool:
@@ -62,7 +75,9 @@ def test_defect_8_image_names_with_digits_roll(tmp_path: Path, one: Path, two: P
     run_as_agent(tmp_path / "run", body)
 
 
-def test_roll_prepares_before_it_stops(tmp_path: Path, one: Path, two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roll_prepares_before_it_stops(
+    tmp_path: Path, one: Path, two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         node.run(spec_of(one, "app"))
@@ -103,7 +118,9 @@ def test_same_image_under_two_names_shares_one_layer(tmp_path: Path, one: Path) 
     run_as_agent(tmp_path / "run", body)
 
 
-def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(tmp_path: Path, broken: Path, one: Path) -> None:
+def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(
+    tmp_path: Path, broken: Path, one: Path
+) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         node.run(spec_of(broken, "app"))
@@ -111,7 +128,9 @@ def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(tmp_path: Path, broke
             if node.images.state() == "ACTIVE":
                 node.wait_for_end()
             assert node.images.state() == "ERROR", attempt
-            assert node.images.table.failure_of("app").retry_at - node.clock() > 4 * attempt, "back-off doubles"
+            assert node.images.table.failure_of("app").retry_at - node.clock() > 4 * attempt, (
+                "back-off doubles"
+            )
             node.skew += 30
             node.images.retry()
         if node.images.state() == "ACTIVE":
@@ -162,7 +181,9 @@ def test_clear_takes_a_fatal_set_back(tmp_path: Path, broken: Path) -> None:
 
 
 def test_digest_mismatch_is_refused_and_told(tmp_path: Path, one: Path, two: Path) -> None:
-    bad = ImageSpec("app", "blake2b:" + "0" * 64, two.stat().st_size, f"file://{two}", ContainerSpec())
+    bad = ImageSpec(
+        "app", "blake2b:" + "0" * 64, two.stat().st_size, f"file://{two}", ContainerSpec()
+    )
 
     def body(run: Path) -> None:
         node = Node(run)
@@ -268,15 +289,22 @@ def test_restart_policies(tmp_path: Path, broken: Path) -> None:
         node.run(spec_of(broken, "job", restart="never"))
         if node.images.instances()[0].phase.name == "RUNNING":
             node.wait_for_end()
-        assert node.images.state() == "ACTIVE", "a job that ended and is never to be restarted is what was wanted"
+        assert node.images.state() == "ACTIVE", (
+            "a job that ended and is never to be restarted is what was wanted"
+        )
         node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
 
-def test_stubborn_image_is_killed_after_its_time(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    image = build_plain_image(tmp_path_factory.mktemp("i") / "deaf.squashfs", "deaf",
-                              script="#!/bin/sh\ntrap '' TERM\necho up\nwhile :; do sleep 1; done\n")
+def test_stubborn_image_is_killed_after_its_time(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    image = build_plain_image(
+        tmp_path_factory.mktemp("i") / "deaf.squashfs",
+        "deaf",
+        script="#!/bin/sh\ntrap '' TERM\necho up\nwhile :; do sleep 1; done\n",
+    )
 
     def body(run: Path) -> None:
         node = Node(run)

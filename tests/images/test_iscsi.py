@@ -1,4 +1,5 @@
-"""iSCSI: descriptions, the login to a real target (tgt), and what is made of hostile ones. tests/metal has the kernel's part."""
+"""iSCSI: descriptions, the login to a real target (tgt), and what is made of hostile ones.
+tests/metal has the kernel's part."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ import pytest
 
 from imageapi.node import modules
 from imageapi.node.attach import iscsi, iscsi_kernel
-from imageapi.node.attach.iscsi_login import RECEIVE, Account, Login, Session, binary, parse_text, response, text
+from imageapi.node.attach.iscsi_login import (
+    RECEIVE,
+    Account,
+    Login,
+    Session,
+    binary,
+    parse_text,
+    response,
+    text,
+)
 from imageapi.node.attach.keeper import Keeper
 from imageapi.spec.container import parse_container
 from imageapi.spec.objects import parse_attach, parse_mount, secrets_of, shown
@@ -27,11 +37,22 @@ SECRET = "a-long-secret-1"
 
 
 def test_a_description_names_its_secret_and_does_not_hold_it() -> None:
-    assert parse_attach(CHAP) == {**CHAP, "portal": "10.0.0.1:3260"} == parse_attach(parse_attach(CHAP))
+    assert (
+        parse_attach(CHAP)
+        == {**CHAP, "portal": "10.0.0.1:3260"}
+        == parse_attach(parse_attach(CHAP))
+    )
     assert "user" not in parse_attach(UNIT)
-    mounts = [{"target": "/d", "kind": "attach", "attach": CHAP, "fstype": "ext4"},
-              {"target": "/e", "kind": "overlay", "lower": [{"kind": "attach", "attach": {**CHAP, "secret": "array-2"}}]},
-              {"target": "/f", "kind": "attach", "attach": UNIT}, {"target": "/g", "kind": "tmpfs"}]
+    mounts = [
+        {"target": "/d", "kind": "attach", "attach": CHAP, "fstype": "ext4"},
+        {
+            "target": "/e",
+            "kind": "overlay",
+            "lower": [{"kind": "attach", "attach": {**CHAP, "secret": "array-2"}}],
+        },
+        {"target": "/f", "kind": "attach", "attach": UNIT},
+        {"target": "/g", "kind": "tmpfs"},
+    ]
     container = parse_container({"mounts": mounts}).to_wire()
     assert secrets_of(container) == {"array-1", "array-2"} and secrets_of({}) == set()
     assert shown(container["mounts"][0]) == f"iscsi {IQN}"
@@ -41,20 +62,37 @@ def test_what_other_nodes_see_too_is_not_written_to_unless_that_is_said() -> Non
     mount = {"kind": "attach", "attach": UNIT, "fstype": "ext4"}
     assert parse_mount(mount)["readonly"] is True
     assert parse_mount({**mount, "readonly": False})["readonly"] is False
-    assert parse_mount({"kind": "attach", "attach": {"kind": "nbd", "host": "h"}})["readonly"] is False
+    assert (
+        parse_mount({"kind": "attach", "attach": {"kind": "nbd", "host": "h"}})["readonly"] is False
+    )
 
 
-@pytest.mark.parametrize("change", [
-    {"user": None}, {"secret": None}, {"user": "a b"}, {"user": ""}, {"secret": "../bmc"}, {"secret": ".x"}, {"secret": "x/y"},
-    {"secret": {"file": "x"}}, {"password": "x"}, {"portal": "h h"}, {"portal": "h:0"}, {"target": "iqn.x y"}, {"lun": -1},
-    {"lun": 16384},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"user": None},
+        {"secret": None},
+        {"user": "a b"},
+        {"user": ""},
+        {"secret": "../bmc"},
+        {"secret": ".x"},
+        {"secret": "x/y"},
+        {"secret": {"file": "x"}},
+        {"password": "x"},
+        {"portal": "h h"},
+        {"portal": "h:0"},
+        {"target": "iqn.x y"},
+        {"lun": -1},
+        {"lun": 16384},
+    ],
+)
 def test_hostile_descriptions_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         parse_attach({**CHAP, **change})
 
 
-# ---- a real target ------------------------------------------------------------------------------------------------------
+# ---- a real target
+# -----
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +102,16 @@ def portal() -> tuple[str, int]:
 
 
 @pytest.fixture(scope="module", params=["", "node"])
-def target(request: pytest.FixtureRequest, portal: tuple[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def target(
+    request: pytest.FixtureRequest,
+    portal: tuple[str, int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
     unit = tmp_path_factory.mktemp("iscsi") / "unit"
     unit.write_bytes(bytes(1 << 20))
-    found = Target(f"127.0.0.1:{portal[1]}", [unit], user=request.param, secret=SECRET if request.param else "")
+    found = Target(
+        f"127.0.0.1:{portal[1]}", [unit], user=request.param, secret=SECRET if request.param else ""
+    )
     try:
         found.start()
         yield request.param
@@ -76,13 +120,27 @@ def target(request: pytest.FixtureRequest, portal: tuple[str, int], tmp_path_fac
 
 
 @pytest.mark.root
-def test_a_real_target_lets_who_may_in_and_nobody_else(target: str, portal: tuple[str, int]) -> None:
+def test_a_real_target_lets_who_may_in_and_nobody_else(
+    target: str, portal: tuple[str, int]
+) -> None:
     with linked(portal) as link:
-        agreed = Login(Account(iscsi.initiator(), IQN, target, SECRET.encode() if target else b""), link.exchange).run()
-        assert agreed.values["TargetPortalGroupTag"] == "1" and int(agreed.values["MaxRecvDataSegmentLength"]) >= 512
+        agreed = Login(
+            Account(iscsi.initiator(), IQN, target, SECRET.encode() if target else b""),
+            link.exchange,
+        ).run()
+        assert (
+            agreed.values["TargetPortalGroupTag"] == "1"
+            and int(agreed.values["MaxRecvDataSegmentLength"]) >= 512
+        )
     for account, why in (
-        (Account("iqn.2026-11.org:x", f"{IQN}x", target, SECRET.encode()), "no such target|does not ask for CHAP"),
-        (Account("iqn.2026-11.org:x", IQN, "node", b"wrong-secret-99"), "refuses user node|does not ask for CHAP"),
+        (
+            Account("iqn.2026-11.org:x", f"{IQN}x", target, SECRET.encode()),
+            "no such target|does not ask for CHAP",
+        ),
+        (
+            Account("iqn.2026-11.org:x", IQN, "node", b"wrong-secret-99"),
+            "refuses user node|does not ask for CHAP",
+        ),
         *([(Account("iqn.2026-11.org:x", IQN), "refuses who has no user")] if target else []),
     ):
         with linked(portal) as link, pytest.raises(OperationFailed, match=why) as failed:
@@ -90,12 +148,30 @@ def test_a_real_target_lets_who_may_in_and_nobody_else(target: str, portal: tupl
         assert SECRET not in str(failed.value) and "wrong-secret" not in str(failed.value)
 
 
-# ---- answers that are none ----------------------------------------------------------------------------------------------
+# ---- answers that are none
+# -----
 
 
-def answer(pairs: dict[str, str], flags: int, status: int = 0, *, opcode: int = 0x23) -> tuple[bytes, bytes]:
+def answer(
+    pairs: dict[str, str], flags: int, status: int = 0, *, opcode: int = 0x23
+) -> tuple[bytes, bytes]:
     data = text(pairs)
-    header = struct.pack(">BBBBB3s6sHIIIII", opcode, flags, 0, 0, 0, len(data).to_bytes(3, "big"), b"", 0, 0, 0, 5, 0, 0)
+    header = struct.pack(
+        ">BBBBB3s6sHIIIII",
+        opcode,
+        flags,
+        0,
+        0,
+        0,
+        len(data).to_bytes(3, "big"),
+        b"",
+        0,
+        0,
+        0,
+        5,
+        0,
+        0,
+    )
     return header + struct.pack(">H10x", status), data
 
 
@@ -103,21 +179,55 @@ ACCOUNT = Account("iqn.2026-11.org:x", IQN, "node", SECRET.encode())
 CHALLENGE = {"CHAP_A": "5", "CHAP_I": "7", "CHAP_C": "0x0102"}
 
 
-@pytest.mark.parametrize(("answers", "why"), [
-    ([answer({"AuthMethod": "None"}, 0x81)], "does not ask for CHAP, and a user is given"),
-    ([answer({"AuthMethod": "CHAP"}, 0), answer({**CHALLENGE, "CHAP_A": "9"}, 0)], "CHAP by MD5 or SHA-256"),
-    ([answer({"AuthMethod": "CHAP"}, 0), answer({**CHALLENGE, "CHAP_C": "0x" + "00" * 2000}, 0)], "CHAP by MD5"),
-    ([answer({"AuthMethod": "CHAP"}, 0), answer({**CHALLENGE, "CHAP_I": "999"}, 0)], "CHAP by MD5"),
-    ([answer({"AuthMethod": "CHAP"}, 0), answer({"CHAP_A": "5"}, 0)], "CHAP by MD5"),
-    ([answer({}, 0x40)] * 40, "does not come to an end"), ([answer({}, 0, opcode=0x21)], "none to a login"),
-    ([(b"short", b"")], "none to a login"), ([answer({}, 0, 0x0101)], "has moved to another portal"),
-    ([answer({}, 0, 0x0202)], "may not use it"), ([answer({}, 0, 0x02FF)], "refuses"),
-    ([answer({"AuthMethod": "CHAP"}, 0), answer(CHALLENGE, 0), answer({}, 0x81),
-      answer({"MaxBurstLength": "9" * 30}, 0x87)], "says MaxBurstLength"),
-    ([answer({"AuthMethod": "CHAP"}, 0), answer(CHALLENGE, 0), answer({}, 0x81),
-      answer({"MaxRecvDataSegmentLength": "\u0661024"}, 0x87)], "says MaxRecvDataSegmentLength"),
-])
-def test_targets_that_do_not_keep_to_the_protocol(answers: list[tuple[bytes, bytes]], why: str) -> None:
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([answer({"AuthMethod": "None"}, 0x81)], "does not ask for CHAP, and a user is given"),
+        (
+            [answer({"AuthMethod": "CHAP"}, 0), answer({**CHALLENGE, "CHAP_A": "9"}, 0)],
+            "CHAP by MD5 or SHA-256",
+        ),
+        (
+            [
+                answer({"AuthMethod": "CHAP"}, 0),
+                answer({**CHALLENGE, "CHAP_C": "0x" + "00" * 2000}, 0),
+            ],
+            "CHAP by MD5",
+        ),
+        (
+            [answer({"AuthMethod": "CHAP"}, 0), answer({**CHALLENGE, "CHAP_I": "999"}, 0)],
+            "CHAP by MD5",
+        ),
+        ([answer({"AuthMethod": "CHAP"}, 0), answer({"CHAP_A": "5"}, 0)], "CHAP by MD5"),
+        ([answer({}, 0x40)] * 40, "does not come to an end"),
+        ([answer({}, 0, opcode=0x21)], "none to a login"),
+        ([(b"short", b"")], "none to a login"),
+        ([answer({}, 0, 0x0101)], "has moved to another portal"),
+        ([answer({}, 0, 0x0202)], "may not use it"),
+        ([answer({}, 0, 0x02FF)], "refuses"),
+        (
+            [
+                answer({"AuthMethod": "CHAP"}, 0),
+                answer(CHALLENGE, 0),
+                answer({}, 0x81),
+                answer({"MaxBurstLength": "9" * 30}, 0x87),
+            ],
+            "says MaxBurstLength",
+        ),
+        (
+            [
+                answer({"AuthMethod": "CHAP"}, 0),
+                answer(CHALLENGE, 0),
+                answer({}, 0x81),
+                answer({"MaxRecvDataSegmentLength": "\u0661024"}, 0x87),
+            ],
+            "says MaxRecvDataSegmentLength",
+        ),
+    ],
+)
+def test_targets_that_do_not_keep_to_the_protocol(
+    answers: list[tuple[bytes, bytes]], why: str
+) -> None:
     given = iter(answers)
     with pytest.raises(OperationFailed, match=why):
         Login(ACCOUNT, lambda header, data: next(given)).run()
@@ -130,8 +240,16 @@ def test_a_target_that_is_out_of_service_is_tried_again() -> None:
 
 def test_a_login_word_for_word() -> None:
     sent: list[tuple[bytes, dict[str, str]]] = []
-    answers = iter([answer({"AuthMethod": "CHAP"}, 0), answer(CHALLENGE, 0x40), answer({"x": "y"}, 0), answer({}, 0x81),
-                    answer({"InitialR2T": "Yes", "MaxRecvDataSegmentLength": "65536"}, 0x04), answer({}, 0x87)])
+    answers = iter(
+        [
+            answer({"AuthMethod": "CHAP"}, 0),
+            answer(CHALLENGE, 0x40),
+            answer({"x": "y"}, 0),
+            answer({}, 0x81),
+            answer({"InitialR2T": "Yes", "MaxRecvDataSegmentLength": "65536"}, 0x04),
+            answer({}, 0x87),
+        ]
+    )
 
     def exchange(header: bytes, data: bytes) -> tuple[bytes, bytes]:
         sent.append((header, parse_text(data)))
@@ -140,10 +258,16 @@ def test_a_login_word_for_word() -> None:
     agreed = Login(ACCOUNT, exchange).run()
     assert [header[1] for header, _ in sent] == [0x00, 0x00, 0x00, 0x81, 0x87, 0x87]
     assert all(len(header) == 48 and header[0] == 0x43 for header, _ in sent)
-    assert sent[3][1] == {"CHAP_N": "node", "CHAP_R": "0x" + hashlib.md5(b"\7" + SECRET.encode() + b"\1\2").hexdigest()}  # noqa: S324
+    assert sent[3][1] == {
+        "CHAP_N": "node",
+        "CHAP_R": "0x" + hashlib.md5(b"\7" + SECRET.encode() + b"\1\2").hexdigest(),  # noqa: S324
+    }
     assert sent[5][1] == {} and agreed.status_number == 6
     values = dict(iscsi.parameters(agreed))
-    assert values[iscsi_kernel.INITIAL_R2T_EN] == "1" and values[iscsi_kernel.MAX_XMIT_DLENGTH] == "65536"
+    assert (
+        values[iscsi_kernel.INITIAL_R2T_EN] == "1"
+        and values[iscsi_kernel.MAX_XMIT_DLENGTH] == "65536"
+    )
     assert values[iscsi_kernel.MAX_RECV_DLENGTH] == str(RECEIVE) and SECRET not in repr(values)
 
 
@@ -153,10 +277,14 @@ def test_chap_takes_hex_and_base64_and_sha256() -> None:
         with pytest.raises(ValueError):
             binary(bad)
     challenge = {"CHAP_A": "7", "CHAP_I": "0x7", "CHAP_C": "0bAQI="}
-    assert response(challenge, ACCOUNT) == hashlib.sha256(b"\7" + SECRET.encode() + b"\1\2").digest()
+    assert (
+        response(challenge, ACCOUNT) == hashlib.sha256(b"\7" + SECRET.encode() + b"\1\2").digest()
+    )
 
 
-def test_without_a_kernel_that_has_it_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_kernel_that_has_it_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the kernel here has: modprobe is asked for a module that none has."""
     monkeypatch.setitem(modules.GROUPS, "iscsi", ("no_such_initiator",))
     monkeypatch.setattr(iscsi_kernel, "TRANSPORT", tmp_path / "tcp")
@@ -167,7 +295,9 @@ def test_without_a_kernel_that_has_it_that_is_said(tmp_path: Path, monkeypatch: 
     assert iscsi.sessions() == [] and isinstance(Session({}, 0), Session)
 
 
-def test_a_target_that_is_away_is_told_of_once_and_its_return_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_is_away_is_told_of_once_and_its_return_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     states = iter(["LOGGED_IN", "FAILED", "FAILED", "FREE", "LOGGED_IN", "FAILED"])
     away, told, tried = [True, True, False, False], list[tuple[str, str]](), list[str]()
 
@@ -187,4 +317,7 @@ def test_a_target_that_is_away_is_told_of_once_and_its_return_too(monkeypatch: p
     keeper = Keeper(lambda spec: b"", event)
     for _ in range(6):
         keeper.look(parse_attach(UNIT))
-    assert told == [("image.device-lost", IQN), ("image.device-back", IQN), ("image.device-back", IQN)] and len(tried) == 4
+    assert (
+        told == [("image.device-lost", IQN), ("image.device-back", IQN), ("image.device-back", IQN)]
+        and len(tried) == 4
+    )

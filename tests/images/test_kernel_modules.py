@@ -1,4 +1,5 @@
-"""An image that asks for it sees the modules and the firmware of the node's kernel: real squashfs, real mounts, a real crun."""
+"""An image that asks for it sees the modules and the firmware of the node's kernel: real squashfs,
+real mounts, a real crun."""
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ def asking(file: Path, given: Path | None, **container: Any) -> ImageSpec:
     spec = spec_of(file, "app", kernel_modules=True, **container)
     if given is None:
         return spec
-    return dataclasses.replace(spec, modules=dataclasses.replace(spec_of(given, MODULES), container=ContainerSpec()))
+    return dataclasses.replace(
+        spec, modules=dataclasses.replace(spec_of(given, MODULES), container=ContainerSpec())
+    )
 
 
 def tried(node: Node) -> str:
@@ -95,7 +98,8 @@ def tried(node: Node) -> str:
 @pytest.mark.root
 @pytest.mark.parametrize("declared", [(), ("SYS_MODULE",)])
 def test_it_sees_them_cannot_write_there_and_may_load_them_if_it_says_so(
-        tmp_path: Path, app: Path, tree: Path, declared: tuple[str, ...]) -> None:
+    tmp_path: Path, app: Path, tree: Path, declared: tuple[str, ...]
+) -> None:
     def body(run: Path) -> None:
         node, mounts, loops = Node(run), set(mount_points()), used_loops()
         spec = asking(app, tree, capabilities=declared)
@@ -104,7 +108,11 @@ def test_it_sees_them_cannot_write_there_and_may_load_them_if_it_says_so(
         text = tried(node)
         assert "kernel/made_up.ko:" in text and "microcode" in text
         assert text.count("Read-only file system") == 2, text
-        shown = {line.split()[4]: set(line.split()[5].split(",")) for line in text.splitlines() if " - squashfs " in line}
+        shown = {
+            line.split()[4]: set(line.split()[5].split(","))
+            for line in text.splitlines()
+            if " - squashfs " in line
+        }
         assert shown.keys() == {f"/usr/lib/modules/{RELEASE}", "/usr/lib/firmware"}, text
         assert all({"ro", "nosuid", "nodev"} <= options for options in shown.values()), text
         assert "can't insert" in text, "it is no module"
@@ -113,7 +121,9 @@ def test_it_sees_them_cannot_write_there_and_may_load_them_if_it_says_so(
         assert is_mounted(layer)
         plain = dataclasses.replace(spec, container=ContainerSpec(stop_timeout_s=5.0), modules=None)
         assert node.run(plain) == "ACTIVE"
-        assert not layer.exists() and not list((run / "blobs").glob(f"{spec.modules.hex}*")), "nobody uses it any more"
+        assert not layer.exists() and not list((run / "blobs").glob(f"{spec.modules.hex}*")), (
+            "nobody uses it any more"
+        )
         assert "microcode" not in tried(node)
         assert_clean(node, run, mounts, loops)
 
@@ -121,13 +131,19 @@ def test_it_sees_them_cannot_write_there_and_may_load_them_if_it_says_so(
 
 
 @pytest.mark.root
-def test_in_a_user_namespace_they_are_seen_and_cannot_be_loaded(open_path: Path, app: Path, tree: Path) -> None:
+def test_in_a_user_namespace_they_are_seen_and_cannot_be_loaded(
+    open_path: Path, app: Path, tree: Path
+) -> None:
     def body(run: Path) -> None:
         node, mounts, loops = Node(run), set(mount_points()), used_loops()
         spec = asking(app, tree, capabilities=("SYS_MODULE",), user_namespace=True)
         assert node.run(spec) == "ACTIVE", repr(node.events)
         text = tried(node)
-        assert "kernel/made_up.ko:" in text and "microcode" in text and text.count("Read-only file system") == 2, text
+        assert (
+            "kernel/made_up.ko:" in text
+            and "microcode" in text
+            and text.count("Read-only file system") == 2
+        ), text
         assert "can't insert" in text
         assert_clean(node, run, mounts, loops)
 
@@ -135,7 +151,9 @@ def test_in_a_user_namespace_they_are_seen_and_cannot_be_loaded(open_path: Path,
 
 
 @pytest.mark.root
-def test_an_agent_that_starts_anew_keeps_them_for_those_that_run(tmp_path: Path, app: Path, tree: Path) -> None:
+def test_an_agent_that_starts_anew_keeps_them_for_those_that_run(
+    tmp_path: Path, app: Path, tree: Path
+) -> None:
     def body(run: Path) -> None:
         node, mounts, loops = Node(run), set(mount_points()), used_loops()
         spec = asking(app, tree)
@@ -149,12 +167,16 @@ def test_an_agent_that_starts_anew_keeps_them_for_those_that_run(tmp_path: Path,
 
 
 @pytest.mark.root
-def test_what_is_wrong_with_them_is_told_and_tried_again(tmp_path: Path, app: Path, tree: Path) -> None:
+def test_what_is_wrong_with_them_is_told_and_tried_again(
+    tmp_path: Path, app: Path, tree: Path
+) -> None:
     other = tree_of(tmp_path, "6.1.0-another")
     key = Ed25519PrivateKey.generate()
 
     def signed(spec: ImageSpec) -> ImageSpec:
-        return dataclasses.replace(spec, signature=base64.b64encode(key.sign(spec.manifest.encode())).decode())
+        return dataclasses.replace(
+            spec, signature=base64.b64encode(key.sign(spec.manifest.encode())).decode()
+        )
 
     def down(url: str, offset: int) -> Body:
         if url.endswith("/modules.squashfs"):
@@ -165,21 +187,33 @@ def test_what_is_wrong_with_them_is_told_and_tried_again(tmp_path: Path, app: Pa
         node, mounts, loops = Node(run), set(mount_points()), used_loops()
         good = asking(app, tree)
         assert good.modules is not None
-        forged = dataclasses.replace(good, modules=dataclasses.replace(good.modules, digest=f"blake2b:{'a' * 64}"))
+        forged = dataclasses.replace(
+            good, modules=dataclasses.replace(good.modules, digest=f"blake2b:{'a' * 64}")
+        )
         node.key = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         for spec, event, why in (
-                (asking(app, None), "image.error", "the head gives none for the boot set"),
-                (asking(app, other), "image.error", f"those of 6.1.0-another, and the kernel that runs is {RELEASE}"),
-                (forged, "image.digest-mismatch", "expected blake2b:aaaa"),
-                (good, "image.unsigned", "its signature is missing")):
+            (asking(app, None), "image.error", "the head gives none for the boot set"),
+            (
+                asking(app, other),
+                "image.error",
+                f"those of 6.1.0-another, and the kernel that runs is {RELEASE}",
+            ),
+            (forged, "image.digest-mismatch", "expected blake2b:aaaa"),
+            (good, "image.unsigned", "its signature is missing"),
+        ):
             given = spec.modules if spec is good or spec.modules is None else signed(spec.modules)
             assert node.run(signed(dataclasses.replace(spec, modules=given))) == "ERROR"
             told = node.last(event)[1]
-            assert told.startswith("cannot give image app the kernel's modules: ") and why in told, told
+            assert (
+                told.startswith("cannot give image app the kernel's modules: ") and why in told
+            ), told
             assert event == "image.unsigned" or "layercake boot build" in told
             node.images.clear()
         node.key, node.open_url = b"", down
-        assert node.run(good) == "ERROR" and "cannot give image app the kernel's modules" in node.last("image.error")[1]
+        assert (
+            node.run(good) == "ERROR"
+            and "cannot give image app the kernel's modules" in node.last("image.error")[1]
+        )
         node.open_url = open_file
         node.skew += 60
         assert node.images.retry() == "ACTIVE", "it is tried again like another fetch"
@@ -192,9 +226,11 @@ def test_what_is_wrong_with_them_is_told_and_tried_again(tmp_path: Path, app: Pa
 @pytest.mark.root
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("how", ["lib", "lib/modules", "lib/firmware", "above"])
-def test_links_in_an_image_lead_nowhere_on_the_node(tmp_path: Path, tree: Path, how: str, inside: bool) -> None:
-    """The attack: an image whose /lib/modules is a link to a directory of the node, which the mount would hide. The link means a
-    directory of the image, `inside` there is one."""
+def test_links_in_an_image_lead_nowhere_on_the_node(
+    tmp_path: Path, tree: Path, how: str, inside: bool
+) -> None:
+    """The attack: an image whose /lib/modules is a link to a directory of the node, which the mount
+    would hide. The link means a directory of the image, `inside` there is one."""
     outside = tmp_path / "outside"
     (outside / RELEASE).mkdir(parents=True)
 
@@ -211,7 +247,9 @@ def test_links_in_an_image_lead_nowhere_on_the_node(tmp_path: Path, tree: Path, 
         node, mounts, loops = Node(run), set(mount_points()), used_loops()
         state = node.run(asking(file, tree))
         assert not [point for point in mount_points() if point.startswith(str(outside))]
-        assert [p.relative_to(outside) for p in outside.rglob("*")] == [Path(RELEASE)], "nothing was made there"
+        assert [p.relative_to(outside) for p in outside.rglob("*")] == [Path(RELEASE)], (
+            "nothing was made there"
+        )
         if inside:
             assert state == "ACTIVE" and "kernel/made_up.ko:" in tried(node), repr(node.events)
         else:
@@ -236,8 +274,11 @@ def test_they_are_staged_with_the_image(tmp_path: Path, app: Path, tree: Path) -
     run_as_agent(tmp_path / "run", body)
 
 
-def test_the_kernel_is_told_where_the_firmware_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks into no container, whoever has loaded the module. On a machine that is not minOS its settings are not touched."""
+def test_the_kernel_is_told_where_the_firmware_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks into no container, whoever has loaded the module. On a machine that is not minOS its
+    settings are not touched."""
     search, top = tmp_path / "path", tmp_path / "layer"
     (top / "modules" / RELEASE).mkdir(parents=True)
     (top / "firmware").mkdir()
@@ -245,10 +286,14 @@ def test_the_kernel_is_told_where_the_firmware_is(tmp_path: Path, monkeypatch: p
     spec = dataclasses.replace(asking(Path(__file__), Path(__file__)))
     with monkeypatch.context() as patched:
         patched.setattr(modules, "DIRECTORY", tmp_path)
-        assert [b.target for b in kernel.binds(spec, lambda content: top, RELEASE)] == [f"/lib/modules/{RELEASE}"]
+        assert [b.target for b in kernel.binds(spec, lambda content: top, RELEASE)] == [
+            f"/lib/modules/{RELEASE}"
+        ]
         assert not search.exists(), "there is none: the image's own stays in sight"
         (top / "firmware/x.bin").write_text("x")
-        assert [b.target for b in kernel.binds(spec, lambda content: top, RELEASE)][1:] == ["/lib/firmware"]
+        assert [b.target for b in kernel.binds(spec, lambda content: top, RELEASE)][1:] == [
+            "/lib/firmware"
+        ]
         assert search.read_text() == str(top / "firmware")
         patched.setattr(kernel, "SEARCH", tmp_path / "no/such/place")
         with pytest.raises(OperationFailed, match="the kernel does not take"):
@@ -262,7 +307,9 @@ def test_the_kernel_is_told_where_the_firmware_is(tmp_path: Path, monkeypatch: p
 
 def test_a_container_beside_the_image_set_is_told_that_it_gets_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"kernel_modules.*only images of the node's set"):
-        Node(tmp_path).images.containers.create({"name": "x", "mount": {"kind": "tmpfs"}, "kernel_modules": True})
+        Node(tmp_path).images.containers.create(
+            {"name": "x", "mount": {"kind": "tmpfs"}, "kernel_modules": True}
+        )
 
 
 def test_the_wire_form() -> None:
@@ -270,9 +317,16 @@ def test_the_wire_form() -> None:
     wire = spec.to_wire()
     again = parse_image(wire)
     assert again == spec and again.modules == spec.modules and len(again.contents) == 2
-    assert parse_image({**wire, "container": {}}).contents == (parse_image({**wire, "container": {}}),), "it did not ask"
+    assert parse_image({**wire, "container": {}}).contents == (
+        parse_image({**wire, "container": {}}),
+    ), "it did not ask"
     assert "modules" not in spec_of(Path(__file__), "app").to_wire()
-    hostile: tuple[object, ...] = ([1], {"digest": "x"}, {**wire["modules"], "url": "ftp://x/y"}, {**wire["modules"], "size": -1})
+    hostile: tuple[object, ...] = (
+        [1],
+        {"digest": "x"},
+        {**wire["modules"], "url": "ftp://x/y"},
+        {**wire["modules"], "size": -1},
+    )
     for given in hostile:
         with pytest.raises(InputError):
             parse_image({**wire, "modules": given})

@@ -1,4 +1,5 @@
-"""The whole way: a boot set of a real head, its image server, and a real agent that has booted that set."""
+"""The whole way: a boot set of a real head, its image server, and a real agent that has booted that
+set."""
 
 from __future__ import annotations
 
@@ -31,8 +32,18 @@ def site(tmp_path: Path) -> Iterator[HostSite]:
         found.begin()
         app = build_plain_image(tmp_path / "app.squashfs", "app")
         for name, wants in (("plain", False), ("app", True)):
-            found.api("POST", "/v1/images", {"path": str(app), "name": name, "systemd": False, "command": ["/init"],
-                                             "stop_timeout_s": 2.0, "kernel_modules": wants})
+            found.api(
+                "POST",
+                "/v1/images",
+                {
+                    "path": str(app),
+                    "name": name,
+                    "systemd": False,
+                    "command": ["/init"],
+                    "stop_timeout_s": 2.0,
+                    "kernel_modules": wants,
+                },
+            )
         yield found
     finally:
         found.down()
@@ -53,7 +64,9 @@ def roll(site: HostSite, image: str) -> None:
     site.api("POST", "/v1/images/roll", {"range": "h0", "image": image})
 
 
-def test_a_node_gets_the_modules_of_the_set_that_it_has_booted(site: HostSite, tmp_path: Path) -> None:
+def test_a_node_gets_the_modules_of_the_set_that_it_has_booted(
+    site: HostSite, tmp_path: Path
+) -> None:
     write(tmp_path / "tree/modules" / RELEASE / "modules.dep", "kernel/made_up.ko:\n")
     boot_set(site, squash(tmp_path / "tree", tmp_path / "modules.squashfs"))
     roll(site, "app")
@@ -73,4 +86,6 @@ def test_a_set_of_an_older_layercake_has_none(site: HostSite) -> None:
     roll(site, "app")
     site.wait("it is told", lambda: site.history("h0", "image.error"), 120)
     told = site.history("h0", "image.error")[0]["text"]
-    assert told.startswith("cannot give image app the kernel's modules: the head gives none for the boot set"), told
+    assert told.startswith(
+        "cannot give image app the kernel's modules: the head gives none for the boot set"
+    ), told

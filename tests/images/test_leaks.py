@@ -36,10 +36,20 @@ def cgroups(node: Node) -> list[str]:
 
 
 @pytest.mark.root
-def test_a_thousand_cycles_leak_nothing(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    images = [build_plain_image(tmp_path_factory.mktemp("i") / f"{n}.squashfs", str(n), script=READY) for n in "ab"]
-    extra = parse_container_mount({"target": "/x", "kind": "attach",
-                                   "attach": {"kind": "loopback", "path": str(images[1]), "readonly": True}})
+def test_a_thousand_cycles_leak_nothing(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    images = [
+        build_plain_image(tmp_path_factory.mktemp("i") / f"{n}.squashfs", str(n), script=READY)
+        for n in "ab"
+    ]
+    extra = parse_container_mount(
+        {
+            "target": "/x",
+            "kind": "attach",
+            "attach": {"kind": "loopback", "path": str(images[1]), "readonly": True},
+        }
+    )
     scratch = parse_container_mount({"target": "/y", "kind": "tmpfs", "size": "1m"})
     check = Health("exec", ("true",), interval_s=60, start_s=10)
 
@@ -48,11 +58,21 @@ def test_a_thousand_cycles_leak_nothing(tmp_path: Path, tmp_path_factory: pytest
         before, loops = set(mount_points()), used_loops()
         node.run(spec_of(images[0], "app", stop_timeout_s=0.05))
         node.stop()
-        handles, threads, alive, groups = open_handles(), threading.active_count(), processes(), cgroups(node)
+        handles, threads, alive, groups = (
+            open_handles(),
+            threading.active_count(),
+            processes(),
+            cgroups(node),
+        )
         for number in range(CYCLES):
             thorough = number % 10 == 0  # mounts and a health check, which take a little longer
-            spec = spec_of(images[number % 2], "app", stop_timeout_s=0.05, mounts=(extra, scratch) if thorough else (),
-                           health=check if thorough else None)
+            spec = spec_of(
+                images[number % 2],
+                "app",
+                stop_timeout_s=0.05,
+                mounts=(extra, scratch) if thorough else (),
+                health=check if thorough else None,
+            )
             assert node.run(spec) == "ACTIVE", node.events[-3:]
             if number % 3 == 0:
                 assert node.stop() == "IDLE"
@@ -64,6 +84,8 @@ def test_a_thousand_cycles_leak_nothing(tmp_path: Path, tmp_path_factory: pytest
         eventually(lambda: processes() == alive)
         eventually(lambda: threading.active_count() == threads and open_handles() == handles)
         assert len(list((run / "exits").iterdir())) <= 512
-        assert not [k for k in node.kinds() if k in ("image.remains", "image.lazy-unmount", "image.error")]
+        assert not [
+            k for k in node.kinds() if k in ("image.remains", "image.lazy-unmount", "image.error")
+        ]
 
     run_as_agent(tmp_path / "run", body, timeout=400)

@@ -1,4 +1,5 @@
-"""Names in images: the node's name servers, and its own names beside what the image's hosts file says."""
+"""Names in images: the node's name servers, and its own names beside what the image's hosts file
+says."""
 
 from __future__ import annotations
 
@@ -36,10 +37,14 @@ def test_an_image_without_hosts_has_those_of_the_node(root: Path, own: Path) -> 
 
 
 def test_what_an_image_says_of_hosts_stays_and_the_node_is_added(root: Path, own: Path) -> None:
-    (root / "etc/hosts").write_text("127.0.0.1 localhost # us\n::1 ip6-localhost\n10.9.9.9 licences  # n1\n")
+    (root / "etc/hosts").write_text(
+        "127.0.0.1 localhost # us\n::1 ip6-localhost\n10.9.9.9 licences  # n1\n"
+    )
     give_names(root, own)
     assert (root / "etc/hosts").read_text() == (
-        "127.0.0.1 localhost # us\n::1 ip6-localhost\n10.9.9.9 licences  # n1\n10.20.0.10 n1.far.test n1\n")
+        "127.0.0.1 localhost # us\n::1 ip6-localhost\n10.9.9.9 licences  # n1\n10.20.0.10 "
+        "n1.far.test n1\n"
+    )
 
 
 def test_an_image_that_names_the_node_itself_is_right(root: Path, own: Path) -> None:

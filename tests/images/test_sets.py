@@ -1,4 +1,5 @@
-"""Several containers on one node: ordered, checked, each with its own state and failures; with a real crun."""
+"""Several containers on one node: ordered, checked, each with its own state and failures; with a
+real crun."""
 
 from __future__ import annotations
 
@@ -41,18 +42,36 @@ WELL = Health("http", port=80, path="/well", **QUICK)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("i") / "server.squashfs", "server", script=SERVER)
+    return build_plain_image(
+        tmp_path_factory.mktemp("i") / "server.squashfs", "server", script=SERVER
+    )
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_plain_image(tmp_path_factory.mktemp("i") / "other.squashfs", "other", script=SERVER + "# other\n")
+    return build_plain_image(
+        tmp_path_factory.mktemp("i") / "other.squashfs", "other", script=SERVER + "# other\n"
+    )
 
 
-def make(path: Path, name: str, *, health: Health | None = WELL, depends: tuple[str, ...] = (), **env: str) -> ImageSpec:
+def make(
+    path: Path,
+    name: str,
+    *,
+    health: Health | None = WELL,
+    depends: tuple[str, ...] = (),
+    **env: str,
+) -> ImageSpec:
     variables = tuple(sorted({"NAME": name, **env}.items()))
-    return spec_of(path, name, health=health, depends=depends, namespaces=OWN, env=variables,
-                   capabilities=("NET_ADMIN",))
+    return spec_of(
+        path,
+        name,
+        health=health,
+        depends=depends,
+        namespaces=OWN,
+        env=variables,
+        capabilities=("NET_ADMIN",),
+    )
 
 
 def order(node: Node, kind: str) -> list[str]:
@@ -70,17 +89,28 @@ def inside(node: Node, name: str) -> Path:
 def test_a_set_starts_in_order_and_stops_in_reverse(tmp_path: Path, server: Path) -> None:
     def body(run: Path) -> None:
         node = Node(run)
-        web, db, log = (make(server, "web", depends=("db",)), make(server, "db:15.2", depends=("log",), DELAY="0.5"),
-                        make(server, "log", health=None))
+        web, db, log = (
+            make(server, "web", depends=("db",)),
+            make(server, "db:15.2", depends=("log",), DELAY="0.5"),
+            make(server, "log", health=None),
+        )
         assert node.run(web, db, log) == "ACTIVE", node.events
         assert order(node, "image.started") == ["log", "db:15.2", "web"]
         kinds = [(k, d.get("image")) for k, _, d in node.events]
-        assert kinds.index(("image.healthy", "db:15.2")) < kinds.index(("image.started", "web")), "up means healthy"
-        assert [v["state"] + "," + v["health"] for v in node.images.views()] == ["running,healthy", "running,healthy", "running,"]
+        assert kinds.index(("image.healthy", "db:15.2")) < kinds.index(("image.started", "web")), (
+            "up means healthy"
+        )
+        assert [v["state"] + "," + v["health"] for v in node.images.views()] == [
+            "running,healthy",
+            "running,healthy",
+            "running,",
+        ]
         assert node.stop() == "IDLE"
         assert order(node, "image.stopped") == ["web", "db:15.2", "log"]
         assert not mounts_under(run)
-        assert not [t for t in threading.enumerate() if t.name == "health" and t.is_alive() and not _ends(t)]
+        assert not [
+            t for t in threading.enumerate() if t.name == "health" and t.is_alive() and not _ends(t)
+        ]
 
     run_as_agent(tmp_path / "run", body)
 
@@ -90,32 +120,50 @@ def _ends(thread: threading.Thread) -> bool:
     return not thread.is_alive()
 
 
-def test_a_set_that_could_never_start_is_refused_and_the_old_one_stays(tmp_path: Path, server: Path) -> None:
+def test_a_set_that_could_never_start_is_refused_and_the_old_one_stays(
+    tmp_path: Path, server: Path
+) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         node.run(make(server, "web"))
-        for bad in ((make(server, "web", depends=("db",)),),
-                    (make(server, "a", depends=("b",)), make(server, "b", depends=("a",)))):
+        for bad in (
+            (make(server, "web", depends=("db",)),),
+            (make(server, "a", depends=("b",)), make(server, "b", depends=("a",))),
+        ):
             with pytest.raises(InputError, match="depend"):
                 node.images.want(bad)
-        assert [s.name for s in node.images.table.wanted] == ["web"] and node.images.state() == "ACTIVE"
+        assert [s.name for s in node.images.table.wanted] == [
+            "web"
+        ] and node.images.state() == "ACTIVE"
         node.stop()
 
     run_as_agent(tmp_path / "run", body)
 
 
-def test_a_roll_to_an_image_that_never_gets_well_ends_readable(tmp_path: Path, server: Path, other: Path) -> None:
+def test_a_roll_to_an_image_that_never_gets_well_ends_readable(
+    tmp_path: Path, server: Path, other: Path
+) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         assert node.run(make(server, "web")) == "ACTIVE"
-        sick = make(other, "web", SICK="1", health=Health("http", port=80, path="/well", interval_s=0.1, retries=2, start_s=0.3))
+        sick = make(
+            other,
+            "web",
+            SICK="1",
+            health=Health("http", port=80, path="/well", interval_s=0.1, retries=2, start_s=0.3),
+        )
         seen: list[str] = []
         node.changed = lambda: seen.append(node.images.state())
         assert node.run(sick) == "ERROR"
         assert "ACTIVE" not in seen, "a set is not ACTIVE before its health checks say so"
         assert "HTTP status 404" in node.last("image.unhealthy")[1]
         view = shown(node, "web")
-        assert (view["state"], view["health"], view["last_error"], view["retries"]) == ("running", "unhealthy", "UNHEALTHY", 1)
+        assert (view["state"], view["health"], view["last_error"], view["retries"]) == (
+            "running",
+            "unhealthy",
+            "UNHEALTHY",
+            1,
+        )
         assert "http port 80 /well" in view["error"] and view["retry_in_s"] > 0
         for _ in range(2):
             node.skew += 30
@@ -132,7 +180,9 @@ def test_a_roll_to_an_image_that_never_gets_well_ends_readable(tmp_path: Path, s
     run_as_agent(tmp_path / "run", body)
 
 
-def test_one_that_falls_ill_is_restarted_and_the_others_are_left_alone(tmp_path: Path, server: Path) -> None:
+def test_one_that_falls_ill_is_restarted_and_the_others_are_left_alone(
+    tmp_path: Path, server: Path
+) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         assert node.run(make(server, "web"), make(server, "db")) == "ACTIVE"
@@ -193,10 +243,20 @@ def test_what_depends_on_a_sick_image_waits_for_it(tmp_path: Path, server: Path)
 
     def body(run: Path) -> None:
         node = Node(run)
-        assert node.run(make(server, "web", depends=("db",)), make(server, "db", health=sick, SICK="1")) == "ERROR"
-        assert "cannot start image web: db, which it depends on, is not up" in node.last("image.waiting")[1]
+        assert (
+            node.run(
+                make(server, "web", depends=("db",)), make(server, "db", health=sick, SICK="1")
+            )
+            == "ERROR"
+        )
+        assert (
+            "cannot start image web: db, which it depends on, is not up"
+            in node.last("image.waiting")[1]
+        )
         assert shown(node, "web")["state"] == "waiting" and shown(node, "web")["retries"] == 0
-        assert [i.spec.name for i in node.images.instances()] == ["db"], "what was prepared for web is gone"
+        assert [i.spec.name for i in node.images.instances()] == ["db"], (
+            "what was prepared for web is gone"
+        )
         (inside(node, "db") / "tmp/well").touch()
         eventually(lambda: node.images.state() == "UPDATE")
         assert node.images.reconcile() == "ACTIVE"
@@ -217,9 +277,17 @@ def test_one_crashing_container_does_not_disturb_the_rest(tmp_path: Path, server
             if attempt < 2:
                 node.skew += 30
                 assert node.images.retry() == "ACTIVE"
-        assert node.images.state() == "FATAL" and node.images.process_of("web") == web and alive(web)
-        assert (shown(node, "db")["state"], shown(node, "db")["last_error"]) == ("dead", "MAX_DEATHS")
-        assert (shown(node, "web")["state"], shown(node, "web")["last_error"]) == ("running", "NOERROR")
+        assert (
+            node.images.state() == "FATAL" and node.images.process_of("web") == web and alive(web)
+        )
+        assert (shown(node, "db")["state"], shown(node, "db")["last_error"]) == (
+            "dead",
+            "MAX_DEATHS",
+        )
+        assert (shown(node, "web")["state"], shown(node, "web")["last_error"]) == (
+            "running",
+            "NOERROR",
+        )
         told = node.last("image.containers")[2]["containers"]
         assert [(c["name"], c["state"]) for c in told] == [("web", "running"), ("db", "dead")]
         node.stop()
@@ -228,12 +296,20 @@ def test_one_crashing_container_does_not_disturb_the_rest(tmp_path: Path, server
 
 
 def test_exec_checks_run_inside_and_every_cause_has_its_name(tmp_path: Path, server: Path) -> None:
-    check = Health("exec", ("/bin/sh", "-c", '[ "$NAME" = web ] && [ -x /init ] && cat /tmp/well'), **QUICK)
+    check = Health(
+        "exec", ("/bin/sh", "-c", '[ "$NAME" = web ] && [ -x /init ] && cat /tmp/well'), **QUICK
+    )
 
     def body(run: Path) -> None:
         node = Node(run)
         assert node.run(make(server, "web", health=check)) == "ACTIVE", node.events
-        missing = ImageSpec("gone", "blake2b:" + "1" * 64, 10, "file:///no/such/file", spec_of(server, "x").container)
+        missing = ImageSpec(
+            "gone",
+            "blake2b:" + "1" * 64,
+            10,
+            "file:///no/such/file",
+            spec_of(server, "x").container,
+        )
         unmade = spec_of(server, "unmade", devices=("/dev/no-such",))
         bad = spec_of(server, "bad", command=("/no/such/program",))
         wanted = (make(server, "web", health=check), missing, unmade, bad)
@@ -268,8 +344,9 @@ def test_health_survives_an_agent(tmp_path: Path, server: Path) -> None:
     run_as_agent(tmp_path / "run", body)
 
 
-def test_an_old_image_that_cannot_be_stopped_is_tried_again(tmp_path: Path, server: Path, other: Path,
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_image_that_cannot_be_stopped_is_tried_again(
+    tmp_path: Path, server: Path, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         node.run(make(server, "old"))
@@ -286,7 +363,9 @@ def test_an_old_image_that_cannot_be_stopped_is_tried_again(tmp_path: Path, serv
         assert "it hangs" in node.last("image.error")[1]
         node.skew += 30
         assert node.images.retry() == "ACTIVE"
-        assert [i.spec.name for i in node.images.instances()] == ["new"] and not node.images.table.failures
+        assert [i.spec.name for i in node.images.instances()] == [
+            "new"
+        ] and not node.images.table.failures
         node.stop()
         assert not mounts_under(run)
 

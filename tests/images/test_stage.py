@@ -1,4 +1,5 @@
-"""Content made ready beside what runs: real squashfs and loop devices, in a mount namespace of its own."""
+"""Content made ready beside what runs: real squashfs and loop devices, in a mount namespace of its
+own."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ pytestmark = pytest.mark.root
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("images")
-    return {name: build_plain_image(directory / f"{name}.squashfs", name) for name in ("one", "two", "three")}
+    return {
+        name: build_plain_image(directory / f"{name}.squashfs", name)
+        for name in ("one", "two", "three")
+    }
 
 
 class StagingNode(Node):
@@ -41,7 +45,9 @@ class StagingNode(Node):
         return is_mounted(self.layers / spec.hex)
 
 
-def test_staged_content_is_ready_and_what_runs_is_not_touched(tmp_path: Path, files: dict[str, Path]) -> None:
+def test_staged_content_is_ready_and_what_runs_is_not_touched(
+    tmp_path: Path, files: dict[str, Path]
+) -> None:
     def body(run: Path) -> None:
         node = StagingNode(run)
         before, loops = set(mount_points()), used_loops()
@@ -56,7 +62,9 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(tmp_path: Path, fi
         node.images.want([two])
         node.images.stage([one])
         assert node.images.reconcile(never) == "ACTIVE"
-        assert node.last("image.prepared")[2]["attach_s"] < patience(0.05), "there was nothing left to fetch"
+        assert node.last("image.prepared")[2]["attach_s"] < patience(0.05), (
+            "there was nothing left to fetch"
+        )
         eventually(lambda: node.staged() == ["app", "app"])
         assert node.ready(one), "the way back stays short"
         node.images.stage([])
@@ -71,12 +79,16 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(tmp_path: Path, fi
     run_as_agent(tmp_path / "run", body)
 
 
-def test_nobody_waits_to_hear_that_what_runs_is_ready(tmp_path: Path, files: dict[str, Path]) -> None:
+def test_nobody_waits_to_hear_that_what_runs_is_ready(
+    tmp_path: Path, files: dict[str, Path]
+) -> None:
     def body(run: Path) -> None:
         node, urgent = StagingNode(run), dict[str, bool]()
         tell = node.images._stock._event
 
-        def event(kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+        def event(
+            kind: EventKind, text: str, severity: Severity | None = None, **data: Any
+        ) -> None:
             urgent[data["digest"]] = kind.urgent
             tell(kind, text, severity, **data)
 
@@ -92,7 +104,9 @@ def test_nobody_waits_to_hear_that_what_runs_is_ready(tmp_path: Path, files: dic
     run_as_agent(tmp_path / "run", body)
 
 
-def test_what_cannot_be_staged_is_told_and_tried_again(tmp_path: Path, files: dict[str, Path]) -> None:
+def test_what_cannot_be_staged_is_told_and_tried_again(
+    tmp_path: Path, files: dict[str, Path]
+) -> None:
     def body(run: Path) -> None:
         node = StagingNode(run)
         one, two = spec_of(files["one"], "app"), spec_of(files["two"], "new")
@@ -113,7 +127,9 @@ def test_what_cannot_be_staged_is_told_and_tried_again(tmp_path: Path, files: di
     run_as_agent(tmp_path / "run", body)
 
 
-def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(tmp_path: Path, files: dict[str, Path]) -> None:
+def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(
+    tmp_path: Path, files: dict[str, Path]
+) -> None:
     def body(run: Path) -> None:
         node = StagingNode(run)
         one, two, three = (spec_of(files[name], "app") for name in ("one", "two", "three"))

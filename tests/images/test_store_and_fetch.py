@@ -37,16 +37,22 @@ def store(tmp_path: Path) -> ImageStore:
 
 def test_an_image_is_its_content(store: ImageStore, one: Path) -> None:
     image = store.add(one, "app-2.0:1", {"systemd": True})
-    assert image.digest == "blake2b:" + hashlib.blake2b(one.read_bytes(), digest_size=32).hexdigest()
+    assert (
+        image.digest == "blake2b:" + hashlib.blake2b(one.read_bytes(), digest_size=32).hexdigest()
+    )
     assert (image.size, image.created, image.container.systemd) == (one.stat().st_size, 100.0, True)
     assert store.path(image.digest).read_bytes() == one.read_bytes()
     assert store.get("app-2.0:1") == image and store.list() == [image]
     assert Image.from_record(json.loads(json.dumps(image.to_record()))) == image
-    assert ImageStore(store.directory).list() == [image], "a store that is opened again knows its images"
+    assert ImageStore(store.directory).list() == [image], (
+        "a store that is opened again knows its images"
+    )
     store.verify("app-2.0:1")
 
 
-def test_a_moved_name_keeps_its_history_and_the_old_file(store: ImageStore, one: Path, two: Path) -> None:
+def test_a_moved_name_keeps_its_history_and_the_old_file(
+    store: ImageStore, one: Path, two: Path
+) -> None:
     first, second = store.add(one, "app", {}), store.add(two, "app", {})
     assert [v.digest for v in second.history] == [first.digest]
     assert store.path(first.digest).exists(), "nodes may still run it"
@@ -80,7 +86,9 @@ def test_hostile_names_are_refused(store: ImageStore, one: Path, name: str) -> N
         store.add(one, name, {})
 
 
-def test_what_is_no_squashfs_is_refused_and_leaves_nothing(store: ImageStore, tmp_path: Path) -> None:
+def test_what_is_no_squashfs_is_refused_and_leaves_nothing(
+    store: ImageStore, tmp_path: Path
+) -> None:
     (tmp_path / "x").write_bytes(b"PK\3\4")
     for path in (tmp_path / "x", tmp_path / "missing", tmp_path):
         with pytest.raises(InputError, match="cannot add"):
@@ -107,7 +115,9 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
     store, service, link = ImageStore(tmp_path / "images"), ImageService(), FakeLink()
     image = store.add(one, "app", {})
     (tmp_path / "secret.squashfs").write_text("secret")
-    await service.start(link, site(address="127.0.0.1", data_dir=str(tmp_path)), ImageSettings(http_port=0))
+    await service.start(
+        link, site(address="127.0.0.1", data_dir=str(tmp_path)), ImageSettings(http_port=0)
+    )
     assert link.healths == ["running"] and service.server
     base = f"http://127.0.0.1:{service.server.port}"
     hexdigest, data = image.digest.partition(":")[2], one.read_bytes()
@@ -126,13 +136,29 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
             async with client.get(url, headers={"Range": "bytes=1000-1999"}) as answer:
                 assert answer.status == 206 and await answer.read() == data[1000:2000]
             for content, good in (("boot/0.2.0-ab", True), ("boot/old", False), (hexdigest, False)):
-                async with client.get(f"{base}/images/boot/0.2.0-ab?{tickets.issue(content, 'n0')}") as answer:
-                    assert (answer.status, await answer.read() == b"modules") == (200 if good else 403, good), content
-            for path in ("/", "/images/boot/", "/images/boot/0.2.0-ab/minos.img", "/images/boot/..", "/images/boot/%2e%2e",
-                         f"/images/boot/old?{tickets.issue('boot/old', 'n0')}", "/images/", "/images/../secret",
-                         "/images/%2e%2e%2fsecret", "/images/index.json", "/index.json",
-                         "/images/tickets.key", f"/images/{hexdigest}.squashfs",
-                         f"/images/{nothing}?{tickets.issue(nothing, 'n0')}"):
+                async with client.get(
+                    f"{base}/images/boot/0.2.0-ab?{tickets.issue(content, 'n0')}"
+                ) as answer:
+                    assert (answer.status, await answer.read() == b"modules") == (
+                        200 if good else 403,
+                        good,
+                    ), content
+            for path in (
+                "/",
+                "/images/boot/",
+                "/images/boot/0.2.0-ab/minos.img",
+                "/images/boot/..",
+                "/images/boot/%2e%2e",
+                f"/images/boot/old?{tickets.issue('boot/old', 'n0')}",
+                "/images/",
+                "/images/../secret",
+                "/images/%2e%2e%2fsecret",
+                "/images/index.json",
+                "/index.json",
+                "/images/tickets.key",
+                f"/images/{hexdigest}.squashfs",
+                f"/images/{nothing}?{tickets.issue(nothing, 'n0')}",
+            ):
                 async with client.get(base + path) as answer:
                     assert answer.status == 404, path
         with pytest.raises(InputError, match="nodes do that"):
@@ -142,42 +168,63 @@ async def test_the_service_serves_images_and_nothing_else(tmp_path: Path, one: P
 
 
 async def test_nobody_gets_an_image_by_its_digest_alone(tmp_path: Path, one: Path) -> None:
-    """Any host on the boot network could fetch every image that it knew a digest of. Now the head says who may, for how long."""
+    """Any host on the boot network could fetch every image that it knew a digest of. Now the head
+    says who may, for how long."""
     now = [1_000_000.0]
     store, server = ImageStore(tmp_path), ImageServer(tmp_path, ["127.0.0.1"], 0)
     digest = store.add(one, "app", {}).digest.partition(":")[2]
     other = "a" * 64
     old = Tickets(tmp_path, lambda: now[0]).issue(digest, "n0")
     good = dict(pair.split("=") for pair in Tickets(tmp_path).issue(digest, "n0").split("&"))
-    foreign = dict(pair.split("=") for pair in Tickets(tmp_path / "elsewhere").issue(digest, "n0").split("&"))
+    foreign = dict(
+        pair.split("=") for pair in Tickets(tmp_path / "elsewhere").issue(digest, "n0").split("&")
+    )
     later, shorter = str(int(good["until"]) + 1), good["ticket"][:-1]
-    bad = ["", old, urlencode(foreign), urlencode({**good, "node": "n1"}), urlencode({**good, "until": later}),
-           urlencode({**good, "ticket": shorter}), urlencode({**good, "ticket": "\u00e4"}), "ticket=%ff&until=%b2&node=%00",
-           Tickets(tmp_path).issue(other, "n0")]
+    bad = [
+        "",
+        old,
+        urlencode(foreign),
+        urlencode({**good, "node": "n1"}),
+        urlencode({**good, "until": later}),
+        urlencode({**good, "ticket": shorter}),
+        urlencode({**good, "ticket": "\u00e4"}),
+        "ticket=%ff&until=%b2&node=%00",
+        Tickets(tmp_path).issue(other, "n0"),
+    ]
     await server.start()
     try:
         async with aiohttp.ClientSession() as client:
             for query in bad:
-                async with client.get(f"http://127.0.0.1:{server.port}/images/{digest}?{query}") as answer:
+                async with client.get(
+                    f"http://127.0.0.1:{server.port}/images/{digest}?{query}"
+                ) as answer:
                     assert (answer.status, b"hsqs" in await answer.read()) == (403, False), query
-            async with client.get(f"http://127.0.0.1:{server.port}/images/{digest}?{urlencode(good)}") as answer:
+            async with client.get(
+                f"http://127.0.0.1:{server.port}/images/{digest}?{urlencode(good)}"
+            ) as answer:
                 assert answer.status == 200 and await answer.read() == one.read_bytes()
     finally:
         await server.stop()
 
 
-def test_a_ticket_stays_the_same_for_hours_and_its_key_is_for_the_head_alone(tmp_path: Path) -> None:
+def test_a_ticket_stays_the_same_for_hours_and_its_key_is_for_the_head_alone(
+    tmp_path: Path,
+) -> None:
     now = [3 * HALF_S + 5.0]
     tickets = Tickets(tmp_path, lambda: now[0])
     first = tickets.issue("c" * 64, "n0")
     now[0] += HALF_S - 10.0
     assert tickets.issue("c" * 64, "n0") == first, "a document does not change for it"
     query = dict(pair.split("=") for pair in first.split("&"))
-    assert Tickets(tmp_path, lambda: now[0]).check("c" * 64, query) == "n0", "another process has the same key"
+    assert Tickets(tmp_path, lambda: now[0]).check("c" * 64, query) == "n0", (
+        "another process has the same key"
+    )
     now[0] += HALF_S + 10.0
     with pytest.raises(Refused, match="too old"):
         tickets.check("c" * 64, query)
-    assert [(p.name, p.stat().st_mode & 0o777) for p in tmp_path.iterdir()] == [("tickets.key", 0o600)]
+    assert [(p.name, p.stat().st_mode & 0o777) for p in tmp_path.iterdir()] == [
+        ("tickets.key", 0o600)
+    ]
 
 
 async def test_a_port_in_use_is_said(tmp_path: Path) -> None:
@@ -214,7 +261,13 @@ class Flaky:
 
 def image_of(data: bytes, size: int | None = None) -> ImageSpec:
     digest = hashlib.blake2b(data, digest_size=32).hexdigest()
-    return ImageSpec("app", f"blake2b:{digest}", len(data) if size is None else size, "http://h/x", ContainerSpec())
+    return ImageSpec(
+        "app",
+        f"blake2b:{digest}",
+        len(data) if size is None else size,
+        "http://h/x",
+        ContainerSpec(),
+    )
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -227,7 +280,9 @@ def test_a_broken_transfer_goes_on_where_it_broke(tmp_path: Path, ranges: bool) 
 
     found = attach.fetch(image_of(data), tmp_path, open_flaky)
     assert found.read_bytes() == data and offsets == [0, 300_000]
-    assert attach.fetch(image_of(data), tmp_path, open_flaky) == found and len(offsets) == 2, "what is there is not fetched again"
+    assert attach.fetch(image_of(data), tmp_path, open_flaky) == found and len(offsets) == 2, (
+        "what is there is not fetched again"
+    )
 
 
 def test_other_content_is_refused_and_removed(tmp_path: Path) -> None:
@@ -240,7 +295,9 @@ def test_other_content_is_refused_and_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("served", [b"x" * 5000, b"x" * 10])
 def test_another_length_is_refused(tmp_path: Path, served: bytes) -> None:
     with pytest.raises(attach.DigestMismatch):
-        attach.fetch(image_of(b"y" * 1000), tmp_path, lambda url, offset: Flaky(served, offset, len(served)))
+        attach.fetch(
+            image_of(b"y" * 1000), tmp_path, lambda url, offset: Flaky(served, offset, len(served))
+        )
 
 
 def test_an_image_that_does_not_fit_is_refused_before_it_is_fetched(tmp_path: Path) -> None:
@@ -258,10 +315,17 @@ def test_an_image_that_does_not_fit_is_refused_before_it_is_fetched(tmp_path: Pa
 def test_fetching_can_be_called_off(tmp_path: Path) -> None:
     data = os.urandom(600_000)
     with pytest.raises(Interrupted):
-        attach.fetch(image_of(data), tmp_path, lambda url, offset: Flaky(data, offset, len(data)), lambda: True)
+        attach.fetch(
+            image_of(data),
+            tmp_path,
+            lambda url, offset: Flaky(data, offset, len(data)),
+            lambda: True,
+        )
 
 
-def test_a_server_that_stays_away_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_away_is_unreachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
 

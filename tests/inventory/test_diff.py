@@ -31,10 +31,22 @@ def test_changed_fields_are_named_with_old_and_new() -> None:
     after = nodes(text.replace("ip: 10.0.0.1,", "ip: 10.0.0.1, images: [deb],"))
     changes = list(diff(nodes(BASE), after))
     assert changes == [
-        Change("n0", Action.CHANGE, {"images": ([], ["deb"]), "bmc.password": ({"file": "/a"}, {"env": "PW"})}),
-        Change("n1", Action.CHANGE, {"ip": ("10.0.0.2", "10.0.0.9"), "bmc.password": ({"file": "/a"}, {"env": "PW"})}),
+        Change(
+            "n0",
+            Action.CHANGE,
+            {"images": ([], ["deb"]), "bmc.password": ({"file": "/a"}, {"env": "PW"})},
+        ),
+        Change(
+            "n1",
+            Action.CHANGE,
+            {"ip": ("10.0.0.2", "10.0.0.9"), "bmc.password": ({"file": "/a"}, {"env": "PW"})},
+        ),
     ]
-    assert describe(changes).splitlines()[:3] == ["~ n0", "    images: (none) -> deb", "    bmc.password: file /a -> env PW"]
+    assert describe(changes).splitlines()[:3] == [
+        "~ n0",
+        "    images: (none) -> deb",
+        "    bmc.password: file /a -> env PW",
+    ]
 
 
 def test_a_bmc_that_goes_is_a_change_of_its_fields() -> None:

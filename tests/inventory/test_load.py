@@ -40,17 +40,49 @@ def test_layers_go_from_defaults_over_groups_to_the_node() -> None:
     inventory = load(RACK, "rack.yaml", {"debian"})
     assert list(inventory.nodes) == ["n0", "n1"]
     assert inventory.nodes["n0"] == Node(
-        id=node_id("n0"), name="n0", macs=("52:54:00:00:00:0a",), ip="10.99.0.50", groups=("ipmi",),
-        parts={"head": Wishes(), "machines": Whereabouts(), "tpm": TpmPart(), "pxe": Boot(kernel_args="mitigations=off"),
-               "powerman": Bmc(
-            driver="ipmi", address="10.98.1.10", port=623, username="admin", password=SecretRef(file="/etc/bmc"))},
+        id=node_id("n0"),
+        name="n0",
+        macs=("52:54:00:00:00:0a",),
+        ip="10.99.0.50",
+        groups=("ipmi",),
+        parts={
+            "head": Wishes(),
+            "machines": Whereabouts(),
+            "tpm": TpmPart(),
+            "pxe": Boot(kernel_args="mitigations=off"),
+            "powerman": Bmc(
+                driver="ipmi",
+                address="10.98.1.10",
+                port=623,
+                username="admin",
+                password=SecretRef(file="/etc/bmc"),
+            ),
+        },
     )
     assert inventory.nodes["n1"] == Node(
-        id=node_id("n1"), name="n1", macs=("52:54:00:00:00:0b", "52:54:00:00:00:0c"), ip="10.99.0.51", firmware="uefi",
-        state="off", images=("debian",), groups=("redfish", "quiet"),
-        parts={"head": Wishes(), "machines": Whereabouts(), "tpm": TpmPart(), "pxe": Boot(kernel_args="quiet"), "powerman": Bmc(
-            driver="redfish", address="https://10.98.1.11:8000", port=8000, username="admin",
-            password=SecretRef(env="BMC_PASSWORD"), system="/redfish/v1/Systems/1", verify_tls=False)},
+        id=node_id("n1"),
+        name="n1",
+        macs=("52:54:00:00:00:0b", "52:54:00:00:00:0c"),
+        ip="10.99.0.51",
+        firmware="uefi",
+        state="off",
+        images=("debian",),
+        groups=("redfish", "quiet"),
+        parts={
+            "head": Wishes(),
+            "machines": Whereabouts(),
+            "tpm": TpmPart(),
+            "pxe": Boot(kernel_args="quiet"),
+            "powerman": Bmc(
+                driver="redfish",
+                address="https://10.98.1.11:8000",
+                port=8000,
+                username="admin",
+                password=SecretRef(env="BMC_PASSWORD"),
+                system="/redfish/v1/Systems/1",
+                verify_tls=False,
+            ),
+        },
     )
     assert inventory.groups == {"ipmi": ("n0",), "redfish": ("n1",), "quiet": ("n1",)}
     assert groups_of(inventory.nodes) == inventory.groups
@@ -81,23 +113,35 @@ nodes:
     ip: [10.0.0.8, 10.0.0.9, 10.0.0.10]
     bmc: {driver: ipmi, address: [10.1.0.8, 10.1.0.9, 10.1.0.10], port: [623, 624, 625]}
 """)
-    ports = {name: found.port for name in inventory.nodes if (found := bmc_of(inventory, name)) is not None}
+    ports = {
+        name: found.port
+        for name in inventory.nodes
+        if (found := bmc_of(inventory, name)) is not None
+    }
     assert {n.name: (n.ip, n.macs[-1][-2:], ports[n.name]) for n in inventory.nodes.values()} == {
-        "n8": ("10.0.0.8", "01", 623), "n9": ("10.0.0.9", "03", 624), "n10": ("10.0.0.10", "04", 625)}
+        "n8": ("10.0.0.8", "01", 623),
+        "n9": ("10.0.0.9", "03", 624),
+        "n10": ("10.0.0.10", "04", 625),
+    }
 
 
-@pytest.mark.parametrize(("bmc", "address", "port"), [
-    ("driver: ipmi, address: bmc-n0.example", "bmc-n0.example", 623),
-    ("driver: ipmi, address: 'fd00::1', port: 1623", "fd00::1", 1623),
-    ("driver: redfish, address: 10.1.0.1", "https://10.1.0.1", 443),
-    ("driver: redfish, address: 10.1.0.1, port: 8443", "https://10.1.0.1:8443", 8443),
-    ("driver: redfish, address: 'https://10.1.0.1/'", "https://10.1.0.1", 443),
-    ("driver: redfish, address: 'http://10.1.0.1'", "http://10.1.0.1", 80),
-    ("driver: redfish, address: 'fd00::1'", "https://[fd00::1]", 443),
-    ("driver: redfish, address: 'https://[fd00::1]:8000'", "https://[fd00::1]:8000", 8000),
-])
+@pytest.mark.parametrize(
+    ("bmc", "address", "port"),
+    [
+        ("driver: ipmi, address: bmc-n0.example", "bmc-n0.example", 623),
+        ("driver: ipmi, address: 'fd00::1', port: 1623", "fd00::1", 1623),
+        ("driver: redfish, address: 10.1.0.1", "https://10.1.0.1", 443),
+        ("driver: redfish, address: 10.1.0.1, port: 8443", "https://10.1.0.1:8443", 8443),
+        ("driver: redfish, address: 'https://10.1.0.1/'", "https://10.1.0.1", 443),
+        ("driver: redfish, address: 'http://10.1.0.1'", "http://10.1.0.1", 80),
+        ("driver: redfish, address: 'fd00::1'", "https://[fd00::1]", 443),
+        ("driver: redfish, address: 'https://[fd00::1]:8000'", "https://[fd00::1]:8000", 8000),
+    ],
+)
 def test_bmc_addresses_take_their_drivers_form(bmc: str, address: str, port: int) -> None:
-    found = bmc_of(load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{bmc}}}}}\n'), "n0")
+    found = bmc_of(
+        load(f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{bmc}}}}}\n'), "n0"
+    )
     assert found is not None
     assert (found.address, found.port) == (address, port)
 
@@ -105,7 +149,9 @@ def test_bmc_addresses_take_their_drivers_form(bmc: str, address: str, port: int
 def test_image_names_are_those_that_the_store_takes() -> None:
     assert _IMAGE.pattern == NAME.pattern
     names = ("App2.0-rc1:2026.11", "debian")
-    text = f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, images: [{", ".join(names)}]}}\n'
+    text = (
+        f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, images: [{", ".join(names)}]}}\n'
+    )
     assert load(text, "", set(names)).nodes["n0"].images == names
 
 
@@ -126,8 +172,13 @@ def test_records_go_to_json_and_back_without_secrets() -> None:
 
 
 def test_a_record_of_an_older_version_gets_defaults_and_an_incomplete_one_is_refused() -> None:
-    node = standard().node({"id": "x", "name": "n0", "macs": [], "ip": "10.0.0.1", "from_the_future": 1})
-    assert (node.state, node.parts) == ("up", {"pxe": Boot(), "head": Wishes(), "machines": Whereabouts(), "tpm": TpmPart()})
+    node = standard().node(
+        {"id": "x", "name": "n0", "macs": [], "ip": "10.0.0.1", "from_the_future": 1}
+    )
+    assert (node.state, node.parts) == (
+        "up",
+        {"pxe": Boot(), "head": Wishes(), "machines": Whereabouts(), "tpm": TpmPart()},
+    )
     with pytest.raises(InputError, match="macs is missing"):
         standard().node({"id": "x", "name": "n0"})
     with pytest.raises(InputError, match="field `driver`"):
@@ -178,8 +229,13 @@ nodes:
     mac: "52:54:00:00:01:00+"
     ip: 10.0.1.0+
 """
-    assert the_mistake(text, known_arches=["x86_64"])[:2] == (6, "node c[0-7]: no boot set is for aarch64")
-    assert len(load_with(text, parts=standard().parts, known_arches=["x86_64", "aarch64"]).nodes) == 9
+    assert the_mistake(text, known_arches=["x86_64"])[:2] == (
+        6,
+        "node c[0-7]: no boot set is for aarch64",
+    )
+    assert (
+        len(load_with(text, parts=standard().parts, known_arches=["x86_64", "aarch64"]).nodes) == 9
+    )
     assert len(load(text).nodes) == 9
 
 
@@ -193,18 +249,30 @@ nodes:
     ip: 10.0.1.0+
 """
     assert the_mistake(text, known_profiles={"gpu": "x86_64", "server": "x86_64"}) == (
-        5, "node g[0-1]: no boot set is of profile gpus", "`layercake profile build gpus` makes one; did you mean gpu?")
+        5,
+        "node g[0-1]: no boot set is of profile gpus",
+        "`layercake profile build gpus` makes one; did you mean gpu?",
+    )
     mixed = {"gpus": "aarch64", "": "x86_64", "server": "x86_64"}
     assert the_mistake(text, known_arches=["x86_64", "aarch64"], known_profiles=mixed) == (
-        5, "node g[0-1]: the boot sets of profile gpus are for aarch64, the node is of x86_64",
-        "write one for x86_64 as its profile: server")
+        5,
+        "node g[0-1]: the boot sets of profile gpus are for aarch64, the node is of x86_64",
+        "write one for x86_64 as its profile: server",
+    )
     arm = text.replace("profile: gpus", "arch: aarch64\n    firmware: uefi")
     assert the_mistake(arm, known_arches=["x86_64", "aarch64"], known_profiles=mixed) == (
-        5, "node g[0-1]: the site's default boot set is for x86_64, the node is of aarch64",
-        "write one for aarch64 as its profile: gpus")
-    assert the_mistake(arm, known_arches=["x86_64", "aarch64"], known_profiles={"": "x86_64"})[2] == (
-        "`layercake profile build NAME --arch aarch64` makes a profile for it")
-    assert len(load_with(text, parts=standard().parts, known_profiles={"gpus": "x86_64"}).nodes) == len(load(text).nodes) == 3
+        5,
+        "node g[0-1]: the site's default boot set is for x86_64, the node is of aarch64",
+        "write one for aarch64 as its profile: gpus",
+    )
+    assert the_mistake(arm, known_arches=["x86_64", "aarch64"], known_profiles={"": "x86_64"})[
+        2
+    ] == ("`layercake profile build NAME --arch aarch64` makes a profile for it")
+    assert (
+        len(load_with(text, parts=standard().parts, known_profiles={"gpus": "x86_64"}).nodes)
+        == len(load(text).nodes)
+        == 3
+    )
 
 
 def test_parts_of_stored_nodes_are_shared_where_they_are_the_same() -> None:
@@ -214,6 +282,9 @@ def test_parts_of_stored_nodes_are_shared_where_they_are_the_same() -> None:
     records = NodeRecords(parts)
     read = [records.node(json.loads(json.dumps(node.to_record()))) for node in order]
     assert read == order == [Node.from_record(node.to_record(), parts) for node in order]
-    assert read[1].parts["powerman"] is read[2].parts["powerman"] and read[0].parts["powerman"] is not read[3].parts["powerman"]
+    assert (
+        read[1].parts["powerman"] is read[2].parts["powerman"]
+        and read[0].parts["powerman"] is not read[3].parts["powerman"]
+    )
     with pytest.raises(InputError, match="port"):
         records.node({**nodes[1].to_record(), "bmc": {**nodes[1].to_record()["bmc"], "port": True}})

@@ -12,7 +12,9 @@ from layercake.inventory.schema import NAMESPACE, node_id
 from layercake.moduleapi.fields import Mistake, host_ip, ip_after, number_of
 from layercake.moduleapi.network import Subnets, is_host
 
-ADDRESSES = st.one_of(st.ip_addresses().map(str), st.text("0123456789.:abcf%/ \0x", max_size=16), st.text(max_size=8))
+ADDRESSES = st.one_of(
+    st.ip_addresses().map(str), st.text("0123456789.:abcf%/ \0x", max_size=16), st.text(max_size=8)
+)
 NUMBERS = st.integers(0, 2**32 - 1)
 
 
@@ -45,16 +47,26 @@ def test_counting_up_gives_addresses_of_hosts_or_a_mistake(start: int, steps: in
     except Mistake:
         found = ""
     assert found == expected
-    good = not (first.is_multicast or first.is_unspecified or first.is_loopback or start == 2**32 - 1)
+    good = not (
+        first.is_multicast or first.is_unspecified or first.is_loopback or start == 2**32 - 1
+    )
     assert good or not found
 
 
 @given(NUMBERS, NUMBERS, st.integers(8, 30))
 def test_a_host_of_a_subnet(number: int, near: int, length: int) -> None:
     subnet = ipaddress.ip_network((near, length), strict=False)
-    for its in (ipaddress.IPv4Address(number), subnet.network_address, subnet.broadcast_address, subnet[1], subnet[-2]):
+    for its in (
+        ipaddress.IPv4Address(number),
+        subnet.network_address,
+        subnet.broadcast_address,
+        subnet[1],
+        subnet[-2],
+    ):
         inside = its in subnet
-        assert is_host(str(its), subnet) == (inside and its not in (subnet.network_address, subnet.broadcast_address))
+        assert is_host(str(its), subnet) == (
+            inside and its not in (subnet.network_address, subnet.broadcast_address)
+        )
         assert Subnets({"one": str(subnet)}).of(str(its)) == ("one" if inside else "")
 
 

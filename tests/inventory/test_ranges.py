@@ -13,28 +13,35 @@ KNOWN = [f"n{i}" for i in range(12)] + ["head1"]
 GROUPS = {"ipmi": ["n0", "n2"], "redfish": ["n1", "n3"], "none": []}
 
 
-@pytest.mark.parametrize(("text", "names"), [
-    ("n0", ["n0"]),
-    ("n[0-3,7]", ["n0", "n1", "n2", "n3", "n7"]),
-    ("n[9-11]", ["n9", "n10", "n11"]),
-    ("n3,n1", ["n1", "n3"]),
-    ("@ipmi", ["n0", "n2"]),
-    ("@ipmi,@redfish", ["n0", "n1", "n2", "n3"]),
-    ("n[0-3]!@ipmi", ["n1", "n3"]),
-    ("n[0-3]&@ipmi", ["n0", "n2"]),
-    ("n[0-8/4]", ["n0", "n4", "n8"]),
-])
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n0", ["n0"]),
+        ("n[0-3,7]", ["n0", "n1", "n2", "n3", "n7"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),
+        ("n3,n1", ["n1", "n3"]),
+        ("@ipmi", ["n0", "n2"]),
+        ("@ipmi,@redfish", ["n0", "n1", "n2", "n3"]),
+        ("n[0-3]!@ipmi", ["n1", "n3"]),
+        ("n[0-3]&@ipmi", ["n0", "n2"]),
+        ("n[0-8/4]", ["n0", "n4", "n8"]),
+    ],
+)
 def test_ranges_stand_for_nodes(text: str, names: list[str]) -> None:
     assert expand(text, KNOWN, GROUPS) == names
 
 
-@given(st.sets(st.from_regex(r"[a-zA-Z_.-]{1,3}[0-9]{1,4}", fullmatch=True), min_size=1, max_size=12))
+@given(
+    st.sets(st.from_regex(r"[a-zA-Z_.-]{1,3}[0-9]{1,4}", fullmatch=True), min_size=1, max_size=12)
+)
 def test_a_whole_group_is_in_the_order_of_its_names_spelled_out(names: set[str]) -> None:
     """ClusterShell sorts the latter."""
     names = {f"n{name}" for name in names}
     spelled = names_of(",".join(sorted(names)))
     assert expand("@all", names) == expand("@some", [*names, "head"], {"some": names}) == spelled
-    assert expand("@all", [*names, "head", "r1n2"]) == names_of(",".join(sorted({*names, "head", "r1n2"})))
+    assert expand("@all", [*names, "head", "r1n2"]) == names_of(
+        ",".join(sorted({*names, "head", "r1n2"}))
+    )
 
 
 def test_all_must_be_spelled() -> None:
@@ -68,7 +75,21 @@ def test_no_node_at_all_is_an_error(text: str) -> None:
         expand(text, KNOWN, GROUPS)
 
 
-BAD_SYNTAX = ["n[0-", "n0]", "n[3-1]", "n[a]", "n[]", "n 0", "n;reboot", "n[0-3", "n[[0]]", "n$(id)", ",", "n[0--1]", "\n"]
+BAD_SYNTAX = [
+    "n[0-",
+    "n0]",
+    "n[3-1]",
+    "n[a]",
+    "n[]",
+    "n 0",
+    "n;reboot",
+    "n[0-3",
+    "n[[0]]",
+    "n$(id)",
+    ",",
+    "n[0--1]",
+    "\n",
+]
 
 
 @pytest.mark.parametrize("text", BAD_SYNTAX)
@@ -79,7 +100,10 @@ def test_bad_syntax_is_an_input_error(text: str) -> None:
         names_of(text)
 
 
-@pytest.mark.parametrize("text", ["n[0-99999999]", "n[0-999]x[0-999]", "n[0-99999],m[0-99999]", "n[" + "0-9999," * 14 + "1]"])
+@pytest.mark.parametrize(
+    "text",
+    ["n[0-99999999]", "n[0-999]x[0-999]", "n[0-99999],m[0-99999]", "n[" + "0-9999," * 14 + "1]"],
+)
 def test_a_huge_range_is_refused_before_it_takes_memory(text: str) -> None:
     with pytest.raises(InputError, match=f"more than {MAX_NODES}"):
         expand(text, KNOWN, GROUPS)

@@ -43,7 +43,9 @@ def test_a_file_open_to_others_warns(tmp_path: Path) -> None:
     assert len(warnings) == 1 and "mode 0644" in warnings[0] and "hunter2" not in warnings[0]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", b"\xff\xfe", b"x" * 5000, b"a\0b"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"two\nlines\n", b"\xff\xfe", b"x" * 5000, b"a\0b"]
+)
 def test_a_file_that_holds_no_secret_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "pw"
     path.write_bytes(content)

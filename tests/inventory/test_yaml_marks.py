@@ -14,12 +14,27 @@ def read(text: str) -> tuple[object, list[tuple[int, int, str]]]:
     return value, [(p.line, p.column, p.message) for p in problems.found]
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    ("off", "off"), ("on", "on"), ("no", "no"), ("52:54:00:12:34:56", "52:54:00:12:34:56"), ("10.0.0.1", "10.0.0.1"),
-    ("true", True), ("null", None), ("~", None), ("12", 12), ("007", 7), ("0x1f", 31), ("1.5", 1.5), ("'12'", "12"),
-    ("2026-11-21", "2026-11-21"),
-    ("9" * 30, "9" * 30), ("1_000", "1_000"),
-])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("off", "off"),
+        ("on", "on"),
+        ("no", "no"),
+        ("52:54:00:12:34:56", "52:54:00:12:34:56"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("12", 12),
+        ("007", 7),
+        ("0x1f", 31),
+        ("1.5", 1.5),
+        ("'12'", "12"),
+        ("2026-11-21", "2026-11-21"),
+        ("9" * 30, "9" * 30),
+        ("1_000", "1_000"),
+    ],
+)
 def test_plain_words_are_typed_as_in_yaml_1_2(text: str, value: object) -> None:
     found, problems = read(f"a: {text}\n")
     assert not problems
@@ -45,7 +60,9 @@ def test_a_key_that_stands_twice_is_a_mistake() -> None:
     assert problems == [(3, 1, "the key 'a' stands twice")]
 
 
-@pytest.mark.parametrize("text", ["a: !!python/object/apply:os.system [id]", "a: !x 1", "!!set {a}", "a: !!str 1"])
+@pytest.mark.parametrize(
+    "text", ["a: !!python/object/apply:os.system [id]", "a: !x 1", "!!set {a}", "a: !!str 1"]
+)
 def test_tags_are_refused(text: str) -> None:
     _, problems = read(text)
     assert [p[2] for p in problems] == ["tags are not allowed"]
@@ -77,7 +94,10 @@ def test_deep_nesting_is_refused_and_does_not_overflow() -> None:
     assert "deep" in problems[0][2]
 
 
-@pytest.mark.parametrize(("text", "line"), [("a: [1, 2\nb: 3\n", 2), ("a: 1\n\tb: 2\n", 2), ("a: 'x\n\n\n", 4), ("a: b: c\n", 1)])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: [1, 2\nb: 3\n", 2), ("a: 1\n\tb: 2\n", 2), ("a: 'x\n\n\n", 4), ("a: b: c\n", 1)],
+)
 def test_a_syntax_error_has_a_line(text: str, line: int) -> None:
     value, problems = read(text)
     assert value is None

@@ -31,8 +31,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 def sending(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
     """Sends to one collector, quickly."""
-    for module, name, value in ((sender, "GATHER_S", 0.02), (sender, "FIRST_S", 0.02), (sender, "LONGEST_S", 0.1),
-                                (gather, "LOOK_S", 0.1), (gather, "AGAIN_S", 0.1)):
+    for module, name, value in (
+        (sender, "GATHER_S", 0.02),
+        (sender, "FIRST_S", 0.02),
+        (sender, "LONGEST_S", 0.1),
+        (gather, "LOOK_S", 0.1),
+        (gather, "AGAIN_S", 0.1),
+    ):
         monkeypatch.setattr(module, name, value)
 
     @contextlib.asynccontextmanager

@@ -1,4 +1,5 @@
-"""Logs by OTLP, parsed by the published schema; a collector that hangs or refuses is in nobody's way."""
+"""Logs by OTLP, parsed by the published schema; a collector that hangs or refuses is in nobody's
+way."""
 
 from __future__ import annotations
 
@@ -34,14 +35,20 @@ async def test_it_is_otlp(world: World, sending: Sending, otlp: tuple[Otlp, str]
         log.warning("a warning")
         await until(lambda: [r for r in found.records if r["text"] == "a warning"])
     [record] = [r for r in found.records if r["text"] == "a warning"]
-    assert (record["service.name"], record["severity"], record["layercake.logger"]) == ("layercake", "WARN", "layercake.tests")
+    assert (record["service.name"], record["severity"], record["layercake.logger"]) == (
+        "layercake",
+        "WARN",
+        "layercake.tests",
+    )
     assert abs(record["at"] - time.time()) < 120
     assert not [r for r in found.records if r["text"] == "not grave enough"]
     assert {headers["Authorization"] for headers in found.headers} == {SECRET}
     assert SECRET.split()[1] not in str([e.text for e in world.head.store.events])
 
 
-async def test_it_is_sent_again_until_it_is_taken_and_told_once(world: World, sending: Sending, otlp: tuple[Otlp, str]) -> None:
+async def test_it_is_sent_again_until_it_is_taken_and_told_once(
+    world: World, sending: Sending, otlp: tuple[Otlp, str]
+) -> None:
     found, where = otlp
     found.answers = [503, 429, 500, 401]
     async with sending(to=where):
@@ -51,7 +58,9 @@ async def test_it_is_sent_again_until_it_is_taken_and_told_once(world: World, se
     assert [k for k in world.kinds("") if k.startswith("logs.")] == ["logs.failed", "logs.well"]
 
 
-async def test_what_it_will_never_take_is_left_out(world: World, sending: Sending, otlp: tuple[Otlp, str]) -> None:
+async def test_what_it_will_never_take_is_left_out(
+    world: World, sending: Sending, otlp: tuple[Otlp, str]
+) -> None:
     found, where = otlp
     found.answers = [400]
     async with sending(to=where):
@@ -65,7 +74,8 @@ async def test_what_it_will_never_take_is_left_out(world: World, sending: Sendin
 
 
 async def test_one_that_hangs_costs_a_bounded_queue_and_nobody_waits(
-        world: World, sending: Sending, otlp: tuple[Otlp, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    world: World, sending: Sending, otlp: tuple[Otlp, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(entry, "MOST", 50)
     monkeypatch.setattr(sender, "ANSWER_S", 0.2)
     found, where = otlp
@@ -75,12 +85,20 @@ async def test_one_that_hangs_costs_a_bounded_queue_and_nobody_waits(
         await until(lambda: found.asked > 0)
         began = time.monotonic()
         for number in range(500):
-            log.handle(logging.LogRecord(log.name, logging.INFO, f"file{number}", number, f"line {number}", (), None))
+            log.handle(
+                logging.LogRecord(
+                    log.name, logging.INFO, f"file{number}", number, f"line {number}", (), None
+                )
+            )
         assert time.monotonic() - began < patience(5)
         assert len(logs._senders[0].waiting) <= 50
         found.hangs.set()
         await until(lambda: [r for r in found.records if r["text"] == "line 499"])
-    assert [r for r in found.records if r["text"].endswith("lines are left out here: they could not be sent")]
+    assert [
+        r
+        for r in found.records
+        if r["text"].endswith("lines are left out here: they could not be sent")
+    ]
 
 
 def test_lines_that_wait_are_bounded_by_bytes_too() -> None:
@@ -101,20 +119,43 @@ def test_lines_that_wait_are_bounded_by_bytes_too() -> None:
 
 def test_lines_out_of_pieces() -> None:
     pieces = Pieces()
-    assert pieces.add("a\u00e4".encode()[:2]) == [] and pieces.add("\u00e4".encode()[1:] + b"b\r\n\nc") == ["a\u00e4b"]
+    assert pieces.add("a\u00e4".encode()[:2]) == [] and pieces.add(
+        "\u00e4".encode()[1:] + b"b\r\n\nc"
+    ) == ["a\u00e4b"]
     assert pieces.add(b"\x1b]0;owned\x07\n") == ["c\ufffd]0;owned\ufffd"]
     [long] = pieces.add(b"y" * 9000)
     assert long == plain("y" * 9000) and len(long) < 8200
 
 
-@pytest.mark.parametrize("address", ["udp://log.example", "tcp://10.0.0.1:5514", "tls://log.example:6514", "https://otel.example:4318/v1/logs",
-                                     "http://127.0.0.1:4318/v1/logs", "http://[::1]:4318/v1/logs"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "udp://log.example",
+        "tcp://10.0.0.1:5514",
+        "tls://log.example:6514",
+        "https://otel.example:4318/v1/logs",
+        "http://127.0.0.1:4318/v1/logs",
+        "http://[::1]:4318/v1/logs",
+    ],
+)
 def test_addresses_that_are_taken(address: str) -> None:
     assert to(address) == address
 
 
-@pytest.mark.parametrize("address", ["", "log.example", "http://otel.example/v1/logs", "https://user:pw@otel.example", "ftp://x", "tls://",
-                                     "udp://h/path", "tcp://h:99999", "https://h/a b"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "log.example",
+        "http://otel.example/v1/logs",
+        "https://user:pw@otel.example",
+        "ftp://x",
+        "tls://",
+        "udp://h/path",
+        "tcp://h:99999",
+        "https://h/a b",
+    ],
+)
 def test_addresses_that_are_refused(address: str) -> None:
     with pytest.raises(Mistake):
         to(address)

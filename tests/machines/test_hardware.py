@@ -1,4 +1,5 @@
-"""The hardware of nodes against what was accepted of it, where they are against the inventory, and who else claims to be one."""
+"""The hardware of nodes against what was accepted of it, where they are against the inventory, and
+who else claims to be one."""
 
 from __future__ import annotations
 
@@ -24,24 +25,40 @@ def without(**changes: Any) -> dict[str, Any]:
     return {**FULL, **changes}
 
 
-@pytest.mark.parametrize(("now", "line"), [
-    (without(dimms=FULL["dimms"][:1]), "the DIMM in A2 is gone (4096 MB)"),
-    (without(dimms=[FULL["dimms"][0], {"slot": "A2", "mb": 2048}]), "the DIMM in A2 has 2048 MB, it had 4096 MB"),
-    (without(disks=[{**FULL["disks"][0], "smart": "failing"}]), "disk sda (D 1) says that it is failing"),
-    (without(disks=[]), "disk D 1 is gone"),
-    (without(cards=[{**FULL["cards"][0], "mbps": 1000}]),
-     "network card 02:00:00:00:00:01 has a link of 1000 Mb/s, it had 10000 Mb/s"),
-    (without(cards=[{**FULL["cards"][0], "link": False, "mbps": 0}]), "network card 02:00:00:00:00:01 has no link any more"),
-    (without(cards=[]), "network card 02:00:00:00:00:01 is gone"),
-    (without(cpu={"logical": 2}), "it has 2 processors, it had 4"),
-])
+@pytest.mark.parametrize(
+    ("now", "line"),
+    [
+        (without(dimms=FULL["dimms"][:1]), "the DIMM in A2 is gone (4096 MB)"),
+        (
+            without(dimms=[FULL["dimms"][0], {"slot": "A2", "mb": 2048}]),
+            "the DIMM in A2 has 2048 MB, it had 4096 MB",
+        ),
+        (
+            without(disks=[{**FULL["disks"][0], "smart": "failing"}]),
+            "disk sda (D 1) says that it is failing",
+        ),
+        (without(disks=[]), "disk D 1 is gone"),
+        (
+            without(cards=[{**FULL["cards"][0], "mbps": 1000}]),
+            "network card 02:00:00:00:00:01 has a link of 1000 Mb/s, it had 10000 Mb/s",
+        ),
+        (
+            without(cards=[{**FULL["cards"][0], "link": False, "mbps": 0}]),
+            "network card 02:00:00:00:00:01 has no link any more",
+        ),
+        (without(cards=[]), "network card 02:00:00:00:00:01 is gone"),
+        (without(cpu={"logical": 2}), "it has 2 processors, it had 4"),
+    ],
+)
 def test_what_differs(now: dict[str, Any], line: str) -> None:
     assert differences(read(FULL), read(now)) == (line,)
     assert differences(read(FULL), read(FULL)) == ()
 
 
 def test_what_could_not_be_looked_at_is_not_gone() -> None:
-    blind = {"failed": {"smbios": "x", "disks": "x", "cards": "x", "pci": "x", "memory": "x", "cpu": "x"}}
+    blind = {
+        "failed": {"smbios": "x", "disks": "x", "cards": "x", "pci": "x", "memory": "x", "cpu": "x"}
+    }
     lines = differences(read({**FULL, "smbios": {}}), read(blind))
     assert lines == ()
 
@@ -53,18 +70,25 @@ async def survey(world: World, name: str, found: dict[str, Any]) -> None:
 
 def explained(world: World, name: str) -> str:
     record = world.node(name)
-    return explain_text(explain_view(record, world.clock(), world.head.guard, machines=world.head.machines))
+    return explain_text(
+        explain_view(record, world.clock(), world.head.guard, machines=world.head.machines)
+    )
 
 
 async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
     await world.ops.inventory.apply(PLACED, "x.yaml", None, False)
     assert world.node("n0").value("hardware") == "UNKNOWN"
     await survey(world, "n0", FULL)
-    assert world.node("n0").value("hardware") == "OK" and world.head.rolls.stopped(world.node("n0")) == ""
+    assert (
+        world.node("n0").value("hardware") == "OK"
+        and world.head.rolls.stopped(world.node("n0")) == ""
+    )
     for name in ("n0", "n1"):
         await survey(world, name, FULL)
         await survey(world, name, without(dimms=FULL["dimms"][:1]))
-        assert world.node(name).value("hardware") == "DRIFTED" and "machine.drifted" in world.kinds(name)
+        assert world.node(name).value("hardware") == "DRIFTED" and "machine.drifted" in world.kinds(
+            name
+        )
     assert "the DIMM in A2 is gone" in world.head.rolls.stopped(world.node("n0"))
     assert world.head.rolls.stopped(world.node("n1")) == "", "of that one it is reported"
     assert "machine: differs: the DIMM in A2 is gone" in explained(world, "n0")
@@ -73,7 +97,10 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
     assert world.node("n0").value("hardware") == "DRIFTED"
     assert await world.ops.machines.accept("n0", "me") == ["n0"]
     world.tick(0.0)
-    assert world.node("n0").value("hardware") == "OK" and world.head.rolls.stopped(world.node("n0")) == ""
+    assert (
+        world.node("n0").value("hardware") == "OK"
+        and world.head.rolls.stopped(world.node("n0")) == ""
+    )
     await survey(world, "n0", FULL)
     assert world.node("n0").value("hardware") == "OK", "more than was accepted is no drift"
 
@@ -92,7 +119,10 @@ async def test_a_replaced_board_is_recognised_and_two_are_not(world: World) -> N
     await Stranger(world).says(report("SN-2", "7"))
     assert "machine.claims" in world.kinds("n0") and "machine.claims" not in world.kinds("n1")
     text = explained(world, "n0")
-    assert "02:00:00:00:00:01 at 10.1.0.200, which no inventory knows, has port sw1 7 of this node" in text
+    assert (
+        "02:00:00:00:00:01 at 10.1.0.200, which no inventory knows, has port sw1 7 of this node"
+        in text
+    )
     assert "layercake node set n0 mac=02:00:00:00:00:01" in text
     await Stranger(world, "02:00:00:00:00:02", "10.1.0.201").says(report("SN-3", "7", cards=[]))
     assert "2 machines claim to be it: none of them is taken for it" in explained(world, "n0")
@@ -100,18 +130,30 @@ async def test_a_replaced_board_is_recognised_and_two_are_not(world: World) -> N
 
 async def test_a_stranger_that_claims_a_living_node_s_serial_number(world: World) -> None:
     await world.ops.inventory.apply(PLACED, "x.yaml", None, False)
-    await survey(world, "n1", without(smbios={"system": {"serial": "SN-9"}}, neighbours={}, cards=[]))
+    await survey(
+        world, "n1", without(smbios={"system": {"serial": "SN-9"}}, neighbours={}, cards=[])
+    )
     await Stranger(world).says(report("SN-9", "3"))
     assert "02:00:00:00:00:01 has serial sn-9 too" in explained(world, "n1")
     assert world.node("n1").node.macs == ("52:54:00:00:00:11",)
     assert "machine.disputed" in [e.kind for e in world.head.store.events]
 
 
-@pytest.mark.parametrize("line", ["serial: To be filled by O.E.M.", "place: {switch: sw1}", "place: sw1",
-                                  "place: {switch: a, port: 1, x: 2}", "hardware: never"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "serial: To be filled by O.E.M.",
+        "place: {switch: sw1}",
+        "place: sw1",
+        "place: {switch: a, port: 1, x: 2}",
+        "hardware: never",
+    ],
+)
 async def test_mistakes_in_the_inventory(world: World, line: str) -> None:
     with pytest.raises(InventoryErrors):
-        await world.ops.inventory.plan(f'nodes:\n  n0: {{mac: "52:54:00:00:00:10", ip: 10.1.0.10, {line}}}\n', "x.yaml")
+        await world.ops.inventory.plan(
+            f'nodes:\n  n0: {{mac: "52:54:00:00:00:10", ip: 10.1.0.10, {line}}}\n', "x.yaml"
+        )
 
 
 async def test_no_two_nodes_are_in_one_place(world: World) -> None:

@@ -1,4 +1,5 @@
-"""A board that was replaced: recognised by option 82 at DHCP or by its report, told, and by `replace: auto` taken for the node."""
+"""A board that was replaced: recognised by option 82 at DHCP or by its report, told, and by
+`replace: auto` taken for the node."""
 
 from __future__ import annotations
 
@@ -42,8 +43,17 @@ def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None
         if method != HEARD:
             return True
         silent = ("", "", "", 3600.0)
-        return {mac: dict(zip(("relay", "circuit", "remote", "seconds_ago"), said.get(mac, silent), strict=True))
-                for mac in params["macs"] if mac in said or keeper.node_by(mac) is not None}
+        return {
+            mac: dict(
+                zip(
+                    ("relay", "circuit", "remote", "seconds_ago"),
+                    said.get(mac, silent),
+                    strict=True,
+                )
+            )
+            for mac in params["macs"]
+            if mac in said or keeper.node_by(mac) is not None
+        }
 
     world.head.host.call = ask  # type: ignore[method-assign]
 
@@ -63,7 +73,10 @@ async def test_a_new_board_at_a_place_is_told(site: World) -> None:
     await claims(site, "n1", NEW)
     assert "machine.claims" in site.kinds("n1") and macs(site, "n1") == ("52:54:00:00:00:11",)
     text = explained(site, "n1")
-    assert f"{NEW}, which no inventory knows, asks for something to boot from circuit eth7 remote sw1 relay 10.2.0.1" in text
+    assert (
+        f"{NEW}, which no inventory knows, asks for something to boot from circuit eth7 remote sw1 "
+        "relay 10.2.0.1" in text
+    )
     assert f"(hint: layercake node set n1 mac={NEW})" in text
     site.clock.now += CLAIMS_S + 1
     assert NEW not in explained(site, "n1")
@@ -71,11 +84,17 @@ async def test_a_new_board_at_a_place_is_told(site: World) -> None:
 
 async def test_a_new_board_is_taken_for_the_node(site: World) -> None:
     await claims(site, "n0", NEW)
-    assert macs(site, "n0") == (NEW,) and "machine.replaced" in site.kinds("n0") and NEW not in explained(site, "n0")
+    assert (
+        macs(site, "n0") == (NEW,)
+        and "machine.replaced" in site.kinds("n0")
+        and NEW not in explained(site, "n0")
+    )
     await claims(site, "n0", OTHER)
     assert macs(site, "n0") == (NEW,), "one was replaced a moment ago"
     assert "machine.disputed" in site.kinds("n0")
-    assert "it is not taken for the node: its own card was heard a short while ago" in explained(site, "n0")
+    assert "it is not taken for the node: its own card was heard a short while ago" in explained(
+        site, "n0"
+    )
 
 
 async def test_two_that_claim_a_place_are_both_refused(site: World) -> None:
@@ -84,7 +103,9 @@ async def test_two_that_claim_a_place_are_both_refused(site: World) -> None:
     await claims(site, "n0", OTHER)
     await claims(site, "n0", NEW)
     assert macs(site, "n0") == (OLD,)
-    assert f"{OTHER} claim the same" in explained(site, "n0") and f"{NEW} claim the same" in explained(site, "n0")
+    assert f"{OTHER} claim the same" in explained(
+        site, "n0"
+    ) and f"{NEW} claim the same" in explained(site, "n0")
     site.clock.now += CLAIMS_S + 1
     await claims(site, "n0", NEW)
     assert macs(site, "n0") == (NEW,), "the other one has gone"
@@ -108,54 +129,97 @@ async def test_a_crowd_that_claims_one_place_costs_nothing(site: World) -> None:
 
 async def test_a_stranger_that_reports_a_place_or_a_serial_number_is_taken(site: World) -> None:
     one = Stranger(site, "02:00:00:00:00:05")
-    cards = [{"name": f"eth{n}", "mac": mac} for n, mac in enumerate(("02:00:00:00:00:05", "02:00:00:00:00:06"))]
+    cards = [
+        {"name": f"eth{n}", "mac": mac}
+        for n, mac in enumerate(("02:00:00:00:00:05", "02:00:00:00:00:06"))
+    ]
     assert (await one.says(report("SN-77", "7", cards=cards)))["then"] == "reboot"
     assert macs(site, "n2") == ("02:00:00:00:00:05", "02:00:00:00:00:06")
     other = Stranger(site, "02:00:00:00:00:07", "10.1.0.207")
-    assert (await other.says(report("SN-3", "9", cards=[])))["then"] == "reboot" and macs(site, "n3") == (other.mac,)
+    assert (await other.says(report("SN-3", "9", cards=[])))["then"] == "reboot" and macs(
+        site, "n3"
+    ) == (other.mac,)
 
 
 async def test_a_stranger_whose_words_are_of_two_nodes_is_neither(site: World) -> None:
     one = Stranger(site)
     assert (await one.says(report("SN-3", "7")))["then"] == "wait"
-    assert macs(site, "n3") == ("52:54:00:00:00:14",) and "n3 claim the same" in str(site.head.store.events)
+    assert macs(site, "n3") == ("52:54:00:00:00:14",) and "n3 claim the same" in str(
+        site.head.store.events
+    )
     hears(site, {"52:54:00:00:00:12": ("", "", "", 5.0)})
     other = Stranger(site, "02:00:00:00:00:09", "10.1.0.209")
     await site.ops.machines.forget(NEW, "me")
-    assert (await other.says(report("SN-8", "7", cards=[])))["then"] == "wait", "n2's own card was heard"
+    assert (await other.says(report("SN-8", "7", cards=[])))["then"] == "wait", (
+        "n2's own card was heard"
+    )
     hears(site, {})
     site.clock.now += QUIET_S
     assert (await other.says())["then"] == "reboot", "it is looked at each time that it speaks"
 
 
 async def test_what_option_82_said_is_kept_shown_and_adopted(site: World) -> None:
-    hears(site, {NEW: ("10.2.0.1", "00:04:00:07", "", 1.0), "52:54:00:00:00:11": ("10.2.0.1", "eth9", "sw9", 3.0)})
+    hears(
+        site,
+        {
+            NEW: ("10.2.0.1", "00:04:00:07", "", 1.0),
+            "52:54:00:00:00:11": ("10.2.0.1", "eth9", "sw9", 3.0),
+        },
+    )
     await Stranger(site).says(report(neighbours={}))
     shown = (await site.ops.machines.one(NEW))["machine"]
     assert (shown["relay"], shown["circuit"], shown["remote"]) == ("10.2.0.1", "00:04:00:07", "")
-    assert f"{NEW} at 10.1.0.200, which no inventory knows, has option 82 circuit 00:04:00:07" in explained(site, "n1")
+    assert (
+        f"{NEW} at 10.1.0.200, which no inventory knows, has option 82 circuit 00:04:00:07"
+        in explained(site, "n1")
+    )
     made = site.ops.machines.adopt([], "c1", "mac", "10.1.0.40", [], bmc=False)
     assert 'place: {relay: "10.2.0.1", circuit: "00:04:00:07"}' in made["entries"][0]
     await survey(site, "n1", report("SN-5", "x", neighbours={}))
-    assert "machine.moved" in site.kinds("n1") and "moved: it has option 82 circuit eth9" in explained(site, "n1")
+    assert "machine.moved" in site.kinds(
+        "n1"
+    ) and "moved: it has option 82 circuit eth9" in explained(site, "n1")
     hears(site, {})
     await survey(site, "n1", report("SN-5", "x", neighbours={}))
-    assert "moved: it has option 82 circuit eth9" in explained(site, "n1"), "what was known is not forgotten"
+    assert "moved: it has option 82 circuit eth9" in explained(site, "n1"), (
+        "what was known is not forgotten"
+    )
 
 
-@pytest.mark.parametrize("place", ["{circuit: a}", "{remote: a, relay: 10.0.0.1}", "{circuit: a, remote: b, port: 7}",
-                                   "{circuit: a, relay: x}", '{circuit: "a\\n", remote: b}', "{circuit: a, remot: b}", "{}"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{circuit: a}",
+        "{remote: a, relay: 10.0.0.1}",
+        "{circuit: a, remote: b, port: 7}",
+        "{circuit: a, relay: x}",
+        '{circuit: "a\\n", remote: b}',
+        "{circuit: a, remot: b}",
+        "{}",
+    ],
+)
 async def test_mistakes_in_a_place(world: World, place: str) -> None:
     with pytest.raises(InventoryErrors):
-        await world.ops.inventory.plan(f'nodes:\n  n0: {{mac: "{OLD}", ip: 10.1.0.10, place: {place}}}\n', "x.yaml")
+        await world.ops.inventory.plan(
+            f'nodes:\n  n0: {{mac: "{OLD}", ip: 10.1.0.10, place: {place}}}\n', "x.yaml"
+        )
 
 
 async def test_places_are_unique_and_told_to_the_boot_service(site: World) -> None:
     with pytest.raises(InventoryErrors, match="place"):
-        await site.ops.inventory.plan(INVENTORY.replace("serial: SN-3", "place: {remote: sw1, circuit: ETH7}"), "x.yaml")
+        await site.ops.inventory.plan(
+            INVENTORY.replace("serial: SN-3", "place: {remote: sw1, circuit: ETH7}"), "x.yaml"
+        )
     facts: Any = None
-    told = [offers(facts, cast(Whereabouts, site.node(name).node.parts["machines"]), None, facts) for name in ("n0", "n1", "n2")]
-    assert told == [{"option82": option82("", "eth7", "sw1")}, {"option82": "circuit 00:04:00:07 relay 10.2.0.1"}, {}]
+    told = [
+        offers(facts, cast(Whereabouts, site.node(name).node.parts["machines"]), None, facts)
+        for name in ("n0", "n1", "n2")
+    ]
+    assert told == [
+        {"option82": option82("", "eth7", "sw1")},
+        {"option82": "circuit 00:04:00:07 relay 10.2.0.1"},
+        {},
+    ]
     await site.ops.care.freeze("n0", "a look", "me")
     with pytest.raises(Refused):
         await site.ops.inventory.take_board(site.node("n0"), [NEW], "x")
@@ -178,14 +242,28 @@ async def cardless(world: World) -> None:
 async def test_a_node_without_a_card_gets_that_of_the_machine_at_its_place(world: World) -> None:
     await cardless(world)
     hears(world, {})
-    assert macs(world, "n0") == () and "no machine was seen yet that has its option 82 circuit eth7" in explained(world, "n0")
+    assert macs(
+        world, "n0"
+    ) == () and "no machine was seen yet that has its option 82 circuit eth7" in explained(
+        world, "n0"
+    )
     await claims(world, "n0", NEW, own_s=0.0)
-    assert macs(world, "n0") == (NEW,) and "machine.found" in world.kinds("n0") and "machine.replaced" not in world.kinds("n0")
+    assert (
+        macs(world, "n0") == (NEW,)
+        and "machine.found" in world.kinds("n0")
+        and "machine.replaced" not in world.kinds("n0")
+    )
     one = Stranger(world, "02:00:00:00:00:05")
-    assert (await one.says(report("SN-77", "7", cards=[])))["then"] == "reboot" and macs(world, "n1") == (one.mac,)
-    assert "machine.claims" not in world.kinds("n1") and world.node("n1").care.ours, "what runs there is our minOS"
+    assert (await one.says(report("SN-77", "7", cards=[])))["then"] == "reboot" and macs(
+        world, "n1"
+    ) == (one.mac,)
+    assert "machine.claims" not in world.kinds("n1") and world.node("n1").care.ours, (
+        "what runs there is our minOS"
+    )
     await claims(world, "n0", OTHER)
-    assert macs(world, "n0") == (NEW,) and "machine.claims" in world.kinds("n0"), "the next board is a person's to take"
+    assert macs(world, "n0") == (NEW,) and "machine.claims" in world.kinds("n0"), (
+        "the next board is a person's to take"
+    )
 
 
 async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world: World) -> None:
@@ -195,7 +273,9 @@ async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world:
     world.head.machines.replacing.keeps = lambda record: "a look"
     await both[0].says(report("SN-1", "7", cards=[]))
     world.head.machines.replacing.keeps = lambda record: ""
-    assert (await both[1].says(report("SN-2", "7", cards=[])))["then"] == "wait" and macs(world, "n1") == ()
+    assert (await both[1].says(report("SN-2", "7", cards=[])))["then"] == "wait" and macs(
+        world, "n1"
+    ) == ()
     assert "machine.disputed" in world.kinds("n1")
 
 
@@ -204,27 +284,45 @@ async def test_an_inventory_without_cards_takes_none_away(world: World) -> None:
     hears(world, {})
     await claims(world, "n0", NEW)
     assert (await world.ops.inventory.plan(CARDLESS, "x.yaml"))["changes"] == []
-    await world.ops.inventory.apply(CARDLESS.replace("10.1.0.10", "10.1.0.20"), "x.yaml", None, True)
+    await world.ops.inventory.apply(
+        CARDLESS.replace("10.1.0.10", "10.1.0.20"), "x.yaml", None, True
+    )
     assert macs(world, "n0") == (NEW,) and world.node("n0").node.ip == "10.1.0.20"
     await world.ops.inventory.apply(CARDLESS.replace("eth7", "eth8"), "x.yaml", None, True)
     assert macs(world, "n0") == (), "it is somewhere else: another machine is meant"
     await claims(world, "n0", NEW)
-    await world.ops.inventory.apply(CARDLESS.replace("eth7", "eth8").replace("{ip: 10.1.0.12", f'{{mac: "{NEW}", ip: 10.1.0.12'),
-                                    "x.yaml", None, True)
+    await world.ops.inventory.apply(
+        CARDLESS.replace("eth7", "eth8").replace(
+            "{ip: 10.1.0.12", f'{{mac: "{NEW}", ip: 10.1.0.12'
+        ),
+        "x.yaml",
+        None,
+        True,
+    )
     assert macs(world, "n0") == () and macs(world, "n2") == (NEW,), "what an entry says is so"
     await world.ops.inventory.change("n2", {}, ["mac"])
     assert macs(world, "n2") == ()
 
 
-async def test_a_node_that_runs_keeps_its_card_when_its_entry_says_where_it_is_instead(site: World) -> None:
+async def test_a_node_that_runs_keeps_its_card_when_its_entry_says_where_it_is_instead(
+    site: World,
+) -> None:
     plain = 'nodes:\n  n3: {mac: "52:54:00:00:00:14", ip: 10.1.0.13}\n'
     await site.ops.inventory.apply(plain, "x.yaml", None, True)
-    for entry in ("serial: SN-3", "serial: SN-3, place: {switch: sw1, port: 9}", "place: {switch: sw1, port: 9}"):
-        await site.ops.inventory.apply(f"nodes:\n  n3: {{ip: 10.1.0.13, {entry}}}\n", "x.yaml", None, True)
+    for entry in (
+        "serial: SN-3",
+        "serial: SN-3, place: {switch: sw1, port: 9}",
+        "place: {switch: sw1, port: 9}",
+    ):
+        await site.ops.inventory.apply(
+            f"nodes:\n  n3: {{ip: 10.1.0.13, {entry}}}\n", "x.yaml", None, True
+        )
         assert macs(site, "n3") == ("52:54:00:00:00:14",), entry
 
 
-async def test_a_machine_that_is_found_while_an_inventory_is_read_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_machine_that_is_found_while_an_inventory_is_read_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await cardless(world)
     hears(world, {})
     whole, found = world.ops.inventory._parse, [("n0", NEW), ("n0", OTHER)]

@@ -1,4 +1,5 @@
-"""BMCs of a network that were asked for: page by page, no network that is too large, and whose they are."""
+"""BMCs of a network that were asked for: page by page, no network that is too large, and whose they
+are."""
 
 from __future__ import annotations
 
@@ -25,24 +26,51 @@ async def test_pages_and_whose_they_are(world: World) -> None:
     async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
         assert (module, method) == ("powerman", "power.scan")
         asked.append(params["addresses"])
-        one = {"protocol": "ipmi", "vendor": "", "product": "", "version": "", "uuid": "", "node": ""}
-        answers = [{**one, "address": "10.2.0.5", "node": "n1"}, {**one, "address": "10.2.0.6", "uuid": UUID},
-                   {**one, "address": "10.2.0.7"}, {**one, "address": "10.2.0.8", "uuid": "x"}]
+        one = {
+            "protocol": "ipmi",
+            "vendor": "",
+            "product": "",
+            "version": "",
+            "uuid": "",
+            "node": "",
+        }
+        answers = [
+            {**one, "address": "10.2.0.5", "node": "n1"},
+            {**one, "address": "10.2.0.6", "uuid": UUID},
+            {**one, "address": "10.2.0.7"},
+            {**one, "address": "10.2.0.8", "uuid": "x"},
+        ]
         return [answer for answer in answers if answer["address"] in params["addresses"]]
 
     world.head.host.call = ask  # type: ignore[method-assign]
     first = await world.ops.machines.scan("10.2.0.0/23", 0)
     assert [(one["node"], one["machine"]) for one in first["found"]] == [
-        ("n1", ""), ("n0", ""), ("", "02:00:00:00:00:01"), ("", "")]
+        ("n1", ""),
+        ("n0", ""),
+        ("", "02:00:00:00:00:01"),
+        ("", ""),
+    ]
     assert (first["scanned"], first["more"]) == (256, 256)
     last = await world.ops.machines.scan("10.2.0.0/23", 256)
     assert (last["found"], last["scanned"], last["more"]) == ([], 254, 0)
-    assert sum(map(len, asked)) == 510 and asked[0][0] == "10.2.0.1" and asked[1][-1] == "10.2.1.254"
+    assert (
+        sum(map(len, asked)) == 510 and asked[0][0] == "10.2.0.1" and asked[1][-1] == "10.2.1.254"
+    )
     assert (await world.ops.machines.scan("10.2.0.7", 0))["scanned"] == 1
 
 
-@pytest.mark.parametrize(("network", "start"), [
-    ("10.2.0.0/19", 0), ("10.2.0.1/24", 0), ("fd00::/120", 0), ("x", 0), ("224.0.0.0/24", 0), ("10.2.0.0/30", 2), ("0.0.0.0/0", 0)])
+@pytest.mark.parametrize(
+    ("network", "start"),
+    [
+        ("10.2.0.0/19", 0),
+        ("10.2.0.1/24", 0),
+        ("fd00::/120", 0),
+        ("x", 0),
+        ("224.0.0.0/24", 0),
+        ("10.2.0.0/30", 2),
+        ("0.0.0.0/0", 0),
+    ],
+)
 async def test_what_is_not_scanned(world: World, network: str, start: int) -> None:
     with pytest.raises(InputError):
         await world.ops.machines.scan(network, start)

@@ -1,4 +1,5 @@
-"""What a machine reports of its hardware: out of made-up tables and trees, hostile ones too, and each part fails alone."""
+"""What a machine reports of its hardware: out of made-up tables and trees, hostile ones too, and
+each part fails alone."""
 
 from __future__ import annotations
 
@@ -33,8 +34,13 @@ def system(serial: bytes, product: bytes = b"X1") -> bytes:
     return structure(1, b"\1\2\0\3" + bytes(range(16)) + b"\0\0\0", b"ACME", product, serial)
 
 
-TABLE = structure(0, b"\1\2\0\0\3", b"SeaBIOS", b"1.16", b"04/01/2014") + system(b"SN-7") + dimm(16384) + dimm(0, b"DIMM A2") + \
-    structure(127, b"")
+TABLE = (
+    structure(0, b"\1\2\0\0\3", b"SeaBIOS", b"1.16", b"04/01/2014")
+    + system(b"SN-7")
+    + dimm(16384)
+    + dimm(0, b"DIMM A2")
+    + structure(127, b"")
+)
 
 
 def made(path: Path, table: bytes = TABLE) -> tuple[Path, Path]:
@@ -42,12 +48,24 @@ def made(path: Path, table: bytes = TABLE) -> tuple[Path, Path]:
     sys, proc = path / "sys", path / "proc"
     (sys / "firmware/dmi/tables").mkdir(parents=True)
     (sys / "firmware/dmi/tables/DMI").write_bytes(table)
-    for name, size, turns in (("sda", 1000, "1"), ("nvme0n1", 2000, "0"), ("loop0", 8, "0"), ("sr0", 8, "1")):
-        for file, text in (("size", str(size)), ("queue/rotational", turns), ("device/model", f"Disk {name}\x1b[31m"),
-                           ("device/serial", f"S-{name}")):
+    for name, size, turns in (
+        ("sda", 1000, "1"),
+        ("nvme0n1", 2000, "0"),
+        ("loop0", 8, "0"),
+        ("sr0", 8, "1"),
+    ):
+        for file, text in (
+            ("size", str(size)),
+            ("queue/rotational", turns),
+            ("device/model", f"Disk {name}\x1b[31m"),
+            ("device/serial", f"S-{name}"),
+        ):
             (sys / "block" / name / file).parent.mkdir(parents=True, exist_ok=True)
             (sys / "block" / name / file).write_text(text)
-    for name, mac, speed in (("eth0", "52:54:00:00:00:01", "1000"), ("eth1", "52:54:00:00:00:02", "-1")):
+    for name, mac, speed in (
+        ("eth0", "52:54:00:00:00:01", "1000"),
+        ("eth1", "52:54:00:00:00:02", "-1"),
+    ):
         card = sys / "class/net" / name
         (card / "device").mkdir(parents=True)
         for file, text in (("address", mac), ("carrier", "1"), ("speed", speed), ("type", "1")):
@@ -58,7 +76,9 @@ def made(path: Path, table: bytes = TABLE) -> tuple[Path, Path]:
     for file, text in (("class", "0x030200"), ("vendor", "0x10de"), ("device", "0x20b0")):
         (gpu / file).write_text(text)
     proc.mkdir()
-    (proc / "cpuinfo").write_text("processor : 0\nmodel name : CPU 9\ncore id : 0\n\nprocessor : 1\ncore id : 1\n")
+    (proc / "cpuinfo").write_text(
+        "processor : 0\nmodel name : CPU 9\ncore id : 0\n\nprocessor : 1\ncore id : 1\n"
+    )
     (proc / "meminfo").write_text("MemTotal:       16384 kB\n")
     return sys, proc
 
@@ -69,19 +89,35 @@ def look(path: Path, table: bytes = TABLE, **others: Any) -> dict[str, Any]:
 
 
 def test_all_of_a_machine(tmp_path: Path) -> None:
-    found = look(tmp_path, ask_bmc=lambda: {"address": "10.2.0.7", "mac": "52:54:00:00:0b:0c", "firmware": "1.07"})
+    found = look(
+        tmp_path,
+        ask_bmc=lambda: {"address": "10.2.0.7", "mac": "52:54:00:00:0b:0c", "firmware": "1.07"},
+    )
     read = report.read(json.loads(json.dumps(found)))
     assert read.smbios.system.serial == "SN-7" and read.smbios.bios.version == "1.16"
-    assert [(d.slot, d.mb, d.serial) for d in read.dimms] == [("DIMM A1", 16384, "S1")] and read.slots == 2
+    assert [(d.slot, d.mb, d.serial) for d in read.dimms] == [
+        ("DIMM A1", 16384, "S1")
+    ] and read.slots == 2
     assert [(d.name, d.bytes, d.rotational, d.model) for d in read.disks] == [
-        ("nvme0n1", 1024000, False, "Disk nvme0n1?[31m"), ("sda", 512000, True, "Disk sda?[31m")]
-    assert [(c.name, c.mac, c.mbps) for c in read.cards] == [("eth0", "52:54:00:00:00:01", 1000), ("eth1", "52:54:00:00:00:02", 0)]
+        ("nvme0n1", 1024000, False, "Disk nvme0n1?[31m"),
+        ("sda", 512000, True, "Disk sda?[31m"),
+    ]
+    assert [(c.name, c.mac, c.mbps) for c in read.cards] == [
+        ("eth0", "52:54:00:00:00:01", 1000),
+        ("eth1", "52:54:00:00:00:02", 0),
+    ]
     assert read.gpus[0].vendor == "0x10de" and read.cpu.cores == 2 and read.memory == 16 << 20
     assert read.bmc is not None and read.bmc.address == "10.2.0.7" and not read.failed
 
 
-@pytest.mark.parametrize(("lockdown", "expected"), [
-    ("none [integrity] confidentiality\n", "on"), ("[none] integrity confidentiality\n", "off"), (None, "")])
+@pytest.mark.parametrize(
+    ("lockdown", "expected"),
+    [
+        ("none [integrity] confidentiality\n", "on"),
+        ("[none] integrity confidentiality\n", "off"),
+        (None, ""),
+    ],
+)
 def test_whether_secure_boot_is_on(tmp_path: Path, lockdown: str | None, expected: str) -> None:
     sys, proc = made(tmp_path)
     (sys / "firmware/efi").mkdir()
@@ -89,7 +125,11 @@ def test_whether_secure_boot_is_on(tmp_path: Path, lockdown: str | None, expecte
     if lockdown is not None:
         (sys / "kernel/security/lockdown").write_text(lockdown)
     found = survey(sys, proc, health=lambda name: smart.OK, ask_bmc=dict)
-    assert (found["uefi"], found["secure_boot"], "secure boot" in found["failed"]) == (True, expected, lockdown is None)
+    assert (found["uefi"], found["secure_boot"], "secure boot" in found["failed"]) == (
+        True,
+        expected,
+        lockdown is None,
+    )
 
 
 def test_each_part_fails_alone(tmp_path: Path) -> None:
@@ -100,8 +140,11 @@ def test_each_part_fails_alone(tmp_path: Path) -> None:
     (sys / "firmware/dmi/tables/DMI").unlink()
     (proc / "meminfo").write_text("")
     found = survey(sys, proc, health=lambda name: smart.OK, ask_bmc=silent)
-    assert found["failed"] == {"smbios": "No such file or directory", "memory": "/proc/meminfo says nothing of MemTotal",
-                               "bmc": "the BMC does not answer command 0x1"}
+    assert found["failed"] == {
+        "smbios": "No such file or directory",
+        "memory": "/proc/meminfo says nothing of MemTotal",
+        "bmc": "the BMC does not answer command 0x1",
+    }
     assert len(found["disks"]) == 2 and found["cpu"]["logical"] == 2
 
 
@@ -110,14 +153,33 @@ def test_a_report_is_bounded(tmp_path: Path) -> None:
     assert len(json.dumps(found)) <= MOST_BYTES and "dimms" in found["failed"]
 
 
-@pytest.mark.parametrize("table", [b"", b"\x01", b"\x01\xff\0\0", b"\x11\x04\0\0", bytes(1000), b"\xff" * 5000, TABLE[:40]])
+@pytest.mark.parametrize(
+    "table",
+    [b"", b"\x01", b"\x01\xff\0\0", b"\x11\x04\0\0", bytes(1000), b"\xff" * 5000, TABLE[:40]],
+)
 def test_tables_that_are_broken(table: bytes) -> None:
     assert smbios.parse(table)["dimms"] == []
 
 
-@pytest.mark.parametrize("word", ["", "To be filled by O.E.M.", "To Be Filled By O.E.M", "Default string", "0000000", "none", "N/A",
-                                  "System Serial Number", "        ", "FFFFFFFF",
-                                  "xxxxx", "........", "0123456789", "Not Specified"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "",
+        "To be filled by O.E.M.",
+        "To Be Filled By O.E.M",
+        "Default string",
+        "0000000",
+        "none",
+        "N/A",
+        "System Serial Number",
+        "        ",
+        "FFFFFFFF",
+        "xxxxx",
+        "........",
+        "0123456789",
+        "Not Specified",
+    ],
+)
 def test_serial_numbers_that_are_none(word: str) -> None:
     assert identity(word) == ""
 
@@ -129,22 +191,39 @@ def test_words_are_made_harmless() -> None:
 
 def frame(*tlvs: tuple[int, bytes]) -> bytes:
     return bytes.fromhex("0180c200000e52540000000188cc") + b"".join(
-        (kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs)
+        (kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs
+    )
 
 
 def test_lldp_with_hostile_strings() -> None:
-    found = lldp.parse(frame((1, b"\x07sw"), (2, b"\x05Gi1/0/7\x00\x1b]0;x\x07"), (3, b"\0\x78"), (5, b"a" * 500), (0, b"")))
+    found = lldp.parse(
+        frame(
+            (1, b"\x07sw"),
+            (2, b"\x05Gi1/0/7\x00\x1b]0;x\x07"),
+            (3, b"\0\x78"),
+            (5, b"a" * 500),
+            (0, b""),
+        )
+    )
     assert found is not None and found.port == "Gi1/0/7??]0;x?" and len(found.switch) == lldp.MOST
-    assert lldp.parse(frame((1, b"\x07sw"), (2, b"\x0512"), (3, b"\0\0"))) is None, "it says good-bye"
+    assert lldp.parse(frame((1, b"\x07sw"), (2, b"\x0512"), (3, b"\0\0"))) is None, (
+        "it says good-bye"
+    )
     whole = frame((1, b"\x04\x52\x54\0\0\0\x09"), (2, b"\x03\x52\x54\0\0\0\x0a"), (3, b"\0\x78"))
-    assert lldp.parse(whole) == lldp.Neighbour("52:54:00:00:00:09", "52:54:00:00:00:0a", "52:54:00:00:00:09")
+    assert lldp.parse(whole) == lldp.Neighbour(
+        "52:54:00:00:00:09", "52:54:00:00:00:0a", "52:54:00:00:00:09"
+    )
     assert not any(lldp.parse(whole[:size]) for size in range(14, 32))
 
 
 def test_a_bmc_from_inside() -> None:
-    answers = {(6, 1, b""): bytes((0x20, 1, 2, 0x17, 2, 0xBF, 0xA2, 2, 0, 1, 0)), (6, 0x42, b"\1"): b"\1\4",
-               (12, 2, b"\1\3\0\0"): b"\x11\x0a\2\0\7", (12, 2, b"\1\5\0\0"): b"\x11\x52\x54\0\0\x0b\x0c",
-               (12, 2, b"\1\x04\0\0"): b"\x11\2"}
+    answers = {
+        (6, 1, b""): bytes((0x20, 1, 2, 0x17, 2, 0xBF, 0xA2, 2, 0, 1, 0)),
+        (6, 0x42, b"\1"): b"\1\4",
+        (12, 2, b"\1\3\0\0"): b"\x11\x0a\2\0\7",
+        (12, 2, b"\1\5\0\0"): b"\x11\x52\x54\0\0\x0b\x0c",
+        (12, 2, b"\1\x04\0\0"): b"\x11\2",
+    }
 
     def ask(netfn: int, command: int, data: bytes) -> bytes:
         if (netfn, command, data) not in answers:
@@ -152,26 +231,54 @@ def test_a_bmc_from_inside() -> None:
         return answers[netfn, command, data]
 
     found = bmc.survey(ask)
-    assert (found["address"], found["mac"], found["source"], found["firmware"]) == ("10.2.0.7", "52:54:00:00:0b:0c", "dhcp", "2.17")
+    assert (found["address"], found["mac"], found["source"], found["firmware"]) == (
+        "10.2.0.7",
+        "52:54:00:00:0b:0c",
+        "dhcp",
+        "2.17",
+    )
 
 
 def test_smart_of_ata() -> None:
     def sense(mid: int, high: int) -> bytes:
         return b"\x72" + bytes(6) + b"\x0e\x09\x0c" + bytes(7) + bytes((mid, 0, high)) + bytes(12)
 
-    assert smart.verdict(sense(0x4F, 0xC2)) == smart.OK and smart.verdict(sense(0xF4, 0x2C)) == smart.FAILING
+    assert (
+        smart.verdict(sense(0x4F, 0xC2)) == smart.OK
+        and smart.verdict(sense(0xF4, 0x2C)) == smart.FAILING
+    )
     assert smart.verdict(bytes(32)) == smart.NOT_READ
 
 
-@pytest.mark.parametrize("value", [None, 7, [], {"dimms": 7}, {"disks": [7]}, {"cards": [{"link": "yes"}]},
-                                   {"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        7,
+        [],
+        {"dimms": 7},
+        {"disks": [7]},
+        {"cards": [{"link": "yes"}]},
+        {"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}},
+    ],
+)
 def test_reports_that_are_none(value: object) -> None:
     with pytest.raises(InputError, match="cannot take the report"):
         report.read(value)
 
 
 def test_the_head_cleans_again() -> None:
-    found = report.read({"smbios": {"system": {"serial": "\x1b]0;pwned\x07" + "s" * 500}}, "memory": -5, "slots": 1e300,
-                         "disks": [{"name": "sda", "later": 1}] * 5000, "later": {"x": 1}})
-    assert found.smbios.system.serial.startswith("?]0;pwned?") and len(found.smbios.system.serial) <= report.MOST_TEXT
+    found = report.read(
+        {
+            "smbios": {"system": {"serial": "\x1b]0;pwned\x07" + "s" * 500}},
+            "memory": -5,
+            "slots": 1e300,
+            "disks": [{"name": "sda", "later": 1}] * 5000,
+            "later": {"x": 1},
+        }
+    )
+    assert (
+        found.smbios.system.serial.startswith("?]0;pwned?")
+        and len(found.smbios.system.serial) <= report.MOST_TEXT
+    )
     assert found.memory == 0 and len(found.disks) == report.MOST_LIST

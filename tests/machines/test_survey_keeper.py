@@ -1,4 +1,5 @@
-"""When a node looks at its hardware: once in a boot, once an hour, and when disks or cards have come or gone."""
+"""When a node looks at its hardware: once in a boot, once an hour, and when disks or cards have
+come or gone."""
 
 from __future__ import annotations
 
@@ -17,8 +18,14 @@ class Node:
         self.clock, self.there, self.refuses = FakeClock(), ["sda"], False
         self.told: list[dict[str, Any]] = []
         self.said: list[str] = []
-        self.keeper = Keeper(None, lambda: {"disks": list(self.there)}, self.take, self.said.append, self.clock,  # type: ignore[arg-type]
-                             lambda: list(self.there))
+        self.keeper = Keeper(
+            None,  # type: ignore[arg-type]
+            lambda: {"disks": list(self.there)},
+            self.take,
+            self.said.append,
+            self.clock,
+            lambda: list(self.there),
+        )
 
     def take(self, session: object, report: dict[str, Any]) -> None:
         if self.refuses:
@@ -48,7 +55,9 @@ def test_what_is_still_coming_is_not_told_as_gone() -> None:
     assert len(node.told) == 1, "nothing is new"
     node.there.remove("sda")
     node.goes_on(PLUGGED_S + SETTLED_S + 1)
-    assert [report["disks"] for report in node.told] == [["sda", "sdb"], ["sdb"]], "nobody waits for the hour"
+    assert [report["disks"] for report in node.told] == [["sda", "sdb"], ["sdb"]], (
+        "nobody waits for the hour"
+    )
 
 
 def test_a_report_that_nobody_takes_is_handed_in_later() -> None:

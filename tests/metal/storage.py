@@ -1,4 +1,5 @@
-"""What an image of tests/metal mounts: exports of a real NFS server, a unit of a real iSCSI target, the machine's own disks."""
+"""What an image of tests/metal mounts: exports of a real NFS server, a unit of a real iSCSI target,
+the machine's own disks."""
 
 from __future__ import annotations
 
@@ -31,16 +32,36 @@ def filled(file: Path, who: str, kind: str) -> Path:
 
 def drive(number: int, file: Path, *device: str) -> tuple[str, ...]:
     """A disk with that content on a controller."""
-    return ("-drive", f"if=none,id=d{number},format=raw,file={file}", *(word.format(disk=f"drive=d{number}") for word in device))
+    return (
+        "-drive",
+        f"if=none,id=d{number},format=raw,file={file}",
+        *(word.format(disk=f"drive=d{number}") for word in device),
+    )
 
 
 def disks(directory: Path) -> tuple[str, ...]:
     """Disks that have something on them, each with a serial number."""
     return (
-        *drive(0, filled(directory / "ahci.img", "ahci", EXT4), "-device", f"ide-hd,bus=ide.0,serial={SERIAL['ahci']},{{disk}}"),
-        *drive(1, filled(directory / "nvme.img", "nvme", EXT4), "-device", f"nvme,serial={SERIAL['nvme']},{{disk}}"),
-        *drive(4, filled(directory / "usb.img", "usb", SQUASHFS), "-device", "qemu-xhci,id=usb",
-               "-device", f"usb-storage,bus=usb.0,serial={SERIAL['usb']},{{disk}}"),
+        *drive(
+            0,
+            filled(directory / "ahci.img", "ahci", EXT4),
+            "-device",
+            f"ide-hd,bus=ide.0,serial={SERIAL['ahci']},{{disk}}",
+        ),
+        *drive(
+            1,
+            filled(directory / "nvme.img", "nvme", EXT4),
+            "-device",
+            f"nvme,serial={SERIAL['nvme']},{{disk}}",
+        ),
+        *drive(
+            4,
+            filled(directory / "usb.img", "usb", SQUASHFS),
+            "-device",
+            "qemu-xhci,id=usb",
+            "-device",
+            f"usb-storage,bus=usb.0,serial={SERIAL['usb']},{{disk}}",
+        ),
     )
 
 
@@ -67,18 +88,39 @@ class Storage:
 
 def mounts() -> list[dict[str, Any]]:
     """`mounts` of the image's container.yaml."""
-    unit = {"kind": "iscsi", "portal": HEAD, "target": IQN, "lun": 1, "user": "node", "secret": "array-1"}
+    unit = {
+        "kind": "iscsi",
+        "portal": HEAD,
+        "target": IQN,
+        "lun": 1,
+        "user": "node",
+        "secret": "array-1",
+    }
     export = {"kind": "nfs", "source": f"{HEAD}:/export"}
     found: list[dict[str, Any]] = [
-        {"target": "/nfs4", **export}, {"target": "/nfs3", **export, "options": "vers=3", "readonly": True},
+        {"target": "/nfs4", **export},
+        {"target": "/nfs3", **export, "options": "vers=3", "readonly": True},
         {"target": "/iscsi", "kind": "attach", "attach": unit, "fstype": EXT4, "readonly": False},
     ]
     for name, serial in SERIAL.items():
         kind = SQUASHFS if name == "usb" else EXT4
-        found.append({"target": f"/{name}", "kind": "attach", "attach": {"kind": "local", "disk": serial}, "fstype": kind})
+        found.append(
+            {
+                "target": f"/{name}",
+                "kind": "attach",
+                "attach": {"kind": "local", "disk": serial},
+                "fstype": kind,
+            }
+        )
     return found
 
 
 def image(name: str, wanted: list[dict[str, Any]]) -> dict[str, Any]:
     """An image to add, with these mounts."""
-    return {"path": str(plain_image("storage-1")), "name": name, "systemd": False, "command": ["/init"], "mounts": wanted}
+    return {
+        "path": str(plain_image("storage-1")),
+        "name": name,
+        "systemd": False,
+        "command": ["/init"],
+        "mounts": wanted,
+    }

@@ -1,12 +1,14 @@
-"""Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the drivers of the profile `server`.
+"""Machines as they are sold: their cards, controllers and BMCs, with the general kernel and the
+drivers of the profile `server`.
 
-One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from a USB stick, n1 and n2 out
-of the card's own ROM, n3 by the medium that its BMC fetches into its virtual drive, n4 with Secure Boot and Microsoft's keys,
-n5 by HTTP Boot, n6 by HTTP Boot of a URI that its BMC was told, with Secure Boot, n7 by IPv6, n8 is an arm64 machine, by HTTP
-Boot, n9 and n10 by a boot program that their firmware fetches by TFTP. n0 has a controller of each kind, IPMI over KCS, and
-disks, exports and units that an image mounts; n1 a second card that nothing boots by. n1 and n4
-have devices whose drivers the profile does not have, and n2 gets one while it runs. n8, n9 and n10 are switched on when the
-others have joined.
+One rack: each machine boots by another card and by another path, SeaBIOS and OVMF in turn: n0 from
+a USB stick, n1 and n2 out of the card's own ROM, n3 by the medium that its BMC fetches into its
+virtual drive, n4 with Secure Boot and Microsoft's keys, n5 by HTTP Boot, n6 by HTTP Boot of a URI
+that its BMC was told, with Secure Boot, n7 by IPv6, n8 is an arm64 machine, by HTTP Boot, n9 and
+n10 by a boot program that their firmware fetches by TFTP. n0 has a controller of each kind, IPMI
+over KCS, and disks, exports and units that an image mounts; n1 a second card that nothing boots by.
+n1 and n4 have devices whose drivers the profile does not have, and n2 gets one while it runs. n8,
+n9 and n10 are switched on when the others have joined.
 """
 
 from __future__ import annotations
@@ -42,34 +44,60 @@ LATER = ("n8", "n9", "n10")
 """What is switched on when the others have joined."""
 SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 3}}
 HTTP_BOOT_S = 150.0
-"""For each step of n8: UEFI gives up HTTP Boot for good when nothing comes for 5 s, as on a busy machine, and sits in its shell.
-The boot is tried again soon then."""
+"""For each step of n8: UEFI gives up HTTP Boot for good when nothing comes for 5 s, as on a busy
+machine, and sits in its shell. The boot is tried again soon then."""
 
 
 def disk(number: int, *device: str) -> tuple[str, ...]:
     """A small disk of zeros on a controller."""
-    return ("-drive", f"if=none,id=d{number},driver=null-co,size=64M,read-zeroes=on",
-            *(word.format(disk=f"drive=d{number}") for word in device))
+    return (
+        "-drive",
+        f"if=none,id=d{number},driver=null-co,size=64M,read-zeroes=on",
+        *(word.format(disk=f"drive=d{number}") for word in device),
+    )
 
 
 CONTROLLERS = (
     *disk(2, "-device", "megasas,id=raid", "-device", "scsi-hd,bus=raid.0,{disk}"),
     *disk(3, "-device", "virtio-scsi-pci,id=vs", "-device", "scsi-hd,bus=vs.0,{disk}"),
 )
-SECOND = ("-netdev", "user,id=net1,restrict=on", "-device", "e1000,netdev=net1,mac=52:54:00:99:01:01,romfile=")
+SECOND = (
+    "-netdev",
+    "user,id=net1,restrict=on",
+    "-device",
+    "e1000,netdev=net1,mac=52:54:00:99:01:01,romfile=",
+)
 CARD_READER, WATCHDOG = ("-device", "sdhci-pci"), ("-device", "i6300esb")
-USB = ("-netdev", "user,id=net2,restrict=on", "-device", "qemu-xhci,id=usb", "-device", "usb-net,bus=usb.0,netdev=net2")
+USB = (
+    "-netdev",
+    "user,id=net2,restrict=on",
+    "-device",
+    "qemu-xhci,id=usb",
+    "-device",
+    "usb-net,bus=usb.0,netdev=net2",
+)
 
 
 def without_pxe(*versions: int) -> tuple[str, ...]:
-    """OVMF that does no PXE by these versions of IP: by neither, it is as one that is set to HTTP Boot."""
-    return tuple(word for version in versions for word in ("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n"))
+    """OVMF that does no PXE by these versions of IP: by neither, it is as one that is set to HTTP
+    Boot."""
+    return tuple(
+        word
+        for version in versions
+        for word in ("-fw_cfg", f"name=opt/org.tianocore/IPv{version}PXESupport,string=n")
+    )
 
 
 def stick(image: Path) -> tuple[str, ...]:
     """A USB stick that the machine boots by before its card, which has no ROM."""
-    return ("-device", "qemu-xhci,id=stick", "-drive", f"if=none,id=stick0,format=raw,readonly=on,file={image}",
-            "-device", "usb-storage,bus=stick.0,drive=stick0,bootindex=0")
+    return (
+        "-device",
+        "qemu-xhci,id=stick",
+        "-drive",
+        f"if=none,id=stick0,format=raw,readonly=on,file={image}",
+        "-device",
+        "usb-storage,bus=stick.0,drive=stick0,bootindex=0",
+    )
 
 
 def monitor(image: Path) -> Path:
@@ -79,32 +107,92 @@ def monitor(image: Path) -> Path:
 
 def machines(image: Path) -> tuple[VmSpec, ...]:
     """The rack; `image` is that of the stick, and n0's disks lie beside it."""
-    hot = ("-chardev", f"socket,id=hot,path={monitor(image)},server=on,wait=off", "-mon", "chardev=hot,mode=readline")
+    hot = (
+        "-chardev",
+        f"socket,id=hot,path={monitor(image)},server=on,wait=off",
+        "-mon",
+        "chardev=hot,mode=readline",
+    )
     return (
-        VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="e1000,romfile=", inband=True,
-               more=(*stick(image), *CONTROLLERS, *storage.disks(image.parent / "disks"))),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="e1000e,addr=0x10", more=(*SECOND, *CARD_READER)),
+        VmSpec(
+            Firmware.BIOS,
+            BmcKind.IPMI,
+            nic="e1000,romfile=",
+            inband=True,
+            more=(*stick(image), *CONTROLLERS, *storage.disks(image.parent / "disks")),
+        ),
+        VmSpec(
+            Firmware.UEFI, BmcKind.REDFISH, nic="e1000e,addr=0x10", more=(*SECOND, *CARD_READER)
+        ),
         VmSpec(Firmware.BIOS, BmcKind.IPMI, nic="vmxnet3", more=(*USB, *hot)),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic="rtl8139,romfile=", boot="media"),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768, more=WATCHDOG),
+        VmSpec(
+            Firmware.UEFI,
+            BmcKind.REDFISH,
+            nic_rom=NicRom.FIRMWARE,
+            secure_boot=True,
+            memory_mib=768,
+            more=WATCHDOG,
+        ),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4, 6)),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, secure_boot=True, memory_mib=768, boot="uri"),
+        VmSpec(
+            Firmware.UEFI,
+            BmcKind.REDFISH,
+            nic_rom=NicRom.FIRMWARE,
+            secure_boot=True,
+            memory_mib=768,
+            boot="uri",
+        ),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4)),
-        VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(4, 6), memory_mib=768, arch="aarch64",
-               profile=ARM),
+        VmSpec(
+            Firmware.UEFI,
+            BmcKind.REDFISH,
+            nic_rom=NicRom.FIRMWARE,
+            more=without_pxe(4, 6),
+            memory_mib=768,
+            arch="aarch64",
+            profile=ARM,
+        ),
         VmSpec(Firmware.BIOS, BmcKind.IPMI, card_ipxe=False),
         VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE, more=without_pxe(6)),
     )
 
 
-DRIVERS = {"n0": "e1000", "n1": "e1000e", "n2": "vmxnet3", "n3": "8139cp", "n4": "virtio_net", "n5": "virtio_net",
-           "n6": "virtio_net", "n7": "virtio_net", "n8": "virtio_net", "n9": "virtio_net", "n10": "virtio_net"}
-PATHS = {"n0": "BIOS, USB stick", "n1": "UEFI, iPXE in the card", "n2": "BIOS, iPXE in the card", "n3": "UEFI, virtual media",
-         "n4": "UEFI, Secure Boot", "n5": "UEFI, HTTP Boot", "n6": "UEFI, Secure Boot, HTTP Boot of a URI",
-         "n7": "UEFI, PXE by IPv6", "n8": "arm64 UEFI, HTTP Boot (after the others)", "n9": "BIOS, PXE (so, too)",
-         "n10": "UEFI, PXE (so, too)"}
-PROGRAMS = {"n4": ["shimx64.efi", "grubx64.efi"], "n5": ["snponly.efi"], "n6": ["BOOTX64.EFI", "grubx64.efi"],
-            "n7": ["snponly.efi"], "n8": ["BOOTAA64.EFI", "grubaa64.efi"], "n9": ["undionly.kpxe"], "n10": ["snponly.efi"]}
+DRIVERS = {
+    "n0": "e1000",
+    "n1": "e1000e",
+    "n2": "vmxnet3",
+    "n3": "8139cp",
+    "n4": "virtio_net",
+    "n5": "virtio_net",
+    "n6": "virtio_net",
+    "n7": "virtio_net",
+    "n8": "virtio_net",
+    "n9": "virtio_net",
+    "n10": "virtio_net",
+}
+PATHS = {
+    "n0": "BIOS, USB stick",
+    "n1": "UEFI, iPXE in the card",
+    "n2": "BIOS, iPXE in the card",
+    "n3": "UEFI, virtual media",
+    "n4": "UEFI, Secure Boot",
+    "n5": "UEFI, HTTP Boot",
+    "n6": "UEFI, Secure Boot, HTTP Boot of a URI",
+    "n7": "UEFI, PXE by IPv6",
+    "n8": "arm64 UEFI, HTTP Boot (after the others)",
+    "n9": "BIOS, PXE (so, too)",
+    "n10": "UEFI, PXE (so, too)",
+}
+PROGRAMS = {
+    "n4": ["shimx64.efi", "grubx64.efi"],
+    "n5": ["snponly.efi"],
+    "n6": ["BOOTX64.EFI", "grubx64.efi"],
+    "n7": ["snponly.efi"],
+    "n8": ["BOOTAA64.EFI", "grubaa64.efi"],
+    "n9": ["undionly.kpxe"],
+    "n10": ["snponly.efi"],
+}
 """What is sent before the script; an iPXE gets the script at once."""
 
 
@@ -113,7 +201,11 @@ class Site:
 
     def __init__(self, directory: Path) -> None:
         self.image = directory / "stick.img"
-        made = subprocess.run([sys.executable, "-m", "layercake.cli.main", "boot-media", str(self.image)], cwd=ROOT, check=False)
+        made = subprocess.run(
+            [sys.executable, "-m", "layercake.cli.main", "boot-media", str(self.image)],
+            cwd=ROOT,
+            check=False,
+        )
         assert made.returncode == 0 and self.image.is_file()
         self.rack = Rack(directory / "rack", machines(self.image))
         self.head = HeadRun(self.rack, directory / "head", "server")
@@ -123,7 +215,9 @@ class Site:
     def inventory(self, images: Sequence[str] = ()) -> str:
         """The rack's, with n0's images."""
         found = yaml.safe_load(self.rack.inventory())
-        found["defaults"]["boot_timeout"] = BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
+        found["defaults"]["boot_timeout"] = (
+            BOOT_S  # TFTP at the pace of an emulated machine, and of a busy one
+        )
         found["nodes"]["n0"]["images"] = list(images)
         found["nodes"]["n8"]["boot_timeout"] = HTTP_BOOT_S
         for name in LATER:
@@ -132,16 +226,25 @@ class Site:
 
     def wants(self, *images: str) -> None:
         """Gives n0 other images at once."""
-        body = {"yaml": self.inventory(images), "file": "rack.yaml", "at_once": True, "take_back": True}
+        body = {
+            "yaml": self.inventory(images),
+            "file": "rack.yaml",
+            "at_once": True,
+            "take_back": True,
+        }
         self.head.api("POST", "/v1/inventory/apply", body)
 
     def inside(self, command: str, *, check: bool = True) -> str:
         """What a shell says in the container of n0's image "storage"."""
-        return self.head.cli("node", "exec", "n0", "--container", "storage", "--", "sh", "-c", command, check=check).stdout
+        return self.head.cli(
+            "node", "exec", "n0", "--container", "storage", "--", "sh", "-c", command, check=check
+        ).stdout
 
     def fetched(self, node: str) -> dict[str, list[str]]:
         """{driver that the node has fetched from the head: the devices that it has bound}."""
-        told = [event["data"]["drivers"] for event in self.head.history(node, "node.drivers-fetched")]
+        told = [
+            event["data"]["drivers"] for event in self.head.history(node, "node.drivers-fetched")
+        ]
         return {name: devices for drivers in told for name, devices in drivers.items()}
 
     def serves(self, node: str) -> bool:
@@ -160,7 +263,14 @@ def site() -> Iterator[Site]:
         try:
             found.rack.up()
             found.head.init(SETTINGS)
-            build_boot(found.head.data, CACHE, profile=ARM, architecture="aarch64", kernel="linux-image-cloud-arm64", modules=())
+            build_boot(
+                found.head.data,
+                CACHE,
+                profile=ARM,
+                architecture="aarch64",
+                kernel="linux-image-cloud-arm64",
+                modules=(),
+            )
             shutil.copyfile(found.image, found.head.data / "boot-media.img")
             found.head.start()
             found.head.apply(found.inventory())
@@ -192,18 +302,27 @@ def booted_by(site: Site, spec: VmSpec) -> None:
     wanted = PROGRAMS.get(spec.name, [])
 
     def programs() -> list[str]:
-        return list(dict.fromkeys(e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent")))
+        return list(
+            dict.fromkeys(e["data"]["file"] for e in site.head.history(spec.name, "boot.nbp-sent"))
+        )
 
-    site.head.wait(f"{spec.name} was sent all of its programs", lambda: len(programs()) >= len(wanted), 120)
+    site.head.wait(
+        f"{spec.name} was sent all of its programs", lambda: len(programs()) >= len(wanted), 120
+    )
     assert programs() == wanted, "firmware that is slow may ask again for one"
 
 
 def test_the_bmcs_were_told_what_to_boot_by(site: Site) -> None:
     """The medium was in for one boot; a URI is the firmware's for one boot."""
     assert [site.rack.machine(n)["last_boot"] for n in (1, 3, 6)] == ["Pxe", "Cd", "UefiHttp"]
-    site.head.wait("the medium is out", lambda: len(site.head.history("n3", "power.medium")) >= 3, 60)
+    site.head.wait(
+        "the medium is out", lambda: len(site.head.history("n3", "power.medium")) >= 3, 60
+    )
     texts = [event["text"] for event in site.head.history("n3", "power.medium")]
-    assert sum("fetches the boot medium" in text for text in texts) == 1 and "is out of the virtual drive" in texts[-1]
+    assert (
+        sum("fetches the boot medium" in text for text in texts) == 1
+        and "is out of the virtual drive" in texts[-1]
+    )
 
 
 def test_a_second_card_is_driven_and_not_booted_by(site: Site) -> None:
@@ -216,33 +335,59 @@ def test_a_second_card_is_driven_and_not_booted_by(site: Site) -> None:
 
 def test_controllers_and_ipmi_are_there(site: Site) -> None:
     def blocks() -> set[str]:
-        return set(site.head.cli("node", "exec", "n0", "--", "ls", "/sys/block", "/dev", check=False).stdout.split())
+        return set(
+            site.head.cli(
+                "node", "exec", "n0", "--", "ls", "/sys/block", "/dev", check=False
+            ).stdout.split()
+        )
 
     wanted = {"nvme0n1", "sda", "sdb", "sdc", "sdd", "sde", "ipmi0"}
     site.head.wait("all disks and /dev/ipmi0 are there", lambda: wanted <= blocks(), 180)
 
 
 def test_a_bmc_is_set_up_from_inside(site: Site) -> None:
-    """n0's BMC gets a user that it does not have, and another router; the head logs in with what it was given."""
+    """n0's BMC gets a user that it does not have, and another router; the head logs in with what it
+    was given."""
     changed = yaml.safe_load(site.inventory())
     changed["nodes"]["n0"]["bmc"]["username"] = "operator"
-    site.head.api("POST", "/v1/inventory/apply", {"yaml": yaml.safe_dump(changed), "file": "rack.yaml", "confirm_secrets": True})
-    site.head.wait("the BMC refuses it", lambda: site.head.cli("power", "status", "n0", check=False).returncode, 60)
+    site.head.api(
+        "POST",
+        "/v1/inventory/apply",
+        {"yaml": yaml.safe_dump(changed), "file": "rack.yaml", "confirm_secrets": True},
+    )
+    site.head.wait(
+        "the BMC refuses it",
+        lambda: site.head.cli("power", "status", "n0", check=False).returncode,
+        60,
+    )
     site.head.cli("power", "setup", "n0", "--prefix", "16", "--gateway", "10.98.0.1", "--yes")
     assert site.head.cli("power", "status", "n0", "--json").stdout.count('"ON"') == 1
     lan = site.rack.node_directory(0) / "bmc/lan"
-    assert [(lan / name).read_text() for name in ("subnet_mask", "default_gw_ip_addr")] == ["255.255.0.0\n", "10.98.0.1\n"]
+    assert [(lan / name).read_text() for name in ("subnet_mask", "default_gw_ip_addr")] == [
+        "255.255.0.0\n",
+        "10.98.0.1\n",
+    ]
     assert "gets the password" in site.head.history("n0", "power.set-up")[-1]["text"]
 
 
 def test_the_kernel_finds_modules_by_itself(site: Site) -> None:
     """It starts modprobe in the initramfs that is below the node's own root."""
-    said = site.says("n3", "sh", "-c", "cat /proc/filesystems; echo; mount -t btrfs none /mnt; cat /proc/filesystems").split("\n\n")
+    said = site.says(
+        "n3",
+        "sh",
+        "-c",
+        "cat /proc/filesystems; echo; mount -t btrfs none /mnt; cat /proc/filesystems",
+    ).split("\n\n")
     assert ["btrfs" in part for part in said] == [False, True]
 
 
-@pytest.mark.parametrize(("node", "module", "driver"), [("n1", "sdhci_pci", "sdhci-pci"), ("n4", "i6300esb", "i6300ESB timer")])
-def test_a_device_gets_a_driver_that_the_profile_does_not_have(site: Site, node: str, module: str, driver: str) -> None:
+@pytest.mark.parametrize(
+    ("node", "module", "driver"),
+    [("n1", "sdhci_pci", "sdhci-pci"), ("n4", "i6300esb", "i6300ESB timer")],
+)
+def test_a_device_gets_a_driver_that_the_profile_does_not_have(
+    site: Site, node: str, module: str, driver: str
+) -> None:
     """On n4 the kernel takes signed modules only."""
     site.head.wait(f"{node} has fetched {module}", lambda: site.fetched(node).get(module), 180)
     (device,) = site.fetched(node)[module]
@@ -253,14 +398,21 @@ def test_a_device_gets_a_driver_that_the_profile_does_not_have(site: Site, node:
 
 def test_a_device_that_is_plugged_in_later_gets_one_too(site: Site) -> None:
     with connected(monitor(site.image)) as line:
-        line.sendall(b"chardev-add null,id=serial\ndevice_add usb-serial,bus=usb.0,chardev=serial,always-plugged=on\n")
+        line.sendall(
+            b"chardev-add null,id=serial\ndevice_add "
+            b"usb-serial,bus=usb.0,chardev=serial,always-plugged=on\n"
+        )
         site.head.wait("n2 has a serial line", lambda: site.fetched("n2").get("ftdi_sio"), 180)
     assert "ttyUSB0" in site.says("n2", "ls", "/dev")
 
 
 def test_under_secure_boot_all_that_runs_is_signed(site: Site) -> None:
-    """The kernel says so: it is locked down, and takes modules with a signature that it trusts only."""
-    locked = "mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown; cat /proc/modules"
+    """The kernel says so: it is locked down, and takes modules with a signature that it trusts
+    only."""
+    locked = (
+        "mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown; "
+        "cat /proc/modules"
+    )
     for node in ("n4", "n6"):
         site.head.wait(f"{node} serves its API", partial(site.serves, node), 180)
         said = site.says(node, "sh", "-c", locked)
@@ -287,14 +439,22 @@ def mounted(site: Site) -> Site:
 
 def test_an_image_has_exports_units_and_disks(mounted: Site) -> None:
     site = mounted
-    assert site.inside("cat /nfs4/who /nfs3/who /iscsi/who /ahci/who /nvme/who /usb/who").split() == [
-        "nfs", "nfs", "iscsi", "ahci", "nvme", "usb"]
+    assert site.inside(
+        "cat /nfs4/who /nfs3/who /iscsi/who /ahci/who /nvme/who /usb/who"
+    ).split() == ["nfs", "nfs", "iscsi", "ahci", "nvme", "usb"]
     site.inside("echo written > /nfs4/new; echo written > /iscsi/new; cat /iscsi/new")
     assert (site.storage.nfs.export / "new").read_text() == "written\n"
     for place in ("nfs3", "ahci", "nvme", "usb"):
-        assert "no" in site.inside(f"echo x > /{place}/new && echo yes || echo no", check=False), "read-only"
+        assert "no" in site.inside(f"echo x > /{place}/new && echo yes || echo no", check=False), (
+            "read-only"
+        )
     node = site.says("n0", "cat", "/proc/mounts", "/run/layercake/objects.json")
-    assert "vers=4.2" in node and "vers=3" in node and "norecovery" in node and storage.SECRET not in node
+    assert (
+        "vers=4.2" in node
+        and "vers=3" in node
+        and "norecovery" in node
+        and storage.SECRET not in node
+    )
     assert "iqn.2026-11.local.layercake:n0" in site.storage.target.sessions()
 
 
@@ -310,8 +470,21 @@ def test_a_target_that_comes_back_is_logged_in_to_again(mounted: Site) -> None:
 def test_an_agent_that_is_killed_loses_none_of_it(mounted: Site) -> None:
     site = mounted
     adopted = len(site.head.history("n0", "image.adopted"))
-    site.head.cli("node", "exec", "n0", "--", "sh", "-c", "kill -9 $(cat /run/layercake/agent.pid)", check=False)
-    site.head.wait("the next agent takes over", lambda: len(site.head.history("n0", "image.adopted")) > adopted, 120)
+    site.head.cli(
+        "node",
+        "exec",
+        "n0",
+        "--",
+        "sh",
+        "-c",
+        "kill -9 $(cat /run/layercake/agent.pid)",
+        check=False,
+    )
+    site.head.wait(
+        "the next agent takes over",
+        lambda: len(site.head.history("n0", "image.adopted")) > adopted,
+        120,
+    )
     site.head.wait("it serves", lambda: "iscsi" in site.inside("cat /iscsi/who", check=False), 120)
 
 
@@ -319,7 +492,19 @@ def test_a_server_that_hangs_holds_up_nobody_and_nothing_stays(mounted: Site) ->
     site = mounted
     site.storage.nfs.hang()
     try:
-        late = ("node", "exec", "n0", "--container", "storage", "--timeout", "3", "--", "sh", "-c", "echo late > /nfs4/late")
+        late = (
+            "node",
+            "exec",
+            "n0",
+            "--container",
+            "storage",
+            "--timeout",
+            "3",
+            "--",
+            "sh",
+            "-c",
+            "echo late > /nfs4/late",
+        )
         assert site.head.cli(*late, check=False).returncode != 0, "who writes there waits"
         site.wants()
         site.head.wait_converged(300, {"n0"})
@@ -337,7 +522,9 @@ def test_what_cannot_be_mounted_is_explained(mounted: Site) -> None:
 
     def explained() -> bool:
         text = site.head.cli("node", "explain", "n0").stdout
-        return f"cannot mount nfs {storage.HEAD}:/none: its server has no such export" in " ".join(text.split())
+        return f"cannot mount nfs {storage.HEAD}:/none: its server has no such export" in " ".join(
+            text.split()
+        )
 
     site.head.wait("node explain says why", explained, 120)
     site.wants()
@@ -349,9 +536,17 @@ def test_an_arm64_machine_joins_with_a_minos_of_its_own(site: Site) -> None:
     site.head.wait_converged(2 * BOOT_S, {"n8"})
     booted_by(site, site.rack.nodes[8])
     site.head.wait("n8 serves its API", partial(site.serves, "n8"), 180)
-    assert site.says("n8", "uname", "-m").strip() == "aarch64" and site.says("n0", "uname", "-m").strip() == "x86_64"
+    assert (
+        site.says("n8", "uname", "-m").strip() == "aarch64"
+        and site.says("n0", "uname", "-m").strip() == "x86_64"
+    )
     newest, older = site.head.api("GET", "/v1/boot")["sets"]
-    assert (newest["architecture"], newest["boot"], newest["run"], newest["default"]) == ("aarch64", ["n8"], ["n8"], False)
+    assert (newest["architecture"], newest["boot"], newest["run"], newest["default"]) == (
+        "aarch64",
+        ["n8"],
+        ["n8"],
+        False,
+    )
     assert older["architecture"] == "x86_64" and older["default"] and "n8" not in older["boot"]
 
 
@@ -363,7 +558,11 @@ def test_firmware_fetches_its_boot_program_by_tftp(site: Site, number: int) -> N
 
 
 def test_a_roll_to_a_set_for_other_machines_is_refused(site: Site) -> None:
-    arm = next(s["name"] for s in site.head.api("GET", "/v1/boot")["sets"] if s["architecture"] == "aarch64")
+    arm = next(
+        s["name"]
+        for s in site.head.api("GET", "/v1/boot")["sets"]
+        if s["architecture"] == "aarch64"
+    )
     for command in (["boot", "roll", "n0", arm, "--yes"], ["boot", "default", arm, "--yes"]):
         done = site.head.cli(*command, check=False)
         assert done.returncode != 0 and "the boot set is for aarch64" in done.stdout + done.stderr
@@ -372,18 +571,29 @@ def test_a_roll_to_a_set_for_other_machines_is_refused(site: Site) -> None:
 def seconds(site: Site, node: str) -> dict[str, float]:
     """When a node's steps were done, from its power-on."""
     events = site.head.history(node)
-    start = next(float(e["at"]) for e in events if e["kind"] == "mutation.done" and e["data"]["mutation"] == "power-on")
+    start = next(
+        float(e["at"])
+        for e in events
+        if e["kind"] == "mutation.done" and e["data"]["mutation"] == "power-on"
+    )
     kinds = ("boot.discover-seen", "boot.script-sent", "boot.initrd-sent", "node.joined")
-    return {kind: max(float(e["at"]) for e in events if e["kind"] == kind) - start for kind in kinds}
+    return {
+        kind: max(float(e["at"]) for e in events if e["kind"] == kind) - start for kind in kinds
+    }
 
 
 def test_the_paths_are_a_table(site: Site) -> None:
     """build/boot-paths.md, which docs/explanation/boot.md shows as it was measured."""
-    lines = ["| Path | Card | DHCPDISCOVER | Script | All sent | Joined |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| Path | Card | DHCPDISCOVER | Script | All sent | Joined |",
+        "|---|---|---|---|---|---|",
+    ]
     for spec in site.rack.nodes:
         took = [round(s, 1) for s in seconds(site, spec.name).values()]
         assert took == sorted(took) and took[0] > 0
-        lines.append(f"| {PATHS[spec.name]} | {DRIVERS[spec.name]} | {' | '.join(map(str, took))} |")
+        lines.append(
+            f"| {PATHS[spec.name]} | {DRIVERS[spec.name]} | {' | '.join(map(str, took))} |"
+        )
     (ROOT / "build").mkdir(exist_ok=True)
     (ROOT / "build/boot-paths.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -1,4 +1,5 @@
-"""The agent as it runs on a node, under its supervisor, against a small head: real TLS, datagrams, images, containers."""
+"""The agent as it runs on a node, under its supervisor, against a small head: real TLS, datagrams,
+images, containers."""
 
 from __future__ import annotations
 
@@ -49,11 +50,23 @@ class Rig:
     def start(self, token: str = "good-token") -> None:
         (self.directory / "token").write_text(token)
         head = self.head
-        command = self.command().format(root=ROOT, run=self.run, url=head.url, ca=head.authority, node=head.node, sync=head.sync,
-                               token=self.directory / "token", cgroup=self.cgroup)
+        command = self.command().format(
+            root=ROOT,
+            run=self.run,
+            url=head.url,
+            ca=head.authority,
+            node=head.node,
+            sync=head.sync,
+            token=self.directory / "token",
+            cgroup=self.cgroup,
+        )
         log = (self.directory / "agent.log").open("ab")
-        self.process = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", command], stdout=log, stderr=log,
-                                        start_new_session=True)
+        self.process = subprocess.Popen(
+            ["unshare", "-m", "--propagation", "private", "sh", "-c", command],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
         log.close()
 
     def output(self) -> str:
@@ -95,14 +108,28 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     directory = tmp_path_factory.mktemp("images")
-    return {marker: _image(build_plain_image(directory / f"{marker}.squashfs", marker)) for marker in ("one", "two")}
+    return {
+        marker: _image(build_plain_image(directory / f"{marker}.squashfs", marker))
+        for marker in ("one", "two")
+    }
 
 
 def _image(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     digest = hashlib.blake2b(data, digest_size=32).hexdigest()
-    return {"name": "app", "digest": f"blake2b:{digest}", "size": len(data), "url": f"file://{path}",
-            "container": {"systemd": False, "command": None, "env": {}, "stop_timeout_s": 5, "restart": "on-failure"}}
+    return {
+        "name": "app",
+        "digest": f"blake2b:{digest}",
+        "size": len(data),
+        "url": f"file://{path}",
+        "container": {
+            "systemd": False,
+            "command": None,
+            "env": {},
+            "stop_timeout_s": 5,
+            "restart": "on-failure",
+        },
+    }
 
 
 def test_join_start_roll_log_stop(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
@@ -128,7 +155,9 @@ def test_join_start_roll_log_stop(rig: Rig, images: dict[str, dict[str, Any]]) -
     assert rig.container() == 0
 
 
-def test_a_node_that_was_to_go_off_comes_back_when_it_is_wanted_again(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_a_node_that_was_to_go_off_comes_back_when_it_is_wanted_again(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()
@@ -139,7 +168,9 @@ def test_a_node_that_was_to_go_off_comes_back_when_it_is_wanted_again(rig: Rig, 
     head.wait_for(run="SYNC", image="ACTIVE", busy="FREE")
 
 
-def test_defect_5_killed_agent_reattaches_without_a_token_and_touches_nothing(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_defect_5_killed_agent_reattaches_without_a_token_and_touches_nothing(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()
@@ -154,7 +185,9 @@ def test_defect_5_killed_agent_reattaches_without_a_token_and_touches_nothing(ri
     os.kill(container, 0)
 
 
-def test_killed_container_is_healed_while_the_head_is_away(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_killed_container_is_healed_while_the_head_is_away(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()
@@ -223,7 +256,8 @@ def test_busy_is_seen_and_holds_a_roll(rig: Rig, images: dict[str, dict[str, Any
 
 
 def test_busy_is_told_when_it_is_said(rig: Rig) -> None:
-    """Not when the agent comes by the files, which is each busy.REST seconds: a dozen changes would take a minute."""
+    """Not when the agent comes by the files, which is each busy.REST seconds: a dozen changes would
+    take a minute."""
     head = rig.head
     head.hello_s = 30.0
     head.document = {"revision": 3, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
@@ -245,7 +279,9 @@ def test_refused_join_is_told_and_not_hammered(rig: Rig) -> None:
     assert rig.process and rig.process.poll() is None
 
 
-def test_digest_mismatch_ends_fatal_and_a_new_image_recovers(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_digest_mismatch_ends_fatal_and_a_new_image_recovers(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
     head = rig.head
     bad = {**images["one"], "digest": "blake2b:" + "0" * 64}
     head.document = {"revision": 3, "goal": UP, "images": [bad], "requests": []}
@@ -256,7 +292,9 @@ def test_digest_mismatch_ends_fatal_and_a_new_image_recovers(rig: Rig, images: d
     head.wait_for(image="ACTIVE")
 
 
-def test_a_changed_mind_during_a_start_is_followed(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_a_changed_mind_during_a_start_is_followed(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()
@@ -269,11 +307,17 @@ def test_a_changed_mind_during_a_start_is_followed(rig: Rig, images: dict[str, d
     assert "image.retry" not in head.kinds(), "no back-off for a change of mind"
 
 
-def test_a_set_that_is_changed_while_it_starts_has_not_failed(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_a_set_that_is_changed_while_it_starts_has_not_failed(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
     head, container = rig.head, images["one"]["container"]
     undecided = {"kind": "tcp", "port": 9, "start_s": 60}
-    head.document = {"revision": 3, "goal": UP, "images": [{**images["one"], "container": {**container, "health": undecided}}],
-                     "requests": []}
+    head.document = {
+        "revision": 3,
+        "goal": UP,
+        "images": [{**images["one"], "container": {**container, "health": undecided}}],
+        "requests": [],
+    }
     rig.start()
     head.wait(lambda: "image.started" in head.kinds())
     head.want([images["two"]])
@@ -282,7 +326,9 @@ def test_a_set_that_is_changed_while_it_starts_has_not_failed(rig: Rig, images: 
     assert "mutation.failed" not in head.kinds()
 
 
-def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
+def test_the_agent_serves_its_own_api_and_says_where(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()
@@ -292,7 +338,12 @@ def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str,
     def ask() -> dict[str, Any]:
         port = next(e for e in reversed(head.events) if e["kind"] == "node.api")["data"]["port"]
         node = bytes.fromhex(head.node.replace("-", ""))
-        client = NodeClient(port, head.authority, name_of(head.node, head.session), bearer(head.key, node, head.session, TO_NODE))
+        client = NodeClient(
+            port,
+            head.authority,
+            name_of(head.node, head.session),
+            bearer(head.key, node, head.session, TO_NODE),
+        )
         return dict(client.ask("GET", "/v1/status")[1])
 
     assert ask()["image"] == "ACTIVE" and ask()["containers"][0]["name"] == "app"
@@ -308,21 +359,37 @@ def test_the_agent_serves_its_own_api_and_says_where(rig: Rig, images: dict[str,
     assert "PRIVATE KEY" not in rig.output()
 
 
-def test_a_mutation_that_this_minos_lacks_fails_and_says_so(rig: Rig, images: dict[str, dict[str, Any]]) -> None:
-    """The node plans by the table that came with the join, also when it is another than its own minOS was built for."""
+def test_a_mutation_that_this_minos_lacks_fails_and_says_so(
+    rig: Rig, images: dict[str, dict[str, Any]]
+) -> None:
+    """The node plans by the table that came with the join, also when it is another than its own
+    minOS was built for."""
     head = rig.head
-    newer = declare("image-launch", changes={"image": ("IDLE", "ACTIVE")}, requires={"run": "SYNC"}, where=Where.NODE)
+    newer = declare(
+        "image-launch",
+        changes={"image": ("IDLE", "ACTIVE")},
+        requires={"run": "SYNC"},
+        where=Where.NODE,
+    )
     head.mutations = [newer if m.name == "image-start" else m for m in head.mutations]
     head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": []}
     rig.start()
     head.wait(lambda: "mutation.failed" in head.kinds())
     event = next(e for e in head.events if e["kind"] == "mutation.failed")
-    assert "cannot image-launch: this node's minOS does not have it (hint: rebuild minOS" in event["text"]
+    assert (
+        "cannot image-launch: this node's minOS does not have it (hint: rebuild minOS"
+        in event["text"]
+    )
     assert event["severity"] == "warning" and event["data"]["mutation"] == "image-launch"
 
 
 def test_secrets_stay_in_root_only_files(rig: Rig) -> None:
-    rig.head.document = {"revision": 3, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
+    rig.head.document = {
+        "revision": 3,
+        "goal": {**UP, "image": "IDLE"},
+        "images": [],
+        "requests": [],
+    }
     rig.start()
     rig.head.wait_for(image="IDLE")
     assert (rig.run / "session.json").stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,5 @@
-"""An agent gives its images the node's own files: before they start, while they run, and not at all when one cannot be made."""
+"""An agent gives its images the node's own files: before they start, while they run, and not at all
+when one cannot be made."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.support.fake_head import UP
 pytestmark = [pytest.mark.root, pytest.mark.waits]
 
 SAYS = PLAIN_INIT.replace("@MARKER@ starts", "$(cat /etc/motd) starts").replace(
-    "trap", "trap 'echo hup $(cat /etc/conf)' HUP\ntrap", 1)
+    "trap", "trap 'echo hup $(cat /etc/conf)' HUP\ntrap", 1
+)
 
 
 @pytest.fixture
@@ -36,14 +38,26 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def image(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = build_plain_image(tmp_path_factory.mktemp("image") / "app.squashfs", "app", script=SAYS)
     data = path.read_bytes()
-    return {"name": "app", "digest": f"blake2b:{hashlib.blake2b(data, digest_size=32).hexdigest()}", "size": len(data),
-            "url": f"file://{path}", "container": {"systemd": False, "command": None, "env": {}, "stop_timeout_s": 5,
-                                                   "restart": "on-failure"}}
+    return {
+        "name": "app",
+        "digest": f"blake2b:{hashlib.blake2b(data, digest_size=32).hexdigest()}",
+        "size": len(data),
+        "url": f"file://{path}",
+        "container": {
+            "systemd": False,
+            "command": None,
+            "env": {},
+            "stop_timeout_s": 5,
+            "restart": "on-failure",
+        },
+    }
 
 
 def serve(rig: Rig, mark: str, *entries: Entry) -> None:
     """What the head has for the node from now on; it is told when the document says so."""
-    rig.head.files["files/"] = json.dumps({"mark": mark, "files": [entry.to_wire() for entry in entries]}).encode()
+    rig.head.files["files/"] = json.dumps(
+        {"mark": mark, "files": [entry.to_wire() for entry in entries]}
+    ).encode()
 
 
 def want(rig: Rig, image: dict[str, Any], mark: str, *entries: Entry) -> None:
@@ -53,7 +67,13 @@ def want(rig: Rig, image: dict[str, Any], mark: str, *entries: Entry) -> None:
 
 def start(rig: Rig, image: dict[str, Any], mark: str, *entries: Entry) -> None:
     serve(rig, mark, *entries)
-    rig.head.document = {"revision": 3, "goal": UP, "images": [image], "requests": [], "files": {"mark": mark}}
+    rig.head.document = {
+        "revision": 3,
+        "goal": UP,
+        "images": [image],
+        "requests": [],
+        "files": {"mark": mark},
+    }
     rig.start()
 
 
@@ -77,9 +97,18 @@ def told(rig: Rig, kind: str) -> list[dict[str, Any]]:
     return [event["data"] for event in rig.head.events if event["kind"] == kind]
 
 
-def test_files_are_there_before_the_image_starts_and_change_live_where_they_say_so(rig: Rig, image: dict[str, Any]) -> None:
+def test_files_are_there_before_the_image_starts_and_change_live_where_they_say_so(
+    rig: Rig, image: dict[str, Any]
+) -> None:
     head = rig.head
-    start(rig, image, "one", motd("first"), conf("1", on_change="signal HUP"), Entry(("other",), "/etc/other", b"x"))
+    start(
+        rig,
+        image,
+        "one",
+        motd("first"),
+        conf("1", on_change="signal HUP"),
+        Entry(("other",), "/etc/other", b"x"),
+    )
     head.wait_for(image="ACTIVE")
     head.log("app", "first starts")
     assert inside(rig, "/etc/conf") == "1" and inside(rig, "/etc/other") == ""
@@ -89,7 +118,9 @@ def test_files_are_there_before_the_image_starts_and_change_live_where_they_say_
     want(rig, image, "two", motd("second"), conf("2", on_change="signal HUP"))
     head.log("app", "hup 2")
     head.wait(lambda: any(data["mark"] == "two" for data in told(rig, "node.files")))
-    assert inside(rig, "/etc/motd") == "first" and rig.container() == container, "that one waits for the next start"
+    assert inside(rig, "/etc/motd") == "first" and rig.container() == container, (
+        "that one waits for the next start"
+    )
     assert told(rig, "node.files")[-1]["waiting"] == ["app:/etc/motd"]
     assert told(rig, "node.files-written")[-1]["paths"] == ["/etc/conf"]
 
@@ -115,7 +146,9 @@ def test_a_restart_for_a_file_waits_while_the_node_is_busy(rig: Rig, image: dict
     head.log("app", "second starts")
 
 
-def test_an_image_does_not_start_without_a_file_and_does_when_it_is_there(rig: Rig, image: dict[str, Any]) -> None:
+def test_an_image_does_not_start_without_a_file_and_does_when_it_is_there(
+    rig: Rig, image: dict[str, Any]
+) -> None:
     head = rig.head
     start(rig, image, "one", Entry(("*",), "/etc/motd", error="line 3: 'nope' is undefined"))
     head.wait_for(image="ERROR")
@@ -133,7 +166,9 @@ def test_an_image_does_not_start_without_a_file_and_does_when_it_is_there(rig: R
     assert inside(rig, "/etc/motd") == "well", "the last good one is kept"
 
 
-def test_an_agent_that_starts_again_knows_its_files_without_the_head(rig: Rig, image: dict[str, Any]) -> None:
+def test_an_agent_that_starts_again_knows_its_files_without_the_head(
+    rig: Rig, image: dict[str, Any]
+) -> None:
     head = rig.head
     start(rig, image, "one", motd("first"))
     head.wait_for(image="ACTIVE")
@@ -149,7 +184,9 @@ def test_an_agent_that_starts_again_knows_its_files_without_the_head(rig: Rig, i
     head.silent = False
 
 
-def test_a_head_that_says_nothing_of_files_leaves_everything_as_it_is(rig: Rig, image: dict[str, Any]) -> None:
+def test_a_head_that_says_nothing_of_files_leaves_everything_as_it_is(
+    rig: Rig, image: dict[str, Any]
+) -> None:
     head = rig.head
     head.document = {"revision": 3, "goal": UP, "images": [image], "requests": []}
     rig.start()

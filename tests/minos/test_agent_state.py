@@ -18,15 +18,33 @@ from minos.agent.state import Config, SessionFile, parse_endpoint, parse_join
 
 
 def config(run: Path, **changes: Any) -> Config:
-    base: dict[str, Any] = {"node": "0f8fad5b-d9cb-469f-a165-70867728950e", "name": "n1", "mac": "", "head": "https://h",
-                            "sync": "", "token": "tok", "authority": run, "run": run, "boot_id": "b1",
-                            "version": "1"}
+    base: dict[str, Any] = {
+        "node": "0f8fad5b-d9cb-469f-a165-70867728950e",
+        "name": "n1",
+        "mac": "",
+        "head": "https://h",
+        "sync": "",
+        "token": "tok",
+        "authority": run,
+        "run": run,
+        "boot_id": "b1",
+        "version": "1",
+    }
     return Config(**(base | changes))
 
 
-ANSWER = {"session": 7, "key": base64.b64encode(b"k" * 32).decode(), "epoch": 3, "layout": Layout(standard().variables).to_wire(),
-          "hello_s": 10, "dead_s": 40, "sync": "10.0.0.1:31415", "desired": {},
-          "mutations": json.loads(json.dumps([m.to_wire() for m in standard().mutations])), "traits": {"arch": "x86_64"}}
+ANSWER = {
+    "session": 7,
+    "key": base64.b64encode(b"k" * 32).decode(),
+    "epoch": 3,
+    "layout": Layout(standard().variables).to_wire(),
+    "hello_s": 10,
+    "dead_s": 40,
+    "sync": "10.0.0.1:31415",
+    "desired": {},
+    "mutations": json.loads(json.dumps([m.to_wire() for m in standard().mutations])),
+    "traits": {"arch": "x86_64"},
+}
 
 
 def test_a_session_is_read_back_only_by_the_same_boot_and_token(tmp_path: Path) -> None:
@@ -34,10 +52,21 @@ def test_a_session_is_read_back_only_by_the_same_boot_and_token(tmp_path: Path) 
     assert file.load(config(tmp_path)) is None
     file.save(config(tmp_path), session)
     found = file.load(config(tmp_path))
-    assert found and (found.number, found.key, found.epoch, found.sync) == (7, b"k" * 32, 3, ("10.0.0.1", 31415))
+    assert found and (found.number, found.key, found.epoch, found.sync) == (
+        7,
+        b"k" * 32,
+        3,
+        ("10.0.0.1", 31415),
+    )
     assert found.layout.digest == session.layout.digest
-    assert found.mutations == session.mutations == standard().mutations and found.traits == {"arch": "x86_64"}
-    for change in ({"boot_id": "b2"}, {"token": "other"}, {"node": "1f8fad5b-d9cb-469f-a165-70867728950e"}):
+    assert found.mutations == session.mutations == standard().mutations and found.traits == {
+        "arch": "x86_64"
+    }
+    for change in (
+        {"boot_id": "b2"},
+        {"token": "other"},
+        {"node": "1f8fad5b-d9cb-469f-a165-70867728950e"},
+    ):
         assert file.load(config(tmp_path, **change)) is None
     assert (tmp_path / "session.json").stat().st_mode & 0o777 == 0o600
     assert '"tok"' not in (tmp_path / "session.json").read_text()
@@ -49,7 +78,9 @@ def test_a_torn_session_is_none(tmp_path: Path) -> None:
     assert SessionFile(tmp_path).load(config(tmp_path)) is None
 
 
-@pytest.mark.parametrize("missing", ["session", "key", "epoch", "layout", "hello_s", "sync", "traits"])
+@pytest.mark.parametrize(
+    "missing", ["session", "key", "epoch", "layout", "hello_s", "sync", "traits"]
+)
 def test_an_answer_that_is_not_as_agreed_is_an_error(missing: str) -> None:
     with pytest.raises(OperationFailed, match="not as agreed"):
         parse_join({k: v for k, v in ANSWER.items() if k != missing})
@@ -87,7 +118,10 @@ def test_events_are_bounded_and_the_loss_is_told() -> None:
         events.add(MUTATION_FAILED, f"event {number}", Severity.INFO, {"number": number})
     assert len(events) == KEEP and len(woken) == KEEP + 20
     batch = events.take()
-    assert batch[0]["text"].startswith("20 earlier events were dropped") and batch[0]["kind"] == "service.events-dropped"
+    assert (
+        batch[0]["text"].startswith("20 earlier events were dropped")
+        and batch[0]["kind"] == "service.events-dropped"
+    )
     assert batch[1]["data"] == {"number": 20} and batch[1]["severity"] == "info"
     events.put_back(batch)
     assert events.take()[1]["data"] == {"number": 20}
@@ -98,4 +132,7 @@ def test_events_are_cut_to_size() -> None:
     events = Outbox(lambda: None, lambda: 0.0)
     events.add(MUTATION_FAILED, "y" * 100_000, None, {})
     event = events.take()[0]
-    assert len(event["text"]) == 4000 and (event["kind"], event["severity"]) == ("mutation.failed", "warning")
+    assert len(event["text"]) == 4000 and (event["kind"], event["severity"]) == (
+        "mutation.failed",
+        "warning",
+    )

@@ -1,4 +1,5 @@
-"""When a node's BUSY is looked at: what the kernel tells, floods, directories that are replaced, and no watch to be had."""
+"""When a node's BUSY is looked at: what the kernel tells, floods, directories that are replaced,
+and no watch to be had."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def test_renamed_into_place_counts(loop: Loop, tmp_path: Path) -> None:
     assert loop.heard() and loop.busy.look()
 
 
-def test_nothing_is_looked_at_without_news(loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nothing_is_looked_at_without_news(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     loop.busy.look()
     looks: list[Path] = []
 
@@ -82,7 +85,9 @@ def test_nothing_is_looked_at_without_news(loop: Loop, monkeypatch: pytest.Monke
     assert len(looks) == 1, "what nobody told is seen all the same, a little later"
 
 
-def test_a_flood_costs_a_look_for_each_pause(loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_flood_costs_a_look_for_each_pause(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     loop.busy.look()
     looks = 0
 
@@ -104,7 +109,9 @@ def test_a_flood_costs_a_look_for_each_pause(loop: Loop, monkeypatch: pytest.Mon
     assert looks == 2
 
 
-def test_events_that_the_kernel_lost_count_as_a_change(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_the_kernel_lost_count_as_a_change(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loop.busy.look()
     lost = inotify.Event(-1, 0x4000, b"")
     monkeypatch.setattr(inotify.Inotify, "read", lambda self: [lost])
@@ -135,11 +142,15 @@ def test_without_a_watch_each_look_is_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert not loop.busy.look()
     (tmp_path / "busy").touch()
     assert loop.busy.look()
-    assert loop.said == ["agent: cannot watch for BUSY: [Errno 24] Too many open files: 'inotify'"
-                         " (hint: it is looked for once a second instead)"]
+    assert loop.said == [
+        "agent: cannot watch for BUSY: [Errno 24] Too many open files: 'inotify'"
+        " (hint: it is looked for once a second instead)"
+    ]
 
 
-def test_a_watch_that_is_refused_is_said_once(loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_is_refused_is_said_once(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(self: object, directory: str) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory)
 

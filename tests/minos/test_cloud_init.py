@@ -1,4 +1,5 @@
-"""Debian's own cloud-init asks the metadata service of a node, in a root and a network of its own."""
+"""Debian's own cloud-init asks the metadata service of a node, in a root and a network of its
+own."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ USER_DATA = """#cloud-config
 write_files:
   - {path: /etc/from-user-data, content: "it was read", owner: "root:root"}
 """
-NOCLOUD = 'datasource_list: [NoCloud]\ndatasource: {NoCloud: {seedfrom: "http://169.254.169.254/nocloud/"}}\n'
+NOCLOUD = (
+    "datasource_list: [NoCloud]\ndatasource: {NoCloud: {seedfrom: "
+    '"http://169.254.169.254/nocloud/"}}\n'
+)
 EC2 = "datasource_list: [Ec2]\ndatasource: {Ec2: {strict_id: false, timeout: 5, max_wait: 20}}\n"
 AWS = """
 mount -t tmpfs tmpfs $tree/sys/class && mkdir -p $tree/sys/class/net $tree/sys/class/dmi/id
@@ -57,9 +61,15 @@ def tree() -> Iterator[Path]:
 def test_cloud_init_finds_its_node(tree: Path, config: str, machine: str, tmp_path: Path) -> None:
     for place in ("root/.ssh/authorized_keys", "etc/from-user-data"):
         (tree / place).unlink(missing_ok=True)
-    write(tree / "etc/cloud/cloud.cfg.d/90_layercake.cfg", f"{config}network: {{config: disabled}}\n"
-          "disable_root: false\nssh_genkeytypes: []\npreserve_hostname: true\n")
-    said = {"/facts.json": facts(NODE, {"name": "rack7", "domain": "lab.test"}, KEYS).data.decode(), "/user-data": USER_DATA}
+    write(
+        tree / "etc/cloud/cloud.cfg.d/90_layercake.cfg",
+        f"{config}network: {{config: disabled}}\n"
+        "disable_root: false\nssh_genkeytypes: []\npreserve_hostname: true\n",
+    )
+    said = {
+        "/facts.json": facts(NODE, {"name": "rack7", "domain": "lab.test"}, KEYS).data.decode(),
+        "/user-data": USER_DATA,
+    }
     script = f"""
 mount -t proc proc {tree}/proc && mount -t sysfs sysfs {tree}/sys && mount -t tmpfs tmpfs {tree}/run && mount --bind /dev {tree}/dev
 rm -rf {tree}/var/lib/cloud/*
@@ -72,13 +82,38 @@ cp {tree}/run/cloud-init/instance-data.json {tmp_path}/
 kill $server
 """
     (tmp_path / "said").write_text(json.dumps(said))
-    done = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-c", script],
-                          env={"SERVE": SERVE, "PYTHONPATH": str(Path.cwd()), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-                          capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            script,
+        ],
+        env={
+            "SERVE": SERVE,
+            "PYTHONPATH": str(Path.cwd()),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     log = (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
     assert (tmp_path / "instance-data.json").exists(), f"{done.stdout}{done.stderr}{log[-3000:]}"
     found = json.loads((tmp_path / "instance-data.json").read_text())["v1"]
-    assert found["instance_id"] == NODE.id and found["cloud_name"].lower() in ("nocloud", "unknown", "aws", "ec2"), found
+    assert found["instance_id"] == NODE.id and found["cloud_name"].lower() in (
+        "nocloud",
+        "unknown",
+        "aws",
+        "ec2",
+    ), found
     assert found["local_hostname"] == "n1"
     keys = (tree / "root/.ssh/authorized_keys").read_text()
     assert "AAAA me@here" in keys and "BBBB you" in keys

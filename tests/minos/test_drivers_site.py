@@ -1,4 +1,5 @@
-"""The whole way of a driver that the boot profile does not have: a boot set of a real head, and a real agent that has booted it.
+"""The whole way of a driver that the boot profile does not have: a boot set of a real head, and a
+real agent that has booted it.
 
 What is pretended is the node's kernel: its devices, and what it does with a module.
 """
@@ -87,26 +88,45 @@ def boot_set(site: HostSite, modules: Path) -> None:
 def found(site: HostSite, undriven: dict[str, list[str]]) -> None:
     """What process 1 writes down of the node's devices."""
     place = site.nodes[0].inside(site.nodes[0].directory / "run/hardware.new")
-    place.write_text(json.dumps({"cards": [], "modules": {}, "cold_plug_s": 1.0, "undriven": undriven}))
+    place.write_text(
+        json.dumps({"cards": [], "modules": {}, "cold_plug_s": 1.0, "undriven": undriven})
+    )
     place.replace(place.with_name("hardware.json"))
 
 
-def test_a_node_gets_a_driver_that_its_boot_profile_does_not_have(site: HostSite, tmp_path: Path) -> None:
+def test_a_node_gets_a_driver_that_its_boot_profile_does_not_have(
+    site: HostSite, tmp_path: Path
+) -> None:
     """And an image that was given up, for want of the driver's device file, is tried again."""
     site.begin()
     boot_set(site, made_up(tmp_path / "kernel"))
     app = build_plain_image(tmp_path / "app.squashfs", "app")
-    site.api("POST", "/v1/images", {"path": str(app), "name": "app", "systemd": False, "command": ["/init"], "stop_timeout_s": 2.0,
-                                    "devices": [DEVICE]})
+    site.api(
+        "POST",
+        "/v1/images",
+        {
+            "path": str(app),
+            "name": "app",
+            "systemd": False,
+            "command": ["/init"],
+            "stop_timeout_s": 2.0,
+            "devices": [DEVICE],
+        },
+    )
     site.api("POST", "/v1/images/roll", {"range": "h0", "image": "app"})
     site.wait("the image is given up", lambda: site.history("h0", "image.fatal"), 120)
     found(site, {WATCHDOG: ["pci/0000:00:04.0"], BOCHS: ["pci/0000:00:05.0"]})
     site.wait("it is told", lambda: site.history("h0", "node.drivers-fetched"), 120)
     (told,) = site.history("h0", "node.drivers-fetched")
     assert told["text"] == "drivers were fetched from the head: i6300esb for pci/0000:00:04.0"
-    assert [(tmp_path / f"loaded-{n}").read_bytes() for n in (0, 1)] == [original("watchdog"), original("i6300esb")]
+    assert [(tmp_path / f"loaded-{n}").read_bytes() for n in (0, 1)] == [
+        original("watchdog"),
+        original("i6300esb"),
+    ]
     (left,) = site.history("h0", "node.drivers-left")
-    assert left["text"].startswith("bochs for pci/0000:00:05.0: drivers of its kind are loaded by a boot profile or an image")
+    assert left["text"].startswith(
+        "bochs for pci/0000:00:05.0: drivers of its kind are loaded by a boot profile or an image"
+    )
     site.wait("the image runs", lambda: site.nodes[0].containers().get("app"), 120)
 
     with (site.data / "boot" / SET / sets.MODULES).open("ab") as file:
@@ -114,4 +134,7 @@ def test_a_node_gets_a_driver_that_its_boot_profile_does_not_have(site: HostSite
     found(site, {TG3: ["pci/0000:00:06.0"]})
     site.wait("it is told", lambda: site.history("h0", "node.driver-failed"), 120)
     (told,) = site.history("h0", "node.driver-failed")
-    assert "modules.squashfs was changed since it was signed" in told["text"] and not (tmp_path / "loaded-2").exists()
+    assert (
+        "modules.squashfs was changed since it was signed" in told["text"]
+        and not (tmp_path / "loaded-2").exists()
+    )

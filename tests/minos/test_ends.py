@@ -1,4 +1,5 @@
-"""The ends of containers, when a descriptor's number is used again at once and a child holds what it stood for."""
+"""The ends of containers, when a descriptor's number is used again at once and a child holds what
+it stood for."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ def loop() -> Iterator[Loop]:
 def test_a_number_that_is_used_again_stands_for_the_new_one(loop: Loop) -> None:
     containers = loop.containers
     assert loop.heard() == []
-    child = containers.programs["child"] = subprocess.Popen(["sleep", "60"], pass_fds=[containers.handle])
+    child = containers.programs["child"] = subprocess.Popen(
+        ["sleep", "60"], pass_fds=[containers.handle]
+    )
     containers.taken_by_new()
     containers.end("old")
     assert loop.heard() == [], "who ended was the old one, and it is not waited for"

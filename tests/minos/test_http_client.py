@@ -1,4 +1,5 @@
-"""The node's HTTP client against raw bytes, a foreign server, and a TLS server that is not the head."""
+"""The node's HTTP client against raw bytes, a foreign server, and a TLS server that is not the
+head."""
 
 from __future__ import annotations
 
@@ -61,8 +62,18 @@ def test_urls() -> None:
     assert parse_url("https://[fd99::1]:8443").authority == "[fd99::1]:8443"
 
 
-@pytest.mark.parametrize("text", ["", "ftp://h/x", "http://", "http://h:99999/", "http://u@h/", "http://h/a b",
-                                  "http://h/\r\nX: y"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ftp://h/x",
+        "http://",
+        "http://h:99999/",
+        "http://u@h/",
+        "http://h/a b",
+        "http://h/\r\nX: y",
+    ],
+)
 def test_unsound_urls_are_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_url(text)
@@ -76,23 +87,32 @@ def test_heads() -> None:
         parse_head(b"SSH-2.0-OpenSSH")
 
 
-@pytest.mark.parametrize(("data", "body"), [
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"hello"),
-    (CHUNKED + b"3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nTrailer: x\r\n\r\n", b"hello"),
-    (b"HTTP/1.1 200 OK\r\n\r\nhello", b"hello"),
-    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
-    (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
-])
+@pytest.mark.parametrize(
+    ("data", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"hello"),
+        (CHUNKED + b"3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nTrailer: x\r\n\r\n", b"hello"),
+        (b"HTTP/1.1 200 OK\r\n\r\nhello", b"hello"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    ],
+)
 def test_bodies(serve: Callable[[Script], str], data: bytes, body: bytes) -> None:
     connection = Connection(parse_url(serve(lambda peer, number: reply(peer, data))), timeout=5)
     assert connection.request("GET", "/", {})[1] == body
     connection.close()
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", b"garbage\r\n\r\n", CHUNKED + b"zz\r\n",
-    b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000,
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
+        b"garbage\r\n\r\n",
+        CHUNKED + b"zz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000,
+    ],
+)
 def test_broken_answers_are_errors(serve: Callable[[Script], str], data: bytes) -> None:
     url = serve(lambda peer, number: reply(peer, data))
     with pytest.raises((Unreachable, OperationFailed)):
@@ -100,7 +120,9 @@ def test_broken_answers_are_errors(serve: Callable[[Script], str], data: bytes) 
 
 
 def test_an_idle_connection_that_was_closed_is_opened_again(serve: Callable[[Script], str]) -> None:
-    url = serve(lambda peer, number: reply(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number))
+    url = serve(
+        lambda peer, number: reply(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number)
+    )
     connection = Connection(parse_url(url), timeout=5)
     assert connection.request("GET", "/", {}) == (200, b"0")
     assert connection.request("GET", "/", {}) == (200, b"1")
@@ -132,7 +154,9 @@ def test_a_server_that_is_not_the_head_is_refused(tmp_path: Path) -> None:
         server = ThreadingHTTPServer((address, 0), Handler)
         server.handle_error = lambda *a: None  # type: ignore[method-assign]  # the refused handshake is what is tested
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tmp_path / server_pki / "server.pem", tmp_path / server_pki / "server.key")
+        context.load_cert_chain(
+            tmp_path / server_pki / "server.pem", tmp_path / server_pki / "server.key"
+        )
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -158,14 +182,20 @@ def test_a_missing_authority_says_what_to_do(tmp_path: Path) -> None:
         tls_context(tmp_path / "none.pem")
 
 
-def test_a_download_knows_what_a_server_without_ranges_sends(serve: Callable[[Script], str]) -> None:
-    url = serve(lambda peer, number: reply(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"))
+def test_a_download_knows_what_a_server_without_ranges_sends(
+    serve: Callable[[Script], str],
+) -> None:
+    url = serve(
+        lambda peer, number: reply(peer, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+    )
     body = Download(f"{url}/x", 3)
     assert (body.offset, body.total, body.read(10)) == (0, 5, b"hello")
     body.close()
 
 
 def test_a_file_that_is_not_there(serve: Callable[[Script], str]) -> None:
-    url = serve(lambda peer, number: reply(peer, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"))
+    url = serve(
+        lambda peer, number: reply(peer, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    )
     with pytest.raises(OperationFailed, match="404"):
         Download(f"{url}/x", 0)

@@ -43,7 +43,9 @@ print(json.dumps([dataclasses.__file__, found]))
 
 def of_a_node(first: Path) -> tuple[str, dict[str, Any]]:
     argv = [sys.executable, "-sSB", "-c", SHOW, str(first), str(ROOT), *ENTRIES]
-    file, found = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    file, found = json.loads(
+        subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    )
     return file, found
 
 
@@ -95,24 +97,58 @@ def examples(of: ModuleType) -> tuple[Any, Any, Any]:
 def test_objects_behave_alike(of: ModuleType) -> None:
     point, opened, derived = examples(of)
     one = point(1, note="n")
-    assert one == point(1, 2, "other") != point(2) and one != (1, 2) and hash(one) == hash(point(1)) and len({one, point(1)}) == 1
-    assert repr(one) == "examples.<locals>.Point(x=1, y=2)" and (one.x, one.y, one.note) == (1, 2, "n")
+    assert (
+        one == point(1, 2, "other") != point(2)
+        and one != (1, 2)
+        and hash(one) == hash(point(1))
+        and len({one, point(1)}) == 1
+    )
+    assert repr(one) == "examples.<locals>.Point(x=1, y=2)" and (one.x, one.y, one.note) == (
+        1,
+        2,
+        "n",
+    )
     with pytest.raises(of.FrozenInstanceError):
         one.x = 3
     with pytest.raises(of.FrozenInstanceError):
         del one.x
     assert copy.copy(one) == one == copy.deepcopy(one) and copy.copy(one).note == "n"
-    assert of.replace(one, y=9) == point(1, 9) and [f.name for f in of.fields(point)] == ["x", "y", "note"]
+    assert of.replace(one, y=9) == point(1, 9) and [f.name for f in of.fields(point)] == [
+        "x",
+        "y",
+        "note",
+    ]
     both = opened([one, (point(3),)], {"k": point(4)})
-    assert of.asdict(both) == {"points": [{"x": 1, "y": 2, "note": "n"}, ({"x": 3, "y": 2, "note": ""},)],
-                               "at": {"k": {"x": 4, "y": 2, "note": ""}}}
-    assert opened().points is not opened().points and opened.__hash__ is None and not hasattr(both, "__dict__")
+    assert of.asdict(both) == {
+        "points": [{"x": 1, "y": 2, "note": "n"}, ({"x": 3, "y": 2, "note": ""},)],
+        "at": {"k": {"x": 4, "y": 2, "note": ""}},
+    }
+    assert (
+        opened().points is not opened().points
+        and opened.__hash__ is None
+        and not hasattr(both, "__dict__")
+    )
     both.at = 5
     assert both == opened(both.points, 5) and both != opened()
     third = derived(1, c={"k": 1})
-    assert (third.sum, third.b, repr(third)) == (8, 7, "examples.<locals>.Derived(a=1, b=7, c={'k': 1})")
-    assert of.replace(third, b=1).sum == 2 and derived(1) == derived(1) and derived.b == 7 and not hasattr(derived, "c")
-    for wrong in (lambda: point(), lambda: point(1, z=2), lambda: of.replace(one, z=1), lambda: of.fields(3), lambda: hash(both)):
+    assert (third.sum, third.b, repr(third)) == (
+        8,
+        7,
+        "examples.<locals>.Derived(a=1, b=7, c={'k': 1})",
+    )
+    assert (
+        of.replace(third, b=1).sum == 2
+        and derived(1) == derived(1)
+        and derived.b == 7
+        and not hasattr(derived, "c")
+    )
+    for wrong in (
+        lambda: point(),
+        lambda: point(1, z=2),
+        lambda: of.replace(one, z=1),
+        lambda: of.fields(3),
+        lambda: hash(both),
+    ):
         with pytest.raises(TypeError):
             wrong()
 

@@ -16,7 +16,9 @@ from minos.tpm import proof
 from minos.tpm.device import Device
 
 NODE = "7f0c6b0e-0000-4000-8000-000000000001"
-CONFIG = Config(NODE, "n0", "", "https://192.0.2.1", "", "", Path("ca.pem"), Path("run"), "boot", "1")
+CONFIG = Config(
+    NODE, "n0", "", "https://192.0.2.1", "", "", Path("ca.pem"), Path("run"), "boot", "1"
+)
 
 
 def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +36,9 @@ class Over(Exception):
     """Ends the thread's loop."""
 
 
-def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(link, "to_head", lambda config, session: None)
     found = link.Link(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5)
     pauses: list[float] = []
@@ -61,7 +65,9 @@ def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt
     assert pauses[9:] == [0.25, 0.5], "not ten seconds more for what was said before"
 
 
-def test_the_tpm_is_shown_when_the_head_asks_for_it_and_the_pass_goes_with_the_join(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tpm_is_shown_when_the_head_asks_for_it_and_the_pass_goes_with_the_join(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(link, "to_head", lambda config, session: None)
     found = link.Link(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
     said: list[tuple[str, dict[str, Any]]] = []
@@ -80,5 +86,9 @@ def test_the_tpm_is_shown_when_the_head_asks_for_it_and_the_pass_goes_with_the_j
     with pytest.raises(Over):
         found._join()
     assert [path for path, _ in said] == ["/node/v1/join", "/node/v1/attest", "/node/v1/join"]
-    assert said[0][1]["tpm"] is True and "has none" in said[1][1]["tpm"]["missing"] and said[2][1]["pass"] == "word"
+    assert (
+        said[0][1]["tpm"] is True
+        and "has none" in said[1][1]["tpm"]["missing"]
+        and said[2][1]["pass"] == "word"
+    )
     assert all(body["token"] == CONFIG.token for _, body in said)

@@ -1,4 +1,5 @@
-"""The node's network: netlink messages, finding the card, and the real thing in a network namespace."""
+"""The node's network: netlink messages, finding the card, and the real thing in a network
+namespace."""
 
 from __future__ import annotations
 
@@ -24,19 +25,28 @@ def test_an_address_message_is_as_the_kernel_reads_it() -> None:
     assert (length, kind, sequence) == (len(data), 20, 7)
     assert flags & 0x5 == 0x5
     assert struct.unpack_from("=BBBBI", data, 16) == (2, 24, 0, 0, 3)
-    assert data[24:] == struct.pack("=HH4B", 8, 2, 10, 0, 0, 5) + struct.pack("=HH4B", 8, 1, 10, 0, 0, 5)
+    assert data[24:] == struct.pack("=HH4B", 8, 2, 10, 0, 0, 5) + struct.pack(
+        "=HH4B", 8, 1, 10, 0, 0, 5
+    )
 
 
 def test_acknowledgements_are_told_apart() -> None:
     ok = struct.pack("=IHHIIi", 36, 2, 0, 9, 0, 0) + bytes(16)
     assert netlink.error_of(ok, 9) == 0
     assert netlink.error_of(ok, 8) is None
-    assert netlink.error_of(struct.pack("=IHHIIi", 36, 2, 0, 9, 0, -errno.EPERM) + bytes(16), 9) == errno.EPERM
+    assert (
+        netlink.error_of(struct.pack("=IHHIIi", 36, 2, 0, 9, 0, -errno.EPERM) + bytes(16), 9)
+        == errno.EPERM
+    )
     assert netlink.error_of(b"short", 9) is None
 
 
 def test_the_card_is_found_by_its_mac(tmp_path: Path) -> None:
-    for name, mac in (("lo", "00:00:00:00:00:00"), ("eth0", "52:54:00:00:00:01"), ("eth1", "52:54:00:00:00:02")):
+    for name, mac in (
+        ("lo", "00:00:00:00:00:00"),
+        ("eth0", "52:54:00:00:00:01"),
+        ("eth1", "52:54:00:00:00:02"),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "address").write_text(f"{mac}\n")
     assert interface_with("52:54:00:00:00:02", tmp_path) == "eth1"
@@ -44,14 +54,30 @@ def test_the_card_is_found_by_its_mac(tmp_path: Path) -> None:
     assert interface_with("52:54:00:00:00:03", tmp_path) == ""
 
 
-@pytest.mark.parametrize(("words", "host", "line"), [
-    ("layercake.name=n1 layercake.ip=10.77.0.5/24", "n1", "10.77.0.5 n1"),
-    ("layercake.name=n1 layercake.ip=10.77.0.5/24 layercake.domain=far.test", "n1", "10.77.0.5 n1.far.test n1"),
-    ("layercake.name=n1.far.test layercake.ip=10.77.0.5/24", "n1.far.test", "10.77.0.5 n1.far.test n1"),
-    (f"layercake.name=n1.{'x' * 63}.test layercake.ip=10.77.0.5/24", "n1", f"10.77.0.5 n1.{'x' * 63}.test n1"),
-])
-def test_a_machine_finds_its_own_names_without_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, host: str,
-                                                      line: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "host", "line"),
+    [
+        ("layercake.name=n1 layercake.ip=10.77.0.5/24", "n1", "10.77.0.5 n1"),
+        (
+            "layercake.name=n1 layercake.ip=10.77.0.5/24 layercake.domain=far.test",
+            "n1",
+            "10.77.0.5 n1.far.test n1",
+        ),
+        (
+            "layercake.name=n1.far.test layercake.ip=10.77.0.5/24",
+            "n1.far.test",
+            "10.77.0.5 n1.far.test n1",
+        ),
+        (
+            f"layercake.name=n1.{'x' * 63}.test layercake.ip=10.77.0.5/24",
+            "n1",
+            f"10.77.0.5 n1.{'x' * 63}.test n1",
+        ),
+    ],
+)
+def test_a_machine_finds_its_own_names_without_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, host: str, line: str
+) -> None:
     set_: list[str] = []
     monkeypatch.setattr(syscalls, "set_hostname", set_.append)
     init.set_names(cmdline.parse(words), tmp_path)
@@ -77,18 +103,36 @@ def test_a_card_is_brought_up_with_address_and_route(tmp_path: Path) -> None:
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
         # ip netns exec mounts the namespace's own /sys, where the card is looked for.
-        link = ["link", "add", "c0", "address", "52:54:00:00:99:01", "type", "veth", "peer", "name", "c1"]
+        link = [
+            "link",
+            "add",
+            "c0",
+            "address",
+            "52:54:00:00:99:01",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "c1",
+        ]
         subprocess.run(["ip", "-n", name, *link], check=True)
         script = SCRIPT.format(root=str(ROOT), resolv=str(tmp_path / "resolv.conf"))
         command = ["ip", "netns", "exec", name, sys.executable, "-c", script]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.stdout == "c0 10.77.0.5/24\n", done.stderr
-        shown = subprocess.run(["ip", "-n", name, "addr", "show"], capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(
+            ["ip", "-n", name, "addr", "show"], capture_output=True, text=True, check=True
+        ).stdout
         assert "mtu 1400" in shown
         assert "inet 10.77.0.5/24" in shown and "inet 127.0.0.1/8" in shown
-        routes = subprocess.run(["ip", "-n", name, "route"], capture_output=True, text=True, check=True).stdout
+        routes = subprocess.run(
+            ["ip", "-n", name, "route"], capture_output=True, text=True, check=True
+        ).stdout
         assert "default via 10.77.0.1 dev c0" in routes
-        assert "10.130.0.0/15 via 10.77.0.254 dev c0" in routes and "10.7.7.7 via 10.77.0.253 dev c0" in routes
+        assert (
+            "10.130.0.0/15 via 10.77.0.254 dev c0" in routes
+            and "10.7.7.7 via 10.77.0.253 dev c0" in routes
+        )
         assert (tmp_path / "resolv.conf").read_text() == "search far.test\nnameserver 10.77.0.1\n"
     finally:
         subprocess.run(["ip", "netns", "del", name], check=True)

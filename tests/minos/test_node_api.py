@@ -46,17 +46,32 @@ class Served:
         tls = Authority(directory).issue(UUID, NUMBER)
         assert tls is not None
         config = Config(UUID, "n1", "", "https://h", "", "token", self.authority, run, "boot", "1")
-        session = Session(NUMBER, KEY, 1, Layout(standard().variables), 1.0, 4.0, ("h", 1), (tls["cert"], tls["key"]))
+        session = Session(
+            NUMBER,
+            KEY,
+            1,
+            Layout(standard().variables),
+            1.0,
+            4.0,
+            ("h", 1),
+            (tls["cert"], tls["key"]),
+        )
         self.port = 0
         Serving(config, self.node.images, self.told, 0).start(session)
 
-    def told(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+    def told(
+        self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any
+    ) -> None:
         assert kind is NODE_API, text
         self.port = data["port"]
 
-    def client(self, credential: str | None = None, name: str = name_of(UUID, NUMBER)) -> NodeClient:
+    def client(
+        self, credential: str | None = None, name: str = name_of(UUID, NUMBER)
+    ) -> NodeClient:
         good = bearer(KEY, bytes.fromhex(UUID.replace("-", "")), NUMBER, TO_NODE)
-        return NodeClient(self.port, self.authority, name, good if credential is None else credential)
+        return NodeClient(
+            self.port, self.authority, name, good if credential is None else credential
+        )
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         return self.client().ask(method, path, body)
@@ -74,7 +89,12 @@ def test_unsound_paths_are_refused(text: str) -> None:
 
 def test_requests_are_taken_apart() -> None:
     found = parse_request(b"GET /a%2Fb?x=1+2&y=%26 HTTP/1.1\r\nHost: h\r\nX-Y:  z ")
-    assert (found.method, found.path, found.query, found.headers["x-y"]) == ("GET", "/a/b", {"x": "1 2", "y": "&"}, "z")
+    assert (found.method, found.path, found.query, found.headers["x-y"]) == (
+        "GET",
+        "/a/b",
+        {"x": "1 2", "y": "&"},
+        "z",
+    )
     for bad in (b"", b"GET", b"GET / FTP/1.0", b"GET http://h/ HTTP/1.1", b"\xff / HTTP/1.1"):
         with pytest.raises(BadRequest):
             parse_request(bad)
@@ -85,16 +105,27 @@ def test_only_the_head_is_served(tmp_path: Path) -> None:
     def body(run: Path) -> None:
         served = Served(run, tmp_path / "pki")
         node = bytes.fromhex(UUID.replace("-", ""))
-        bad = ["", "Bearer x", bearer(KEY, node, NUMBER, TO_HEAD), bearer(KEY, node, NUMBER - 1, TO_NODE),
-               bearer(b"x" * 32, node, NUMBER, TO_NODE), bearer(KEY, bytes(16), NUMBER, TO_NODE)]
+        bad = [
+            "",
+            "Bearer x",
+            bearer(KEY, node, NUMBER, TO_HEAD),
+            bearer(KEY, node, NUMBER - 1, TO_NODE),
+            bearer(b"x" * 32, node, NUMBER, TO_NODE),
+            bearer(KEY, bytes(16), NUMBER, TO_NODE),
+        ]
         for credential in bad:
             status, answer = served.client(credential).ask("GET", "/v1/status")
             assert status == 401 and answer["error"] == "only the head is served", credential
-        with pytest.raises(ssl.SSLCertVerificationError):  # another session's certificate is not this one's
+        with pytest.raises(
+            ssl.SSLCertVerificationError
+        ):  # another session's certificate is not this one's
             served.client(name=name_of(UUID, NUMBER - 1)).ask("GET", "/v1/status")
         assert served.ask("GET", "/v1/status")[1]["node"] == UUID
         assert (run / ".api.pem").exists() is False
-        assert served.ask("GET", "/etc/passwd")[0] == 404 and served.ask("DELETE", "/v1/exec")[0] == 405
+        assert (
+            served.ask("GET", "/etc/passwd")[0] == 404
+            and served.ask("DELETE", "/v1/exec")[0] == 405
+        )
         large = served.client()
         large.putrequest("POST", "/v1/exec")
         for header in (*large._headers.items(), ("Content-Length", "2000000")):
@@ -122,18 +153,31 @@ def test_containers_logs_and_commands(tmp_path: Path, image: Path) -> None:
         assert {"/v1/exec", "/v1/containers/{name}/log", "/imageapi/v1/mount/{id}"} <= paths.keys()
 
         script = "echo $COLOUR; echo no >&2; ls /init; exit 4"
-        status, lines = ask("POST", "/v1/exec", {"container": "app", "command": ["sh", "-c", script]})
-        assert said(lines) == "blue\n/init\n" and said(lines, "err") == "no\n" and lines[-1] == {"exit": 4}
+        status, lines = ask(
+            "POST", "/v1/exec", {"container": "app", "command": ["sh", "-c", script]}
+        )
+        assert (
+            said(lines) == "blue\n/init\n"
+            and said(lines, "err") == "no\n"
+            and lines[-1] == {"exit": 4}
+        )
         lines = ask("POST", "/v1/exec", {"container": "app", "command": ["ps"]})[1]
-        assert "init" in said(lines) and "pytest" not in said(lines), "it is in the container's own pid namespace"
+        assert "init" in said(lines) and "pytest" not in said(lines), (
+            "it is in the container's own pid namespace"
+        )
         lines = ask("POST", "/v1/exec", {"command": ["cat", "/proc/self/mountinfo"]})[1]
         assert str(run) in said(lines), "without a container it is the node itself"
         large = ask("POST", "/v1/exec", {"command": ["head", "-c", "3000000", "/dev/zero"]})[1]
         assert len(said(large)) == 3_000_000 and large[-1] == {"exit": 0}
 
         assert ask("POST", "/v1/exec", {"command": ["/no/such"]})[0] == 502
-        refused: list[dict[str, Any]] = [{}, {"command": []}, {"command": "ls"}, {"command": ["ls"], "timeout_s": 0},
-                                         {"command": ["a\0b"]}]
+        refused: list[dict[str, Any]] = [
+            {},
+            {"command": []},
+            {"command": "ls"},
+            {"command": ["ls"], "timeout_s": 0},
+            {"command": ["a\0b"]},
+        ]
         for bad in refused:
             assert ask("POST", "/v1/exec", bad)[0] == 400, bad
         assert ask("POST", "/v1/exec", {"command": ["ls"], "container": "nope"})[0] == 404
@@ -145,7 +189,9 @@ def test_containers_logs_and_commands(tmp_path: Path, image: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_log_is_followed_and_a_command_ends_with_its_listener(tmp_path: Path, image: Path) -> None:
+def test_a_log_is_followed_and_a_command_ends_with_its_listener(
+    tmp_path: Path, image: Path
+) -> None:
     def body(run: Path) -> None:
         served = Served(run, tmp_path / "pki")
         node = served.node
@@ -163,7 +209,9 @@ def test_a_log_is_followed_and_a_command_ends_with_its_listener(tmp_path: Path, 
         eventually(lambda: open_handles() == handles)
 
         client = served.client()
-        answer = client.open("POST", "/v1/exec", {"command": ["sh", "-c", "echo $$; sleep 600"], "timeout_s": 600})
+        answer = client.open(
+            "POST", "/v1/exec", {"command": ["sh", "-c", "echo $$; sleep 600"], "timeout_s": 600}
+        )
         pid = int(base64.b64decode(eval(answer.readline())["out"]))  # noqa: S307 - our own line
         assert Path(f"/proc/{pid}").exists()
         client.close()
@@ -186,7 +234,11 @@ def test_objects_over_rest(tmp_path: Path, image: Path) -> None:
         assert status == 403 and f"held by {made['id']}" in answer["error"]
         assert ask("POST", "/imageapi/v1/mount", {"kind": "magic"})[0] == 400
         assert ask("DELETE", f"/imageapi/v1/mount/{made['id']}")[0] == 200
-        assert ask("GET", "/imageapi/v1/attach")[1] == ask("GET", "/imageapi/v1/mount")[1] == {"objects": []}
+        assert (
+            ask("GET", "/imageapi/v1/attach")[1]
+            == ask("GET", "/imageapi/v1/mount")[1]
+            == {"objects": []}
+        )
         assert ask("GET", "/imageapi/v1/mount/m99")[0] == 404
 
     run_as_agent(tmp_path / "run", body)
@@ -197,8 +249,18 @@ def test_container_objects(tmp_path: Path, image: Path) -> None:
     def body(run: Path) -> None:
         served, loops = Served(run, tmp_path / "pki"), used_loops()
         ask, base = served.ask, "/imageapi/v1/container"
-        nested = {"kind": "overlay", "size": "4m", "lower": [{"kind": "uri", "uri": f"file://{image}"}]}
-        wanted = {"name": "job", "mount": nested, "state": "created", "env": {"A": "b"}, "stop_timeout_s": 5}
+        nested = {
+            "kind": "overlay",
+            "size": "4m",
+            "lower": [{"kind": "uri", "uri": f"file://{image}"}],
+        }
+        wanted = {
+            "name": "job",
+            "mount": nested,
+            "state": "created",
+            "env": {"A": "b"},
+            "stop_timeout_s": 5,
+        }
         status, made = ask("POST", base, wanted)
         assert status == 201 and (made["state"], made["id"]) == ("created", "c1")
         status, answer = ask("DELETE", f"/imageapi/v1/mount/{made['parts'][0]}")
@@ -208,15 +270,29 @@ def test_container_objects(tmp_path: Path, image: Path) -> None:
 
         again = Node(run)  # another agent: what runs is kept, and what it stands on
         assert again.images.adopt() == "IDLE"
-        assert again.images.containers.view("c1")["state"] == "running" and len(again.images.objects.views()) == 3
+        assert (
+            again.images.containers.view("c1")["state"] == "running"
+            and len(again.images.objects.views()) == 3
+        )
 
-        shared = ask("POST", base, {"name": "two", "mount": {"id": made["parts"][0]}, "command": ["sh", "-c", "exit 3"]})[1]
+        shared = ask(
+            "POST",
+            base,
+            {"name": "two", "mount": {"id": made["parts"][0]}, "command": ["sh", "-c", "exit 3"]},
+        )[1]
         eventually(lambda: ask("GET", f"{base}/{shared['id']}")[1]["state"] == "dead")
         assert ask("GET", f"{base}/{shared['id']}")[1]["status"] == 3
-        assert ask("POST", f"{base}/{shared['id']}/state", {"state": "running"})[0] == 403, "it runs once"
+        assert ask("POST", f"{base}/{shared['id']}/state", {"state": "running"})[0] == 403, (
+            "it runs once"
+        )
         assert ask("POST", f"{base}/c1/state", {"state": "exited"})[1]["status"] == 0
-        for bad in ({"name": "x"}, {"name": "../x", "mount": nested}, {"name": "x", "mount": nested, "state": "dead"},
-                    {"name": "x", "mount": nested, "image": "y"}, {"name": "x", "mount": {"id": "m99"}}):
+        for bad in (
+            {"name": "x"},
+            {"name": "../x", "mount": nested},
+            {"name": "x", "mount": nested, "state": "dead"},
+            {"name": "x", "mount": nested, "image": "y"},
+            {"name": "x", "mount": {"id": "m99"}},
+        ):
             assert ask("POST", base, bad)[0] in (400, 404), bad
         assert ask("POST", base, {"name": "x", "mount": nested, "command": ["/no/such"]})[0] == 502
         for name in ("c1", shared["id"]):

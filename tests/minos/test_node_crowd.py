@@ -1,4 +1,5 @@
-"""Strangers at the node's own API: slow ones, many, and those that have the door opened again and again. No images are needed."""
+"""Strangers at the node's own API: slow ones, many, and those that have the door opened again and
+again. No images are needed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ NAME = f"s1.{UUID}.layercake"
 
 
 class Served:
-    """A server that only "head" may ask; /wait is answered when `go` is set, and says when it `began`."""
+    """A server that only "head" may ask; /wait is answered when `go` is set, and says when it
+    `began`."""
 
     def __init__(self, directory: Path) -> None:
         pki.create(directory / "pki", "127.0.0.1")
@@ -45,7 +47,9 @@ class Served:
             self.go.wait(30)
         return Reply(json.dumps({"length": len(request.body)}).encode())
 
-    def knock(self, source: str = "127.0.0.1", *, tls: bool = False, data: bytes = b"") -> socket.socket:
+    def knock(
+        self, source: str = "127.0.0.1", *, tls: bool = False, data: bytes = b""
+    ) -> socket.socket:
         link = socket.create_connection(("127.0.0.1", self.server.port), 10, (source, 0))
         if tls:
             context = ssl.create_default_context(cafile=str(self.authority))
@@ -98,10 +102,17 @@ def test_one_address_has_so_many_places_and_a_newcomer_gets_one(served: Served) 
     assert sum(is_open(link) for link in served.links) <= OF_ONE
 
 
-def test_a_byte_now_and_then_does_not_prolong_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_byte_now_and_then_does_not_prolong_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http_server, "PATIENCE", 1.0)
-    slow = [served.knock(tls=True, data=b"GET / HTTP/1.1\r\n"), served.knock(),
-            served.knock(tls=True, data=b"POST / HTTP/1.1\r\nAuthorization: head\r\nContent-Length: 99\r\n\r\n")]
+    slow = [
+        served.knock(tls=True, data=b"GET / HTTP/1.1\r\n"),
+        served.knock(),
+        served.knock(
+            tls=True, data=b"POST / HTTP/1.1\r\nAuthorization: head\r\nContent-Length: 99\r\n\r\n"
+        ),
+    ]
     since = time.monotonic()
     while any(is_open(link) for link in slow):
         assert time.monotonic() - since < patience(8.0)
@@ -127,7 +138,9 @@ def test_the_head_itself_asks_for_so_much_at_once(served: Served) -> None:
     waiting = [threading.Thread(target=served.head, args=("/wait",)) for _ in range(CONNECTIONS)]
     for thread in waiting:
         thread.start()
-        assert served.began.acquire(timeout=20), "one after the other: all at once they are strangers for a moment"
+        assert served.began.acquire(timeout=20), (
+            "one after the other: all at once they are strangers for a moment"
+        )
     assert served.head() == 503
     served.go.set()
     for thread in waiting:

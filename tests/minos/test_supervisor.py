@@ -108,7 +108,11 @@ def test_an_agent_that_cannot_run_is_tried_less_and_less(rig: Rig) -> None:
     rig.start("raise ValueError('no good')")
     eventually(lambda: rig.log.read_text().count("the agent ended") >= 4)
     text = rig.log.read_text()
-    waits = [float(line.rpartition("again in ")[2].split()[0]) for line in text.splitlines() if "again in" in line]
+    waits = [
+        float(line.rpartition("again in ")[2].split()[0])
+        for line in text.splitlines()
+        if "again in" in line
+    ]
     assert waits[:4] == [0.2, 0.4, 0.8, 1.6]
     assert "ValueError: no good" in text, "its last words are on the console"
 

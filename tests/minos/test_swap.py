@@ -1,4 +1,5 @@
-"""An agent is replaced while it runs: by one that the head has signed, through the supervisor, and no container notices."""
+"""An agent is replaced while it runs: by one that the head has signed, through the supervisor, and
+no container notices."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def agent() -> bytes:
 
 
 class SwapRig(Rig):
-    """An agent of the boot set "first", under a supervisor that tries others for `trial` seconds."""
+    """An agent of the boot set "first", under a supervisor that tries others for `trial`
+    seconds."""
 
     trial = 60.0
 
@@ -61,31 +63,46 @@ def rig(tmp_path: Path) -> Iterator[SwapRig]:
 
 
 def test_an_agent_is_replaced_and_no_container_notices(
-        rig: SwapRig, images: dict[str, dict[str, Any]], agent: bytes) -> None:  # noqa: F811
+    rig: SwapRig,
+    images: dict[str, dict[str, Any]],  # noqa: F811
+    agent: bytes,
+) -> None:
     container, first, head = rig.begin(images["one"]), rig.agent, rig.head
     assert head.joins[0]["boot"] == head.joins[0]["agent"] == "first"
     head.hand_over("second", agent, ask=1)
     head.wait(lambda: rig.runs() == "second" and "agent.swapped" in head.kinds())
     assert rig.agent != first and rig.container() == container and len(head.joins) == 1
     second = rig.agent
-    assert str(rig.run / "agent" / "second.zip").encode() in Path(f"/proc/{second}/cmdline").read_bytes()
+    assert (
+        str(rig.run / "agent" / "second.zip").encode()
+        in Path(f"/proc/{second}/cmdline").read_bytes()
+    )
 
     os.kill(second, signal.SIGKILL)
-    head.wait(lambda: rig.agent != second and [e for e in head.events if e["kind"] == "agent.runs"][2:])
+    head.wait(
+        lambda: rig.agent != second and [e for e in head.events if e["kind"] == "agent.runs"][2:]
+    )
     assert rig.runs() == "second", "a new agent that was good once is started again after it died"
 
     head.want([images["two"]])
     head.wait_for(image="ACTIVE")
     assert rig.container() not in (0, container), "it does its work"
     container = rig.container()
-    head.document = {**head.document, "revision": head.document["revision"] + 1, "agent": {"set": "first", "ask": 2}}
+    head.document = {
+        **head.document,
+        "revision": head.document["revision"] + 1,
+        "agent": {"set": "first", "ask": 2},
+    }
     head.push()
     head.wait(lambda: rig.runs() == "first")
     assert rig.container() == container and len(head.joins) == 1
 
 
 def test_what_the_head_has_not_signed_is_never_run(
-        rig: SwapRig, images: dict[str, dict[str, Any]], agent: bytes) -> None:  # noqa: F811
+    rig: SwapRig,
+    images: dict[str, dict[str, Any]],  # noqa: F811
+    agent: bytes,
+) -> None:
     container, first, head = rig.begin(images["one"]), rig.agent, rig.head
     stranger = head.certificates.sign(b"something else")
     head.hand_over("second", agent, ask=1, signature=stranger)
@@ -93,8 +110,12 @@ def test_what_the_head_has_not_signed_is_never_run(
     head.hand_over("second", agent, ask=2, sent=agent[:-1] + b"x")
     head.wait(lambda: head.kinds().count("agent.swap-failed") == 2)
     unsigned, other = (e["text"] for e in head.events if e["kind"] == "agent.swap-failed")
-    assert "not signed by the head's authority" in unsigned and "not what the head has signed" in other
-    assert (rig.agent, rig.container()) == (first, container) and not list((rig.run / "agent").glob("*.zip"))
+    assert (
+        "not signed by the head's authority" in unsigned and "not what the head has signed" in other
+    )
+    assert (rig.agent, rig.container()) == (first, container) and not list(
+        (rig.run / "agent").glob("*.zip")
+    )
 
 
 def broken(source: str) -> bytes:
@@ -107,7 +128,10 @@ def broken(source: str) -> bytes:
     return data.getvalue()
 
 
-ENDS, HANGS = "def main(arguments): raise SystemExit(3)", "import time\ndef main(arguments): time.sleep(1000)"
+ENDS, HANGS = (
+    "def main(arguments): raise SystemExit(3)",
+    "import time\ndef main(arguments): time.sleep(1000)",
+)
 
 
 MUTE = """import os, time
@@ -121,7 +145,10 @@ def main(arguments):
 
 @pytest.mark.parametrize("source", [ENDS, HANGS, MUTE], ids=["ends", "hangs", "mute"])
 def test_a_new_agent_that_does_not_report_is_given_up(
-        rig: SwapRig, images: dict[str, dict[str, Any]], source: str) -> None:  # noqa: F811
+    rig: SwapRig,
+    images: dict[str, dict[str, Any]],  # noqa: F811
+    source: str,
+) -> None:
     rig.trial = 3.0
     container, first, head = rig.begin(images["one"]), rig.agent, rig.head
     head.hand_over("second", broken(source), ask=1)

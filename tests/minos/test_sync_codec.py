@@ -15,21 +15,41 @@ def codec(epoch: int = 5) -> SyncCodec:
     return SyncCodec(NODE, 77, KEY, epoch, LAYOUT)
 
 
-def from_head(kind: Kind, sequence: int, *, epoch: int = 5, revision: int = 9, session: int = 77, key: bytes = KEY,
-              node: bytes = NODE, known: int = 1) -> bytes:
-    return encode(Datagram(kind, node, session, epoch, sequence, revision, known, LAYOUT, 0, 0), key)
+def from_head(
+    kind: Kind,
+    sequence: int,
+    *,
+    epoch: int = 5,
+    revision: int = 9,
+    session: int = 77,
+    key: bytes = KEY,
+    node: bytes = NODE,
+    known: int = 1,
+) -> bytes:
+    return encode(
+        Datagram(kind, node, session, epoch, sequence, revision, known, LAYOUT, 0, 0), key
+    )
 
 
 def test_hello_carries_state_and_revision() -> None:
     data = codec().hello(1000, revision=4, changes=2, mask=0xF0, state=0x30)
     said = decode(data, KEY)
-    assert (said.kind, said.cfg_revision, said.dsc_revision, said.mask, said.state) == (Kind.HELLO, 4, 2, 0xF0, 0x30)
+    assert (said.kind, said.cfg_revision, said.dsc_revision, said.mask, said.state) == (
+        Kind.HELLO,
+        4,
+        2,
+        0xF0,
+        0x30,
+    )
     assert said.sequence == 1000
 
 
 def test_sequence_numbers_rise_even_if_the_clock_stands() -> None:
     c = codec()
-    numbers = [decode(c.hello(1000, revision=1, changes=0, mask=0, state=0), KEY).sequence for _ in range(3)]
+    numbers = [
+        decode(c.hello(1000, revision=1, changes=0, mask=0, state=0), KEY).sequence
+        for _ in range(3)
+    ]
     assert numbers == [1000, 1001, 1002]
 
 
@@ -46,12 +66,20 @@ def test_a_probe_is_told_from_news() -> None:
     assert codec().receive(from_head(Kind.DESIRED, 1, known=0)) == Wanted(9, probe=True)
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"LC", from_head(Kind.DESIRED, 1, key=b"x" * 32), from_head(Kind.DESIRED, 1, session=78),
-    from_head(Kind.DESIRED, 1, epoch=4), from_head(Kind.DESIRED, 1, node=bytes(16)), from_head(Kind.HELLO, 1),
-    from_head(Kind.CHALLENGE, 1, epoch=6),
-    from_head(Kind.DESIRED, 1)[:-1] + b"\0",
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"LC",
+        from_head(Kind.DESIRED, 1, key=b"x" * 32),
+        from_head(Kind.DESIRED, 1, session=78),
+        from_head(Kind.DESIRED, 1, epoch=4),
+        from_head(Kind.DESIRED, 1, node=bytes(16)),
+        from_head(Kind.HELLO, 1),
+        from_head(Kind.CHALLENGE, 1, epoch=6),
+        from_head(Kind.DESIRED, 1)[:-1] + b"\0",
+    ],
+)
 def test_what_is_forged_or_not_for_us_is_refused(data: bytes) -> None:
     c = codec()
     with pytest.raises(WireError):

@@ -1,4 +1,5 @@
-"""The site's tasks on a node: done once in a boot, in order, ended when they take too long, and images wait for what failed."""
+"""The site's tasks on a node: done once in a boot, in order, ended when they take too long, and
+images wait for what failed."""
 
 from __future__ import annotations
 
@@ -50,36 +51,54 @@ def told(node: Node) -> list[dict[str, Any]]:
 def test_layers_are_merged_by_name_and_a_node_is_told_them_in_order() -> None:
     nodes = load(SITE).nodes
     assert [task["name"] for task in told(nodes["n0"])] == ["tune", "home"]
-    assert told(nodes["n0"])[0] == {"name": "tune", "sysctl": {"vm.swappiness": "1", "net.core.somaxconn": "4096"}, "order": 10}
-    assert [task["name"] for task in told(nodes["n1"])] == ["gpu", "tune"], "both of order 50: by name"
+    assert told(nodes["n0"])[0] == {
+        "name": "tune",
+        "sysctl": {"vm.swappiness": "1", "net.core.somaxconn": "4096"},
+        "order": 10,
+    }
+    assert [task["name"] for task in told(nodes["n1"])] == ["gpu", "tune"], (
+        "both of order 50: by name"
+    )
     for node in nodes.values():
         assert Node.from_record(node.to_record(), standard().parts) == node
     parsed = [parse(task) for task in told(nodes["n1"])]
-    assert parsed[0].commands == (("modprobe", "nvidia"), ("modprobe", "nfs", "callback_tcpport=4000"))
+    assert parsed[0].commands == (
+        ("modprobe", "nvidia"),
+        ("modprobe", "nfs", "callback_tcpport=4000"),
+    )
     assert (parsed[1].timeout_s, parsed[1].retries, parsed[1].holds) == (5.0, 2, True)
     mount = parse(told(nodes["n0"])[1])
-    assert mount.commands == (("mount", "-t", "nfs4", "-o", "ro", "10.0.0.5:/home", "/home"),) and not mount.holds
+    assert (
+        mount.commands == (("mount", "-t", "nfs4", "-o", "ro", "10.0.0.5:/home", "/home"),)
+        and not mount.holds
+    )
 
 
-@pytest.mark.parametrize(("what", "said"), [
-    ("a: {}", "does not say what is to be done"),
-    ("a: {run: [x], sysctl: {vm.a: 1}}", "has sysctl and run"),
-    ("'A b': {run: [x]}", "cannot be a task's name"),
-    ("a: {run: x}", "expected a command as a list"),
-    ("a: {run: []}", "expected a command as a list"),
-    ("a: {sysctl: {../../etc/passwd: x}}", "is no kernel parameter"),
-    ("a: {sysctl: {vm.a: [1]}}", "expected a number or a text"),
-    ("a: {modules: ['a; rm']}", "is no kernel module"),
-    ("a: {mount: {what: a, where: b, type: c}}", "is no path"),
-    ("a: {mount: {what: a, where: /b}}", "type is missing"),
-    ("a: {run: [x], when: {moon: full}}", "unknown key"),
-    ("a: {run: [x], timeout_s: 0}", "expected seconds"),
-    ("a: {run: [x], retries: 99}", "99|<= 10|10"),
-    ("a: {run: [x], on_failure: panic}", "panic"),
-])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("a: {}", "does not say what is to be done"),
+        ("a: {run: [x], sysctl: {vm.a: 1}}", "has sysctl and run"),
+        ("'A b': {run: [x]}", "cannot be a task's name"),
+        ("a: {run: x}", "expected a command as a list"),
+        ("a: {run: []}", "expected a command as a list"),
+        ("a: {sysctl: {../../etc/passwd: x}}", "is no kernel parameter"),
+        ("a: {sysctl: {vm.a: [1]}}", "expected a number or a text"),
+        ("a: {modules: ['a; rm']}", "is no kernel module"),
+        ("a: {mount: {what: a, where: b, type: c}}", "is no path"),
+        ("a: {mount: {what: a, where: /b}}", "type is missing"),
+        ("a: {run: [x], when: {moon: full}}", "unknown key"),
+        ("a: {run: [x], timeout_s: 0}", "expected seconds"),
+        ("a: {run: [x], retries: 99}", "99|<= 10|10"),
+        ("a: {run: [x], on_failure: panic}", "panic"),
+    ],
+)
 def test_mistakes_are_told_with_their_line(what: str, said: str) -> None:
     with pytest.raises(InventoryErrors) as caught:
-        load(f"nodes:\n  n0:\n    mac: 52:54:00:00:00:10\n    ip: 10.99.0.10\n    uinit:\n      {what}\n")
+        load(
+            "nodes:\n  n0:\n    mac: 52:54:00:00:00:10\n    ip: 10.99.0.10\n    uinit:\n      "
+            f"{what}\n"
+        )
     found = caught.value.problems
     assert len(found) == 1 and found[0].line == 6
     assert any(word in str(found[0]) for word in said.split("|"))
@@ -90,23 +109,38 @@ def run(*command: str, **more: Any) -> Task:
 
 
 def test_a_task_is_done_and_what_fails_says_its_last_words(tmp_path: Path) -> None:
-    do(run("sh", "-c", f"echo $LAYERCAKE_NODE > {tmp_path}/x"), {"LAYERCAKE_NODE": "n7"}, time.monotonic)
+    do(
+        run("sh", "-c", f"echo $LAYERCAKE_NODE > {tmp_path}/x"),
+        {"LAYERCAKE_NODE": "n7"},
+        time.monotonic,
+    )
     assert (tmp_path / "x").read_text() == "n7\n"
-    with pytest.raises(OperationFailed, match=r"sh ended with status 3; it said last:\nno such thing"):
+    with pytest.raises(
+        OperationFailed, match=r"sh ended with status 3; it said last:\nno such thing"
+    ):
         do(run("sh", "-c", "echo no such thing >&2; exit 3"), {}, time.monotonic)
     with pytest.raises(OperationFailed, match="cannot run /no/such"):
         do(run("/no/such"), {}, time.monotonic)
     with pytest.raises(OperationFailed) as caught:
         do(run("sh", "-c", "seq 1000000; exit 1"), {}, time.monotonic)
-    assert len(str(caught.value)) < 3000 and "1000000" in str(caught.value), "the end of what it said, and no more"
+    assert len(str(caught.value)) < 3000 and "1000000" in str(caught.value), (
+        "the end of what it said, and no more"
+    )
 
 
 def test_one_that_takes_too_long_is_ended_with_all_it_has_started(tmp_path: Path) -> None:
     with pytest.raises(OperationFailed, match=r"sh was ended after 0\.5 s"):
-        do(run("sh", "-c", f"sleep 1000 & echo $! > {tmp_path}/pid; wait", timeout_s=0.5), {}, time.monotonic)
+        do(
+            run("sh", "-c", f"sleep 1000 & echo $! > {tmp_path}/pid; wait", timeout_s=0.5),
+            {},
+            time.monotonic,
+        )
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + patience(30)
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
+    while (
+        Path(f"/proc/{pid}").exists()
+        and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -127,13 +161,23 @@ def test_kernel_parameters_are_written(tmp_path: Path) -> None:
 
 def test_when_says_where(tmp_path: Path) -> None:
     traits = {"arch": "x86_64", "firmware": "uefi"}
-    assert applies(Task("t"), traits) and applies(Task("t", when={"arch": "x86_64", "exists": str(tmp_path)}), traits)
+    assert applies(Task("t"), traits) and applies(
+        Task("t", when={"arch": "x86_64", "exists": str(tmp_path)}), traits
+    )
     assert not applies(Task("t", when={"firmware": "bios"}), traits)
     assert not applies(Task("t", when={"missing": str(tmp_path)}), traits)
 
 
-@pytest.mark.parametrize("wrong", [None, {}, {"name": "a", "run": 1}, {"name": "a", "sysctl": {"../x": 1}},
-                                   {"name": "a", "timeout_s": "x"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        {},
+        {"name": "a", "run": 1},
+        {"name": "a", "sysctl": {"../x": 1}},
+        {"name": "a", "timeout_s": "x"},
+    ],
+)
 def test_what_is_no_task_is_refused(wrong: object) -> None:
     with pytest.raises(OperationFailed, match="not as agreed"):
         parse(wrong)
@@ -146,8 +190,12 @@ class Node1:
         self.events: list[tuple[str, str]] = []
         self.pauses: list[float] = []
         config: Any = SimpleNamespace(run=run_, boot_id=boot, name="n1")
-        self.keeper = TaskKeeper(config, lambda kind, text, severity=None, **data: self.events.append((kind.name, text)),
-                                 clock=lambda: 0.0, pause=self.pauses.append)
+        self.keeper = TaskKeeper(
+            config,
+            lambda kind, text, severity=None, **data: self.events.append((kind.name, text)),
+            clock=lambda: 0.0,
+            pause=self.pauses.append,
+        )
 
     def want(self, *tasks: dict[str, Any]) -> None:
         session: Any = SimpleNamespace(traits={})
@@ -178,9 +226,15 @@ def test_each_is_done_once_in_a_boot_also_when_the_agent_starts_again(tmp_path: 
 def test_one_that_fails_is_tried_again_and_then_holds_the_images(tmp_path: Path) -> None:
     log = tmp_path / "log"
     node = Node1(tmp_path)
-    node.want(noted(log, "a"), {"name": "bad", "run": ["sh", "-c", f"echo x >> {log}; exit 1"], "retries": 2}, noted(log, "c"))
+    node.want(
+        noted(log, "a"),
+        {"name": "bad", "run": ["sh", "-c", f"echo x >> {log}; exit 1"], "retries": 2},
+        noted(log, "c"),
+    )
     for _ in range(2):
-        with pytest.raises(OperationFailed, match="task bad of the site has failed: sh ended with status 1"):
+        with pytest.raises(
+            OperationFailed, match="task bad of the site has failed: sh ended with status 1"
+        ):
             node.keeper.finish()
     assert log.read_text() == "a\n" + "x\n" * 6 and len(node.pauses) == 4
     assert "has failed 3 times, the images wait" in node.events[1][1]
@@ -191,7 +245,9 @@ def test_one_that_fails_is_tried_again_and_then_holds_the_images(tmp_path: Path)
 
 def test_one_that_may_fail_holds_nobody(tmp_path: Path) -> None:
     node = Node1(tmp_path)
-    node.want({"name": "bad", "run": ["false"], "on_failure": "go-on"}, noted(tmp_path / "log", "b"))
+    node.want(
+        {"name": "bad", "run": ["false"], "on_failure": "go-on"}, noted(tmp_path / "log", "b")
+    )
     node.keeper.finish()
     assert (tmp_path / "log").read_text() == "b\n" and "start all the same" in node.events[0][1]
 
@@ -206,14 +262,27 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 @pytest.mark.root
-def test_an_agent_does_them_before_its_images_start(rig: Rig, images: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_an_agent_does_them_before_its_images_start(
+    rig: Rig, images: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
     head, log = rig.head, tmp_path / "log"
     bad = {"name": "second", "run": ["sh", "-c", f"echo second >> {log}; test -e {tmp_path}/well"]}
-    head.document = {"revision": 3, "goal": UP, "images": [images["one"]], "requests": [], "uinit": [noted(log, "first"), bad]}
+    head.document = {
+        "revision": 3,
+        "goal": UP,
+        "images": [images["one"]],
+        "requests": [],
+        "uinit": [noted(log, "first"), bad],
+    }
     rig.start()
     head.wait_for(image="ERROR")
     assert rig.container() == 0 and log.read_text().startswith("first\nsecond\n")
-    head.wait(lambda: any("task second of the site has failed: sh ended with status 1" in e["text"] for e in head.events))
+    head.wait(
+        lambda: any(
+            "task second of the site has failed: sh ended with status 1" in e["text"]
+            for e in head.events
+        )
+    )
     (tmp_path / "well").touch()
     head.wait_for(image="ACTIVE")
     head.wait(lambda: head.kinds().count("node.task-done") == 2)

@@ -21,7 +21,9 @@ Open = Callable[..., AbstractContextManager[HostSite]]
 
 
 @contextlib.contextmanager
-def open_site(modules: Mapping[str, SiteModule], *, python: str = sys.executable, converged: bool = True) -> Iterator[HostSite]:
+def open_site(
+    modules: Mapping[str, SiteModule], *, python: str = sys.executable, converged: bool = True
+) -> Iterator[HostSite]:
     """A site with these modules and the node h0, which has converged unless it need not."""
     with tempfile.TemporaryDirectory(prefix="layercake-modules-") as scratch:
         site = HostSite(Path(scratch) / "site", 1, {}, modules=modules, python=python)

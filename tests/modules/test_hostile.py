@@ -1,4 +1,5 @@
-"""A module that never speaks, never answers, floods or lies harms neither the head nor the module beside it."""
+"""A module that never speaks, never answers, floods or lies harms neither the head nor the module
+beside it."""
 
 from __future__ import annotations
 
@@ -78,7 +79,9 @@ def ask_deaf(site: HostSite) -> None:
 
 
 @pytest.mark.root
-def test_bad_modules_beside_a_good_one(tmp_path: Path, site_with: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_modules_beside_a_good_one(
+    tmp_path: Path, site_with: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     modules = {}
     for name, declares in DECLARES.items():
@@ -90,7 +93,11 @@ def test_bad_modules_beside_a_good_one(tmp_path: Path, site_with: Open, monkeypa
         return int((tmp_path / "flood.count").read_text() or "0") > than
 
     with site_with(modules, converged=False) as site:
-        site.wait("the node is as the good module wants it", lambda: site.states()["h0"]["state"]["good"] == "WELL", 120)
+        site.wait(
+            "the node is as the good module wants it",
+            lambda: site.states()["h0"]["state"]["good"] == "WELL",
+            120,
+        )
         site.wait("the flood is on", lambda: (tmp_path / "flood.count").exists(), 120)
         site.wait("the lies are told", lambda: services(site)["liar"]["health"] == "lied", 120)
         before = memory_kb(site)
@@ -99,7 +106,9 @@ def test_bad_modules_beside_a_good_one(tmp_path: Path, site_with: Open, monkeypa
 
         for number in range(CALLS):
             told = int((tmp_path / "flood.count").read_text() or "0")
-            (row,) = site.api("POST", "/v1/calls/good.ask", {"params": {"number": number}})["answers"]
+            (row,) = site.api("POST", "/v1/calls/good.ask", {"params": {"number": number}})[
+                "answers"
+            ]
             assert row["answer"] == {"number": number}
             if number % 10 == 0:  # the flood goes on meanwhile
                 site.wait("more of it", functools.partial(more, told), 120)
@@ -107,30 +116,49 @@ def test_bad_modules_beside_a_good_one(tmp_path: Path, site_with: Open, monkeypa
         site.wait("the flood is told of", lambda: events(site, "service.floods"), 120)
         (tmp_path / "enough").touch()
         site.wait("the flood is over", lambda: services(site)["flood"]["health"] == "running", 120)
-        site.wait("its last word counts", lambda: site.states()["h0"]["state"]["flood"] == "HIGH", 120)
+        site.wait(
+            "its last word counts", lambda: site.states()["h0"]["state"]["flood"] == "HIGH", 120
+        )
 
-        assert [e["text"] for e in events(site, "good.asked")] == [str(n) for n in range(CALLS)], "none is lost, none is twice"
+        assert [e["text"] for e in events(site, "good.asked")] == [str(n) for n in range(CALLS)], (
+            "none is lost, none is twice"
+        )
         assert memory_kb(site) - before < MEMORY_KB
         assert (site.directory / "head.log").stat().st_size < LOG_BYTES
         state = site.states()["h0"]["state"]
-        assert (state["good"], state["power"], state["run"], state["liar"]) == ("WELL", "ON", "SYNC", "UNKNOWN")
+        assert (state["good"], state["power"], state["run"], state["liar"]) == (
+            "WELL",
+            "ON",
+            "SYNC",
+            "UNKNOWN",
+        )
         refused = [e for e in events(site, "service.refused") if e["data"]["service"] == "liar"]
-        assert [e["text"] for e in refused] == ["module liar: variable 'nothing' is not its to say something about"]
+        assert [e["text"] for e in refused] == [
+            "module liar: variable 'nothing' is not its to say something about"
+        ]
         assert len(events(site, "liar.told")) == 1
         assert len(events(site, "liar.told")[0]["text"]) <= 2000
-        assert any("zdeaf-look was not done" in e["text"] for e in site.history("h0", "mutation.failed"))
+        assert any(
+            "zdeaf-look was not done" in e["text"] for e in site.history("h0", "mutation.failed")
+        )
         assert len(events(site, "flood.told")) < 1000
         found = services(site)
         assert (found["mute"]["state"], found["mute"]["health"]) == ("starting", "")
-        assert {name: found[name]["restarts"] for name in ("good", "deaf", "flood", "liar")} == dict.fromkeys(
-            ("good", "deaf", "flood", "liar"), 0)
+        assert {
+            name: found[name]["restarts"] for name in ("good", "deaf", "flood", "liar")
+        } == dict.fromkeys(("good", "deaf", "flood", "liar"), 0)
 
 
-async def test_one_that_does_not_attach_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_does_not_attach_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(manager, "ATTACH_S", 0.1)
     host = ModuleHost(tmp_path / "m.sock")
-    launches = {"mute": Launch((sys.executable, str(STUB), "mute"), Start({})), "gone": Launch(("/no/such/program",), Start({})),
-                "ends": Launch(("/bin/false",), Start({}))}
+    launches = {
+        "mute": Launch((sys.executable, str(STUB), "mute"), Start({})),
+        "gone": Launch(("/no/such/program",), Start({})),
+        "ends": Launch(("/bin/false",), Start({})),
+    }
     services = ServiceManager(host, tmp_path / "m.sock", tmp_path / "log", launches)
     await host.start(KeepingListener())
     services.start()
@@ -138,7 +166,9 @@ async def test_one_that_does_not_attach_is_started_again(tmp_path: Path, monkeyp
         while min(s.restarts for s in services.status.values()) < 1:
             await asyncio.sleep(0.02)
     assert {name: s.health for name, s in services.status.items()} == {
-        "mute": "cannot start: it did not attach in 0 s", "ends": "ended with exit status 1",
-        "gone": "cannot start: [Errno 2] there is no such program: '/no/such/program'"}
+        "mute": "cannot start: it did not attach in 0 s",
+        "ends": "ended with exit status 1",
+        "gone": "cannot start: [Errno 2] there is no such program: '/no/such/program'",
+    }
     await host.stop()
     await services.stop()

@@ -1,4 +1,5 @@
-"""The package, built once; a clean Debian on which it is installed, shared by the tests of a file in their order."""
+"""The package, built once; a clean Debian on which it is installed, shared by the tests of a file
+in their order."""
 
 from __future__ import annotations
 
@@ -33,13 +34,21 @@ def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     control = tree / "DEBIAN" / "control"
     control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 1:", 1))
     made = tree.parent / "layercake_newer_amd64.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", *QUICK, "--build", str(tree), str(made)], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", *QUICK, "--build", str(tree), str(made)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return made
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CleanRoot]:
+def machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CleanRoot]:
     """A machine with nothing but Debian on it."""
-    with CleanRoot(tmp_path_factory.mktemp(f"debian-{request.param}"), base(CACHE / "images", SUITES[request.param])) as made:
+    with CleanRoot(
+        tmp_path_factory.mktemp(f"debian-{request.param}"),
+        base(CACHE / "images", SUITES[request.param]),
+    ) as made:
         yield made

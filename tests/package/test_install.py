@@ -1,4 +1,5 @@
-"""The README's way on clean machines with Debian 12 and 13, systemd and all: install, init, serve, upgrade, remove, purge.
+"""The README's way on clean machines with Debian 12 and 13, systemd and all: install, init, serve,
+upgrade, remove, purge.
 
 Each test goes on where the one before it left the machine.
 """
@@ -62,13 +63,25 @@ def main_pid(machine: CleanRoot) -> str:
 def kept(machine: CleanRoot) -> dict[str, str]:
     """Digests of what nobody could make anew."""
     data = machine.root / DATA[1:]
-    files = [*(data / "pki").iterdir(), *(data / "images").glob("*.squashfs"), *data.glob("boot/*/*"), data / "tokens.json",
-             machine.root / SETTINGS[1:]]
-    return {str(f.relative_to(machine.root)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files if f.is_file()}
+    files = [
+        *(data / "pki").iterdir(),
+        *(data / "images").glob("*.squashfs"),
+        *data.glob("boot/*/*"),
+        data / "tokens.json",
+        machine.root / SETTINGS[1:],
+    ]
+    return {
+        str(f.relative_to(machine.root)): hashlib.sha256(f.read_bytes()).hexdigest()
+        for f in files
+        if f.is_file()
+    }
 
 
 def nodes(machine: CleanRoot) -> list[str]:
-    return [n["name"] for n in json.loads(machine.run("layercake", "node", "list", "--json").stdout)["nodes"]]
+    return [
+        n["name"]
+        for n in json.loads(machine.run("layercake", "node", "list", "--json").stdout)["nodes"]
+    ]
 
 
 def test_it_is_installed_with_what_it_needs(machine: CleanRoot, package: Path) -> None:
@@ -77,15 +90,22 @@ def test_it_is_installed_with_what_it_needs(machine: CleanRoot, package: Path) -
     assert machine.run("layercake", "--version").stdout.startswith("layercake, version ")
     _, recommended = depends((ROOT / "packages.txt").read_text())
     planned = machine.run("apt-get", "-s", "install", *recommended).stdout
-    assert all(f"\nInst {name} " in planned for name in recommended), "what is recommended can be had"
+    assert all(f"\nInst {name} " in planned for name in recommended), (
+        "what is recommended can be had"
+    )
     assert not machine.run("dpkg", "--verify", "layercake").stdout
 
 
 def test_every_library_has_what_it_asks_for(machine: CleanRoot) -> None:
     """The package's own, and Debian's among them."""
-    code = ("import importlib.metadata as m, json, sys; print(json.dumps(['%d.%d' % sys.version_info[:2], "
-            "[[d.metadata['Name'], d.version, d.requires or []] for d in m.distributions()]]))")
-    number, found = json.loads(machine.run("/usr/lib/layercake/bin/python3", "-I", "-c", code).stdout)
+    code = (
+        "import importlib.metadata as m, json, sys; print(json.dumps(['%d.%d' % "
+        "sys.version_info[:2], "
+        "[[d.metadata['Name'], d.version, d.requires or []] for d in m.distributions()]]))"
+    )
+    number, found = json.loads(
+        machine.run("/usr/lib/layercake/bin/python3", "-I", "-c", code).stdout
+    )
     assert number in PYTHONS
     versions: dict[str, str] = {}
     for name, version, _ in found:
@@ -101,7 +121,9 @@ def test_every_library_has_what_it_asks_for(machine: CleanRoot) -> None:
             here = {"python_version": number, "python_full_version": f"{number}.0", "extra": ""}
             if needs.marker and not needs.marker.evaluate(here):
                 continue
-            if wanted not in versions or not needs.specifier.contains(versions[wanted], prereleases=True):
+            if wanted not in versions or not needs.specifier.contains(
+                versions[wanted], prereleases=True
+            ):
                 wrong.append(f"{name} needs {text}, there is {versions.get(wanted)}")
             elif wanted not in seen:
                 waiting.append(wanted)
@@ -110,7 +132,10 @@ def test_every_library_has_what_it_asks_for(machine: CleanRoot) -> None:
 
 def test_without_settings_it_does_not_start_and_says_why(machine: CleanRoot) -> None:
     assert "ssertion" in machine.run("systemctl", "start", "layercake", check=False).stderr
-    assert machine.limits("layercake", ["ActiveState", "NRestarts"]) == {"ActiveState": "inactive", "NRestarts": "0"}
+    assert machine.limits("layercake", ["ActiveState", "NRestarts"]) == {
+        "ActiveState": "inactive",
+        "NRestarts": "0",
+    }
 
 
 def test_init_and_start_are_enough(machine: CleanRoot) -> None:
@@ -126,17 +151,48 @@ def test_init_and_start_are_enough(machine: CleanRoot) -> None:
 
 
 def test_the_unit_is_sound(machine: CleanRoot) -> None:
-    unit = machine.limits("layercake", ["Type", "WatchdogUSec", "LimitNOFILE", "UnitFileState", "StatusText", "NRestarts"])
-    assert unit["Type"] == "notify" and unit["WatchdogUSec"] == "1min" and int(unit["LimitNOFILE"]) >= 16384
-    assert unit["UnitFileState"] == "enabled" and ADDRESS in unit["StatusText"] and unit["NRestarts"] == "0"
+    unit = machine.limits(
+        "layercake",
+        ["Type", "WatchdogUSec", "LimitNOFILE", "UnitFileState", "StatusText", "NRestarts"],
+    )
+    assert (
+        unit["Type"] == "notify"
+        and unit["WatchdogUSec"] == "1min"
+        and int(unit["LimitNOFILE"]) >= 16384
+    )
+    assert (
+        unit["UnitFileState"] == "enabled"
+        and ADDRESS in unit["StatusText"]
+        and unit["NRestarts"] == "0"
+    )
     complaints = machine.run("systemd-analyze", "--man=no", "verify", "layercake.service")
     assert not complaints.stdout + complaints.stderr
-    last = machine.run("systemd-analyze", "security", "--no-pager", "layercake.service").stdout.strip().splitlines()[-1]
+    last = (
+        machine.run("systemd-analyze", "security", "--no-pager", "layercake.service")
+        .stdout.strip()
+        .splitlines()[-1]
+    )
     assert float(last.split(":")[1].split()[0]) <= EXPOSED, last
     # It sees the machine, and writes nowhere else.
     pid = main_pid(machine)
-    for place, writable in ((DATA, True), ("/run/layercake", True), ("/etc/layercake", False), ("/usr", False), ("/root", False)):
-        done = machine.run("nsenter", "-m", "-t", pid, "--", "sh", "-c", f": > {place}/probe && rm {place}/probe", check=False)
+    for place, writable in (
+        (DATA, True),
+        ("/run/layercake", True),
+        ("/etc/layercake", False),
+        ("/usr", False),
+        ("/root", False),
+    ):
+        done = machine.run(
+            "nsenter",
+            "-m",
+            "-t",
+            pid,
+            "--",
+            "sh",
+            "-c",
+            f": > {place}/probe && rm {place}/probe",
+            check=False,
+        )
         assert (done.returncode == 0) is writable, (place, done.stderr)
 
 
@@ -144,20 +200,41 @@ def test_it_is_used_as_the_readme_says(machine: CleanRoot) -> None:
     machine.run("cp", machine.put(plain_image("plain-1")), "/tmp")
     for directory in ("root", "tmp"):
         image = f"/{directory}/{plain_image('plain-1').name}"
-        machine.run("layercake", "image", "add", f"from-{directory}", image, "--no-systemd", "--command", "/init")
+        machine.run(
+            "layercake",
+            "image",
+            "add",
+            f"from-{directory}",
+            image,
+            "--no-systemd",
+            "--command",
+            "/init",
+        )
     machine.run("layercake", "apply", "-", "--yes", "--no-wait", text=INVENTORY)
     assert nodes(machine) == ["n0", "n1"]
 
 
 def test_its_documentation_is_on_it(machine: CleanRoot) -> None:
     """In the terminal, in the files that systemd names, and in a browser of anybody."""
-    assert machine.run("layercake", "docs", "consoles").stdout == (ROOT / "docs/howto/consoles.md").read_text()
+    assert (
+        machine.run("layercake", "docs", "consoles").stdout
+        == (ROOT / "docs/howto/consoles.md").read_text()
+    )
     named = machine.limits("layercake", ["Documentation"])["Documentation"].rpartition("file://")[2]
     documents = machine.root / "usr/share/doc/layercake"
-    assert all(path.is_file() for path in (machine.root / named[1:], documents / "html/howto/consoles.html",
-                                           documents / "docs/howto/consoles.md"))
-    code = ("import ssl, urllib.request as u; print(u.urlopen('https://%s:8443/docs/howto/consoles.html', "
-            "context=ssl._create_unverified_context()).read().decode())")
+    assert all(
+        path.is_file()
+        for path in (
+            machine.root / named[1:],
+            documents / "html/howto/consoles.html",
+            documents / "docs/howto/consoles.md",
+        )
+    )
+    code = (
+        "import ssl, urllib.request as u; "
+        "print(u.urlopen('https://%s:8443/docs/howto/consoles.html', "
+        "context=ssl._create_unverified_context()).read().decode())"
+    )
     assert "<title>" in machine.run("python3", "-c", code % ADDRESS).stdout
 
 
@@ -169,17 +246,30 @@ def test_init_can_be_run_again(machine: CleanRoot) -> None:
     assert kept(machine) == before
 
 
-@pytest.mark.parametrize(("shell", "words"), [
-    ("bash", {"COMP_WORDS": "layercake node l", "COMP_CWORD": "2"}), ("zsh", {"COMP_WORDS": "layercake node l", "COMP_CWORD": "2"}),
-    ("fish", {"COMP_WORDS": "layercake node l", "COMP_CWORD": "l"})])
+@pytest.mark.parametrize(
+    ("shell", "words"),
+    [
+        ("bash", {"COMP_WORDS": "layercake node l", "COMP_CWORD": "2"}),
+        ("zsh", {"COMP_WORDS": "layercake node l", "COMP_CWORD": "2"}),
+        ("fish", {"COMP_WORDS": "layercake node l", "COMP_CWORD": "l"}),
+    ],
+)
 def test_the_shell_completes(machine: CleanRoot, shell: str, words: dict[str, str]) -> None:
-    said = machine.run("env", f"_LAYERCAKE_COMPLETE={shell}_complete", *(f"{k}={v}" for k, v in words.items()), "layercake").stdout
+    said = machine.run(
+        "env",
+        f"_LAYERCAKE_COMPLETE={shell}_complete",
+        *(f"{k}={v}" for k, v in words.items()),
+        "layercake",
+    ).stdout
     assert "list" in said and "logs" in said
 
 
 def test_bash_completes_by_the_file_that_is_installed(machine: CleanRoot) -> None:
-    script = (". /usr/share/bash-completion/completions/layercake; COMP_WORDS=(layercake au); COMP_CWORD=1; "
-              "_layercake_completion layercake; echo ${COMPREPLY[@]}")
+    script = (
+        ". /usr/share/bash-completion/completions/layercake; COMP_WORDS=(layercake au); "
+        "COMP_CWORD=1; "
+        "_layercake_completion layercake; echo ${COMPREPLY[@]}"
+    )
     assert machine.run("bash", "-c", script).stdout.split() == ["authority", "audit"]
 
 
@@ -208,7 +298,9 @@ def test_an_upgrade_keeps_all_and_restarts_the_head(machine: CleanRoot, newer: P
 
 def test_a_head_that_was_stopped_is_not_started_by_an_upgrade(machine: CleanRoot) -> None:
     machine.run("systemctl", "stop", "layercake")
-    machine.run("/var/lib/dpkg/info/layercake.postinst", "configure", "0.1.0")  # what dpkg runs last
+    machine.run(
+        "/var/lib/dpkg/info/layercake.postinst", "configure", "0.1.0"
+    )  # what dpkg runs last
     assert machine.limits("layercake", ["ActiveState"])["ActiveState"] == "inactive"
 
 
@@ -218,7 +310,9 @@ def test_removal_loses_nothing(machine: CleanRoot, newer: Path) -> None:
     before = kept(machine)
     machine.apt("remove", "layercake")
     assert "layercake" not in processes(machine), "it has stopped"
-    assert not list((machine.root / "usr/lib/layercake").rglob("*")), "nothing of the program is left"
+    assert not list((machine.root / "usr/lib/layercake").rglob("*")), (
+        "nothing of the program is left"
+    )
     assert kept(machine) == before
     machine.apt("install", machine.put(newer))
     until("it serves again, by itself", lambda: running(machine))

@@ -1,4 +1,5 @@
-"""What the power tests share: a service with made-up BMCs and made-up time, and real BMCs in a namespace of their own."""
+"""What the power tests share: a service with made-up BMCs and made-up time, and real BMCs in a
+namespace of their own."""
 
 from __future__ import annotations
 
@@ -23,8 +24,18 @@ PASSWORD = "s3cr3t-of-the-bmc"
 
 def record(name: str = "n1", **bmc: Any) -> dict[str, Any]:
     """A node's record with an IPMI BMC."""
-    return {"name": name, "firmware": "bios",
-            "bmc": {"driver": "ipmi", "address": "192.0.2.1", "port": 623, "username": "admin", "password": PASSWORD, **bmc}}
+    return {
+        "name": name,
+        "firmware": "bios",
+        "bmc": {
+            "driver": "ipmi",
+            "address": "192.0.2.1",
+            "port": 623,
+            "username": "admin",
+            "password": PASSWORD,
+            **bmc,
+        },
+    }
 
 
 RecordMaker = Callable[..., dict[str, Any]]
@@ -50,9 +61,13 @@ class World:
         self.drivers[spec.node] = FakeDriver(self.clock)
         return self.drivers[spec.node]
 
-    async def mutate(self, mutation: str, node: str = "n1", timeout: float = 20.0, **params: Any) -> dict[str, str]:
+    async def mutate(
+        self, mutation: str, node: str = "n1", timeout: float = 20.0, **params: Any
+    ) -> dict[str, str]:
         """One attempt."""
-        return dict(await self.service.mutate(MutationRequest(1, node, mutation, 1, timeout, params)))
+        return dict(
+            await self.service.mutate(MutationRequest(1, node, mutation, 1, timeout, params))
+        )
 
     async def poll(self, after_s: float = 31.0) -> int:
         """Lets time pass and polls what is due; returns how many BMCs were read."""
@@ -85,7 +100,8 @@ def sleeper(*_: object) -> list[str]:
 
 @pytest.fixture(scope="module")
 def bmcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    """Real ipmi_sim (slot 0) and real sushy-emulator (slot 1), which start and kill processes that only wait."""
+    """Real ipmi_sim (slot 0) and real sushy-emulator (slot 1), which start and kill processes that
+    only wait."""
     nodes = [VmSpec(Firmware.BIOS, BmcKind.IPMI), VmSpec(Firmware.UEFI, BmcKind.REDFISH)]
     with Rack(tmp_path_factory.mktemp("bmcs"), nodes, accel="tcg", command=sleeper) as rack:
         yield rack

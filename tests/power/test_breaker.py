@@ -64,7 +64,9 @@ def test_a_burst_is_allowed_and_then_the_rate_holds() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.booleans()), max_size=60))
-def test_the_rate_is_never_exceeded_and_no_wait_is_for_ever(steps: list[tuple[float, bool]]) -> None:
+def test_the_rate_is_never_exceeded_and_no_wait_is_for_ever(
+    steps: list[tuple[float, bool]],
+) -> None:
     breaker, now, admitted = Breaker.fresh(LIMITS, 0.0), 0.0, 0
     for pause, works in steps:
         now += pause

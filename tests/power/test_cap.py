@@ -1,4 +1,5 @@
-"""Power caps: frames of DCMI, resources of Redfish, and BMCs that have one, none, or forget it, through the whole service."""
+"""Power caps: frames of DCMI, resources of Redfish, and BMCs that have one, none, or forget it,
+through the whole service."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tests.support.minibmc import MiniBmc
 from tests.support.miniredfish import ROOT, MiniRedfish
 from tests.support.site import site
 
-HARD_OFF = bytes.fromhex("01 f401 e8030000 0000 0500")      # 500 W, else off, within 1 s, over 5 s
+HARD_OFF = bytes.fromhex("01 f401 e8030000 0000 0500")  # 500 W, else off, within 1 s, over 5 s
 
 
 @contextlib.asynccontextmanager
@@ -31,7 +32,14 @@ async def service(bmc: Mapping[str, Any]) -> AsyncIterator[PowerService]:
     made = PowerService(polls=False)
     await made.start(FakeLink(), site(), PowerSettings())
     try:
-        await made.node_changed("n1", {"name": "n1", "firmware": "bios", "bmc": {"username": "admin", "password": "pw", **bmc}})
+        await made.node_changed(
+            "n1",
+            {
+                "name": "n1",
+                "firmware": "bios",
+                "bmc": {"username": "admin", "password": "pw", **bmc},
+            },
+        )
         yield made
     finally:
         await made.stop()
@@ -41,7 +49,8 @@ async def service(bmc: Mapping[str, Any]) -> AsyncIterator[PowerService]:
 async def ipmi(**facts: Any) -> AsyncIterator[tuple[MiniBmc, PowerService]]:
     """A BMC by IPMI."""
     transport, bmc = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: MiniBmc(**facts), local_addr=("127.0.0.1", 0))
+        lambda: MiniBmc(**facts), local_addr=("127.0.0.1", 0)
+    )
     try:
         async with service({"driver": "ipmi", "address": "127.0.0.1", "port": bmc.port}) as made:
             yield bmc, made
@@ -50,12 +59,21 @@ async def ipmi(**facts: Any) -> AsyncIterator[tuple[MiniBmc, PowerService]]:
 
 
 @contextlib.asynccontextmanager
-async def redfish(others: dict[str, dict[str, Any]], **facts: Any) -> AsyncIterator[tuple[MiniRedfish, PowerService]]:
+async def redfish(
+    others: dict[str, dict[str, Any]], **facts: Any
+) -> AsyncIterator[tuple[MiniRedfish, PowerService]]:
     """A BMC by Redfish, with these resources."""
     bmc = MiniRedfish(others=others, **facts)
     url = await bmc.open()
     try:
-        async with service({"driver": "redfish", "address": url, "port": int(url.rpartition(":")[2]), "timeout_s": 1.0}) as made:
+        async with service(
+            {
+                "driver": "redfish",
+                "address": url,
+                "port": int(url.rpartition(":")[2]),
+                "timeout_s": 1.0,
+            }
+        ) as made:
             yield bmc, made
     finally:
         await bmc.close()
@@ -85,17 +103,25 @@ async def test_dcmi_caps_and_caps_no_more() -> None:
     async with ipmi(cap=HARD_OFF) as (bmc, made):
         assert await read(made) is None
         assert await change(made, 300) == 300
-        assert bmc.caps and bmc.cap == bytes.fromhex("11 2c01 e8030000 0000 0500")  # as it was, but nothing is switched off
+        assert bmc.caps and bmc.cap == bytes.fromhex(
+            "11 2c01 e8030000 0000 0500"
+        )  # as it was, but nothing is switched off
         assert await read(made) == 300
         assert await change(made, None) is None and not bmc.caps
         assert await change(made, None) is None
 
 
-@pytest.mark.parametrize(("facts", "kind", "words"), [
-    ({}, Unsupported, "the BMC has no power limit"),
-    ({"cap": HARD_OFF, "least": 400}, OperationFailed, "does not cap at so many watts"),
-], ids=["none", "too few"])
-async def test_what_dcmi_refuses_is_said_in_words(facts: dict[str, Any], kind: type[LayercakeError], words: str) -> None:
+@pytest.mark.parametrize(
+    ("facts", "kind", "words"),
+    [
+        ({}, Unsupported, "the BMC has no power limit"),
+        ({"cap": HARD_OFF, "least": 400}, OperationFailed, "does not cap at so many watts"),
+    ],
+    ids=["none", "too few"],
+)
+async def test_what_dcmi_refuses_is_said_in_words(
+    facts: dict[str, Any], kind: type[LayercakeError], words: str
+) -> None:
     async with ipmi(**facts) as (_, made):
         with pytest.raises(kind, match=words):
             await change(made, 300)
@@ -109,43 +135,72 @@ def test_frames_of_dcmi() -> None:
     assert dcmi_request(MOST_WATTS, b"") == bytes.fromhex("dc000000 00 ffff e8030000 0000 0100")
 
 
-CHASSIS = {"Links": {"Chassis": [{"@odata.id": f"{ROOT}/Chassis/1"}], "ManagedBy": [{"@odata.id": f"{ROOT}/Managers/1"}]}}
+CHASSIS = {
+    "Links": {
+        "Chassis": [{"@odata.id": f"{ROOT}/Chassis/1"}],
+        "ManagedBy": [{"@odata.id": f"{ROOT}/Managers/1"}],
+    }
+}
 
 
 def power(control: list[Any]) -> dict[str, dict[str, Any]]:
     """A chassis with a Power."""
-    return {"Chassis/1": {"Id": "1", "Power": {"@odata.id": f"{ROOT}/Chassis/1/Power"}},
-            "Chassis/1/Power": {"PowerControl": control}}
+    return {
+        "Chassis/1": {"Id": "1", "Power": {"@odata.id": f"{ROOT}/Chassis/1/Power"}},
+        "Chassis/1/Power": {"PowerControl": control},
+    }
 
 
 async def test_redfish_caps_and_caps_no_more() -> None:
-    others = power([{"PowerConsumedWatts": 3}, {"PowerLimit": {"LimitInWatts": None, "LimitException": "NoAction"}}])
+    others = power(
+        [
+            {"PowerConsumedWatts": 3},
+            {"PowerLimit": {"LimitInWatts": None, "LimitException": "NoAction"}},
+        ]
+    )
     async with redfish(others) as (bmc, made):
         bmc.facts |= CHASSIS
         assert await read(made) is None
         assert await change(made, 300) == 300 and await read(made) == 300
         assert others["Chassis/1/Power"]["PowerControl"] == [
-            {"PowerConsumedWatts": 3}, {"PowerLimit": {"LimitInWatts": 300, "LimitException": "NoAction"}}]
+            {"PowerConsumedWatts": 3},
+            {"PowerLimit": {"LimitInWatts": 300, "LimitException": "NoAction"}},
+        ]
         assert await change(made, None) is None
 
 
 async def test_a_newer_service_has_it_elsewhere() -> None:
     limit: dict[str, Any] = {"SetPoint": 800, "ControlMode": "Disabled"}
     others: dict[str, dict[str, Any]] = {
-        "Chassis/1": {"Id": "1", "EnvironmentMetrics": {"@odata.id": f"{ROOT}/Chassis/1/EnvironmentMetrics"}},
-        "Chassis/1/EnvironmentMetrics": {"PowerLimitWatts": limit}}
+        "Chassis/1": {
+            "Id": "1",
+            "EnvironmentMetrics": {"@odata.id": f"{ROOT}/Chassis/1/EnvironmentMetrics"},
+        },
+        "Chassis/1/EnvironmentMetrics": {"PowerLimitWatts": limit},
+    }
     async with redfish(others) as (bmc, made):
         bmc.facts |= CHASSIS
         assert await read(made) is None
-        assert await change(made, 300) == 300 and limit == {"SetPoint": 300, "ControlMode": "Automatic"}
+        assert await change(made, 300) == 300 and limit == {
+            "SetPoint": 300,
+            "ControlMode": "Automatic",
+        }
         assert await change(made, None) is None and limit["ControlMode"] == "Disabled"
 
 
-@pytest.mark.parametrize("others", [
-    {}, {"Chassis/1": {"Id": "1"}}, power([]), power([{"PowerLimit": None}]), power(["x", 7]),
-    {"Chassis/1": {"Power": {"@odata.id": "//elsewhere/redfish/v1/x"}}},
-    {"Chassis/1": {"Power": {"@odata.id": f"{ROOT}/Chassis/1/Power"}}},
-], ids=str)
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"Chassis/1": {"Id": "1"}},
+        power([]),
+        power([{"PowerLimit": None}]),
+        power(["x", 7]),
+        {"Chassis/1": {"Power": {"@odata.id": "//elsewhere/redfish/v1/x"}}},
+        {"Chassis/1": {"Power": {"@odata.id": f"{ROOT}/Chassis/1/Power"}}},
+    ],
+    ids=str,
+)
 async def test_a_service_without_one_says_so(others: dict[str, dict[str, Any]]) -> None:
     async with redfish(others) as (bmc, made):
         bmc.facts |= CHASSIS if others else {}
@@ -166,8 +221,17 @@ async def test_a_driver_without_caps_says_so() -> None:
             await read(made)
 
 
-@pytest.mark.parametrize("resource", [
-    {}, {"PowerControl": {}}, {"PowerControl": [{"PowerLimit": []}]}, {"PowerLimitWatts": 7}, {"PowerLimitWatts": {}}], ids=str)
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {},
+        {"PowerControl": {}},
+        {"PowerControl": [{"PowerLimit": []}]},
+        {"PowerLimitWatts": 7},
+        {"PowerLimitWatts": {}},
+    ],
+    ids=str,
+)
 def test_what_is_no_limit_of_redfish(resource: dict[str, Any]) -> None:
     assert redfish_limit(resource) == (False, None)
     assert redfish_request(resource, 5)

@@ -1,4 +1,5 @@
-"""Power by a program of the site's own: real programs, good ones and bad ones, through the whole service."""
+"""Power by a program of the site's own: real programs, good ones and bad ones, through the whole
+service."""
 
 from __future__ import annotations
 
@@ -53,12 +54,23 @@ class Bench:
         """The service with a limit of two seconds for one run, and nothing that a breaker minds."""
         programs = {"own": Program(path=str(self.path), timeout_s=2.0, at_once=2)}
         limits = Limits(rate_per_s=1000, burst=1000, failures=1000)
-        await self.service.start(self.link, site(data_dir=str(self.directory)), PowerSettings(programs=programs, limits=limits))
+        await self.service.start(
+            self.link,
+            site(data_dir=str(self.directory)),
+            PowerSettings(programs=programs, limits=limits),
+        )
         await self.knows("n1")
 
     async def knows(self, name: str, **changes: Any) -> None:
         """Tells the service of a node."""
-        facts = {"driver": "command", "program": "own", "address": "pdu1/7", "username": "admin", "password": PASSWORD, **changes}
+        facts = {
+            "driver": "command",
+            "program": "own",
+            "address": "pdu1/7",
+            "username": "admin",
+            "password": PASSWORD,
+            **changes,
+        }
         await self.service.node_changed(name, {"name": name, "firmware": "uefi", "bmc": facts})
 
     async def mutate(self, name: str, **params: Any) -> dict[str, str]:
@@ -93,7 +105,11 @@ async def test_a_node_is_switched_and_what_it_is_is_read_back(bench: Bench) -> N
     assert await bench.mutate("power-off") == {"power": "OFF"} and bench.state == "off"
     (bench.directory / "state").write_text("On\n")
     status = await bench.service.status("n1")
-    assert (status["power"], status["driver"], status["address"]) == ("ON", "command", "pdu1/7 (program own)")
+    assert (status["power"], status["driver"], status["address"]) == (
+        "ON",
+        "command",
+        "pdu1/7 (program own)",
+    )
     assert not [kind for _, kind, _, _, _ in bench.link.events if kind != "power.state"]
 
 
@@ -108,10 +124,14 @@ async def test_a_program_without_a_soft_power_off_has_its_plug_pulled(bench: Ben
     assert await bench.mutate("power-off", soft=True) == {"power": "OFF"}
 
 
-async def test_secrets_are_on_standard_input_and_nowhere_else(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_on_standard_input_and_nowhere_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET_OF_THE_HEAD", "swordfish")
     told = bench.directory / "told"
-    bench.write(f'{{ tr "\\0" "\\n" < /proc/$$/cmdline; echo --; cat; echo --; env; }} > {told}; echo on')
+    bench.write(
+        f'{{ tr "\\0" "\\n" < /proc/$$/cmdline; echo --; cat; echo --; env; }} > {told}; echo on'
+    )
     await bench.service.status("n1")
     arguments, given, environment = told.read_text().split("--\n")
     assert arguments.splitlines()[-2:] == ["status", "pdu1/7"]
@@ -121,23 +141,41 @@ async def test_secrets_are_on_standard_input_and_nowhere_else(bench: Bench, monk
     assert PASSWORD not in arguments + environment and "swordfish" not in environment
 
 
-@pytest.mark.parametrize(("body", "kind", "words"), [
-    ("echo 'no such outlet' >&2; exit 1", OperationFailed, "status at pdu1/7 (program own): no such outlet (exit status 1)"),
-    ("exit 3", OperationFailed, "the program does not say why (exit status 3)"),
-    ("kill -TERM $$", OperationFailed, "(signal 15)"),
-    ("echo 'timed out' >&2; exit 69", Unreachable, "cannot reach pdu1/7 (program own): timed out"),
-    ("exit 77", LoginRefused, "as 'admin'"),
-    ("exit 64", Unsupported, "the program knows no such thing"),
-    ("echo maybe", OperationFailed, "the program says 'maybe', expected on or off"),
-    ("printf 'on\\noff\\n'", OperationFailed, "expected on or off"),
-    ("true", OperationFailed, "the program says 'nothing'"),
-    ("printf '\\377\\000'", OperationFailed, "expected on or off"),
-    ("yes", OperationFailed, "says more than 1,048,576 bytes"),
-    ("yes >&2", OperationFailed, "says more than 1,048,576 bytes"),
-    ("sleep 1000 & wait", Unreachable, "did not end status in 2 s"),
-    ("trap '' TERM INT HUP; while :; do sleep 0.1; done", Unreachable, "did not end status in 2 s"),
-], ids=str)
-async def test_what_goes_wrong_is_said_in_words(bench: Bench, body: str, kind: type[LayercakeError], words: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        (
+            "echo 'no such outlet' >&2; exit 1",
+            OperationFailed,
+            "status at pdu1/7 (program own): no such outlet (exit status 1)",
+        ),
+        ("exit 3", OperationFailed, "the program does not say why (exit status 3)"),
+        ("kill -TERM $$", OperationFailed, "(signal 15)"),
+        (
+            "echo 'timed out' >&2; exit 69",
+            Unreachable,
+            "cannot reach pdu1/7 (program own): timed out",
+        ),
+        ("exit 77", LoginRefused, "as 'admin'"),
+        ("exit 64", Unsupported, "the program knows no such thing"),
+        ("echo maybe", OperationFailed, "the program says 'maybe', expected on or off"),
+        ("printf 'on\\noff\\n'", OperationFailed, "expected on or off"),
+        ("true", OperationFailed, "the program says 'nothing'"),
+        ("printf '\\377\\000'", OperationFailed, "expected on or off"),
+        ("yes", OperationFailed, "says more than 1,048,576 bytes"),
+        ("yes >&2", OperationFailed, "says more than 1,048,576 bytes"),
+        ("sleep 1000 & wait", Unreachable, "did not end status in 2 s"),
+        (
+            "trap '' TERM INT HUP; while :; do sleep 0.1; done",
+            Unreachable,
+            "did not end status in 2 s",
+        ),
+    ],
+    ids=str,
+)
+async def test_what_goes_wrong_is_said_in_words(
+    bench: Bench, body: str, kind: type[LayercakeError], words: str
+) -> None:
     bench.write(body)
     error = await bench.fails()
     assert type(error) is kind and words in error.message
@@ -163,7 +201,9 @@ async def test_what_a_program_leaves_behind_holds_nobody(bench: Bench) -> None:
 
 
 async def test_a_complaint_is_cleaned(bench: Bench) -> None:
-    bench.write(f"printf 'first\\nuser admin, \\033[31mpassword {PASSWORD}\\007 is wrong\\n\\n' >&2; exit 1")
+    bench.write(
+        f"printf 'first\\nuser admin, \\033[31mpassword {PASSWORD}\\007 is wrong\\n\\n' >&2; exit 1"
+    )
     error = await bench.fails("on")
     assert "user admin, password *** is wrong (exit status 1)" in error.message.replace("  ", " ")
     assert PASSWORD not in str(error) and error.message.isprintable()
@@ -204,12 +244,33 @@ async def test_an_inventory_names_no_program_by_itself(bench: Bench) -> None:
         await bench.service.status("n1")
 
 
-@pytest.mark.parametrize("changes", [
-    {"address": "-rf"}, {"address": "a b"}, {"address": "a\nb"}, {"address": "a\x1b[2J"}, {"address": "$(reboot)"},
-    {"address": "x" * 201}, {"program": ""}, {"program": "/bin/sh"}, {"program": "../own"}, {"program": 7},
-    {"password": "two\nlines"}], ids=str)
-def test_what_a_program_could_take_for_something_else_does_not_reach_it(changes: dict[str, Any]) -> None:
-    facts = {"driver": "command", "program": "own", "address": "pdu1/7", "password": None, **changes}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"address": "-rf"},
+        {"address": "a b"},
+        {"address": "a\nb"},
+        {"address": "a\x1b[2J"},
+        {"address": "$(reboot)"},
+        {"address": "x" * 201},
+        {"program": ""},
+        {"program": "/bin/sh"},
+        {"program": "../own"},
+        {"program": 7},
+        {"password": "two\nlines"},
+    ],
+    ids=str,
+)
+def test_what_a_program_could_take_for_something_else_does_not_reach_it(
+    changes: dict[str, Any],
+) -> None:
+    facts = {
+        "driver": "command",
+        "program": "own",
+        "address": "pdu1/7",
+        "password": None,
+        **changes,
+    }
     with pytest.raises(InputError, match="cannot manage the power of n1") as caught:
         BmcSpec.from_record("n1", {"name": "n1", "bmc": facts})
     assert caught.value.message.isprintable() and "two" not in caught.value.message
@@ -227,7 +288,9 @@ async def test_what_only_a_bmc_has_is_refused_in_words(bench: Bench) -> None:
 
 
 def test_a_slow_program_gives_each_step_more_time() -> None:
-    spec = BmcSpec.from_record("n1", {"name": "n1", "bmc": {"driver": "command", "program": "own", "address": "pdu1/7"}})
+    spec = BmcSpec.from_record(
+        "n1", {"name": "n1", "bmc": {"driver": "command", "program": "own", "address": "pdu1/7"}}
+    )
     slow = PowerSettings(programs={"own": Program(path="/x", timeout_s=24.0)})
     assert limit_s("power-on", slow, spec) == 3 * limit_s("power-on", PowerSettings(), spec)
 
@@ -239,7 +302,7 @@ nodes:
   n[0-1]: {mac: "52:54:00:00:00:10+", ip: 10.1.0.10+, bmc: {address: "pdu1/08,pdu2/08+"}}
   n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12, bmc: {address: "%s"}}
 """
-    inventory = load(rack % "pdu2/8")   # another text: what a program makes of it is its own affair
+    inventory = load(rack % "pdu2/8")  # another text: what a program makes of it is its own affair
     bmcs = [bmc_of(inventory, name) for name in ("n0", "n1")]
     assert [found and found.address for found in bmcs] == ["pdu1/08,pdu2/08", "pdu1/09,pdu2/09"]
     with pytest.raises(InventoryErrors, match="pdu2/09"):

@@ -1,4 +1,5 @@
-"""A whole head whose nodes are switched by a program: from config.yaml and the inventory to what the outlet is."""
+"""A whole head whose nodes are switched by a program: from config.yaml and the inventory to what
+the outlet is."""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ class Site(HeadClient):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "head/api.sock", directory / "head.log")
-        self.data, self.outlets, self.namespace = directory / "head", directory / "outlets", HeadNamespace()
+        self.data, self.outlets, self.namespace = (
+            directory / "head",
+            directory / "outlets",
+            HeadNamespace(),
+        )
 
     def __enter__(self) -> Site:
         self.namespace.up()
@@ -55,9 +60,21 @@ class Site(HeadClient):
         self.secret.parent.mkdir(mode=0o700, exist_ok=True)
         self.secret.touch(mode=0o600)
         self.secret.write_text(PASSWORD)
-        argv = [*self.namespace.inside, sys.executable, "-m", "layercake.cli.main", "serve", "--data-dir", str(self.data)]
+        argv = [
+            *self.namespace.inside,
+            sys.executable,
+            "-m",
+            "layercake.cli.main",
+            "serve",
+            "--data-dir",
+            str(self.data),
+        ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.serve(lambda log: subprocess.Popen(argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        self.serve(
+            lambda log: subprocess.Popen(
+                argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,13 +84,21 @@ class Site(HeadClient):
     def apply(self, **programs: str) -> None:
         """Nodes that are wanted off, each at an outlet of a program."""
         bmc = {"driver": "command", "username": "admin", "password": {"file": str(self.secret)}}
-        nodes = {name: {"mac": f"52:54:00:00:00:{n:02x}", "ip": f"10.97.0.{100 + n}", "state": "off",
-                        "bmc": {**bmc, "program": program, "address": f"pdu1/{n}"}}
-                 for n, (name, program) in enumerate(programs.items(), 1)}
+        nodes = {
+            name: {
+                "mac": f"52:54:00:00:00:{n:02x}",
+                "ip": f"10.97.0.{100 + n}",
+                "state": "off",
+                "bmc": {**bmc, "program": program, "address": f"pdu1/{n}"},
+            }
+            for n, (name, program) in enumerate(programs.items(), 1)
+        }
         for n in range(1, len(nodes) + 1):
             (self.outlets / f"pdu1-{n}").write_text("on\n")
         text = yaml.safe_dump({"defaults": {"images": []}, "nodes": nodes}, sort_keys=False)
-        self.api("POST", "/v1/inventory/apply", {"yaml": text, "file": "x.yaml", "allow_remove": False})
+        self.api(
+            "POST", "/v1/inventory/apply", {"yaml": text, "file": "x.yaml", "allow_remove": False}
+        )
 
     def state(self, name: str) -> Any:
         """The power that the head knows."""
@@ -100,11 +125,18 @@ def test_a_head_switches_nodes_by_a_program(site: Site) -> None:
     site.wait("n1 is off", lambda: site.state("n1") == "OFF" and site.outlet(1) == "off", 60)
     site.api("POST", "/v1/power", {"range": "n1", "action": "on"})
     site.wait("n1 is on", lambda: site.state("n1") == "ON" and site.outlet(1) == "on", 60)
-    (site.outlets / "pdu1-1").write_text("off\n")   # somebody pulls the plug
+    (site.outlets / "pdu1-1").write_text("off\n")  # somebody pulls the plug
     site.wait("n1 is switched on again", lambda: site.outlet(1) == "on", 120)
     site.wait("that is known", lambda: site.state("n1") == "ON", 60)
     rows = {row["node"]: row for row in site.api("GET", "/v1/power?range=@all")["power"]}
-    assert rows["n1"]["driver"] == "command" and rows["n1"]["address"] == "pdu1/1" and rows["n1"]["power"] == "ON"
-    assert "config.yaml has no program 'none' in power.programs" in rows["n2"]["error"] and site.outlet(2) == "on"
+    assert (
+        rows["n1"]["driver"] == "command"
+        and rows["n1"]["address"] == "pdu1/1"
+        and rows["n1"]["power"] == "ON"
+    )
+    assert (
+        "config.yaml has no program 'none' in power.programs" in rows["n2"]["error"]
+        and site.outlet(2) == "on"
+    )
     told = str(site.api("GET", "/v1/events?limit=1000")) + site.log()
     assert PASSWORD not in told

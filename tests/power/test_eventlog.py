@@ -1,4 +1,5 @@
-"""BMCs' event logs: what is new is told once, over restarts, clears and floods, and reading gives way to power."""
+"""BMCs' event logs: what is new is told once, over restarts, clears and floods, and reading gives
+way to power."""
 
 from __future__ import annotations
 
@@ -29,16 +30,28 @@ def entry(number: int, severity: str = "warning", text: str = "") -> LogEntry:
 ENTRIES = [entry(n) for n in range(10)]
 
 
-@pytest.mark.parametrize(("entries", "known", "count", "new"), [
-    (ENTRIES, None, 10, []),
-    (ENTRIES, Known(8), 10, ENTRIES[8:]),
-    (ENTRIES[4:], Known(8), 10, ENTRIES[8:]),                                   # some cannot be read
-    (ENTRIES, Known(8, "", identity(ENTRIES[7])), 10, ENTRIES[8:]),
-    (ENTRIES, Known(10, "", identity(ENTRIES[9])), 10, []),
-    (ENTRIES[5:], Known(10, "", identity(ENTRIES[6])), 10, ENTRIES[7:]),        # full: the oldest went
-    (ENTRIES[:2], Known(50, "", identity(entry(77))), 2, ENTRIES[:2]),          # cleared
-    (ENTRIES[:2], Known(50), 2, ENTRIES[:2]), ([], Known(50), 0, [])])
-def test_what_is_new(entries: list[LogEntry], known: Known | None, count: int, new: list[LogEntry]) -> None:
+@pytest.mark.parametrize(
+    ("entries", "known", "count", "new"),
+    [
+        (ENTRIES, None, 10, []),
+        (ENTRIES, Known(8), 10, ENTRIES[8:]),
+        (ENTRIES[4:], Known(8), 10, ENTRIES[8:]),  # some cannot be read
+        (ENTRIES, Known(8, "", identity(ENTRIES[7])), 10, ENTRIES[8:]),
+        (ENTRIES, Known(10, "", identity(ENTRIES[9])), 10, []),
+        (
+            ENTRIES[5:],
+            Known(10, "", identity(ENTRIES[6])),
+            10,
+            ENTRIES[7:],
+        ),  # full: the oldest went
+        (ENTRIES[:2], Known(50, "", identity(entry(77))), 2, ENTRIES[:2]),  # cleared
+        (ENTRIES[:2], Known(50), 2, ENTRIES[:2]),
+        ([], Known(50), 0, []),
+    ],
+)
+def test_what_is_new(
+    entries: list[LogEntry], known: Known | None, count: int, new: list[LogEntry]
+) -> None:
     assert news(entries, known, count) == new
 
 
@@ -51,14 +64,18 @@ def test_texts_are_harmless() -> None:
     assert text_of(LogEntry("", "ok", "")) == "an entry without a text"
 
 
-@pytest.mark.parametrize(("info", "count"), [(bytes.fromhex("51 0300 ff0f 01020304 05060708 02"), 3), (b"\x51", None)])
+@pytest.mark.parametrize(
+    ("info", "count"), [(bytes.fromhex("51 0300 ff0f 01020304 05060708 02"), 3), (b"\x51", None)]
+)
 def test_the_information_of_an_event_log(info: bytes, count: int | None) -> None:
     found = parse_log_mark(info)
     assert (found.count if found else None) == count
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path, driver: FakeDriver) -> AsyncIterator[tuple[PowerService, FakeLink]]:
+async def running(
+    directory: Path, driver: FakeDriver
+) -> AsyncIterator[tuple[PowerService, FakeLink]]:
     """A service over one BMC that has answered."""
     link, clock = FakeLink(), driver.clock
     assert isinstance(clock, FakeClock)
@@ -81,7 +98,11 @@ async def look(service: PowerService, driver: FakeDriver) -> None:
 
 def told(link: FakeLink) -> list[tuple[str, str]]:
     """(severity, text) of what was told."""
-    return [(str(severity), text.partition(" (at")[0]) for _, kind, text, severity, _ in link.events if kind == "power.bmc-log"]
+    return [
+        (str(severity), text.partition(" (at")[0])
+        for _, kind, text, severity, _ in link.events
+        if kind == "power.bmc-log"
+    ]
 
 
 @pytest.mark.parametrize("marks", [True, False], ids=["asked cheaply", "read each time"])
@@ -90,10 +111,16 @@ async def test_each_entry_is_told_once_over_a_restart(tmp_path: Path, marks: boo
     async with running(tmp_path, driver) as (service, link):
         await look(service, driver)
         assert told(link) == [] and driver.calls.count("event_log") == (0 if marks else 1)
-        driver.log += [entry(1, "critical", "Power Supply 2: lost"), entry(2, "ok", "Power Supply 2: back")]
+        driver.log += [
+            entry(1, "critical", "Power Supply 2: lost"),
+            entry(2, "ok", "Power Supply 2: back"),
+        ]
         await look(service, driver)
         await look(service, driver)
-        assert told(link) == [(str(Severity.ERROR), "Power Supply 2: lost"), (str(Severity.INFO), "Power Supply 2: back")]
+        assert told(link) == [
+            (str(Severity.ERROR), "Power Supply 2: lost"),
+            (str(Severity.INFO), "Power Supply 2: back"),
+        ]
     driver.log.append(entry(3, "warning", "Fan 3: slow"))
     async with running(tmp_path, driver) as (service, link):
         await look(service, driver)
@@ -108,7 +135,11 @@ async def test_a_flood_is_cut(tmp_path: Path) -> None:
         driver.log += [entry(n, text=f"again {n}") for n in range(1000)]
         await look(service, driver)
         texts = [text for _, text in told(link)]
-        assert len(texts) == MOST + 1 and texts[0].startswith("980 entries") and texts[-1] == "again 999"
+        assert (
+            len(texts) == MOST + 1
+            and texts[0].startswith("980 entries")
+            and texts[-1] == "again 999"
+        )
 
 
 @pytest.mark.parametrize("said", ["", "[1, 2]", '{"n1": 7, "n2": [1], "n3": ["x", 1, 2]}', "{"])
@@ -122,7 +153,9 @@ async def test_notes_that_cannot_be_read_are_no_trouble(tmp_path: Path, said: st
         assert len(told(link)) == 1
 
 
-async def test_a_bmc_without_a_log_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bmc_without_a_log_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver, asked = FakeDriver(FakeClock()), []
 
     async def none(self: FakeDriver) -> None:
@@ -148,5 +181,7 @@ async def test_reading_gives_way_to_power(tmp_path: Path, monkeypatch: pytest.Mo
     async with running(tmp_path, driver) as (service, _link):
         looking = asyncio.create_task(look(service, driver))
         await reading.wait()
-        assert await service.mutate(MutationRequest(1, "n1", "power-on", 1, 20.0, {})) == {"power": "ON"}
+        assert await service.mutate(MutationRequest(1, "n1", "power-on", 1, 20.0, {})) == {
+            "power": "ON"
+        }
         await looking

@@ -19,25 +19,44 @@ from powerman.settings import BmcSpec
 
 def test_a_record_becomes_a_spec(make_record: Any) -> None:
     spec = BmcSpec.from_record("id-1", make_record("n1", port=1623, cipher_suite=3))
-    assert (spec.node, spec.name, spec.where, spec.cipher_suite, spec.firmware) == ("id-1", "n1", "192.0.2.1:1623", 3, "bios")
+    assert (spec.node, spec.name, spec.where, spec.cipher_suite, spec.firmware) == (
+        "id-1",
+        "n1",
+        "192.0.2.1:1623",
+        3,
+        "bios",
+    )
 
 
-@pytest.mark.parametrize(("bmc", "url"), [
-    ({"address": "192.0.2.9"}, "https://192.0.2.9"),
-    ({"address": "192.0.2.9", "port": 8000}, "https://192.0.2.9:8000"),
-    ({"address": "2001:db8::9", "port": 8000}, "https://[2001:db8::9]:8000"),
-    ({"address": "https://bmc.example/"}, "https://bmc.example"),
-    ({"address": "http://192.0.2.9:8000", "port": 8000}, "http://192.0.2.9:8000"),
-])
+@pytest.mark.parametrize(
+    ("bmc", "url"),
+    [
+        ({"address": "192.0.2.9"}, "https://192.0.2.9"),
+        ({"address": "192.0.2.9", "port": 8000}, "https://192.0.2.9:8000"),
+        ({"address": "2001:db8::9", "port": 8000}, "https://[2001:db8::9]:8000"),
+        ({"address": "https://bmc.example/"}, "https://bmc.example"),
+        ({"address": "http://192.0.2.9:8000", "port": 8000}, "http://192.0.2.9:8000"),
+    ],
+)
 def test_redfish_addresses(make_record: Any, bmc: dict[str, Any], url: str) -> None:
-    assert BmcSpec.from_record("n1", make_record(**{"port": None, "driver": "redfish", **bmc})).where == url
+    assert (
+        BmcSpec.from_record("n1", make_record(**{"port": None, "driver": "redfish", **bmc})).where
+        == url
+    )
 
 
-@pytest.mark.parametrize(("bmc", "word"), [
-    ({"driver": "ilo"}, "bmc.driver"), ({"address": ""}, "bmc.address"), ({"password": None}, "bmc.password"),
-    ({"port": -1}, "bmc.port"),
-    ({"cipher_suite": 8}, "bmc.cipher_suite"), ({"timeout_s": "soon"}, "bmc.timeout_s"), ({"password": "x" * 21}, "20 bytes"),
-])
+@pytest.mark.parametrize(
+    ("bmc", "word"),
+    [
+        ({"driver": "ilo"}, "bmc.driver"),
+        ({"address": ""}, "bmc.address"),
+        ({"password": None}, "bmc.password"),
+        ({"port": -1}, "bmc.port"),
+        ({"cipher_suite": 8}, "bmc.cipher_suite"),
+        ({"timeout_s": "soon"}, "bmc.timeout_s"),
+        ({"password": "x" * 21}, "20 bytes"),
+    ],
+)
 def test_mistakes_in_a_record_are_named(make_record: Any, bmc: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word):
         BmcSpec.from_record("n1", make_record(**bmc))
@@ -65,7 +84,10 @@ def test_the_boot_device_is_for_the_next_boot_and_in_the_firmwares_mode() -> Non
     assert boot_network_data("uefi") == b"\x05\xa0\x04\x00\x00\x00"
 
 
-@pytest.mark.parametrize(("word", "state"), [("On", PowerState.ON), ("off", PowerState.OFF), ("PoweringOn", PowerState.OFF)])
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [("On", PowerState.ON), ("off", PowerState.OFF), ("PoweringOn", PowerState.OFF)],
+)
 def test_redfish_power_words(word: str, state: PowerState) -> None:
     assert parse_redfish_power({"PowerState": word}, "there") is state
 
@@ -78,6 +100,7 @@ def test_a_redfish_system_without_power_state_is_a_failure() -> None:
 def test_the_best_reset_type_that_the_system_knows_is_taken() -> None:
     def choose(action: str, *types: str) -> str:
         return choose_reset(action, Targets("/s", "/r", frozenset(types)), "there")
+
     assert choose("on", "ForceOn", "On") == "On"
     assert choose("on", "ForceOn", "ForceOff") == "ForceOn"
     assert choose("soft", "PushPowerButton") == "PushPowerButton"
@@ -87,7 +110,12 @@ def test_the_best_reset_type_that_the_system_knows_is_taken() -> None:
 
 
 def test_redfish_errors_are_readable() -> None:
-    extended = {"error": {"message": "see", "@Message.ExtendedInfo": [{"Message": "no such type"}, {"MessageId": "x"}]}}
+    extended = {
+        "error": {
+            "message": "see",
+            "@Message.ExtendedInfo": [{"Message": "no such type"}, {"MessageId": "x"}],
+        }
+    }
     assert message_of(extended) == "no such type"
     assert message_of({"error": {"message": "broken"}}) == "broken"
     assert message_of({"error": "odd"}) == message_of({}) == ""

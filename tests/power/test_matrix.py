@@ -1,7 +1,8 @@
-"""Orders by a whole head to BMCs with quirks, all at once: what was accepted ends done, failed in words, or refused.
+"""Orders by a whole head to BMCs with quirks, all at once: what was accepted ends done, failed in
+words, or refused.
 
-ipmi_sim and sushy-emulator, each with a quirk in front of it or behind it; the machines are pretended, and what they really are is
-compared with what people are told.
+ipmi_sim and sushy-emulator, each with a quirk in front of it or behind it; the machines are
+pretended, and what they really are is compared with what people are told.
 """
 
 from __future__ import annotations
@@ -25,13 +26,23 @@ LIMIT_S = 300.0
 Kind = Literal["ipmi", "redfish"]
 ORDERS: tuple[Order, ...] = ("cycle", "off", "on")
 KINDS: tuple[Kind, ...] = ("ipmi", "redfish")
-DEATHS: tuple[Step, ...] = ("read", "off", "off-lost", "read-off", "boot", "on", "on-lost", "read-on")
+DEATHS: tuple[Step, ...] = (
+    "read",
+    "off",
+    "off-lost",
+    "read-off",
+    "boot",
+    "on",
+    "on-lost",
+    "read-on",
+)
 _numbers = itertools.count()
 
 
 @dataclass
 class Row:
-    """A node of the matrix: its bay, what is ordered of it, and how that may end. `starts_off`: it is off before."""
+    """A node of the matrix: its bay, what is ordered of it, and how that may end. `starts_off`: it
+    is off before."""
 
     bay: Bay
     order: Order | None
@@ -52,21 +63,42 @@ def rows() -> Iterator[Row]:
         for order in ORDERS:
             on = order == "on"
             yield Row(bay(f"prompt-{order}", kind), order, starts_off=on)
-            yield Row(bay(f"slow-{order}", kind, manner=Manner(answer_s=10.0)), order, starts_off=on)
+            yield Row(
+                bay(f"slow-{order}", kind, manner=Manner(answer_s=10.0)), order, starts_off=on
+            )
             yield Row(bay(f"minute-{order}", kind, acts_s=60.0), order, starts_off=on)
             yield Row(bay(f"flaps-{order}", kind, manner=Manner(flaps_s=4.0)), order, starts_off=on)
-            yield Row(bay(f"single-{order}", kind, manner=Manner(sessions=1), rival_s=4.0), order, starts_off=on)
-        if kind == "redfish":  # with IPMI each question is six packets: a cycle would take six minutes
-            yield Row(bay("patient-cycle", kind, manner=Manner(answer_s=10.0), timeout_s=70.0), "cycle")
+            yield Row(
+                bay(f"single-{order}", kind, manner=Manner(sessions=1), rival_s=4.0),
+                order,
+                starts_off=on,
+            )
+        if (
+            kind == "redfish"
+        ):  # with IPMI each question is six packets: a cycle would take six minutes
+            yield Row(
+                bay("patient-cycle", kind, manner=Manner(answer_s=10.0), timeout_s=70.0), "cycle"
+            )
         else:
             yield Row(bay("patient-off", kind, manner=Manner(answer_s=4.0), timeout_s=40.0), "off")
         yield Row(bay("slow-force", kind, manner=Manner(answer_s=6.0)), "cycle", force=True)
         yield Row(bay("minute-force", kind, acts_s=20.0), "cycle", force=True)
         for order in ORDERS[:2]:
             yield Row(bay(f"says-on-{order}", kind, lies="ON"), order, ("failed",))
-            yield Row(bay(f"says-off-{order}", kind, lies="OFF"), order, either if order == "cycle" else ("done",))
-            yield Row(bay(f"deaf-says-off-{order}", kind, lies="OFF", acts_s=1e6), order, ("failed",))
-        yield Row(bay("deaf-says-off-force", kind, lies="OFF", acts_s=1e6), "cycle", ("failed",), force=True)
+            yield Row(
+                bay(f"says-off-{order}", kind, lies="OFF"),
+                order,
+                either if order == "cycle" else ("done",),
+            )
+            yield Row(
+                bay(f"deaf-says-off-{order}", kind, lies="OFF", acts_s=1e6), order, ("failed",)
+            )
+        yield Row(
+            bay("deaf-says-off-force", kind, lies="OFF", acts_s=1e6),
+            "cycle",
+            ("failed",),
+            force=True,
+        )
         yield Row(bay("says-on-on", kind, lies="ON"), "on", either, starts_off=True)
         yield Row(bay("bystander", kind, lies="OFF"), None)
         for step in DEATHS:
@@ -94,8 +126,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     """The whole matrix, once."""
     found = Played(rows={row.bay.name: row for row in rows()})
     prompt = [name for name in found.rows if name.startswith("prompt-cycle")]
-    with PowerSite(tmp_path_factory.mktemp("matrix"), [r.bay for r in found.rows.values()],
-                   [n for n, r in found.rows.items() if r.starts_off]) as site:
+    with PowerSite(
+        tmp_path_factory.mktemp("matrix"),
+        [r.bay for r in found.rows.values()],
+        [n for n, r in found.rows.items() if r.starts_off],
+    ) as site:
         began, since = time.monotonic(), site.newest()
         assert not site.order("cycle", prompt)
         site.follow(dict.fromkeys(prompt, "cycle"), since, 120.0)
@@ -121,7 +156,9 @@ ROWS = [(row.bay.name, row.may, row.order) for row in rows() if row.order is not
 
 
 @pytest.mark.parametrize(("name", "may", "order"), ROWS, ids=[name for name, _, _ in ROWS])
-def test_an_order_ends_and_is_true(played: Played, name: str, may: tuple[str, ...], order: Order) -> None:
+def test_an_order_ends_and_is_true(
+    played: Played, name: str, may: tuple[str, ...], order: Order
+) -> None:
     outcome, machine = played.outcomes[name], played.rows[name].bay
     assert outcome.how in may, outcome
     if outcome.how == "done":
@@ -141,16 +178,26 @@ def test_nothing_is_done_to_a_healthy_node_whose_bmc_says_that_it_is_off(played:
 
 def test_each_bmc_that_was_to_die_died(played: Played) -> None:
     assert {n: r.bay.deaths for n, r in played.rows.items() if n.startswith("dies")} == {
-        f"dies-in-{step}-{kind}": 1 for step in DEATHS for kind in KINDS}
+        f"dies-in-{step}-{kind}": 1 for step in DEATHS for kind in KINDS
+    }
 
 
 def test_one_session_at_a_time_was_enough(played: Played) -> None:
-    """A rival's session was in the way of one of each kind at least; on a slow machine it may be over before we come."""
+    """A rival's session was in the way of one of each kind at least; on a slow machine it may be
+    over before we come."""
     for kind in ("ipmi", "redfish"):
-        assert any(r.bay.manner.refused for n, r in played.rows.items() if n.startswith("single") and n.endswith(kind))
+        assert any(
+            r.bay.manner.refused
+            for n, r in played.rows.items()
+            if n.startswith("single") and n.endswith(kind)
+        )
 
 
 def test_a_slow_bmc_slows_no_other(played: Played) -> None:
     for name, alone in played.alone.items():
         among = seconds_to_command(played.rows[name], played.armed)
-        assert among < 3 * alone + 20.0, (name, alone, among)  # behind one slow BMC in a queue it would be a minute
+        assert among < 3 * alone + 20.0, (
+            name,
+            alone,
+            among,
+        )  # behind one slow BMC in a queue it would be a minute

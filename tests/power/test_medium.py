@@ -1,5 +1,5 @@
-"""Boots that a BMC is told of: who may fetch the boot medium, how it gets into a BMC's drive and out again, the URI of UEFI HTTP
-Boot, and what is said when it cannot be."""
+"""Boots that a BMC is told of: who may fetch the boot medium, how it gets into a BMC's drive and
+out again, the URI of UEFI HTTP Boot, and what is said when it cannot be."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ BMC = {"driver": "redfish", "address": "https://127.0.0.1:9", "boot": "media"}
 
 def record(**bmc: Any) -> dict[str, Any]:
     """A UEFI node that boots by media."""
-    return {"name": "n1", "firmware": "uefi", "bmc": {**BMC, "username": "admin", "password": "pw", **bmc}}
+    return {
+        "name": "n1",
+        "firmware": "uefi",
+        "bmc": {**BMC, "username": "admin", "password": "pw", **bmc},
+    }
 
 
 @pytest.fixture
@@ -58,7 +62,10 @@ async def lender(image: Path) -> AsyncIterator[Lender]:
 async def get(url: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
     """(status, body, headers); (0, ...) if nobody listens."""
     try:
-        async with aiohttp.ClientSession() as session, session.request(method, url, headers=headers) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url, headers=headers) as response,
+        ):
             return response.status, await response.read(), dict(response.headers)
     except aiohttp.ClientConnectionError:
         return 0, b"", {}
@@ -76,14 +83,23 @@ async def test_the_medium_is_had_with_its_ticket_only(lender: Lender) -> None:
     assert (await get(url, Range="bytes=2048-4095"))[:2] == (206, IMAGE[2048:4096])
     assert told == ["127.0.0.1 fetches the boot medium"]
     base = url.partition("/media/")[0]
-    for wrong in ("/", "/media/", "/media//layercake.iso", f"/media/{'A' * 22}/layercake.iso", "/media/x/../../etc/passwd",
-                  url.removeprefix(base) + "/x"):
+    for wrong in (
+        "/",
+        "/media/",
+        "/media//layercake.iso",
+        f"/media/{'A' * 22}/layercake.iso",
+        "/media/x/../../etc/passwd",
+        url.removeprefix(base) + "/x",
+    ):
         assert (await get(base + wrong))[:2] == (404, b"no such medium\n"), wrong
     assert (await get(url, "POST"))[0] == 404
 
 
 async def test_the_socket_is_open_while_a_ticket_is_out(lender: Lender) -> None:
-    first, second = await lender.lend("n1", HERE, list[str]().append), await lender.lend("n2", HERE, list[str]().append)
+    first, second = (
+        await lender.lend("n1", HERE, list[str]().append),
+        await lender.lend("n2", HERE, list[str]().append),
+    )
     assert first.split("/media/")[0] == second.split("/media/")[0] and first != second
     await lender.give_back("n1")
     assert (await get(first))[0] == 404 and (await get(second))[0] == 200
@@ -113,8 +129,25 @@ async def test_a_port_that_is_taken_is_said(image: Path, lender: Lender) -> None
 
 
 def test_what_is_ours() -> None:
-    assert is_ours(URL) and is_ours("layercake.iso") and is_ours("http://[fd00::1]:1/media/x/layercake.iso?a=b")
-    assert not any(map(is_ours, (None, "", 3, "debian.iso", "http://h/layercake.iso/x", "http://h/?layercake.iso", "http://[x")))
+    assert (
+        is_ours(URL)
+        and is_ours("layercake.iso")
+        and is_ours("http://[fd00::1]:1/media/x/layercake.iso?a=b")
+    )
+    assert not any(
+        map(
+            is_ours,
+            (
+                None,
+                "",
+                3,
+                "debian.iso",
+                "http://h/layercake.iso/x",
+                "http://h/?layercake.iso",
+                "http://[x",
+            ),
+        )
+    )
 
 
 def test_ipmi_has_no_virtual_drive() -> None:
@@ -122,7 +155,9 @@ def test_ipmi_has_no_virtual_drive() -> None:
         complete({"driver": "ipmi", "address": "10.1.0.1", "boot": "media"})
     with pytest.raises(InputError, match="its firmware is not uefi"):
         BmcSpec.from_record("n1", {**record(boot="uri"), "firmware": "bios"})
-    assert complete({"driver": "ipmi", "address": "10.1.0.1", "boot": "network"})["boot"] == "network"
+    assert (
+        complete({"driver": "ipmi", "address": "10.1.0.1", "boot": "network"})["boot"] == "network"
+    )
     with pytest.raises(InputError, match="which ipmi does not do"):
         BmcSpec.from_record("n1", record(driver="ipmi"))
 
@@ -140,10 +175,20 @@ async def media(world: Any, image: Path) -> Any:
     return world
 
 
-async def test_the_medium_is_in_before_the_power_is_on_and_out_when_the_node_has_joined(media: Any) -> None:
+async def test_the_medium_is_in_before_the_power_is_on_and_out_when_the_node_has_joined(
+    media: Any,
+) -> None:
     media.driver.drive.late = 2
     assert await media.mutate("power-on", timeout=90.0) == {"power": "ON"}
-    assert media.driver.calls[:7] == ["state", "insert", "holds", "holds", "holds", "boot_medium", "boots_as_told"]
+    assert media.driver.calls[:7] == [
+        "state",
+        "insert",
+        "holds",
+        "holds",
+        "holds",
+        "boot_medium",
+        "boots_as_told",
+    ]
     url = media.driver.drive.url
     assert (await get(url))[0] == 200
     await media.service.node_state("n1", {"power": "ON", "boot": "WAIT"})
@@ -151,15 +196,25 @@ async def test_the_medium_is_in_before_the_power_is_on_and_out_when_the_node_has
     for _ in range(2):
         await media.service.node_state("n1", {"power": "ON", "boot": "INIT"})
         await settled(media)
-    assert media.driver.drive.url == "" and media.driver.calls.count("eject") == 1 and (await get(url))[0] == 0
-    assert [t.partition(" ")[0] for t in media.events("power.medium")] == ["the", "127.0.0.1", "the"]
+    assert (
+        media.driver.drive.url == ""
+        and media.driver.calls.count("eject") == 1
+        and (await get(url))[0] == 0
+    )
+    assert [t.partition(" ")[0] for t in media.events("power.medium")] == [
+        "the",
+        "127.0.0.1",
+        "the",
+    ]
     ticket = url.split("/")[4]
     assert ticket not in repr(media.link.events)
 
 
 async def settled(world: Any) -> None:
     """What node_state began is done."""
-    await asyncio.gather(*[n.ejecting for n in world.service._nodes.values() if n.ejecting is not None])
+    await asyncio.gather(
+        *[n.ejecting for n in world.service._nodes.values() if n.ejecting is not None]
+    )
 
 
 async def test_a_boot_that_failed_leaves_no_medium_in(media: Any) -> None:
@@ -178,7 +233,11 @@ async def test_a_medium_that_was_put_in_again_meanwhile_stays(media: Any) -> Non
         await media.service.node_state("n1", {"power": "OFF", "boot": "UNKNOWN"})
         media.driver.drive.url = await media.service.lender.lend("n1", HERE, list[str]().append)
     await settled(media)
-    assert media.driver.drive.url and "eject" not in media.driver.calls and (await get(media.driver.drive.url))[0] == 200
+    assert (
+        media.driver.drive.url
+        and "eject" not in media.driver.calls
+        and (await get(media.driver.drive.url))[0] == 200
+    )
 
 
 async def test_a_new_process_takes_out_what_the_one_before_it_put_in(media: Any) -> None:
@@ -200,7 +259,10 @@ async def test_a_machine_whose_medium_does_not_go_in_stays_off(media: Any) -> No
     media.driver.drive.late = 10_000
     with pytest.raises(OperationFailed, match="the drive is still empty") as caught:
         await media.mutate("power-on", timeout=90.0)
-    assert "can the BMC reach http://127.0.0.1:" in caught.value.hint and "/media/" not in caught.value.hint
+    assert (
+        "can the BMC reach http://127.0.0.1:" in caught.value.hint
+        and "/media/" not in caught.value.hint
+    )
     assert not media.driver.drive.url and not media.service.lender.ticket("n1")
     media.driver.drive.late, media.driver.boot_device_works = 0, False
     with pytest.raises(Unsupported, match="cannot boot from the virtual drive"):
@@ -220,8 +282,13 @@ async def test_a_bmc_that_does_not_show_what_it_was_told_is_tried_and_told_of(me
 
 
 async def test_a_machine_that_does_not_boot_by_the_medium_is_not_given_it(media: Any) -> None:
-    await media.service.node_changed("n1", {**record(), "no_medium": "the node has Secure Boot, and no iPXE is signed"})
-    with pytest.raises(Unsupported, match=r"cannot insert the boot medium at https://127.*: the node has Secure Boot") as caught:
+    await media.service.node_changed(
+        "n1", {**record(), "no_medium": "the node has Secure Boot, and no iPXE is signed"}
+    )
+    with pytest.raises(
+        Unsupported,
+        match=r"cannot insert the boot medium at https://127.*: the node has Secure Boot",
+    ) as caught:
         await media.mutate("power-on", timeout=90.0)
     assert "bmc.boot: uri" in caught.value.hint and "on" not in media.drivers["n1"].calls
 
@@ -258,38 +325,73 @@ async def client_of(bmc: MiniRedfish) -> AsyncIterator[SushyClient]:
         await bmc.close()
 
 
-@pytest.mark.parametrize(("drives", "owner", "target", "name"), [
-    ({"2": drive(["USBStick"]), "1": drive(["CD", "DVD"])}, "Systems", "Cd", "1"),
-    ({"1": drive(["Floppy", "USBStick"])}, "Systems", "Usb", "1"),
-    ({"1": drive(["CD"], Inserted=True, Image="http://h/debian.iso"), "2": drive(["DVD"])}, "Systems", "Cd", "2"),
-    ({"1": drive(["CD"], Inserted=True, Image=URL), "2": drive(["CD"])}, "Systems", "Cd", "1"),
-    ({"1": drive(["CD"], Inserted=None)}, "Managers", "Cd", "1"),
-], ids=["a CD rather than a stick", "a stick", "not one that holds another's", "ours is replaced", "at an old service's manager"])
-async def test_the_drive_that_is_taken(drives: dict[str, Any], owner: str, target: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("drives", "owner", "target", "name"),
+    [
+        ({"2": drive(["USBStick"]), "1": drive(["CD", "DVD"])}, "Systems", "Cd", "1"),
+        ({"1": drive(["Floppy", "USBStick"])}, "Systems", "Usb", "1"),
+        (
+            {"1": drive(["CD"], Inserted=True, Image="http://h/debian.iso"), "2": drive(["DVD"])},
+            "Systems",
+            "Cd",
+            "2",
+        ),
+        ({"1": drive(["CD"], Inserted=True, Image=URL), "2": drive(["CD"])}, "Systems", "Cd", "1"),
+        ({"1": drive(["CD"], Inserted=None)}, "Managers", "Cd", "1"),
+    ],
+    ids=[
+        "a CD rather than a stick",
+        "a stick",
+        "not one that holds another's",
+        "ours is replaced",
+        "at an old service's manager",
+    ],
+)
+async def test_the_drive_that_is_taken(
+    drives: dict[str, Any], owner: str, target: str, name: str
+) -> None:
     bmc, url = MiniRedfish(drives, owner), URL.replace("TICKET", "T2")
     async with client_of(bmc) as client:
         assert await asyncio.to_thread(client.insert, url) == name
         assert drives[name]["Image"] == url and await asyncio.to_thread(client.holds_medium)
         await asyncio.to_thread(client.boot_medium)
-        assert (bmc.boot["BootSourceOverrideTarget"], bmc.boot["BootSourceOverrideEnabled"]) == (target, "Once")
+        assert (bmc.boot["BootSourceOverrideTarget"], bmc.boot["BootSourceOverrideEnabled"]) == (
+            target,
+            "Once",
+        )
         others = {n: d["Image"] for n, d in drives.items() if n != name}
         assert await asyncio.to_thread(client.eject) and not drives[name]["Inserted"]
-        assert not await asyncio.to_thread(client.eject) and not await asyncio.to_thread(client.holds_medium)
+        assert not await asyncio.to_thread(client.eject) and not await asyncio.to_thread(
+            client.holds_medium
+        )
         assert {n: d["Image"] for n, d in drives.items() if n != name} == others
 
 
-@pytest.mark.parametrize(("bmc", "error", "why"), [
-    (MiniRedfish(), Unsupported, "it has no virtual drive"),
-    (MiniRedfish({"1": drive(["Floppy"])}), Unsupported, "take no CD and no USB stick"),
-    (MiniRedfish({"1": drive(["CD"], Inserted=True, Image="http://me:secret@h/debian.iso")}), OperationFailed, "debian.iso"),
-], ids=["no drive", "a floppy only", "another's medium"])
-async def test_what_cannot_be_done_is_said_and_leaves_all_as_it_is(bmc: MiniRedfish, error: type[LayercakeError], why: str) -> None:
+@pytest.mark.parametrize(
+    ("bmc", "error", "why"),
+    [
+        (MiniRedfish(), Unsupported, "it has no virtual drive"),
+        (MiniRedfish({"1": drive(["Floppy"])}), Unsupported, "take no CD and no USB stick"),
+        (
+            MiniRedfish({"1": drive(["CD"], Inserted=True, Image="http://me:secret@h/debian.iso")}),
+            OperationFailed,
+            "debian.iso",
+        ),
+    ],
+    ids=["no drive", "a floppy only", "another's medium"],
+)
+async def test_what_cannot_be_done_is_said_and_leaves_all_as_it_is(
+    bmc: MiniRedfish, error: type[LayercakeError], why: str
+) -> None:
     async with client_of(bmc) as client:
         for work in (lambda: client.insert(URL), client.boot_medium):
             with pytest.raises(error, match=why) as caught:
                 await asyncio.to_thread(work)
             said = str(caught.value)
-            assert said.startswith("cannot insert the boot medium at http://127.0.0.1") and "secret" not in said
+            assert (
+                said.startswith("cannot insert the boot medium at http://127.0.0.1")
+                and "secret" not in said
+            )
     assert not bmc.asked
 
 
@@ -299,10 +401,17 @@ async def test_a_bmc_that_cannot_boot_from_its_drive_says_so() -> None:
             await asyncio.to_thread(client.boot_medium)
 
 
-@pytest.mark.parametrize(("bmc", "why"), [
-    (MiniRedfish(targets=("Pxe", "Cd"), more={"HttpBootUri": None}), "cannot set the URI to boot by at http"),
-    (MiniRedfish(), "HttpBootUri"),
-], ids=["no UefiHttp", "no HttpBootUri"])
+@pytest.mark.parametrize(
+    ("bmc", "why"),
+    [
+        (
+            MiniRedfish(targets=("Pxe", "Cd"), more={"HttpBootUri": None}),
+            "cannot set the URI to boot by at http",
+        ),
+        (MiniRedfish(), "HttpBootUri"),
+    ],
+    ids=["no UefiHttp", "no HttpBootUri"],
+)
 async def test_a_bmc_that_knows_no_uri_says_so(bmc: MiniRedfish, why: str) -> None:
     async with client_of(bmc) as client:
         with pytest.raises(Unsupported, match=why):
@@ -314,8 +423,12 @@ async def test_the_uri_goes_with_its_target() -> None:
     bmc = MiniRedfish(more={"HttpBootUri": None})
     async with client_of(bmc) as client:
         await asyncio.to_thread(client.boot_uri, BOOT_URI)
-    assert bmc.boot == {"BootSourceOverrideTarget": "UefiHttp", "HttpBootUri": BOOT_URI, "BootSourceOverrideEnabled": "Once",
-                        "BootSourceOverrideMode": "UEFI"}
+    assert bmc.boot == {
+        "BootSourceOverrideTarget": "UefiHttp",
+        "HttpBootUri": BOOT_URI,
+        "BootSourceOverrideEnabled": "Once",
+        "BootSourceOverrideMode": "UEFI",
+    }
 
 
 @pytest.mark.root
@@ -331,19 +444,27 @@ def test_a_real_bmc_has_the_firmware_boot_by_a_uri(bmcs: Rack) -> None:
         await service.start(FakeLink(), site(), PowerSettings())
         try:
             await service.node_changed("n1", {**bmc, "boot_uri": BOOT_URI})
-            assert await service.mutate(MutationRequest(1, "n1", "power-on", 1, 300.0, {})) == {"power": "ON"}
+            assert await service.mutate(MutationRequest(1, "n1", "power-on", 1, 300.0, {})) == {
+                "power": "ON"
+            }
             assert bmcs.machine(1)["last_boot"] == "UefiHttp"
             await service.mutate(MutationRequest(2, "n1", "power-off", 1, 60.0, {}))
         finally:
             await service.stop()
+
     in_netns(bmcs.namespace, body)
     variables = Edk2VarStore(str(bmcs.node_directory(1) / "vars.fd")).get_varlist()
-    assert BOOT_URI.encode() in variables["Boot0099"].data and variables["BootNext"].data == b"\x99\0"
+    assert (
+        BOOT_URI.encode() in variables["Boot0099"].data and variables["BootNext"].data == b"\x99\0"
+    )
 
 
 @pytest.mark.root
-def test_a_real_bmc_fetches_it_and_the_machine_has_it(bmcs: Rack, tmp_path: Path, image: Path) -> None:
-    """sushy-emulator downloads what is inserted, as BMCs do that keep a copy; the machine is started with that."""
+def test_a_real_bmc_fetches_it_and_the_machine_has_it(
+    bmcs: Rack, tmp_path: Path, image: Path
+) -> None:
+    """sushy-emulator downloads what is inserted, as BMCs do that keep a copy; the machine is
+    started with that."""
     node, secrets = bmcs.nodes[1], bmcs.secrets
     assert secrets is not None
 
@@ -351,21 +472,38 @@ def test_a_real_bmc_fetches_it_and_the_machine_has_it(bmcs: Rack, tmp_path: Path
         service, link = PowerService(polls=False), FakeLink()
         await service.start(link, site(data_dir=str(tmp_path)), PowerSettings(media_port=0))
         try:
-            await service.node_changed("n1", record(
-                address=f"https://{node.bmc_address}:8000", password=secrets.password, verify_tls=str(secrets.certificate)))
-            assert await service.mutate(MutationRequest(1, "n1", "power-on", 1, 300.0, {})) == {"power": "ON"}
+            await service.node_changed(
+                "n1",
+                record(
+                    address=f"https://{node.bmc_address}:8000",
+                    password=secrets.password,
+                    verify_tls=str(secrets.certificate),
+                ),
+            )
+            assert await service.mutate(MutationRequest(1, "n1", "power-on", 1, 300.0, {})) == {
+                "power": "ON"
+            }
             assert bmcs.machine(1)["last_boot"] == "Cd"
             argv = Path(f"/proc/{bmcs.machine(1)['pid']}/cmdline").read_bytes().decode().split("\0")
-            (medium,) = [word.partition("file=")[2] for word in argv if word.startswith("if=none,id=medium")]
+            (medium,) = [
+                word.partition("file=")[2] for word in argv if word.startswith("if=none,id=medium")
+            ]
             assert Path(medium).read_bytes() == IMAGE
             known = service._nodes["n1"]
-            assert known.bmc is not None and known.bmc.driver.drive is not None and await known.bmc.driver.drive.holds()
+            assert (
+                known.bmc is not None
+                and known.bmc.driver.drive is not None
+                and await known.bmc.driver.drive.holds()
+            )
             await service.node_state("n1", {"power": "ON", "boot": "INIT"})
             assert known.ejecting is not None
             await known.ejecting
             assert not await known.bmc.driver.drive.holds()
-            assert [text.split()[1] for _, kind, text, *_ in link.events if kind == "power.medium"] == ["fetches", "boot", "boot"]
+            assert [
+                text.split()[1] for _, kind, text, *_ in link.events if kind == "power.medium"
+            ] == ["fetches", "boot", "boot"]
             await service.mutate(MutationRequest(2, "n1", "power-off", 1, 60.0, {}))
         finally:
             await service.stop()
+
     in_netns(bmcs.namespace, body)

@@ -16,15 +16,25 @@ from powerman.mutations import MUTATIONS, ROOM, VARIABLES
 
 
 def test_the_declarations_are_those_of_the_architecture() -> None:
-    table = {m.name: (dict(m.changes), dict(m.excludes), m.timeout, m.on_timeout) for m in MUTATIONS}
+    table = {
+        m.name: (dict(m.changes), dict(m.excludes), m.timeout, m.on_timeout) for m in MUTATIONS
+    }
     assert table == {
         "power-discover": ({"power": ("UNKNOWN", "OFF")}, {}, 15.0, None),
         "power-on": ({"power": ("OFF", "ON")}, {}, 50.0, ("power", "HANG")),
-        "power-off": ({"power": ("ON", "OFF")}, {"run": ("SYNC",), "busy": ("BUSY",)}, 30.0, ("power", "HANG")),
+        "power-off": (
+            {"power": ("ON", "OFF")},
+            {"run": ("SYNC",), "busy": ("BUSY",)},
+            30.0,
+            ("power", "HANG"),
+        ),
         "power-reset": ({"power": ("HANG", "OFF")}, {}, 30.0, None),
     }
     assert all(m.where is Where.HEAD and m.doc for m in MUTATIONS)
-    assert [v.values for v in VARIABLES] == [("UNKNOWN", "OFF", "ON", "HANG"), ("UNKNOWN", "OK", "WARNING", "CRITICAL")]
+    assert [v.values for v in VARIABLES] == [
+        ("UNKNOWN", "OFF", "ON", "HANG"),
+        ("UNKNOWN", "OK", "WARNING", "CRITICAL"),
+    ]
 
 
 async def test_discovery_says_what_is(world: Any) -> None:
@@ -51,7 +61,9 @@ async def test_a_node_that_is_on_is_left_alone(world: Any) -> None:
 async def test_a_boot_device_that_cannot_be_set_is_a_warning(world: Any) -> None:
     world.drivers["n1"].boot_device_works = False
     assert await world.mutate("power-on") == {"power": "ON"}
-    assert [(kind, severity) for _, kind, _, severity, _ in world.link.events] == [("power.boot-device", "warning")]
+    assert [(kind, severity) for _, kind, _, severity, _ in world.link.events] == [
+        ("power.boot-device", "warning")
+    ]
 
 
 async def test_a_boot_device_that_cannot_be_set_is_told_once(world: Any) -> None:
@@ -66,7 +78,14 @@ async def test_a_boot_device_that_cannot_be_set_is_told_once(world: Any) -> None
 async def test_a_boot_device_that_is_forgotten_once_is_set_again(world: Any) -> None:
     world.drivers["n1"].forgets = 1
     assert await world.mutate("power-on") == {"power": "ON"}
-    assert world.drivers["n1"].calls[:6] == ["state", "boot_network", "boots_as_told", "boot_network", "boots_as_told", "on"]
+    assert world.drivers["n1"].calls[:6] == [
+        "state",
+        "boot_network",
+        "boots_as_told",
+        "boot_network",
+        "boots_as_told",
+        "on",
+    ]
     assert not world.events("power.boot-device")
 
 
@@ -77,7 +96,9 @@ async def test_a_bmc_that_forgets_the_boot_device_is_told_of_and_switched_on(wor
     assert "takes the boot device and forgets it" in text
 
 
-async def test_a_boot_device_that_is_forgotten_at_power_on_is_set_again(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_boot_device_that_is_forgotten_at_power_on_is_set_again(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = world.drivers["n1"]
     on = driver.on
 
@@ -110,13 +131,19 @@ async def test_a_bmc_that_was_never_heard_is_given_up_at_once(world: Any) -> Non
     assert world.clock.now() == began and world.drivers["n1"].calls == ["state"]
 
 
-@pytest.mark.parametrize(("mutation", "start"), [("power-on", "OFF"), ("power-off", "ON"), ("power-reset", "ON")])
-async def test_a_bmc_that_says_yes_and_does_nothing_is_a_failure(world: Any, mutation: str, start: str) -> None:
+@pytest.mark.parametrize(
+    ("mutation", "start"), [("power-on", "OFF"), ("power-off", "ON"), ("power-reset", "ON")]
+)
+async def test_a_bmc_that_says_yes_and_does_nothing_is_a_failure(
+    world: Any, mutation: str, start: str
+) -> None:
     world.drivers["n1"].power, world.drivers["n1"].obeys = PowerState(start), False
     began = world.clock.now()
     with pytest.raises(OperationFailed, match=f"still says {start}"):
         await world.mutate(mutation, timeout=20.0)
-    assert 10.0 < world.clock.now() - began < 20.0      # before the engine's own timeout, which would say less
+    assert (
+        10.0 < world.clock.now() - began < 20.0
+    )  # before the engine's own timeout, which would say less
 
 
 async def test_power_off_is_hard_unless_asked(world: Any) -> None:
@@ -128,12 +155,17 @@ async def test_power_off_is_hard_unless_asked(world: Any) -> None:
 async def test_a_gentle_power_off_never_cuts_the_power(world: Any) -> None:
     driver = world.drivers["n1"]
     driver.power = PowerState.ON
-    assert await world.mutate("power-off", timeout=30.0, gentle=True) == {"power": "OFF"} and "off" not in driver.calls
+    assert (
+        await world.mutate("power-off", timeout=30.0, gentle=True) == {"power": "OFF"}
+        and "off" not in driver.calls
+    )
     for step in ("power-off", "power-reset"):
         driver.power, driver.soft_works, driver.calls = PowerState.ON, False, []
         with pytest.raises(OperationFailed, match="has asked its system to, which does not"):
             await world.mutate(step, timeout=30.0, gentle=True)
-        assert "soft" in driver.calls and "off" not in driver.calls and driver.power is PowerState.ON
+        assert (
+            "soft" in driver.calls and "off" not in driver.calls and driver.power is PowerState.ON
+        )
 
 
 async def test_a_soft_power_off_waits_for_the_system(world: Any) -> None:
@@ -156,7 +188,9 @@ async def test_a_hanging_node_is_switched_off(world: Any) -> None:
     assert await world.mutate("power-reset") == {"power": "OFF"}
 
 
-async def test_a_bmc_that_goes_quiet_after_a_command_is_waited_for(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bmc_that_goes_quiet_after_a_command_is_waited_for(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = world.drivers["n1"]
     began = world.clock.now()
     switch_on = type(driver).on
@@ -216,7 +250,9 @@ async def test_a_bmc_that_drags_on_is_given_up(world: Any, monkeypatch: pytest.M
     assert world.events("power.unreachable")
 
 
-async def test_a_cancelled_attempt_frees_the_bmc(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_attempt_frees_the_bmc(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun = asyncio.Event()
 
     async def never(_: Any) -> PowerState:
@@ -241,7 +277,9 @@ async def test_unknown_mutations_and_nodes(world: Any) -> None:
         await world.mutate("power-on", node="n9")
 
 
-async def test_a_bmc_that_is_silent_for_a_moment_is_waited_for(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bmc_that_is_silent_for_a_moment_is_waited_for(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver, began = world.drivers["n1"], world.clock.now()
     driver.power, driver.answers = PowerState.ON, False
     sleep = world.clock.sleep
@@ -263,4 +301,6 @@ async def test_a_bmc_that_says_off_is_told_off_all_the_same(world: Any) -> None:
 
 def test_a_bmc_with_more_time_has_more_for_each_step() -> None:
     bmc = Bmc(driver="ipmi", address="192.0.2.1", timeout_s=40.0)
-    assert [tune(m, bmc, None).timeout for m in MUTATIONS] == [m.timeout * 5 * ROOM for m in MUTATIONS]
+    assert [tune(m, bmc, None).timeout for m in MUTATIONS] == [
+        m.timeout * 5 * ROOM for m in MUTATIONS
+    ]

@@ -1,4 +1,5 @@
-"""BMCs with one cipher suite, without a boot device, that forget it, or that say the wrong thing, through the whole service."""
+"""BMCs with one cipher suite, without a boot device, that forget it, or that say the wrong thing,
+through the whole service."""
 
 from __future__ import annotations
 
@@ -24,12 +25,25 @@ SET_BOOT = (0x00, 0x08)
 async def rack(**quirks: Any) -> AsyncIterator[tuple[MiniBmc, PowerService, FakeLink]]:
     """A BMC with quirks on loopback, and the service that has it as n1's."""
     transport, bmc = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: MiniBmc(**quirks), local_addr=("127.0.0.1", 0))
+        lambda: MiniBmc(**quirks), local_addr=("127.0.0.1", 0)
+    )
     service, link = PowerService(polls=False), FakeLink()
     await service.start(link, site(), PowerSettings())
     try:
-        await service.node_changed("n1", {"name": "n1", "firmware": "bios", "bmc": {
-            "driver": "ipmi", "address": "127.0.0.1", "port": bmc.port, "username": "admin", "password": "pw"}})
+        await service.node_changed(
+            "n1",
+            {
+                "name": "n1",
+                "firmware": "bios",
+                "bmc": {
+                    "driver": "ipmi",
+                    "address": "127.0.0.1",
+                    "port": bmc.port,
+                    "username": "admin",
+                    "password": "pw",
+                },
+            },
+        )
         yield bmc, service, link
     finally:
         await service.stop()
@@ -46,9 +60,14 @@ def told(link: FakeLink) -> list[str]:
     return [text for _, kind, text, _, _ in link.events if kind == "power.boot-device"]
 
 
-@pytest.mark.parametrize(("suites", "drops", "used"), [
-    ((17, 3), False, 17), ((17,), False, 17), ((3,), False, 3), ((3,), True, 3)], ids=["both", "17", "3", "3, dropping 17"])
-async def test_the_best_suite_that_it_does_is_used_from_then_on(suites: tuple[int, ...], drops: bool, used: int) -> None:
+@pytest.mark.parametrize(
+    ("suites", "drops", "used"),
+    [((17, 3), False, 17), ((17,), False, 17), ((3,), False, 3), ((3,), True, 3)],
+    ids=["both", "17", "3", "3, dropping 17"],
+)
+async def test_the_best_suite_that_it_does_is_used_from_then_on(
+    suites: tuple[int, ...], drops: bool, used: int
+) -> None:
     async with rack(suites=suites, drops=drops) as (bmc, service, link):
         assert await mutate(service, "power-on") == {"power": "ON"}
         assert bmc.on and bmc.boot == PXE and set(bmc.used) == {used} and not link.events

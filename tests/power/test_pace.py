@@ -1,4 +1,5 @@
-"""A BMC that is slow, silent or lossy, over real UDP sockets: what it is sent, and what is learned of it. Slow is not long here."""
+"""A BMC that is slow, silent or lossy, over real UDP sockets: what it is sent, and what is learned
+of it. Slow is not long here."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ class Bmc(asyncio.DatagramProtocol):
 @pytest.fixture
 async def bmc() -> AsyncIterator[Bmc]:
     """On loopback."""
-    transport, protocol = await asyncio.get_running_loop().create_datagram_endpoint(Bmc, local_addr=("127.0.0.1", 0))
+    transport, protocol = await asyncio.get_running_loop().create_datagram_endpoint(
+        Bmc, local_addr=("127.0.0.1", 0)
+    )
     yield protocol
     transport.close()
 

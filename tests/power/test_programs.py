@@ -1,4 +1,5 @@
-"""The programs in examples/power, through the driver that runs them: PDUs by real snmpsim and Net-SNMP's tools, and by Redfish.
+"""The programs in examples/power, through the driver that runs them: PDUs by real snmpsim and
+Net-SNMP's tools, and by Redfish.
 
 That for virtual machines is tried on a real libvirtd, in tests/vm.
 """
@@ -37,9 +38,17 @@ def installed(name: str, directory: Path, settings: str) -> Programs:
     return Programs({"pdu": Program(path=str(path), timeout_s=30.0)})
 
 
-def driver(programs: Programs, address: str, password: str = PASSWORD, user: str = USER) -> CommandDriver:
+def driver(
+    programs: Programs, address: str, password: str = PASSWORD, user: str = USER
+) -> CommandDriver:
     """A machine that is at these outlets."""
-    facts = {"driver": "command", "program": "pdu", "address": address, "username": user, "password": password}
+    facts = {
+        "driver": "command",
+        "program": "pdu",
+        "address": address,
+        "username": user,
+        "password": password,
+    }
     return CommandDriver(BmcSpec.from_record("n1", {"name": "n1", "bmc": facts}), programs)
 
 
@@ -55,23 +64,40 @@ class Pdus:
     """Two simulated PDUs behind one agent each, and what Net-SNMP says of their outlets."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.ports, self._running = directory, [0, 0], list[subprocess.Popen[bytes]]()
+        self.directory, self.ports, self._running = (
+            directory,
+            [0, 0],
+            list[subprocess.Popen[bytes]](),
+        )
 
     def start(self) -> None:
         """Starts them; returns when they answer."""
         for number in range(2):
             data = self.directory / f"data{number}"
             data.mkdir(parents=True)
-            (data / "private.snmprec").write_text("".join(f"{OID}.{n}|2:writecache|value=2\n" for n in range(1, 9)))
+            (data / "private.snmprec").write_text(
+                "".join(f"{OID}.{n}|2:writecache|value=2\n" for n in range(1, 9))
+            )
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
                 free.bind(("127.0.0.1", 0))
                 self.ports[number] = free.getsockname()[1]
-            argv = [str(Path(sys.executable).with_name("snmpsim-command-responder")), f"--data-dir={data}",
-                    f"--cache-dir={self.directory}/cache{number}", f"--agent-udpv4-endpoint=127.0.0.1:{self.ports[number]}",
-                    "--process-user=root", "--process-group=root", f"--v3-user={USER}", f"--v3-auth-key={PASSWORD}",
-                    "--v3-auth-proto=SHA", f"--v3-priv-key={PASSWORD}", "--v3-priv-proto=AES"]
+            argv = [
+                str(Path(sys.executable).with_name("snmpsim-command-responder")),
+                f"--data-dir={data}",
+                f"--cache-dir={self.directory}/cache{number}",
+                f"--agent-udpv4-endpoint=127.0.0.1:{self.ports[number]}",
+                "--process-user=root",
+                "--process-group=root",
+                f"--v3-user={USER}",
+                f"--v3-auth-key={PASSWORD}",
+                "--v3-auth-proto=SHA",
+                f"--v3-priv-key={PASSWORD}",
+                "--v3-priv-proto=AES",
+            ]
             log = (self.directory / f"log{number}").open("wb")
-            self._running.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            self._running.append(
+                subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            )
             log.close()
         until = time.monotonic() + patience(60)
         while any(self.outlets(number) is None for number in range(2)):
@@ -80,14 +106,42 @@ class Pdus:
 
     def outlets(self, number: int) -> list[str] | None:
         """What all outlets of a PDU say, None if it says nothing."""
-        done = subprocess.run(["snmpget", "-v2c", "-c", "private", "-t", "1", "-r", "0", "-Oqv", f"127.0.0.1:{self.ports[number]}",
-                               *(f"{OID}.{n}" for n in range(1, 9))], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [
+                "snmpget",
+                "-v2c",
+                "-c",
+                "private",
+                "-t",
+                "1",
+                "-r",
+                "0",
+                "-Oqv",
+                f"127.0.0.1:{self.ports[number]}",
+                *(f"{OID}.{n}" for n in range(1, 9)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.stdout.split() if done.returncode == 0 else None
 
     def set(self, number: int, outlet: int, value: int) -> None:
         """Somebody else switches one."""
-        subprocess.run(["snmpset", "-v2c", "-c", "private", f"127.0.0.1:{self.ports[number]}", f"{OID}.{outlet}", "i", str(value)],
-                       check=True, capture_output=True)
+        subprocess.run(
+            [
+                "snmpset",
+                "-v2c",
+                "-c",
+                "private",
+                f"127.0.0.1:{self.ports[number]}",
+                f"{OID}.{outlet}",
+                "i",
+                str(value),
+            ],
+            check=True,
+            capture_output=True,
+        )
 
     def stop(self) -> None:
         """Ends them."""
@@ -114,7 +168,10 @@ def snmp(pdus: Pdus, tmp_path: Path) -> Programs:
         for outlet in range(1, 9):
             pdus.set(number, outlet, 2)
     how = f"state={OID}\nis_on=1\nis_off=2\ncommand={OID}\non=1\noff=2"
-    return installed("snmp-outlet.py", tmp_path, f"""
+    return installed(
+        "snmp-outlet.py",
+        tmp_path,
+        f"""
 [pdu1]
 host = 127.0.0.1:{pdus.ports[0]}
 context = private   ; of the simulator
@@ -140,7 +197,8 @@ model = apd
 host = 127.0.0.1
 [bad]
 host = -v1
-""")
+""",
+    )
 
 
 @pytest.mark.root
@@ -153,17 +211,28 @@ async def test_an_outlet_is_switched_by_snmp(snmp: Programs, pdus: Pdus) -> None
     assert await one.state() is OFF and pdus.outlets(0) == ["2"] * 8
     community = driver(snmp, "old/4", "private", "")
     await community.on()
-    assert await community.state() is ON and pdus.outlets(0) == ["2", "2", "2", "1", "2", "2", "2", "2"]
+    assert await community.state() is ON and pdus.outlets(0) == [
+        "2",
+        "2",
+        "2",
+        "1",
+        "2",
+        "2",
+        "2",
+        "2",
+    ]
 
 
 @pytest.mark.root
-async def test_the_outlets_of_a_machine_with_two_supplies_are_switched_together(snmp: Programs, pdus: Pdus) -> None:
+async def test_the_outlets_of_a_machine_with_two_supplies_are_switched_together(
+    snmp: Programs, pdus: Pdus
+) -> None:
     one = driver(snmp, "pdu1/07,pdu1/8,pdu2/7")
     await one.on()
     assert (pdus.outlets(0), pdus.outlets(1)) == (["2"] * 6 + ["1", "1"], ["2"] * 6 + ["1", "2"])
     pdus.set(0, 7, 2)
     pdus.set(0, 8, 2)
-    assert await one.state() is ON      # by its other supply
+    assert await one.state() is ON  # by its other supply
     await one.off()
     assert await one.state() is OFF and pdus.outlets(1) == ["2"] * 8
 
@@ -173,14 +242,16 @@ async def test_of_a_dead_pdu_the_other_one_is_still_switched(snmp: Programs, pdu
     one = driver(snmp, "dead/1,pdu1/1")
     assert "dead: " in await why(Unreachable, one, "on")
     assert pdus.outlets(0) == ["1"] + ["2"] * 7
-    assert await one.state() is ON      # whatever the dead one would say
+    assert await one.state() is ON  # whatever the dead one would say
     pdus.set(0, 1, 2)
     assert "dead: " in await why(Unreachable, one)
 
 
 @pytest.mark.root
 async def test_what_goes_wrong_by_snmp_is_said_in_words(snmp: Programs) -> None:
-    assert "Authentication failure" in await why(LoginRefused, driver(snmp, "pdu1/1", "another-password"))
+    assert "Authentication failure" in await why(
+        LoginRefused, driver(snmp, "pdu1/1", "another-password")
+    )
     assert "Unknown user name" in await why(LoginRefused, driver(snmp, "pdu1/1", user="nobody"))
     assert "Timeout" in await why(Unreachable, driver(snmp, "old/1", "public"))
     assert "outlet 99 says 'No Such" in await why(OperationFailed, driver(snmp, "pdu1/99"))
@@ -195,16 +266,25 @@ async def test_what_goes_wrong_by_snmp_is_said_in_words(snmp: Programs) -> None:
 
 
 @pytest.mark.root
-async def test_nobody_on_the_machine_reads_the_password_while_it_runs(snmp: Programs, tmp_path: Path) -> None:
-    """The tools of Net-SNMP take it as an argument, too: they are looked at from a directory in front of theirs in PATH."""
+async def test_nobody_on_the_machine_reads_the_password_while_it_runs(
+    snmp: Programs, tmp_path: Path
+) -> None:
+    """The tools of Net-SNMP take it as an argument, too: they are looked at from a directory in
+    front of theirs in PATH."""
     spy = tmp_path / "bin/snmpget"
     spy.parent.mkdir()
-    spy.write_text('#!/bin/sh\n{ echo "$0 $*"; env; stat -c %a "$SNMPCONFPATH" "$SNMPCONFPATH"/*; } > "${0%/bin/*}/seen"\necho 1\n')
+    spy.write_text(
+        '#!/bin/sh\n{ echo "$0 $*"; env; stat -c %a "$SNMPCONFPATH" "$SNMPCONFPATH"/*; } > '
+        '"${0%/bin/*}/seen"\necho 1\n'
+    )
     spy.chmod(0o755)
     program = (tmp_path / "snmp-outlet.py").read_text()
     assert '"PATH": os.environ.get("PATH", "/usr/bin")' in program
-    (tmp_path / "snmp-outlet.py").write_text(program.replace('"PATH": ', f'"PATH": "{spy.parent}:" + ', 1).replace(
-        "[tool,", f'["{spy.parent}/" + tool,'))
+    (tmp_path / "snmp-outlet.py").write_text(
+        program.replace('"PATH": ', f'"PATH": "{spy.parent}:" + ', 1).replace(
+            "[tool,", f'["{spy.parent}/" + tool,'
+        )
+    )
     assert await driver(snmp, "pdu1/1").state() is ON
     seen = (tmp_path / "seen").read_text()
     assert PASSWORD not in seen and seen.splitlines()[-2:] == ["700", "600"]
@@ -221,20 +301,34 @@ class RedfishPdu:
         """Its service."""
         app = web.Application()
         app.router.add_get("/redfish/v1/PowerEquipment/RackPDUs/1/Outlets/{outlet}", self._get)
-        app.router.add_post("/redfish/v1/PowerEquipment/RackPDUs/1/Outlets/{outlet}/Actions/Outlet.PowerControl", self._post)
+        app.router.add_post(
+            "/redfish/v1/PowerEquipment/RackPDUs/1/Outlets/{outlet}/Actions/Outlet.PowerControl",
+            self._post,
+        )
         return app
 
     def _refused(self, request: web.Request) -> web.Response | None:
         outlet = request.match_info["outlet"]
         if request.headers.get("Authorization") != encode_basic_auth(USER, PASSWORD):
             return web.Response(status=401, text=f"wrong: {request.headers.get('Authorization')}")
-        return self.broken.get(outlet) or (None if outlet in self.outlets else web.Response(status=404))
+        return self.broken.get(outlet) or (
+            None if outlet in self.outlets else web.Response(status=404)
+        )
 
     async def _get(self, request: web.Request) -> web.Response:
         outlet = request.match_info["outlet"]
-        return self._refused(request) or web.json_response({
-            "@odata.id": request.path, "Id": outlet, "PowerState": self.outlets[outlet],
-            "Actions": {"#Outlet.PowerControl": {"target": f"{request.path}/Actions/Outlet.PowerControl"}}})
+        return self._refused(request) or web.json_response(
+            {
+                "@odata.id": request.path,
+                "Id": outlet,
+                "PowerState": self.outlets[outlet],
+                "Actions": {
+                    "#Outlet.PowerControl": {
+                        "target": f"{request.path}/Actions/Outlet.PowerControl"
+                    }
+                },
+            }
+        )
 
     async def _post(self, request: web.Request) -> web.Response:
         if (refused := self._refused(request)) is None:
@@ -247,8 +341,16 @@ async def redfish(tmp_path: Path) -> AsyncIterator[tuple[Programs, RedfishPdu]]:
     """A PDU on loopback, and the program for it."""
     pdu = RedfishPdu()
     async with TestServer(pdu.app()) as server:
-        settings = f"[pdu1]\nurl = {server.make_url('/')}\n[dead]\nurl = http://127.0.0.1:1\n[tls]\nurl = https://127.0.0.1:{server.port}\n"
-        yield installed("redfish-outlet.py", tmp_path, settings + "[file]\nurl = file:///etc/passwd\n"), pdu
+        settings = (
+            f"[pdu1]\nurl = {server.make_url('/')}\n[dead]\nurl = "
+            f"http://127.0.0.1:1\n[tls]\nurl = https://127.0.0.1:{server.port}\n"
+        )
+        yield (
+            installed(
+                "redfish-outlet.py", tmp_path, settings + "[file]\nurl = file:///etc/passwd\n"
+            ),
+            pdu,
+        )
 
 
 async def test_an_outlet_is_switched_by_redfish(redfish: tuple[Programs, RedfishPdu]) -> None:
@@ -271,19 +373,28 @@ BROKEN: Mapping[str, tuple[Any, str]] = {
     "nothing": ({"text": "{}"}, "its PowerState is None"),
     "error": ({"status": 503}, "HTTP status 503"),
     "elsewhere": ({"status": 302, "headers": {"Location": "http://127.0.0.2/"}}, "HTTP status 302"),
-    "action": ({"text": '{"Actions": {"#Outlet.PowerControl": {"target": "//127.0.0.2/x"}}}'}, "is no path of an action"),
+    "action": (
+        {"text": '{"Actions": {"#Outlet.PowerControl": {"target": "//127.0.0.2/x"}}}'},
+        "is no path of an action",
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-async def test_what_is_no_answer_of_a_pdu_is_said_in_words(redfish: tuple[Programs, RedfishPdu], kind: str) -> None:
+async def test_what_is_no_answer_of_a_pdu_is_said_in_words(
+    redfish: tuple[Programs, RedfishPdu], kind: str
+) -> None:
     programs, pdu = redfish
     answer, words = BROKEN[kind]
     pdu.broken["A1"] = web.Response(**answer)
-    assert words in await why(OperationFailed, driver(programs, "pdu1/A1"), "on" if kind == "action" else "state")
+    assert words in await why(
+        OperationFailed, driver(programs, "pdu1/A1"), "on" if kind == "action" else "state"
+    )
 
 
-async def test_what_goes_wrong_by_redfish_is_said_in_words(redfish: tuple[Programs, RedfishPdu]) -> None:
+async def test_what_goes_wrong_by_redfish_is_said_in_words(
+    redfish: tuple[Programs, RedfishPdu],
+) -> None:
     programs, _ = redfish
     assert "does not take" in await why(LoginRefused, driver(programs, "pdu1/A1", "another"))
     assert "HTTP status 404" in await why(OperationFailed, driver(programs, "pdu1/A9"))

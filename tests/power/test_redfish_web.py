@@ -29,7 +29,8 @@ ANSWER = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r
 
 @pytest.fixture
 def unfriendly(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """(URL, certificate) of a BMC that says that it closes the connection after each answer, and does not."""
+    """(URL, certificate) of a BMC that says that it closes the connection after each answer, and
+    does not."""
     secrets = make_secrets(tmp_path, ["127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(secrets.certificate, secrets.key)
@@ -56,10 +57,24 @@ def unfriendly(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         connection.close()
 
 
-def test_a_connection_that_the_bmc_keeps_open_is_not_left_behind(unfriendly: tuple[str, Path]) -> None:
+def test_a_connection_that_the_bmc_keeps_open_is_not_left_behind(
+    unfriendly: tuple[str, Path],
+) -> None:
     url, certificate = unfriendly
-    spec = BmcSpec.from_record("n1", {"name": "n1", "firmware": "uefi", "bmc": {
-        "driver": "redfish", "address": url, "username": "admin", "password": "x", "verify_tls": str(certificate)}})
+    spec = BmcSpec.from_record(
+        "n1",
+        {
+            "name": "n1",
+            "firmware": "uefi",
+            "bmc": {
+                "driver": "redfish",
+                "address": url,
+                "username": "admin",
+                "password": "x",
+                "verify_tls": str(certificate),
+            },
+        },
+    )
 
     async def ask() -> None:
         web = Web()
@@ -76,7 +91,9 @@ def test_a_connection_that_the_bmc_keeps_open_is_not_left_behind(unfriendly: tup
     assert [str(warning.message) for warning in seen] == []
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a": ' + b"[" * 100_000], ids=["a list", "an object"])
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b'{"a": ' + b"[" * 100_000], ids=["a list", "an object"]
+)
 def test_json_without_a_bottom_is_no_answer(body: bytes) -> None:
     assert answered(b"", body) == {}
 
@@ -87,7 +104,9 @@ def test_an_answer_that_unpacks_to_more_than_any_is_not_read_to_its_end() -> Non
         answered(b"Content-Encoding: gzip\r\n", body)
 
 
-def test_one_that_answers_ever_later_is_not_waited_for_ever_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_answers_ever_later_is_not_waited_for_ever_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     moments = iter((0.0, 3600.0))
     monkeypatch.setattr("powerman.redfish.time", SimpleNamespace(monotonic=lambda: next(moments)))
     drivers: list[RedfishDriver] = []
@@ -103,12 +122,25 @@ def answered(headers: bytes, body: bytes, drivers: list[RedfishDriver] | None = 
         connection, _ = listener.accept()
         with connection, contextlib.suppress(ConnectionError):
             connection.recv(65536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\n" + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\n" + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
+            )
 
     thread = threading.Thread(target=serve)
     thread.start()
-    spec = BmcSpec.from_record("n1", {"name": "n1", "firmware": "uefi", "bmc": {
-        "driver": "redfish", "address": f"http://127.0.0.1:{listener.getsockname()[1]}", "username": "admin", "password": "x"}})
+    spec = BmcSpec.from_record(
+        "n1",
+        {
+            "name": "n1",
+            "firmware": "uefi",
+            "bmc": {
+                "driver": "redfish",
+                "address": f"http://127.0.0.1:{listener.getsockname()[1]}",
+                "username": "admin",
+                "password": "x",
+            },
+        },
+    )
 
     async def ask() -> object:
         web = Web()
@@ -131,8 +163,17 @@ async def test_the_password_of_an_account_is_set_with_its_tag() -> None:
     bmc = MiniRedfish(accounts={"guest": "g", "admin": "old"})
     web = Web()
     try:
-        spec = BmcSpec.from_record("n1", {"bmc": {"driver": "redfish", "address": await bmc.open(), "username": "admin",
-                                                  "password": "old"}})
+        spec = BmcSpec.from_record(
+            "n1",
+            {
+                "bmc": {
+                    "driver": "redfish",
+                    "address": await bmc.open(),
+                    "username": "admin",
+                    "password": "old",
+                }
+            },
+        )
         await RedfishDriver(spec, web).set_password("new-password-16")
         assert bmc.accounts == {"guest": "g", "admin": "new-password-16"}
         bmc.accounts = {"guest": "g"}

@@ -1,4 +1,5 @@
-"""RMCP+ as bytes: a conversation recorded with OpenIPMI's ipmi_sim 2.0.33 (its password ended with it), and its mutilations."""
+"""RMCP+ as bytes: a conversation recorded with OpenIPMI's ipmi_sim 2.0.33 (its password ended with
+it), and its mutilations."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_the_probe_is_23_bytes_and_its_answer_says_ipmi_2() -> None:
 
 def test_a_bmc_without_rmcp_plus_is_told_apart() -> None:
     old = bytearray(received("probe"))
-    old[-6] &= ~0x02                                     # extended capabilities: no IPMI 2.0
+    old[-6] &= ~0x02  # extended capabilities: no IPMI 2.0
     old[-1] = rmcp.checksum(bytes(old[17:-1]))
     assert rmcp.parse_probe(bytes(old)) == rmcp.Capabilities(ipmi_2_0=False)
 
@@ -67,18 +68,26 @@ def test_another_password_is_noticed_by_the_bmcs_proof() -> None:
         session(b"another")
 
 
-@pytest.mark.parametrize(("name", "sequence", "command", "code", "data"), [
-    ("privilege", 1, (6, 0x3B, b"\x04"), 0, b"\x04"),
-    ("status", 2, (0, 1, b""), 0, b"\x00\x00\x00"),
-    ("boot", 3, (0, 8, b"\x05\x80\x04\x00\x00\x00"), 0, b""),
-    ("unknown", 4, (0, 0x7E, b""), 0xC1, b""),
-])
-def test_commands_in_the_session(name: str, sequence: int, command: tuple[int, int, bytes], code: int, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("name", "sequence", "command", "code", "data"),
+    [
+        ("privilege", 1, (6, 0x3B, b"\x04"), 0, b"\x04"),
+        ("status", 2, (0, 1, b""), 0, b"\x00\x00\x00"),
+        ("boot", 3, (0, 8, b"\x05\x80\x04\x00\x00\x00"), 0, b""),
+        ("unknown", 4, (0, 0x7E, b""), 0xC1, b""),
+    ],
+)
+def test_commands_in_the_session(
+    name: str, sequence: int, command: tuple[int, int, bytes], code: int, data: bytes
+) -> None:
     keys = session()
     function, number, body = command
     message = rmcp.message(function, sequence, number, body)
     assert keys.seal(sequence, bytes(range(16, 32)), message) == sent(name)
-    assert rmcp.parse_message(keys.unseal(received(name)), function, sequence, number) == (code, data)
+    assert rmcp.parse_message(keys.unseal(received(name)), function, sequence, number) == (
+        code,
+        data,
+    )
 
 
 def test_an_answer_to_another_request_is_not_taken() -> None:
@@ -96,13 +105,21 @@ def test_a_packet_changed_anywhere_is_not_taken(position: int, change: int) -> N
         session().unseal(bytes(packet))
 
 
-@given(st.binary(max_size=120), st.sampled_from(["probe", "open", "rakp1", "rakp3", "status"]), st.integers(0, 100))
+@given(
+    st.binary(max_size=120),
+    st.sampled_from(["probe", "open", "rakp1", "rakp3", "status"]),
+    st.integers(0, 100),
+)
 def test_rubbish_is_malformed_and_nothing_else(rubbish: bytes, name: str, cut: int) -> None:
     keys, shake = session(), handshake()
     for data in (rubbish, received(name)[:cut] + rubbish, received(name)[:cut]):
-        for parse in (rmcp.parse_probe, keys.unseal, lambda d: rmcp.parse_message(d, 0, 1, 1),
-                      lambda d: shake.take_open_response(rmcp.parse_plain(d, rmcp.OPEN_RESPONSE, 1)[1]),
-                      lambda d: shake.take_rakp2(rmcp.parse_plain(d, rmcp.RAKP2, 2)[1])):
+        for parse in (
+            rmcp.parse_probe,
+            keys.unseal,
+            lambda d: rmcp.parse_message(d, 0, 1, 1),
+            lambda d: shake.take_open_response(rmcp.parse_plain(d, rmcp.OPEN_RESPONSE, 1)[1]),
+            lambda d: shake.take_rakp2(rmcp.parse_plain(d, rmcp.RAKP2, 2)[1]),
+        ):
             try:
                 parse(data)
             except rmcp.Malformed:

@@ -31,7 +31,8 @@ from tests.support.site import site
 
 @pytest.mark.root
 def test_real_bmcs_are_found_and_known(bmcs: Rack) -> None:
-    """ipmi_sim and sushy's emulator, and an address where nobody is; the emulator has another port than the usual one."""
+    """ipmi_sim and sushy's emulator, and an address where nobody is; the emulator has another port
+    than the usual one."""
     ipmi, redfish = (node.bmc_address for node in bmcs.nodes[:2])
 
     async def body() -> Any:
@@ -47,9 +48,18 @@ def test_real_bmcs_are_found_and_known(bmcs: Rack) -> None:
 
     known, (found,) = in_netns(bmcs.namespace, body)
     (one,) = known
-    assert (one["address"], one["protocol"], one["version"], one["node"]) == (ipmi, "ipmi", "IPMI 2.0", bmcs.nodes[0].name)
+    assert (one["address"], one["protocol"], one["version"], one["node"]) == (
+        ipmi,
+        "ipmi",
+        "IPMI 2.0",
+        bmcs.nodes[0].name,
+    )
     assert uuid.UUID(one["uuid"]).version == 5, "the GUID that the rack gave it"
-    assert (found.address, found.protocol, found.node) == (redfish, "redfish", "") and found.version.startswith("Redfish 1.")
+    assert (found.address, found.protocol, found.node) == (
+        redfish,
+        "redfish",
+        "",
+    ) and found.version.startswith("Redfish 1.")
     assert uuid.UUID(found.uuid)
 
 
@@ -76,7 +86,9 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_made_up_ones(session: aiohttp.ClientSession) -> None:
-    transport, bmc = await asyncio.get_running_loop().create_datagram_endpoint(MiniBmc, local_addr=("127.0.0.1", 0))
+    transport, bmc = await asyncio.get_running_loop().create_datagram_endpoint(
+        MiniBmc, local_addr=("127.0.0.1", 0)
+    )
     mini = MiniRedfish()
     port = int((await mini.open()).rpartition(":")[2])
     try:
@@ -84,13 +96,26 @@ async def test_made_up_ones(session: aiohttp.ClientSession) -> None:
     finally:
         transport.close()
         await mini.close()
-    assert [(one.protocol, one.version, one.uuid) for one in found] == [("ipmi", "IPMI 2.0", ""), ("redfish", "Redfish 1.6.0", "")]
+    assert [(one.protocol, one.version, one.uuid) for one in found] == [
+        ("ipmi", "IPMI 2.0", ""),
+        ("redfish", "Redfish 1.6.0", ""),
+    ]
 
 
-@pytest.mark.parametrize("answer", [
-    web.json_response({"RedfishVersion": 7}), web.json_response(["x"]), web.Response(text="<html>"), web.Response(status=401),
-    web.Response(status=302, headers={"Location": "/redfish/v1/x"}), web.Response(body=b'{"RedfishVersion": "' + b"1" * 70_000)])
-async def test_what_is_no_redfish_service(answer: web.Response, session: aiohttp.ClientSession) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        web.json_response({"RedfishVersion": 7}),
+        web.json_response(["x"]),
+        web.Response(text="<html>"),
+        web.Response(status=401),
+        web.Response(status=302, headers={"Location": "/redfish/v1/x"}),
+        web.Response(body=b'{"RedfishVersion": "' + b"1" * 70_000),
+    ],
+)
+async def test_what_is_no_redfish_service(
+    answer: web.Response, session: aiohttp.ClientSession
+) -> None:
     async def hostile(request: web.Request) -> web.Response:
         return web.json_response({"RedfishVersion": "1"}) if request.path.endswith("x") else answer
 
@@ -101,15 +126,27 @@ async def test_what_is_no_redfish_service(answer: web.Response, session: aiohttp
 async def test_hostile_words_are_cut_and_cleaned(session: aiohttp.ClientSession) -> None:
     async def hostile(request: web.Request) -> web.Response:
         assert "Authorization" not in request.headers
-        return web.json_response({"RedfishVersion": "1.0", "Vendor": "A\x1b[31m" + "B" * 500, "Product": {"x": 1}, "UUID": None})
+        return web.json_response(
+            {
+                "RedfishVersion": "1.0",
+                "Vendor": "A\x1b[31m" + "B" * 500,
+                "Product": {"x": 1},
+                "UUID": None,
+            }
+        )
 
     async with serving(hostile) as port:
         found = await by_redfish("127.0.0.1", session, port)
-    assert found is not None and found.vendor == ("A?[31m" + "B" * 500)[:64] and (found.product, found.uuid) == ("", "")
+    assert (
+        found is not None
+        and found.vendor == ("A?[31m" + "B" * 500)[:64]
+        and (found.product, found.uuid) == ("", "")
+    )
 
 
 async def test_nobody_is_told_apart_soon(session: aiohttp.ClientSession) -> None:
-    """No port is open on loopback: each address is refused, so what takes time is the rate alone."""
+    """No port is open on loopback: each address is refused, so what takes time is the rate
+    alone."""
     began = time.monotonic()
     assert await scan([f"127.1.0.{n}" for n in range(101)], session, 1, 1) == []
     assert time.monotonic() - began > 0.9
@@ -136,7 +173,9 @@ async def test_one_scan_at_a_time_of_addresses_alone() -> None:
 
 def test_guids_as_others_write_them() -> None:
     own = uuid.UUID("00112233-4455-4677-8899-aabbccddeeff")
-    assert [guid_text(data) for data in (own.bytes[::-1], own.bytes, own.bytes_le)] == [str(own)] * 3, "in whatever order it comes"
+    assert [guid_text(data) for data in (own.bytes[::-1], own.bytes, own.bytes_le)] == [
+        str(own)
+    ] * 3, "in whatever order it comes"
     assert guid_text(b"x" * 16) and guid_text(bytes(16)) == guid_text(b"") == ""
     answer = bytearray(bytes((0x81, 0x07 << 2)) + b"\0" + bytes((0x20, 0, 0x37, 0)) + own.bytes)
     answer[2] = rmcp.checksum(bytes(answer[:2]))

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Unreachable
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    NotFound,
+    OperationFailed,
+    Unreachable,
+)
 from powerman.driver import PowerState
 
 
@@ -17,7 +23,10 @@ async def test_the_poller_tells_what_changed_and_only_that(world: Any) -> None:
     assert [values for _, values, _ in world.link.discoveries] == [{"power": "OFF"}]
     world.drivers["n1"].power = PowerState.ON
     await world.poll()
-    assert [values for _, values, _ in world.link.discoveries] == [{"power": "OFF"}, {"power": "ON"}]
+    assert [values for _, values, _ in world.link.discoveries] == [
+        {"power": "OFF"},
+        {"power": "ON"},
+    ]
     assert world.events("power.state")[-1].startswith("power is ON (was OFF)")
 
 
@@ -50,14 +59,20 @@ async def test_an_outage_is_told_once_and_its_end_is_told_with_the_state(world: 
     for _ in range(5):
         await world.poll(after_s=70.0)
     assert len(world.events("power.unreachable")) == 1
-    assert [severity for _, kind, _, severity, _ in world.link.events if kind == "power.unreachable"] == ["warning"]
+    assert [
+        severity for _, kind, _, severity, _ in world.link.events if kind == "power.unreachable"
+    ] == ["warning"]
     world.drivers["n1"].answers = True
     await world.poll(after_s=70.0)
     assert len(world.events("power.recovered")) == 1
-    assert world.link.discoveries[-1][1] == {"power": "OFF"}     # a node that gave up for want of this goes on
+    assert world.link.discoveries[-1][1] == {
+        "power": "OFF"
+    }  # a node that gave up for want of this goes on
 
 
-async def test_the_poller_keeps_away_from_a_bmc_in_use(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_poller_keeps_away_from_a_bmc_in_use(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started, go = asyncio.Event(), asyncio.Event()
 
     async def slow() -> PowerState:
@@ -75,12 +90,20 @@ async def test_the_poller_keeps_away_from_a_bmc_in_use(world: Any, monkeypatch: 
 
 async def test_calls(world: Any) -> None:
     status = await world.service.call("power.status", {"node": "n1"})
-    assert status["power"] == "OFF" and status["driver"] == "ipmi" and status["address"] == "192.0.2.1:623" and status["reachable"]
+    assert (
+        status["power"] == "OFF"
+        and status["driver"] == "ipmi"
+        and status["address"] == "192.0.2.1:623"
+        and status["reachable"]
+    )
     assert (await world.service.call("power.refresh", {"node": "n1"}))["power"] == "OFF"
     assert world.link.discoveries[-1][:2] == ("n1", {"power": "OFF"})
     assert await world.service.call("power.sensors", {"node": "n1"}) == [
-        {"name": "Inlet", "value": 21.5, "unit": "°C", "health": "ok"}]
-    assert (await world.service.call("power.log", {"node": "n1"}))[0]["text"] == "power supply: present"
+        {"name": "Inlet", "value": 21.5, "unit": "°C", "health": "ok"}
+    ]
+    assert (await world.service.call("power.log", {"node": "n1"}))[0][
+        "text"
+    ] == "power supply: present"
     with pytest.raises(NotFound):
         await world.service.call("explode", {"node": "n1"})
     with pytest.raises(InputError):
@@ -97,11 +120,13 @@ async def test_status_of_a_dead_bmc_does_not_ask_it_again(world: Any) -> None:
         await world.service.call("power.status", {"node": "n1"})
     assert len(world.drivers["n1"].calls) == asked
     with pytest.raises(Unreachable):
-        await world.service.call("power.refresh", {"node": "n1"})     # a person insists
+        await world.service.call("power.refresh", {"node": "n1"})  # a person insists
     assert len(world.drivers["n1"].calls) == asked + 1
 
 
-async def test_a_changed_record_makes_a_new_driver_and_the_same_one_does_not(world: Any, make_record: Any) -> None:
+async def test_a_changed_record_makes_a_new_driver_and_the_same_one_does_not(
+    world: Any, make_record: Any
+) -> None:
     first = world.drivers["n1"]
     await world.service.node_changed("n1", make_record())
     assert world.drivers["n1"] is first
@@ -127,7 +152,9 @@ async def test_a_removed_node_is_forgotten(world: Any) -> None:
     assert await world.poll() == 0
 
 
-async def test_nothing_that_leaves_the_service_holds_the_password(world: Any, make_record: Any) -> None:
+async def test_nothing_that_leaves_the_service_holds_the_password(
+    world: Any, make_record: Any
+) -> None:
     password = make_record()["bmc"]["password"]
     world.drivers["n1"].answers = False
     said = []
@@ -139,7 +166,9 @@ async def test_nothing_that_leaves_the_service_holds_the_password(world: Any, ma
     assert not any(password in text for text in said)
 
 
-async def test_a_node_without_a_bmc_needs_a_person_and_is_waited_for(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_without_a_bmc_needs_a_person_and_is_waited_for(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("powerman.service._ASKED_AFTER_S", 0.001)
     await world.service.node_changed("n2", {"name": "n2", "firmware": "bios", "bmc": None})
     assert await world.mutate("power-discover", node="n2") == {"power": "OFF"}
@@ -159,7 +188,9 @@ async def test_a_node_without_a_bmc_needs_a_person_and_is_waited_for(world: Any,
     assert await asked == {}
 
 
-async def test_a_node_that_gets_a_bmc_is_not_waited_for_any_more(world: Any, make_record: Any) -> None:
+async def test_a_node_that_gets_a_bmc_is_not_waited_for_any_more(
+    world: Any, make_record: Any
+) -> None:
     await world.service.node_changed("n2", {"name": "n2", "firmware": "bios", "bmc": None})
     asked = asyncio.create_task(world.mutate("power-on", node="n2"))
     await asyncio.sleep(0)
@@ -183,4 +214,7 @@ async def test_what_a_bmc_goes_on_to_say_is_no_news_when_others_have_seen_more(w
     assert world.link.discoveries[-1][1] == {"power": "OFF"}, "it was on, and is off now"
     await world.service.node_state("n1", {"power": "ON"})
     await world.service.call("power.refresh", {"node": "n1"})
-    assert world.link.discoveries[-1][1] == {"power": "OFF"} and len(world.link.discoveries) == told + 2, "a person insists"
+    assert (
+        world.link.discoveries[-1][1] == {"power": "OFF"}
+        and len(world.link.discoveries) == told + 2
+    ), "a person insists"

@@ -1,4 +1,5 @@
-"""The virtual rack itself: its BMCs start and kill real machines, and nothing of it stays behind."""
+"""The virtual rack itself: its BMCs start and kill real machines, and nothing of it stays
+behind."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def processes_of(directory: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                line = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
             except OSError:
                 continue
             if str(directory) in line:
@@ -90,8 +93,13 @@ def redfish(rack: Rack, action: str) -> str:
     """A foreign Redfish client's answer: the power state after an action, or "state"."""
     assert rack.secrets is not None
     url = f"https://{rack.nodes[1].bmc_address}:8000"
-    command = rack.exec([sys.executable, "-c", SUSHY, url, str(rack.secrets.certificate), action],
-                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = rack.exec(
+        [sys.executable, "-c", SUSHY, url, str(rack.secrets.certificate), action],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     out, problem = command.communicate(rack.secrets.password, timeout=60)
     assert command.returncode == 0, problem
     return str(out).strip()
@@ -122,7 +130,7 @@ def test_ipmi_starts_and_kills_a_bios_machine(rack: Rack) -> None:
     time.sleep(0.5)
     rack.kill_vm(0)
     assert ipmitool(rack, "power", "status") == "Chassis Power is off"
-    assert len(rack.console(0)) >= before       # the console's file goes on over boots
+    assert len(rack.console(0)) >= before  # the console's file goes on over boots
 
 
 @pytest.mark.vm
@@ -147,7 +155,7 @@ def test_a_kvm_that_does_not_work_is_not_used() -> None:
 
 @pytest.mark.parametrize(("seconds", "picked"), [(0.2, "kvm"), (2.2, "tcg"), (math.inf, "tcg")])
 def test_a_kvm_that_is_slower_than_the_emulator_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float, picked: str,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float, picked: str
 ) -> None:
     def probe(accel: str, limit_s: float = 60.0) -> float:
         took = {"tcg": 0.15, "kvm": seconds}[accel]
@@ -174,7 +182,7 @@ def test_down_leaves_nothing(tmp_path: Path) -> None:
         rack.pause_bmc(0)
         assert redfish_on == "On"
         assert netns.exists(rack.namespace)
-        assert len(processes_of(tmp_path)) >= 4         # a hypervisor and two kinds of BMC at least
+        assert len(processes_of(tmp_path)) >= 4  # a hypervisor and two kinds of BMC at least
     assert netns.processes(rack.namespace) == []
     assert processes_of(tmp_path) == []
     assert not netns.exists(rack.namespace)
@@ -215,10 +223,16 @@ def test_a_killed_hypervisor_takes_everything_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_command_line_holds_a_rack_up_until_it_ends(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_command_line_holds_a_rack_up_until_it_ends(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "vm-testbed"), "VRACK_ACCEL": "tcg"}
-    command = subprocess.Popen([sys.executable, "-m", "vrack", "up", str(tmp_path), "--nodes", "2"], env=environment,
-                               stdout=subprocess.PIPE, text=True)
+    command = subprocess.Popen(
+        [sys.executable, "-m", "vrack", "up", str(tmp_path), "--nodes", "2"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert command.stdout is not None
     with command, command.stdout as out:
         lines: list[str] = []
@@ -227,8 +241,13 @@ def test_the_command_line_holds_a_rack_up_until_it_ends(tmp_path: Path, number: 
             assert lines[-1], "it ended too soon"
         namespace = lines[0].split()[1]
         assert netns.exists(namespace)
-        shown = subprocess.run([sys.executable, "-m", "vrack", "inventory", str(tmp_path)], env=environment, capture_output=True,
-                               text=True, check=True)
+        shown = subprocess.run(
+            [sys.executable, "-m", "vrack", "inventory", str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert "10.98.1.11" in shown.stdout
         command.send_signal(number)
         assert command.wait(20) == (0 if number is signal.SIGTERM else -signal.SIGKILL)
@@ -238,8 +257,12 @@ def test_the_command_line_holds_a_rack_up_until_it_ends(tmp_path: Path, number: 
 @pytest.mark.root
 def test_a_cable_is_pulled_and_put_back(tmp_path: Path) -> None:
     with Rack(tmp_path, 1, accel="tcg", command=_light) as rack:
+
         def up() -> bool:
-            return "UP" in rack.run(["ip", "-o", "link", "show", "dev", "tap0"]).stdout.split("<")[1].split(">")[0].split(",")
+            return "UP" in rack.run(["ip", "-o", "link", "show", "dev", "tap0"]).stdout.split("<")[
+                1
+            ].split(">")[0].split(",")
+
         assert up()
         rack.unplug(0)
         assert not up()

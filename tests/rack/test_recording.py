@@ -1,4 +1,5 @@
-"""Recordings of a rack's network, with machines that are not emulated: each says a number again and again."""
+"""Recordings of a rack's network, with machines that are not emulated: each says a number again and
+again."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from vrack.rack import Rack
 from vrack.recording import SNAP, Recording
 
 pytestmark = pytest.mark.root
-# A machine: its card is the tap (linux/if_tun.h), and what it says an Ethernet frame of a kind for experiments (IEEE 802).
+# A machine: its card is the tap (linux/if_tun.h), and what it says an Ethernet frame of a kind for
+# experiments (IEEE 802).
 MACHINE = r"""
 import fcntl, itertools, os, struct, sys, time
 card = os.open("/dev/net/tun", os.O_RDWR)
@@ -46,18 +48,35 @@ def numbers(file: Path, above: int = -1) -> list[int]:
     return [int(bytes(frame[Ether].payload)) for frame in said]
 
 
-def test_what_a_machine_says_and_hears_is_recorded_while_its_cable_comes_and_goes(tmp_path: Path) -> None:
-    with Rack(tmp_path / "rack", 2, accel="tcg", command=lambda _, __, tap, ___: [sys.executable, "-c", MACHINE, tap]) as rack:
+def test_what_a_machine_says_and_hears_is_recorded_while_its_cable_comes_and_goes(
+    tmp_path: Path,
+) -> None:
+    with Rack(
+        tmp_path / "rack",
+        2,
+        accel="tcg",
+        command=lambda _, __, tap, ___: [sys.executable, "-c", MACHINE, tap],
+    ) as rack:
         with Recording(rack, tmp_path / "pcap", [0]) as recording:
             file = recording.file(0)
             ask(f"/run/{rack.namespace}.sock", {"op": "power", "node": "n0", "want": "on"})
             said = numbers(file)
             assert said == sorted(set(said))
-            rack.run([sys.executable, "-c", f"import socket; socket.socket(2, 2).sendto(b'', ('{rack.nodes[0].ip}', 9))"])
-            assert seen(file, lambda f: ARP in f)[0][ARP].pdst == rack.nodes[0].ip, "what it hears, too"
+            rack.run(
+                [
+                    sys.executable,
+                    "-c",
+                    f"import socket; socket.socket(2, 2).sendto(b'', ('{rack.nodes[0].ip}', 9))",
+                ]
+            )
+            assert seen(file, lambda f: ARP in f)[0][ARP].pdst == rack.nodes[0].ip, (
+                "what it hears, too"
+            )
             rack.unplug(0)
             rack.plug(0)
             assert numbers(file, above=numbers(file)[-1])
         whole = file.read_bytes()
-        assert list(file.parent.iterdir()) == [file] and int.from_bytes(whole[16:20], "little") == SNAP
+        assert (
+            list(file.parent.iterdir()) == [file] and int.from_bytes(whole[16:20], "little") == SNAP
+        )
     assert file.read_bytes() == whole

@@ -1,4 +1,5 @@
-"""The testbed's switch: who gets a frame, with which tag, and what is lost, doubled and late. No socket, no clock."""
+"""The testbed's switch: who gets a frame, with which tag, and what is lost, doubled and late. No
+socket, no clock."""
 
 from __future__ import annotations
 
@@ -33,14 +34,23 @@ def test_frames_go_where_their_owner_was_heard_and_else_everywhere() -> None:
 
 
 def test_vlans_are_apart_and_tags_come_and_go() -> None:
-    ports = {port.name: port for port in (
-        Port("access", "", 40), Port("trunk", "", 1, (40, 50)), Port("up", "", 40), Port("own", ""))}
+    ports = {
+        port.name: port
+        for port in (
+            Port("access", "", 40),
+            Port("trunk", "", 1, (40, 50)),
+            Port("up", "", 40),
+            Port("own", ""),
+        )
+    }
     made, plain = switch(), frame(EVERYONE, A)
     assert made.ways(ports, "access", plain) == [("trunk", tagged(plain, 40)), ("up", plain)]
     assert made.ways(ports, "trunk", tagged(plain, 40)) == [("access", plain), ("up", plain)]
     assert made.ways(ports, "own", plain) == [("trunk", plain)]
     assert made.ways(ports, "trunk", tagged(plain, 50)) == []
-    assert made.ways(ports, "access", tagged(plain, 40)) == [] and made.counts["foreign-vlan"] == 1, "a VLAN missing at a port"
+    assert (
+        made.ways(ports, "access", tagged(plain, 40)) == [] and made.counts["foreign-vlan"] == 1
+    ), "a VLAN missing at a port"
     assert untagged(tagged(plain, 4094)) == (4094, plain) and untagged(plain) == (0, plain)
 
 

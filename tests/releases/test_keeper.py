@@ -1,4 +1,5 @@
-"""A release is carried out step by step on a real head; the machine, its disks and its BMC are played (tests/vm has real ones)."""
+"""A release is carried out step by step on a real head; the machine, its disks and its BMC are
+played (tests/vm has real ones)."""
 
 from __future__ import annotations
 
@@ -20,8 +21,19 @@ from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreac
 from tests.support.world import INVENTORY, World
 
 IMAGE = WantedImage("compute", "blake2b:" + "a" * 64, 4096, {"command": ["/init"]})
-DISK = {"name": "sda", "names": ["naa.5000c500", "S1"], "model": "M", "serial": "S1", "size": 1000, "state": "done", "at": 1000,
-        "seconds": 2.0, "why": "", "way": "overwritten with zeros", "verified": True}
+DISK = {
+    "name": "sda",
+    "names": ["naa.5000c500", "S1"],
+    "model": "M",
+    "serial": "S1",
+    "size": 1000,
+    "state": "done",
+    "at": 1000,
+    "seconds": 2.0,
+    "why": "",
+    "way": "overwritten with zeros",
+    "verified": True,
+}
 
 
 class Machine:
@@ -99,13 +111,23 @@ class Site:
         self.world, self.machine = world, Machine(world)
         self.keeper = self.made()
         record = world.node("n0")
-        record.wanted, record.node = (IMAGE,), dataclasses.replace(record.node, images=(IMAGE.name,))
+        record.wanted, record.node = (
+            (IMAGE,),
+            dataclasses.replace(record.node, images=(IMAGE.name,)),
+        )
         self.machine.boot()
         self.machine.finds(image="ACTIVE")
 
     def made(self) -> Keeper:
         head = self.world.head
-        found = Keeper(head.store, head.desire, Releases(head.database, head.store), self.machine, head.clock, self.sleep)
+        found = Keeper(
+            head.store,
+            head.desire,
+            Releases(head.database, head.store),
+            self.machine,
+            head.clock,
+            self.sleep,
+        )
         found.load()
         head.releases = found
         self.world.ops.releases._keeper = found
@@ -132,7 +154,9 @@ class Site:
         return found
 
     async def ended(self) -> dict[str, Any]:
-        await self.until(lambda: self.shown()["state"] != "running" and not self.keeper.kept.running())
+        await self.until(
+            lambda: self.shown()["state"] != "running" and not self.keeper.kept.running()
+        )
         return self.shown()
 
 
@@ -144,33 +168,72 @@ def site(world: World, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 async def test_all_steps_are_done_in_their_order_and_the_images_come_back(site: Site) -> None:
     assert await site.world.ops.releases.begin("n0", force=False, by="ann") == ["n0"]
-    assert (site.record.wanted, site.record.node.images) == ((), ("compute",)), "it is held from here on"
+    assert (site.record.wanted, site.record.node.images) == ((), ("compute",)), (
+        "it is held from here on"
+    )
     assert IMAGE.digest in site.world.ops.images.in_use(), "it is needed again"
     done = await site.ended()
-    assert (done["state"], [(s["name"], s["result"]) for s in done["steps"]]) == ("done", [(name, "done") for name in STEPS])
-    assert site.machine.done == ["cycle", "erase", "clear-tpm", "forget", "password", "session", "off"]
-    assert [(d["serial"], d["way"], d["verified"]) for d in done["disks"]] == [("S1", "overwritten with zeros", True)]
-    assert (site.record.held, site.record.wanted) == (None, (IMAGE,)), "with the content that it had"
+    assert (done["state"], [(s["name"], s["result"]) for s in done["steps"]]) == (
+        "done",
+        [(name, "done") for name in STEPS],
+    )
+    assert site.machine.done == [
+        "cycle",
+        "erase",
+        "clear-tpm",
+        "forget",
+        "password",
+        "session",
+        "off",
+    ]
+    assert [(d["serial"], d["way"], d["verified"]) for d in done["disks"]] == [
+        ("S1", "overwritten with zeros", True)
+    ]
+    assert (site.record.held, site.record.wanted) == (None, (IMAGE,)), (
+        "with the content that it had"
+    )
     kinds = site.world.kinds("n0")
-    assert [kinds.count(f"release.{word}") for word in ("begun", "step", "done", "failed")] == [1, 7, 1, 0]
+    assert [kinds.count(f"release.{word}") for word in ("begun", "step", "done", "failed")] == [
+        1,
+        7,
+        1,
+        0,
+    ]
 
 
 async def test_nothing_starts_and_nobody_gets_through_meanwhile(site: Site) -> None:
-    site.machine.erased = {"state": "running", "disks": [{**DISK, "state": "running", "at": 400, "size": 1001}], "left": []}
+    site.machine.erased = {
+        "state": "running",
+        "disks": [{**DISK, "state": "running", "at": 400, "size": 1001}],
+        "left": [],
+    }
     site.machine.grows = True
     ops = site.world.ops
     await ops.releases.begin("n0", force=False, by="ann")
     await site.until(lambda: "40 % of the rest" in (site.record.held or Hold("")).why)
-    for act in (lambda: ops.nodes.set_state("n0", "off", False), lambda: ops.power.cycle("n0", True),
-                lambda: ops.releases.begin("n0", force=True, by="bob"),
-                lambda: ops.inventory.apply(INVENTORY.replace("  n0:", "  n9:").replace("00:10", "00:19").replace("1.10,", "1.19,"),
-                                            "t.yaml", None, True)):
+    for act in (
+        lambda: ops.nodes.set_state("n0", "off", False),
+        lambda: ops.power.cycle("n0", True),
+        lambda: ops.releases.begin("n0", force=True, by="bob"),
+        lambda: ops.inventory.apply(
+            INVENTORY.replace("  n0:", "  n9:").replace("00:10", "00:19").replace("1.10,", "1.19,"),
+            "t.yaml",
+            None,
+            True,
+        ),
+    ):
         with pytest.raises(Refused, match=r"released|frozen"):
             await act()
     desire = site.world.head.desire
     async with desire.draft() as draft:  # as an inventory, a roll or a person wants images
-        desire.want(draft, site.record, (IMAGE,), node=dataclasses.replace(site.record.node, state="off"))
-    assert (site.record.wanted, site.record.node.images, site.record.meant) == ((), ("compute",), "up")
+        desire.want(
+            draft, site.record, (IMAGE,), node=dataclasses.replace(site.record.node, state="off")
+        )
+    assert (site.record.wanted, site.record.node.images, site.record.meant) == (
+        (),
+        ("compute",),
+        "up",
+    )
     assert site.record.goal_values["image"] == "IDLE"
     assert "being released" in site.world.head.guard.stopped(site.record)
     site.machine.erased, site.machine.grows = {"state": "done", "disks": [DISK], "left": []}, False
@@ -203,25 +266,35 @@ async def test_a_head_that_goes_in_the_middle_of_a_step_does_it_again(site: Site
     assert max(step["tries"] for step in done["steps"]) == 2
 
 
-async def test_a_disk_that_fails_holds_the_node_until_a_person_says_how_to_go_on(site: Site) -> None:
+async def test_a_disk_that_fails_holds_the_node_until_a_person_says_how_to_go_on(
+    site: Site,
+) -> None:
     bad = {**DISK, "state": "failed", "why": "Input/output error", "way": "", "verified": False}
     site.machine.erased = {"state": "failed", "disks": [bad], "left": []}
     ops = site.world.ops
     await ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
-    assert ops.releases.of("n0")["held"] == "its release failed at erase: disk sda (M, S1): Input/output error"
+    assert (
+        ops.releases.of("n0")["held"]
+        == "its release failed at erase: disk sda (M, S1): Input/output error"
+    )
     assert site.world.kinds("n0").count("release.failed") == 1
     with pytest.raises(Refused, match="no abandoned release holds it"):
         await ops.releases.change("n0", "free", "bob")
     site.machine.erased = {"state": "done", "disks": [DISK], "left": []}
     await ops.releases.change("n0", "retry", "bob")
     assert (await site.ended())["state"] == "done"
-    assert site.machine.done.count("cycle") == 1, "from the step that failed, not from the beginning"
+    assert site.machine.done.count("cycle") == 1, (
+        "from the step that failed, not from the beginning"
+    )
 
 
 async def test_one_that_is_given_up_is_held_until_it_is_freed(site: Site) -> None:
-    site.machine.erased = {"state": "failed", "disks": [],
-                           "left": [{"name": "sda", "names": ["S1"], "why": "no writes", "wrong": True}]}
+    site.machine.erased = {
+        "state": "failed",
+        "disks": [],
+        "left": [{"name": "sda", "names": ["S1"], "why": "no writes", "wrong": True}],
+    }
     ops = site.world.ops
     await ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
@@ -241,7 +314,10 @@ async def test_a_disk_that_was_pulled_is_not_passed_over(site: Site) -> None:
     site.machine.known = ("S1", "S2")
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
-    assert "disk S2 was there when the node reported its hardware last" in site.world.ops.releases.of("n0")["held"]
+    assert (
+        "disk S2 was there when the node reported its hardware last"
+        in site.world.ops.releases.of("n0")["held"]
+    )
 
 
 async def test_what_cannot_be_done_is_left_and_said(site: Site) -> None:
@@ -250,7 +326,10 @@ async def test_what_cannot_be_done_is_left_and_said(site: Site) -> None:
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     done = await site.ended()
     left = {s["name"]: s["detail"] for s in done["steps"] if s["result"] == "left"}
-    assert left == {"tpm": "the machine has none", "bmc-password": "3 other nodes have the same password"}
+    assert left == {
+        "tpm": "the machine has none",
+        "bmc-password": "3 other nodes have the same password",
+    }
     assert done["state"] == "done"
 
 
@@ -272,9 +351,16 @@ async def test_a_busy_node_is_released_by_force_alone(site: Site) -> None:
     assert (await site.ended())["state"] == "done"
 
 
-@pytest.mark.parametrize("answer", [{}, {"state": "done"}, {"state": "done", "disks": [{**DISK, "size": -1}], "left": []},
-                                    {"state": "done", "disks": [{**DISK, "why": "x" * 9999}], "left": []},
-                                    {"state": "done", "disks": "all", "left": []}])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"state": "done"},
+        {"state": "done", "disks": [{**DISK, "size": -1}], "left": []},
+        {"state": "done", "disks": [{**DISK, "why": "x" * 9999}], "left": []},
+        {"state": "done", "disks": "all", "left": []},
+    ],
+)
 async def test_a_node_that_says_nonsense_has_not_erased(site: Site, answer: dict[str, Any]) -> None:
     site.machine.erased = answer
     await site.world.ops.releases.begin("n0", force=False, by="ann")
@@ -288,7 +374,11 @@ async def test_a_disk_that_is_not_verified_is_no_evidence(site: Site) -> None:
 
 
 async def test_an_erasure_that_does_not_get_on_fails(site: Site) -> None:
-    site.machine.erased = {"state": "running", "disks": [{**DISK, "state": "running", "at": 10}], "left": []}
+    site.machine.erased = {
+        "state": "running",
+        "disks": [{**DISK, "state": "running", "at": 10}],
+        "left": [],
+    }
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
     assert "does not get on" in site.world.ops.releases.of("n0")["held"]
@@ -317,7 +407,11 @@ async def test_nothing_is_meant_by_no_range(site: Site) -> None:
 
 async def test_a_large_disk_has_its_time_as_long_as_it_gets_on(site: Site) -> None:
     """At the same per cent for hours: it is the bytes that count."""
-    site.machine.erased = {"state": "running", "disks": [{**DISK, "state": "running", "at": 10, "size": 1 << 44}], "left": []}
+    site.machine.erased = {
+        "state": "running",
+        "disks": [{**DISK, "state": "running", "at": 10, "size": 1 << 44}],
+        "left": [],
+    }
     site.machine.grows = True
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     since = site.world.clock.now
@@ -331,7 +425,9 @@ async def test_a_node_that_does_not_come_back_in_the_middle_fails_it(site: Site)
     site.machine.silent = 1 << 30
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
-    assert "it does not get on: cannot ask n0: it is away" in site.world.ops.releases.of("n0")["held"]
+    assert (
+        "it does not get on: cannot ask n0: it is away" in site.world.ops.releases.of("n0")["held"]
+    )
 
 
 async def test_a_disk_is_known_by_any_of_its_names(site: Site) -> None:

@@ -1,4 +1,5 @@
-"""A release's steps: in their order, kept over a kill of the head between any two, and holding the node until they have ended."""
+"""A release's steps: in their order, kept over a kill of the head between any two, and holding the
+node until they have ended."""
 
 from __future__ import annotations
 
@@ -17,17 +18,29 @@ import msgspec
 import pytest
 
 from layercake.head.releases.kept import KEPT, Releases, give_up
-from layercake.head.releases.record import STEPS, Erased, Release, abandoned, began, ended, freed, retried
+from layercake.head.releases.record import (
+    STEPS,
+    Erased,
+    Release,
+    abandoned,
+    began,
+    ended,
+    freed,
+    retried,
+)
 from layercake.head.state.database import Database
 from layercake.head.state.store import Store
 from layercake.kraken.errors import NotFound, Refused
 
 T = TypeVar("T")
-DISK = Erased(model="QEMU NVMe", serial="S1", way="format", seconds=1.5, size=1 << 30, verified=True)
+DISK = Erased(
+    model="QEMU NVMe", serial="S1", way="format", seconds=1.5, size=1 << 30, verified=True
+)
 
 
 def at(path: Path, work: Callable[[Releases], Awaitable[T]], wall: float = 100.0) -> T:
-    """What comes of work with the releases of a head that is started on a database, and stopped again."""
+    """What comes of work with the releases of a head that is started on a database, and stopped
+    again."""
 
     async def head() -> T:
         store = Store(lambda: 0.0, lambda: wall)
@@ -42,7 +55,9 @@ def at(path: Path, work: Callable[[Releases], Awaitable[T]], wall: float = 100.0
     return asyncio.run(head())
 
 
-def finish(release: Release, result: Literal["done", "left", "failed"] = "done", detail: str = "") -> Release:
+def finish(
+    release: Release, result: Literal["done", "left", "failed"] = "done", detail: str = ""
+) -> Release:
     return ended(release, result, 200.0, detail)
 
 
@@ -105,7 +120,9 @@ def test_a_step_that_fails_holds_until_it_is_tried_again(tmp_path: Path) -> None
     async def fails(releases: Releases) -> None:
         release = await whole(releases, upto=2)
         await releases.change("n1", release.id, lambda r: began(r, 150.0))
-        await releases.change("n1", release.id, partial(finish, result="failed", detail="disk QEMU S1: I/O error"))
+        await releases.change(
+            "n1", release.id, partial(finish, result="failed", detail="disk QEMU S1: I/O error")
+        )
 
     async def tries(releases: Releases) -> None:
         assert releases.why_held("n1") == "its release failed at erase: disk QEMU S1: I/O error"
@@ -116,7 +133,9 @@ def test_a_step_that_fails_holds_until_it_is_tried_again(tmp_path: Path) -> None
         await releases.change("n1", release.id, retried)
         release = await releases.change("n1", release.id, lambda r: began(r, 300.0))
         assert (release.steps[-1].name, release.steps[-1].tries) == ("erase", 2)
-        release = await releases.change("n1", release.id, lambda r: ended(r, "done", 400.0, "", [DISK]))
+        release = await releases.change(
+            "n1", release.id, lambda r: ended(r, "done", 400.0, "", [DISK])
+        )
         assert (release.next, release.disks) == ("tpm", (DISK,))
 
     at(tmp_path / "db", fails)
@@ -145,7 +164,9 @@ def test_an_abandoned_release_holds_until_a_person_frees_the_node(tmp_path: Path
 
 def test_two_at_once_are_one(tmp_path: Path) -> None:
     async def work(releases: Releases) -> None:
-        both = await asyncio.gather(*(releases.begin("n1", who) for who in ("ann", "bob")), return_exceptions=True)
+        both = await asyncio.gather(
+            *(releases.begin("n1", who) for who in ("ann", "bob")), return_exceptions=True
+        )
         assert [type(one) for one in both] == [Release, Refused]
         with pytest.raises(NotFound):
             await releases.change("n1", "another", finish)
@@ -159,7 +180,10 @@ def test_the_last_ones_are_kept_by_order_not_by_clock(tmp_path: Path) -> None:
     held = at(tmp_path / "db", lambda releases: releases.begin("n1", "ann"), wall=1.0)
 
     async def work(releases: Releases) -> None:
-        assert [one.asked for one in releases.of("n1")] == [*(1000.0 - w for w in range(3, KEPT + 2)), 1.0]
+        assert [one.asked for one in releases.of("n1")] == [
+            *(1000.0 - w for w in range(3, KEPT + 2)),
+            1.0,
+        ]
         assert releases.of("n1")[-1] == held
         assert releases.why_held("n1")
         releases.gone("n1")

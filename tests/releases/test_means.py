@@ -21,8 +21,21 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
             raise Unreachable("cannot ask powerman: it is not there")
         return {}
 
-    return HeadMeans(head.store, head.desire, head.nodes, head.sync, head.joining, head.files.keys, head.disks, head.machines,
-                     head.vault, head.table, head.order, ask, head.teller.changed)
+    return HeadMeans(
+        head.store,
+        head.desire,
+        head.nodes,
+        head.sync,
+        head.joining,
+        head.files.keys,
+        head.disks,
+        head.machines,
+        head.vault,
+        head.table,
+        head.order,
+        ask,
+        head.teller.changed,
+    )
 
 
 async def test_keys_and_what_the_console_has_said_are_forgotten(world: World) -> None:
@@ -31,7 +44,9 @@ async def test_keys_and_what_the_console_has_said_are_forgotten(world: World) ->
     await world.head.files.keys.of(record)
     said = await means(world, asked).forget_keys(record)
     assert said == "keys of disks, the SSH host key, what its console has said"
-    assert asked == [(CONSOLE, {"node": record.node.id})] and not world.head.files.keys.public(record)
+    assert asked == [(CONSOLE, {"node": record.node.id})] and not world.head.files.keys.public(
+        record
+    )
 
 
 async def test_it_is_not_done_while_the_console_cannot_be_asked(world: World) -> None:

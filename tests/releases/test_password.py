@@ -1,4 +1,5 @@
-"""The password of a BMC in a release: on disk first, turned once, and left where it is not the head's or the node's alone."""
+"""The password of a BMC in a release: on disk first, turned once, and left where it is not the
+head's or the node's alone."""
 
 from __future__ import annotations
 
@@ -79,9 +80,16 @@ def test_a_secret_is_written_below_its_directory_alone(vault: Vault, tmp_path: P
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.parametrize(("reference", "why"), [
-    ("{env: BMC}", "environment variable BMC"), ("{file: PATH/all}", "1 other nodes have the same password, n1")])
-async def test_a_password_that_is_not_this_nodes_alone_is_left(world: World, reference: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("{env: BMC}", "environment variable BMC"),
+        ("{file: PATH/all}", "1 other nodes have the same password, n1"),
+    ],
+)
+async def test_a_password_that_is_not_this_nodes_alone_is_left(
+    world: World, reference: str, why: str
+) -> None:
     where = reference.replace("PATH", str(world.head.vault.directory))
     bmc = f"bmc: {{driver: ipmi, address: 10.9.0.1, username: admin, password: {where}}}"
     text = INVENTORY.replace("ip: 10.1.0.10", f"ip: 10.1.0.10, {bmc}")

@@ -1,4 +1,5 @@
-"""Rolls to another boot set: nodes are started anew one batch after the other, and what does not come back well goes back."""
+"""Rolls to another boot set: nodes are started anew one batch after the other, and what does not
+come back well goes back."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ from tests.support.rollnodes import Agent, Site, a_site
 
 
 class Machine(Agent):
-    """A node that boots what the head says, unless it is `stuck`; one that is `dead` does not come up. An agent of a set that is in
-    `refuses` gives itself up."""
+    """A node that boots what the head says, unless it is `stuck`; one that is `dead` does not come
+    up. An agent of a set that is in `refuses` gives itself up."""
 
     def __init__(self, agent: Agent) -> None:
         self.__dict__.update(agent.__dict__)
@@ -40,21 +41,30 @@ class Machine(Agent):
 
     def _session(self, runs: str) -> None:
         record = self.world.node(self.name)
-        record.session = Session(100 * (1 + record.row) + self.boots, b"k" * 32, f"boot-{self.boots}", self.world.clock())
+        record.session = Session(
+            100 * (1 + record.row) + self.boots, b"k" * 32, f"boot-{self.boots}", self.world.clock()
+        )
         record.boots = replace(record.boots, runs=runs, agent_runs=runs)
 
     def turn(self) -> None:
         head, record = self.world.head, self.world.node(self.name)
         if record.care.order is not None and self.busy == "FREE":
             self.down = 3
-            head.engine.post(record, Discovered({"power": "OFF", "run": "UNKNOWN", "boot": "UNKNOWN"}, "the BMC says so"))
+            head.engine.post(
+                record,
+                Discovered(
+                    {"power": "OFF", "run": "UNKNOWN", "boot": "UNKNOWN"}, "the BMC says so"
+                ),
+            )
         elif self.down > 1 or (self.down and self.dead):
             self.down -= self.down > 1
         elif self.down:
             self.down, self.boots = 0, self.boots + 1
             self._session("old" if self.stuck else head.boots.of(record.boots))
             record.last_seen = record.address = None
-            head.engine.post(record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "it has joined"))
+            head.engine.post(
+                record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "it has joined")
+            )
         else:
             order = head.boots.order(record.boots)
             if order is not None and order["set"] == self.refuses:
@@ -89,8 +99,12 @@ def runs(site: Site) -> dict[str, str]:
     return {name: site.world.node(name).boots.runs for name in site.agents}
 
 
-async def begin(site: Site, text: str, name: str = "new", agent_only: bool = False, **ask: Any) -> Roll:
-    return await site.world.ops.boots.roll(text, Ask(name, by="ann", **{"health_s": 2.0, **ask}), agent_only=agent_only)
+async def begin(
+    site: Site, text: str, name: str = "new", agent_only: bool = False, **ask: Any
+) -> Roll:
+    return await site.world.ops.boots.roll(
+        text, Ask(name, by="ann", **{"health_s": 2.0, **ask}), agent_only=agent_only
+    )
 
 
 async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: Site) -> None:
@@ -99,12 +113,17 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     before = kernel.read_bytes()
     kernel.write_bytes(b"a stranger's kernel")
     head.boots_touched(head.boots.look())
-    assert head.store.alarms[-1].kind == "boot-set.refused" and "vmlinuz was changed" in head.store.alarms[-1].text
+    assert (
+        head.store.alarms[-1].kind == "boot-set.refused"
+        and "vmlinuz was changed" in head.store.alarms[-1].text
+    )
     view = {"sets": boots_view(site.world.ops.boots.all())}
     assert not not_described(view, msgspec.to_builtins(msgspec.convert(view, BootSetList)))
     shown = {s["name"]: s["trouble"] for s in view["sets"]}
     assert shown == {"old": "vmlinuz was changed since it was signed", "new": None}
-    assert {head.boots.served(r.boots) for r in head.store} == {""}, "it was the default: no node is given it"
+    assert {head.boots.served(r.boots) for r in head.store} == {""}, (
+        "it was the default: no node is given it"
+    )
     with pytest.raises(Refused, match="vmlinuz was changed"):
         await begin(site, "n0", "old")
     with pytest.raises(Refused, match="vmlinuz was changed"):
@@ -129,7 +148,9 @@ async def test_nodes_are_started_anew_in_batches_and_their_images_come_back(site
     kinds = site.world.kinds("n1")
     assert "power.cycled" in kinds and "node.boot-set" in kinds
     told_pxe = [(r.name, site.world.head.boots.of(r.boots)) for r in site.world.head.store]
-    assert dict(told_pxe) == runs(site), "what a node boots next is what it was rolled to, and no other node boots it"
+    assert dict(told_pxe) == runs(site), (
+        "what a node boots next is what it was rolled to, and no other node boots it"
+    )
 
 
 async def test_a_canary_that_boots_the_old_one_again_ends_the_roll(site: Site) -> None:
@@ -137,7 +158,9 @@ async def test_a_canary_that_boots_the_old_one_again_ends_the_roll(site: Site) -
     roll = await begin(site, "n[0-5]", canary=1)
     told = await site.until_over(roll.id)
     assert told["state"] == "failed" and "n0 it has booted old again" in told["reason"]
-    assert [machine(site, n).boots for n in site.agents] == [1, 0, 0, 0, 0, 0], "no other node was touched"
+    assert [machine(site, n).boots for n in site.agents] == [1, 0, 0, 0, 0, 0], (
+        "no other node was touched"
+    )
     assert {site.world.node(n).boots.wanted for n in site.agents} <= {"", "old"}
 
 
@@ -148,11 +171,15 @@ async def test_a_kernel_on_which_images_fail_is_taken_back(site: Site) -> None:
     assert told["state"] == "failed" and "n0" in told["reason"], told
     await site.step(10)
     assert runs(site) == dict.fromkeys(site.agents, "old")
-    assert machine(site, "n0").boots == 2 and site.world.node("n0").value("image") == "ACTIVE", "it went back by itself"
+    assert machine(site, "n0").boots == 2 and site.world.node("n0").value("image") == "ACTIVE", (
+        "it went back by itself"
+    )
     assert "node.boot-set-back" in site.world.kinds("n0")
 
 
-async def test_a_node_that_does_not_come_up_fails_and_its_next_boot_is_the_old_set(site: Site) -> None:
+async def test_a_node_that_does_not_come_up_fails_and_its_next_boot_is_the_old_set(
+    site: Site,
+) -> None:
     machine(site, "n0").dead = True
     roll = await begin(site, "n[0-1]", canary=1)
     told = await site.until_over(roll.id, 4000)
@@ -189,7 +216,9 @@ async def test_agents_are_replaced_in_place_also_where_nodes_are_busy(site: Site
     roll = await begin(site, "n[0-5]", agent_only=True, canary=1)
     told = await site.until_over(roll.id)
     assert told["state"] == "done" and told["kind"] == "agent"
-    assert {site.world.node(n).boots.agent_runs for n in site.agents} == {"new"} and runs(site) == dict.fromkeys(site.agents, "old")
+    assert {site.world.node(n).boots.agent_runs for n in site.agents} == {"new"} and runs(
+        site
+    ) == dict.fromkeys(site.agents, "old")
     assert [machine(site, n).boots for n in site.agents] == [0] * 6
     assert site.world.head._draining() == [], "Slurm drains no node for it"
 
@@ -219,11 +248,14 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(site: Site) -> None
 
 
 async def test_an_agent_for_another_python_is_not_handed_over(site: Site) -> None:
-    """It is compiled: the Python of a node's minOS is that of the Debian on which its set was built."""
+    """It is compiled: the Python of a node's minOS is that of the Debian on which its set was
+    built."""
     boot = site.world.head.boots.directory
     (boot / "new" / "minos.json").write_text('{"python": "3.13"}')
     sets.sign(boot / "new", "new", site.world.head.images.signer.sign)
-    with pytest.raises(Refused, match=r"cannot replace the agent of n0, n1, .*another Python than 3\.13") as refused:
+    with pytest.raises(
+        Refused, match=r"cannot replace the agent of n0, n1, .*another Python than 3\.13"
+    ) as refused:
         await begin(site, "n[0-5]", agent_only=True)
     assert "layercake boot roll RANGE new" in refused.value.hint
     (boot / "old" / "minos.json").write_text('{"python": "3.13"}')
@@ -276,20 +308,29 @@ async def test_a_set_for_other_machines_is_nobodys_by_itself(site: Site) -> None
     sets.sign(made, "arm", head.images.signer.sign)
     head.boots_touched(head.boots.look())
     assert head.boots.all()[0].name == "arm" and arches(head.boots.all()) == ["aarch64", "x86_64"]
-    assert head.boots.of(Boots(), "arm", "aarch64") == "arm" and head.boots.of(Boots(), "arm", "x86_64") == ""
+    assert (
+        head.boots.of(Boots(), "arm", "aarch64") == "arm"
+        and head.boots.of(Boots(), "arm", "x86_64") == ""
+    )
     assert head.boots.of(Boots(), "", "aarch64") == "", "the default is for others"
     head.boots.load({})
     assert head.boots.default != "arm", "the newest, but not for machines as this one"
-    with pytest.raises(Refused, match=r"cannot boot n0, n1, .* with arm: the boot set is for aarch64"):
+    with pytest.raises(
+        Refused, match=r"cannot boot n0, n1, .* with arm: the boot set is for aarch64"
+    ):
         await boots.choose("arm", "ann")
-    with pytest.raises(Refused, match=r"cannot roll n0, n1 with arm: .* by the inventory these are not"):
+    with pytest.raises(
+        Refused, match=r"cannot roll n0, n1 with arm: .* by the inventory these are not"
+    ):
         await begin(site, "n[0-1]", "arm")
 
 
 async def test_a_profile_that_was_built_a_moment_ago_can_be_wanted(site: Site) -> None:
     text = "nodes: {n9: {mac: '52:54:00:00:09:09', ip: 10.99.0.99, profile: lab}}\n"
     plan, boots = site.world.ops.inventory.plan, site.world.head.boots.directory
-    assert (await plan(text, "site.yaml"))["changes"], "sets of an older Layercake say nothing of profiles"
+    assert (await plan(text, "site.yaml"))["changes"], (
+        "sets of an older Layercake say nothing of profiles"
+    )
     for name in ("server", "lab"):
         (boots / name).mkdir()
         for file in ("vmlinuz", "minos.img"):

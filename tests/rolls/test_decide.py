@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from layercake.head.rolls import decide
-from layercake.head.rolls.facts import STAGE_WIDE, STAGE_WIDTH, Amount, Phase, Plan, Stand, describe, parse_amount
+from layercake.head.rolls.facts import (
+    STAGE_WIDE,
+    STAGE_WIDTH,
+    Amount,
+    Phase,
+    Plan,
+    Stand,
+    describe,
+    parse_amount,
+)
 from layercake.kraken.errors import InputError, Refused
 from tests.support.rollcluster import Cluster, Member
 
@@ -26,8 +35,11 @@ def test_nothing_switches_before_every_node_has_the_new_content() -> None:
 
 @pytest.mark.parametrize(("stage_s", "most"), [(1.0, STAGE_WIDE), (30.0, STAGE_WIDTH)])
 def test_more_nodes_stage_at_once_where_that_is_quick(stage_s: float, most: int) -> None:
-    """Image servers bear so many; content that is nearly there asks nothing of them. The first ones show which it is."""
-    found = cluster(3000, Plan(), **{f"n{i}": Member(stage_s=0.0 if i < 10 else stage_s) for i in range(3000)})
+    """Image servers bear so many; content that is nearly there asks nothing of them. The first ones
+    show which it is."""
+    found = cluster(
+        3000, Plan(), **{f"n{i}": Member(stage_s=0.0 if i < 10 else stage_s) for i in range(3000)}
+    )
     seen = []
     while found.roll.state is Phase.STAGING:
         found.step()
@@ -55,7 +67,9 @@ def test_no_more_nodes_switch_than_may_be_unavailable() -> None:
 
 
 def test_the_canary_goes_alone_and_a_bad_one_stops_all() -> None:
-    found = cluster(8, Plan(batch=Amount(50, percent=True), canary=1, health_s=5.0), n0=Member(bad="later"))
+    found = cluster(
+        8, Plan(batch=Amount(50, percent=True), canary=1, health_s=5.0), n0=Member(bad="later")
+    )
     found.run()
     assert found.roll.state is Phase.FAILED
     assert "n0 unhealthy" in found.roll.reason
@@ -68,19 +82,25 @@ def test_a_failed_gate_takes_back_its_own_batch_only() -> None:
     found.run()
     assert found.roll.state is Phase.FAILED
     stands = found.stands()
-    assert [stands[f"n{i}"] for i in range(8)] == ["done"] * 4 + ["rolled back"] * 2 + ["skipped"] * 2
+    assert [stands[f"n{i}"] for i in range(8)] == ["done"] * 4 + ["rolled back"] * 2 + [
+        "skipped"
+    ] * 2
     assert found.new() == {"n0", "n1", "n2", "n3"}
 
 
 def test_sound_nodes_go_back_no_more_at_a_time_than_may_be_unavailable() -> None:
-    found = cluster(6, Plan(batch=Amount(6), max_unavailable=Amount(2), health_s=30.0), n5=Member(bad="later"))
+    found = cluster(
+        6, Plan(batch=Amount(6), max_unavailable=Amount(2), health_s=30.0), n5=Member(bad="later")
+    )
     found.run()
     assert set(found.stands().values()) == {"rolled back"}
     assert found.most_sound_down == 2
 
 
 def test_on_failure_pause_waits_for_a_person() -> None:
-    found = cluster(4, Plan(batch=Amount(1), health_s=3.0, on_failure="pause"), n1=Member(bad="at once"))
+    found = cluster(
+        4, Plan(batch=Amount(1), health_s=3.0, on_failure="pause"), n1=Member(bad="at once")
+    )
     found.run()
     assert found.roll.state is Phase.PAUSED
     assert "n1" in found.roll.reason
@@ -128,7 +148,9 @@ def test_a_gate_waits_for_the_health_check() -> None:
 
 def test_inventory_stages_follow_each_other_each_with_its_gate() -> None:
     members = {f"n{i}": Member() for i in range(6)}
-    found = Cluster(members, Plan(health_s=10.0), {"n0": 0, "n1": 0, "n2": 1, "n3": 1, "n4": 2, "n5": 2})
+    found = Cluster(
+        members, Plan(health_s=10.0), {"n0": 0, "n1": 0, "n2": 1, "n3": 1, "n4": 2, "n5": 2}
+    )
     found.run(until=lambda: "n2" in found.new())
     assert found.new() == {"n0", "n1", "n2", "n3"}
     assert found.now >= 1010
@@ -176,7 +198,9 @@ def test_a_node_that_is_away_is_passed_over_and_boots_the_new_images_once_they_a
 
 
 def test_a_node_that_boots_meanwhile_stages_again() -> None:
-    found = cluster(3, Plan(batch=Amount(1), health_s=30.0), n2=Member(away=(5, 20), boots_when_away=True))
+    found = cluster(
+        3, Plan(batch=Amount(1), health_s=30.0), n2=Member(away=(5, 20), boots_when_away=True)
+    )
     found.run()
     assert found.roll.state is Phase.DONE
     assert set(found.stands().values()) == {"done"}
@@ -235,7 +259,9 @@ def test_pause_resume_and_abort() -> None:
         decide.resume(found.roll, "bob", found.now)
 
 
-@pytest.mark.parametrize(("text", "of", "expected"), [("5", 100, 5), ("10%", 100, 10), ("10%", 5, 1), ("100%", 7, 7)])
+@pytest.mark.parametrize(
+    ("text", "of", "expected"), [("5", 100, 5), ("10%", 100, 10), ("10%", 5, 1), ("100%", 7, 7)]
+)
 def test_amounts(text: str, of: int, expected: int) -> None:
     assert parse_amount("--batch", text).of(of) == expected
     assert str(parse_amount("--batch", text)) == text

@@ -1,4 +1,5 @@
-"""Rolls on a head: fed by datagrams and events, refused where they overlap, and alive after the head was killed."""
+"""Rolls on a head: fed by datagrams and events, refused where they overlap, and alive after the
+head was killed."""
 
 from __future__ import annotations
 
@@ -29,9 +30,18 @@ async def test_a_roll_stages_switches_and_lets_go(site: Site) -> None:
     assert set(site.running().values()) == {"two"}
     assert site.world.node("n3").node.images == ("two",)
     await site.step(3)
-    assert [site.world.node(n).stage for n in site.agents] == [()] * 6, "nothing keeps what is not needed any more"
+    assert [site.world.node(n).stage for n in site.agents] == [()] * 6, (
+        "nothing keeps what is not needed any more"
+    )
     kinds = [e.kind for e in site.world.head.store.events if e.kind.startswith("roll.")]
-    assert kinds == ["roll.started", "roll.rolling", "roll.batch", "roll.batch", "roll.batch", "roll.done"]
+    assert kinds == [
+        "roll.started",
+        "roll.rolling",
+        "roll.batch",
+        "roll.batch",
+        "roll.batch",
+        "roll.done",
+    ]
 
 
 async def test_who_is_through_lets_go_of_images_when_no_node_switches(site: Site) -> None:
@@ -49,11 +59,15 @@ async def test_who_is_through_lets_go_of_images_when_no_node_switches(site: Site
     assert [site.world.node(n).stage for n in site.agents] == [()] * 6
 
 
-async def test_a_roll_is_written_down_before_a_node_switches_and_not_each_time_that_one_stages(site: Site) -> None:
+async def test_a_roll_is_written_down_before_a_node_switches_and_not_each_time_that_one_stages(
+    site: Site,
+) -> None:
     roll = await site.start("n[0-5]", "two", batch="2", health_s=2.0)
     head, key = site.world.head, f"roll/{roll.id}"
     await head.rolls.settle()
-    assert site.roll(roll.id)["counts"] == {"staging": 6} and key in head.store.documents, "it waits for the next flush"
+    assert site.roll(roll.id)["counts"] == {"staging": 6} and key in head.store.documents, (
+        "it waits for the next flush"
+    )
     while "switching" not in site.roll(roll.id)["counts"]:
         await site.step()
     assert b"switching" in head.database.documents(key)[key]
@@ -65,8 +79,17 @@ async def test_a_bad_image_on_one_node_takes_back_that_batch_only(site: Site) ->
     told = await site.until_over(roll.id)
     assert told["state"] == "failed"
     assert "n3 image FATAL" in told["reason"]
-    assert site.running() == {"n0": "two", "n1": "two", "n2": "one", "n3": "one", "n4": "one", "n5": "one"}
-    assert [len(a.started) for a in site.agents.values()] == [2, 2, 3, 3, 1, 1], "nodes of later batches were not touched"
+    assert site.running() == {
+        "n0": "two",
+        "n1": "two",
+        "n2": "one",
+        "n3": "one",
+        "n4": "one",
+        "n5": "one",
+    }
+    assert [len(a.started) for a in site.agents.values()] == [2, 2, 3, 3, 1, 1], (
+        "nodes of later batches were not touched"
+    )
     assert site.world.node("n3").node.images == ("one",)
 
 
@@ -87,7 +110,9 @@ async def test_a_roll_survives_a_head_that_is_killed(site: Site, when: int) -> N
     assert site.world.head.store.epoch != epoch
     told = await site.until_over(roll.id)
     assert (told["state"], told["counts"]) == ("done", {"done": 6})
-    assert [a.started for a in site.agents.values()] == [["one", "two"]] * 6, "no node was switched twice, none was missed"
+    assert [a.started for a in site.agents.values()] == [["one", "two"]] * 6, (
+        "no node was switched twice, none was missed"
+    )
 
 
 async def test_a_roll_back_survives_a_head_that_is_killed(site: Site) -> None:
@@ -104,7 +129,9 @@ async def test_a_roll_back_survives_a_head_that_is_killed(site: Site) -> None:
 
 async def test_overlapping_rolls_are_refused_and_say_by_whom(site: Site) -> None:
     roll = await site.start("n[0-3]", "two", batch="1")
-    with pytest.raises(Refused, match=r"cannot roll n2, n3: roll 1 to two, by ann, has it \(staging\)"):
+    with pytest.raises(
+        Refused, match=r"cannot roll n2, n3: roll 1 to two, by ann, has it \(staging\)"
+    ):
         await site.start("n[2-5]", "three")
     with pytest.raises(Refused, match="roll 1 to two"):
         await site.world.ops.rolls.at_once("n0", "three", None)
@@ -112,11 +139,20 @@ async def test_overlapping_rolls_are_refused_and_say_by_whom(site: Site) -> None
     other = await site.start("n[4-5]", "three")
     assert (await site.until_over(other.id))["state"] == "done"
     await site.until_over(roll.id)
-    assert site.running() == {"n0": "two", "n1": "two", "n2": "two", "n3": "two", "n4": "three", "n5": "three"}
+    assert site.running() == {
+        "n0": "two",
+        "n1": "two",
+        "n2": "two",
+        "n3": "two",
+        "n4": "three",
+        "n5": "three",
+    }
     assert (await site.until_over((await site.start("@all", "one")).id))["state"] == "done"
 
 
-async def test_an_inventory_that_changes_the_images_of_a_rolling_node_is_refused(site: Site) -> None:
+async def test_an_inventory_that_changes_the_images_of_a_rolling_node_is_refused(
+    site: Site,
+) -> None:
     await site.start("n[0-3]", "two", batch="1")
     with pytest.raises(Refused, match="roll 1"):
         await site.world.ops.inventory.apply(inventory(6, "three"), "x.yaml", None, True)
@@ -129,8 +165,18 @@ async def test_a_busy_node_waits_and_the_others_go_on(site: Site) -> None:
     await site.step()
     roll = await site.start("n[0-5]", "two", batch="2")
     await site.step(40)
-    assert site.running() == {"n0": "two", "n1": "two", "n2": "one", "n3": "two", "n4": "two", "n5": "two"}
-    assert (site.roll(roll.id)["state"], site.roll(roll.id)["counts"]) == ("rolling", {"done": 5, "busy": 1})
+    assert site.running() == {
+        "n0": "two",
+        "n1": "two",
+        "n2": "one",
+        "n3": "two",
+        "n4": "two",
+        "n5": "two",
+    }
+    assert (site.roll(roll.id)["state"], site.roll(roll.id)["counts"]) == (
+        "rolling",
+        {"done": 5, "busy": 1},
+    )
     site.agents["n2"].busy = "FREE"
     assert (await site.until_over(roll.id))["state"] == "done"
     assert site.running()["n2"] == "two"
@@ -143,8 +189,18 @@ async def test_the_gate_of_an_image_with_a_health_check_is_its_check(site: Site)
     roll = await site.start("n[0-1]", "checked", batch="1", health_s=0.0)
     await site.step(20)
     assert site.running() == {"n0": "checked", **{f"n{i}": "one" for i in range(1, 6)}}
-    container = {"name": "checked", "digest": "", "state": "running", "health": "healthy", "pid": 1, "started_s": 1.0, "retries": 0,
-                 "last_error": "NOERROR", "error": "", "retry_in_s": None}
+    container = {
+        "name": "checked",
+        "digest": "",
+        "state": "running",
+        "health": "healthy",
+        "pid": 1,
+        "started_s": 1.0,
+        "retries": 0,
+        "last_error": "NOERROR",
+        "error": "",
+        "retry_in_s": None,
+    }
     site.agents["n0"].event("image.containers", {"containers": [container]})
     await site.step(5)
     assert site.running()["n1"] == "checked"
@@ -168,13 +224,22 @@ async def test_stages_are_groups_with_a_gate_each(site: Site) -> None:
     assert seen == [["n0"], ["n0", "n1", "n2"], ["n0", "n1", "n2", "n3", "n4", "n5"]]
 
 
-@pytest.mark.parametrize(("ask", "why"), [
-    ({"stages": ("test",)}, "in none of them"), ({"stages": ("test", "nope", "all")}, "no node of the range"),
-    ({"stages": ("test", "test")}, "named twice"), ({"batch": "0"}, "cannot use batch"),
-    ({"max_unavailable": "x"}, "max-unavailable"),
-    ({"canary": -1}, "canary"), ({"health_s": float("nan")}, "health timeout"), ({"replace": "zero"}, "does not run zero"),
-])
-async def test_a_roll_that_makes_no_sense_is_refused_before_anything_is_done(site: Site, ask: dict[str, object], why: str) -> None:
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        ({"stages": ("test",)}, "in none of them"),
+        ({"stages": ("test", "nope", "all")}, "no node of the range"),
+        ({"stages": ("test", "test")}, "named twice"),
+        ({"batch": "0"}, "cannot use batch"),
+        ({"max_unavailable": "x"}, "max-unavailable"),
+        ({"canary": -1}, "canary"),
+        ({"health_s": float("nan")}, "health timeout"),
+        ({"replace": "zero"}, "does not run zero"),
+    ],
+)
+async def test_a_roll_that_makes_no_sense_is_refused_before_anything_is_done(
+    site: Site, ask: dict[str, object], why: str
+) -> None:
     with pytest.raises(InputError, match=why):
         await site.start("@all", "two", **ask)
     with pytest.raises(InputError, match="nope"):
@@ -198,7 +263,9 @@ async def test_a_node_that_cannot_stage_says_why(site: Site) -> None:
     for _ in range(40):
         await site.step()
         if site.world.node("n1").stage and not site.world.node("n1").stage_error:
-            agent.event("image.stage-failed", {"digest": "", "name": "two", "error": "no space left"})
+            agent.event(
+                "image.stage-failed", {"digest": "", "name": "two", "error": "no space left"}
+            )
             site.world.send(site.world.hello("n1", image="ACTIVE"))
     told = site.roll(roll.id)
     assert (told["state"], told["nodes"][1]["state"]) == ("done", "skipped")
@@ -231,8 +298,11 @@ async def test_old_rolls_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPat
     assert [r.id for r in site.world.head.rolls.all()] == [4, 3]
 
 
-async def test_who_has_come_for_its_new_state_is_not_told_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of thousands many learn of it by the answer to a HELLO before it is their turn: they would keep a place and not come."""
+async def test_who_has_come_for_its_new_state_is_not_told_of_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands many learn of it by the answer to a HELLO before it is their turn: they would
+    keep a place and not come."""
     sync, pushed = site.world.head.sync, list[str]()
     monkeypatch.setattr(sync, "push", lambda record: pushed.append(record.name))
     records = [site.world.node(name) for name in site.agents]
@@ -241,10 +311,14 @@ async def test_who_has_come_for_its_new_state_is_not_told_of_it(site: Site, monk
         record.acked = record.cfg_revision - (number != 0)
     sync.coming.here(records[1].node.id, records[1].cfg_revision)
     await site.world.head.rolls._tell([record.node.id for record in records])
-    assert pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
+    assert (
+        pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
+    )
 
 
-async def test_who_has_not_come_in_a_second_is_told_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_has_not_come_in_a_second_is_told_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was lost cost a batch the seconds to the next HELLO of one node."""
     sync, pushed = site.world.head.sync, list[str]()
     monkeypatch.setattr(sync, "push", lambda record: pushed.append(record.name))

@@ -1,4 +1,5 @@
-"""Other images for many running nodes are rolls, whoever asks for them: `image roll` or an inventory."""
+"""Other images for many running nodes are rolls, whoever asks for them: `image roll` or an
+inventory."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ async def test_few_nodes_or_nodes_that_run_nothing_go_at_once(site: Site) -> Non
         site.agents.pop(name)
         record = site.world.node(name)
         record.machine = type(record.machine).fresh(record.machine.goal)
-    assert (await site.world.ops.rolls.change("@all", "three", None, by=""))["rolls"] == [], "8 run something"
+    assert (await site.world.ops.rolls.change("@all", "three", None, by=""))["rolls"] == [], (
+        "8 run something"
+    )
 
 
 async def test_after_a_restart_of_the_head_a_node_counts_as_one_that_runs(site: Site) -> None:
@@ -72,15 +75,24 @@ async def test_a_roll_that_says_nothing_of_batches_gets_them(site: Site) -> None
     roll = await site.start("@all", "two", on_failure="pause")
     assert (roll.plan.canary, str(roll.plan.batch), roll.plan.on_failure) == (1, "10%", "pause")
     await site.world.head.rolls.order(roll.id, "abort", "ann")
-    assert (await site.start("@all", "two", batch="100%")).plan.canary == 0, "who says a batch means it"
+    assert (await site.start("@all", "two", batch="100%")).plan.canary == 0, (
+        "who says a batch means it"
+    )
 
 
-async def test_an_inventory_with_other_images_rolls_and_changes_the_rest_at_once(site: Site) -> None:
+async def test_an_inventory_with_other_images_rolls_and_changes_the_rest_at_once(
+    site: Site,
+) -> None:
     fresh = '\n  n12: {mac: "52:54:00:00:02:00", ip: 10.1.1.1, images: [two]}'
     text = inventory(12, "two").replace("10.1.0.10", "10.1.0.99") + fresh
     plan = await site.world.ops.inventory.plan(text, "rack.yaml")
     (roll,) = plan["rolls"]
-    assert (len(roll["nodes"]), roll["images"], roll["plan"]["batch"], roll["plan"]["canary"]) == (12, ["two"], "10%", 1)
+    assert (len(roll["nodes"]), roll["images"], roll["plan"]["batch"], roll["plan"]["canary"]) == (
+        12,
+        ["two"],
+        "10%",
+        1,
+    )
     assert plan["at_once"] == ["n12"], "what is new runs nothing yet"
     told = await apply(site, text, by="ann")
     assert site.world.node("n0").node.ip == "10.1.0.99"
@@ -111,26 +123,43 @@ async def test_an_apply_whose_roll_failed_can_be_applied_again(site: Site) -> No
 
 
 async def test_the_inventory_says_how_nodes_and_groups_roll(site: Site) -> None:
-    text = inventory(12, "one").replace("groups: {test: {}", "defaults: {roll: {canary: 2, health_s: 1}}\n"
-                                        "groups: {test: {roll: {batch: 3, on_failure: pause, max_unavailable: 2}}")
+    text = inventory(12, "one").replace(
+        "groups: {test: {}",
+        "defaults: {roll: {canary: 2, health_s: 1}}\n"
+        "groups: {test: {roll: {batch: 3, on_failure: pause, max_unavailable: 2}}",
+    )
     await apply(site, text)
     told = await apply(site, text.replace("images: [one]", "images: [two]"))
     plans = {tuple(r["nodes"]): site.world.head.rolls.get(r["id"]).plan for r in told["rolls"]}
-    assert plans.pop(("n0",)) == Plan(batch=Amount(3), max_unavailable=Amount(2), canary=2, health_s=1.0, on_failure="pause")
+    assert plans.pop(("n0",)) == Plan(
+        batch=Amount(3), max_unavailable=Amount(2), canary=2, health_s=1.0, on_failure="pause"
+    )
     assert list(plans.values()) == [Plan(batch=Amount(10, percent=True), canary=2, health_s=1.0)]
     await site.world.restart()
     assert str(plan_for(site.world.node("n0").node, RollSettings()).batch) == "3", "it is kept"
 
 
-@pytest.mark.parametrize(("roll", "message"), [
-    ("{canari: 1}", "did you mean canary"), ("{canary: many}", "expected a number of nodes"),
-    ("{batch: 120%}", "a number of nodes or"), ("{on_failure: rolback}", "did you mean rollback"),
-    ("{health_s: -1}", "expected seconds"), ("{max_unavailable: [1]}", "found a list"), ("5", "expected a mapping"),
-    ("{canary: -1}", "found -1"), ("{batch: 0}", "a number of nodes or a percentage"),
-])
+@pytest.mark.parametrize(
+    ("roll", "message"),
+    [
+        ("{canari: 1}", "did you mean canary"),
+        ("{canary: many}", "expected a number of nodes"),
+        ("{batch: 120%}", "a number of nodes or"),
+        ("{on_failure: rolback}", "did you mean rollback"),
+        ("{health_s: -1}", "expected seconds"),
+        ("{max_unavailable: [1]}", "found a list"),
+        ("5", "expected a mapping"),
+        ("{canary: -1}", "found -1"),
+        ("{batch: 0}", "a number of nodes or a percentage"),
+    ],
+)
 def test_a_mistake_in_a_policy_has_its_line_and_a_hint(roll: str, message: str) -> None:
     with pytest.raises(InventoryErrors) as caught:
-        load(f'defaults:\n  roll: {roll}\nnodes:\n  n0: {{mac: "52:54:00:00:00:10", ip: 10.1.0.10}}\n', "rack.yaml")
+        load(
+            f'defaults:\n  roll: {roll}\nnodes:\n  n0: {{mac: "52:54:00:00:00:10", ip: '
+            f"10.1.0.10}}\n",
+            "rack.yaml",
+        )
     (problem,) = caught.value.problems
     assert problem.line == 2 and message in f"{problem.message} ({problem.hint})"
 
@@ -140,14 +169,20 @@ async def test_after_image_roll_an_apply_does_not_take_the_rack_back_unasked(sit
     await site.until_over(told["rolls"][0]["id"])
     old = inventory(12, "one").replace("10.1.0.10", "10.1.0.99")
     plan = await site.world.ops.inventory.plan(old, "rack.yaml")
-    assert [(len(b["nodes"]), b["images"], b["to"]) for b in plan["taken_back"]] == [(12, ["two"], ["one"])]
-    with pytest.raises(Refused, match=r"n\[0-11\]: rolled to two since; this inventory takes them back to one"):
+    assert [(len(b["nodes"]), b["images"], b["to"]) for b in plan["taken_back"]] == [
+        (12, ["two"], ["one"])
+    ]
+    with pytest.raises(
+        Refused, match=r"n\[0-11\]: rolled to two since; this inventory takes them back to one"
+    ):
         await apply(site, old)
     assert site.world.node("n0").node.ip == "10.1.0.10", "nothing was done"
     await site.world.restart()
     with pytest.raises(Refused, match="rolled to two since"):
         await apply(site, old)
-    assert (await site.world.ops.inventory.plan(inventory(12, "two"), "rack.yaml"))["taken_back"] == [], "it names what runs"
+    assert (await site.world.ops.inventory.plan(inventory(12, "two"), "rack.yaml"))[
+        "taken_back"
+    ] == [], "it names what runs"
     told = await apply(site, old, take_back=True)
     assert len(told["rolls"]) == 1, "and then not all at once"
     assert (await site.until_over(told["rolls"][0]["id"]))["state"] == "done"
@@ -159,7 +194,9 @@ async def test_an_inventory_that_names_what_was_rolled_has_caught_up(site: Site)
     mixed = re.sub(r"(n[0-3]: .*)images: .one.", r"\1images: [two]", inventory(12, "one"))
     assert (await apply(site, mixed))["changed"] == []
     assert site.world.node("n0").applied == ("two",)
-    assert (await apply(site, inventory(12, "one")))["changed"] == ["n0", "n1", "n2", "n3"], "a change of the inventory itself"
+    assert (await apply(site, inventory(12, "one")))["changed"] == ["n0", "n1", "n2", "n3"], (
+        "a change of the inventory itself"
+    )
 
 
 async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: Site) -> None:
@@ -168,23 +205,41 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
     site.world.head.images.add(file, "system", {"systemd": True})
     roll = await site.start("n[0-1]", "system", batch="1", health_s=0.0)
     await site.step(20)
-    container = {"name": "system", "digest": "", "state": "running", "health": "starting", "pid": 1, "started_s": 1.0, "retries": 0,
-                 "last_error": "NOERROR", "error": "", "retry_in_s": None}
+    container = {
+        "name": "system",
+        "digest": "",
+        "state": "running",
+        "health": "starting",
+        "pid": 1,
+        "started_s": 1.0,
+        "retries": 0,
+        "last_error": "NOERROR",
+        "error": "",
+        "retry_in_s": None,
+    }
     site.agents["n0"].event("image.containers", {"containers": [container]})
     await site.step(20)
     assert of(site, "system") == ["n0"], "it is ACTIVE as far as its process goes, and starting"
-    site.agents["n0"].event("image.containers", {"containers": [{**container, "health": "healthy"}]})
+    site.agents["n0"].event(
+        "image.containers", {"containers": [{**container, "health": "healthy"}]}
+    )
     await site.step(5)
     assert of(site, "system") == ["n0", "n1"]
-    record, node = site.world.node("n1"), next(iter(site.world.head.rolls.get(roll.id).nodes.values()))
+    record, node = (
+        site.world.node("n1"),
+        next(iter(site.world.head.rolls.get(roll.id).nodes.values())),
+    )
     for health, unproven in (("degraded", True), ("healthy", False), ("", False)):
         record.containers = ({**container, "health": health},)
-        facts = Images(site.world.head.desire).facts(record, site.world.head.rolls.get(roll.id), node, 0.0, False, "")
+        facts = Images(site.world.head.desire).facts(
+            record, site.world.head.rolls.get(roll.id), node, 0.0, False, ""
+        )
         assert facts.unproven is unproven, "an older agent says nothing"
     bad = {**container, "health": "degraded", "error": "failed units: a.service"}
     site.agents["n1"].event("image.containers", {"containers": [bad]})
     told = await site.until_over(roll.id)
     assert told["state"] == "failed" and "failed units: a.service" in told["reason"]
     site.agents["n1"].event("image.degraded", {})
-    assert "unwell:  image.degraded" in explain_text(explain_view(site.world.node("n1"), site.world.clock(),
-                                                                     site.world.head.guard))
+    assert "unwell:  image.degraded" in explain_text(
+        explain_view(site.world.node("n1"), site.world.clock(), site.world.head.guard)
+    )

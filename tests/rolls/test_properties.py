@@ -1,4 +1,5 @@
-"""Whatever the nodes do, a roll keeps its promises: on random clusters that stage, break, go away, boot, and are BUSY."""
+"""Whatever the nodes do, a roll keeps its promises: on random clusters that stage, break, go away,
+boot, and are BUSY."""
 
 from __future__ import annotations
 
@@ -10,17 +11,29 @@ from layercake.head.rolls.facts import Amount, Phase, Plan, Stand
 from tests.support.rollcluster import Cluster, Member
 
 SPANS = st.one_of(
-    st.just((0.0, 0.0)), st.tuples(st.integers(0, 200), st.integers(1, 300)).map(lambda p: (float(p[0]), float(sum(p)))),
+    st.just((0.0, 0.0)),
+    st.tuples(st.integers(0, 200), st.integers(1, 300)).map(lambda p: (float(p[0]), float(sum(p)))),
 )
 MEMBERS = st.builds(
-    Member, stage_s=st.sampled_from([0.5, 3.0, 50.0]), stage_failures=st.sampled_from([0, 0, 0, 1, 5]),
-    switch_s=st.sampled_from([0.5, 4.0, 1000.0]), bad=st.sampled_from(["", "", "", "", "at once", "later"]), busy=SPANS, away=SPANS,
-    boots_when_away=st.booleans(), healthy_s=st.sampled_from([0.0, 0.0, 10.0, 99_999.0]),
+    Member,
+    stage_s=st.sampled_from([0.5, 3.0, 50.0]),
+    stage_failures=st.sampled_from([0, 0, 0, 1, 5]),
+    switch_s=st.sampled_from([0.5, 4.0, 1000.0]),
+    bad=st.sampled_from(["", "", "", "", "at once", "later"]),
+    busy=SPANS,
+    away=SPANS,
+    boots_when_away=st.booleans(),
+    healthy_s=st.sampled_from([0.0, 0.0, 10.0, 99_999.0]),
 )
 AMOUNTS = st.one_of(st.none(), st.builds(Amount, st.integers(1, 100), st.booleans()))
 PLANS = st.builds(
-    Plan, batch=AMOUNTS, max_unavailable=AMOUNTS, canary=st.integers(0, 2), health_s=st.sampled_from([0.0, 2.0, 30.0]),
-    on_failure=st.sampled_from(["rollback", "pause"]), on_stage_failure=st.sampled_from(["skip", "skip", "fail"]),
+    Plan,
+    batch=AMOUNTS,
+    max_unavailable=AMOUNTS,
+    canary=st.integers(0, 2),
+    health_s=st.sampled_from([0.0, 2.0, 30.0]),
+    on_failure=st.sampled_from(["rollback", "pause"]),
+    on_stage_failure=st.sampled_from(["skip", "skip", "fail"]),
 )
 
 
@@ -41,9 +54,15 @@ def test_a_roll_keeps_its_promises(data: st.DataObject) -> None:
             found.roll = decide.resumed(found.roll, found.now)
         if limit is not None:
             size = sum(n.stage == found.roll.stage for n in found.roll.nodes.values())
-            assert sum(n.state is Stand.SWITCHING for n in found.roll.nodes.values()) <= limit.of(size)
+            assert sum(n.state is Stand.SWITCHING for n in found.roll.nodes.values()) <= limit.of(
+                size
+            )
         if "roll.rolling-back" in found.notes and not failed_before:
-            spared = {k for k, n in found.roll.nodes.items() if n.state is Stand.DONE and n.batch != found.roll.batch}
+            spared = {
+                k
+                for k, n in found.roll.nodes.items()
+                if n.state is Stand.DONE and n.batch != found.roll.batch
+            }
             failing = found.roll.batch
             wanted = found.new()
         if found.roll.state is Phase.PAUSED:

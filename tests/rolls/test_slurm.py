@@ -1,4 +1,5 @@
-"""What rolls have Slurm do, over a pretended slurmctld and a pretended cluster, under a fake clock."""
+"""What rolls have Slurm do, over a pretended slurmctld and a pretended cluster, under a fake
+clock."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from tests.support.rollcluster import Cluster, Member
 
 
 class FakeSlurm:
-    """A scheduler; `jobs` says until when (the cluster's seconds) a node has one. New ones begin as soon as they may."""
+    """A scheduler; `jobs` says until when (the cluster's seconds) a node has one. New ones begin as
+    soon as they may."""
 
     def __init__(self, names: Sequence[str], jobs: dict[str, float] | None = None) -> None:
         self.jobs = dict(jobs or {})
@@ -57,10 +59,17 @@ class SlurmCluster(Cluster):
         return super().is_busy(member) or self.slurm.holds(self.roll.nodes[name])
 
 
-def cluster(slurm: FakeSlurm, plan: Plan, *names: str, **members: Member) -> tuple[SlurmCluster, list[str]]:
+def cluster(
+    slurm: FakeSlurm, plan: Plan, *names: str, **members: Member
+) -> tuple[SlurmCluster, list[str]]:
     events: list[str] = []
     found = SlurmCluster({n: members.get(n, Member()) for n in names or tuple(slurm.found)}, plan)
-    found.slurm = Slurm(slurm, lambda: [found.roll], lambda ids: None, lambda key, kind, *_: events.append(f"{key} {kind}"))
+    found.slurm = Slurm(
+        slurm,
+        lambda: [found.roll],
+        lambda ids: None,
+        lambda key, kind, *_: events.append(f"{key} {kind}"),
+    )
     return found, events
 
 
@@ -93,7 +102,9 @@ async def test_a_running_job_is_waited_for() -> None:
     found, _ = cluster(slurm, Plan())
     roll = await play(found, slurm, 25)
     assert roll.nodes["n0"].state is Stand.BUSY and roll.nodes["n1"].state is Stand.DONE
-    assert slurm.drained() == {"n0"}, "no job follows the one that runs; the other node is in use again"
+    assert slurm.drained() == {"n0"}, (
+        "no job follows the one that runs; the other node is in use again"
+    )
     roll = await play(found, slurm, 20)
     assert roll.state is Phase.DONE and slurm.drained() == set()
 
@@ -117,7 +128,9 @@ async def test_a_batch_that_is_taken_back_is_resumed_and_the_others_were_never_d
 
 async def test_a_node_that_failed_for_good_stays_drained() -> None:
     slurm = FakeSlurm(["n0", "n1"])
-    found, _ = cluster(slurm, Plan(canary=1, health_s=3.0, on_failure="pause"), n0=Member(bad="later"))
+    found, _ = cluster(
+        slurm, Plan(canary=1, health_s=3.0, on_failure="pause"), n0=Member(bad="later")
+    )
     roll = await play(found, slurm, 30)
     assert roll.state is Phase.PAUSED and slurm.drained() == {"n0"}
 
@@ -156,16 +169,29 @@ NodeName=n3 State=DOWN+DRAIN+NOT_RESPONDING ThreadsPerCore=1 Reason=layercake ro
 """
 
 
-@pytest.mark.parametrize(("name", "drained", "roll"), [("n0", False, 12), ("n1", True, 0), ("n2", False, 0), ("n3", True, 3)])
+@pytest.mark.parametrize(
+    ("name", "drained", "roll"),
+    [("n0", False, 12), ("n1", True, 0), ("n2", False, 0), ("n3", True, 3)],
+)
 def test_what_scontrol_says_is_understood(name: str, drained: bool, roll: int) -> None:
     node = parse(NODES)[name]
     assert (node.drained, node.roll) == (drained, roll)
 
 
 async def test_a_maintenance_drains_a_node_and_its_end_resumes_it() -> None:
-    slurm, maintained, events = FakeSlurm(["n0", "n1", "n2"]), {"n0": "id0", "n1": "id1"}, list[str]()
+    slurm, maintained, events = (
+        FakeSlurm(["n0", "n1", "n2"]),
+        {"n0": "id0", "n1": "id1"},
+        list[str](),
+    )
     slurm.found["n1"] = SlurmNode(frozenset({"IDLE", "DRAIN"}), "bad fan")  # a person drained it
-    driver = Slurm(slurm, list, lambda ids: None, lambda key, kind, *_: events.append(f"{key} {kind.name}"), lambda: maintained)
+    driver = Slurm(
+        slurm,
+        list,
+        lambda ids: None,
+        lambda key, kind, *_: events.append(f"{key} {kind.name}"),
+        lambda: maintained,
+    )
     await driver.turn()
     assert slurm.orders == [("drain", ("n0",))] and events == ["id0 slurm.drained"]
     maintained = {}
@@ -180,11 +206,23 @@ async def test_a_node_that_is_too_warm_gets_no_more_jobs_until_it_is_cool() -> N
     slurm, events, maintained = FakeSlurm(["n0", "n1", "n2"]), list[str](), dict[str, str]()
     slurm.found["n1"] = SlurmNode(frozenset({"IDLE", "DRAIN"}), "bad fan")  # a person drained it
     heat = Heat({"n0": "id0", "n1": "id1", "other": "id9"})
-    driver = Slurm(slurm, list, lambda ids: None, lambda key, kind, *_: events.append(f"{key} {kind.name}"), lambda: maintained,
-                   lambda: heat)
+    driver = Slurm(
+        slurm,
+        list,
+        lambda ids: None,
+        lambda key, kind, *_: events.append(f"{key} {kind.name}"),
+        lambda: maintained,
+        lambda: heat,
+    )
     await driver.turn()
-    assert slurm.orders == [("drain", ("n0",))] and events == ["id0 slurm.drained"] and slurm.found["n0"].reason == WARM
-    heat = Heat(unsure=frozenset({"n0", "n1"}))     # the head was started again, and nobody has said anything
+    assert (
+        slurm.orders == [("drain", ("n0",))]
+        and events == ["id0 slurm.drained"]
+        and slurm.found["n0"].reason == WARM
+    )
+    heat = Heat(
+        unsure=frozenset({"n0", "n1"})
+    )  # the head was started again, and nobody has said anything
     for _ in range(3):
         await driver.turn()
     assert len(slurm.orders) == 1 and slurm.drained() == {"n0", "n1"}
@@ -199,7 +237,14 @@ async def test_a_node_that_is_too_warm_gets_no_more_jobs_until_it_is_cool() -> N
 
 async def test_in_maintenance_and_too_warm_it_is_drained_once() -> None:
     slurm = FakeSlurm(["n0"])
-    driver = Slurm(slurm, list, lambda ids: None, lambda *_: None, lambda: {"n0": "id0"}, lambda: Heat({"n0": "id0"}))
+    driver = Slurm(
+        slurm,
+        list,
+        lambda ids: None,
+        lambda *_: None,
+        lambda: {"n0": "id0"},
+        lambda: Heat({"n0": "id0"}),
+    )
     await driver.turn()
     await driver.turn()
     assert slurm.orders == [("drain", ("n0",))] and slurm.found["n0"].reason == MAINTENANCE

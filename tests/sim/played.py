@@ -1,5 +1,5 @@
-"""A simulation for tests: a head and a fleet in a network namespace, in processes of their own; what is seen of it comes by the
-head's API, and what is said of the fleet by its lines."""
+"""A simulation for tests: a head and a fleet in a network namespace, in processes of their own;
+what is seen of it comes by the head's API, and what is said of the fleet by its lines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ class Simulation:
                 if true():
                     return time.monotonic() - start
             if self.process.poll() is not None or time.monotonic() - start > patience(limit):
-                raise AssertionError(f"not {what} after {time.monotonic() - start:.0f} s:\n" + "\n".join(self.lines[-20:]))
+                raise AssertionError(
+                    f"not {what} after {time.monotonic() - start:.0f} s:\n"
+                    + "\n".join(self.lines[-20:])
+                )
             time.sleep(0.1)
 
     def newest(self) -> int:
@@ -77,7 +80,9 @@ class Simulation:
     def harm(self, since: int) -> list[str]:
         """Steps that did something to a machine since."""
         told = self.get(f"/v1/events?since={since}&kind=mutation.started&limit=5000")["events"]
-        return [f"{e['node']}: {e['data']['mutation']}" for e in told if e["data"]["mutation"] in HARM]
+        return [
+            f"{e['node']}: {e['data']['mutation']}" for e in told if e["data"]["mutation"] in HARM
+        ]
 
     def commands(self) -> int:
         """How many commands the BMCs have been given, as the simulation says next."""
@@ -95,10 +100,18 @@ class Simulation:
 @contextlib.contextmanager
 def playing(directory: Path, **options: Any) -> Iterator[Simulation]:
     """A simulation with the options of layercake.sim.play; its end is waited for."""
-    options = {"directory": str(directory), "firmware_s": 0.5, "kernel_s": 0.2, "status_s": 1.0, **options}
+    options = {
+        "directory": str(directory),
+        "firmware_s": 0.5,
+        "kernel_s": 0.2,
+        "status_s": 1.0,
+        **options,
+    }
     options["changes"] = FAST | options.get("changes", {})
     words = namespace.command([sys.executable, "-m", "layercake.sim.play", json.dumps(options)])
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         simulation = Simulation(process, directory)
         try:
             yield simulation
@@ -109,4 +122,6 @@ def playing(directory: Path, **options: Any) -> Iterator[Simulation]:
 
 def all_up(simulation: Simulation, nodes: int, limit: float = 120.0) -> float:
     """Waits until so many nodes run what is wanted."""
-    return simulation.until(f"{nodes} converged", lambda: simulation.nodes()["converged"] >= nodes, limit)
+    return simulation.until(
+        f"{nodes} converged", lambda: simulation.nodes()["converged"] >= nodes, limit
+    )

@@ -188,7 +188,8 @@ def test_without_root_it_runs_in_a_user_namespace() -> None:
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(
-            f"nobody may not make user namespaces here, or not read the sources: {done.stderr.strip()[-200:]}"
+            "nobody may not make user namespaces here, or not read the sources: "
+            f"{done.stderr.strip()[-200:]}"
         )
     with tempfile.TemporaryDirectory(prefix="sim") as place:
         os.chown(place, 65534, 65534)

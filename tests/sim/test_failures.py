@@ -1,4 +1,5 @@
-"""What goes wrong in a fleet, at the size that CI can bear. At full size: `python -m tests.bench.failures`."""
+"""What goes wrong in a fleet, at the size that CI can bear. At full size: `python -m
+tests.bench.failures`."""
 
 from __future__ import annotations
 
@@ -25,17 +26,28 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_bad_network_kills_nobody(place: Path) -> None:
     found = failures.bad_network(place, 200, 20.0, changes=QUICK)
-    assert (found["false_deaths"], found["power_actions"], found["silent"], found["converged"]) == (0, 0, 0, 200), found
+    assert (found["false_deaths"], found["power_actions"], found["silent"], found["converged"]) == (
+        0,
+        0,
+        0,
+        200,
+    ), found
 
 
 def test_a_third_that_is_dark_and_back_is_left_as_it_is(place: Path) -> None:
-    found = failures.third_dark(place, 150, 15.0, at=40.0, changes=QUICK)  # all are up by then, also on a busy machine
-    assert 30 < found["dark"] < 70 and found["power_actions"] == 0 and found["quiet_s"] < patience(60), found
+    found = failures.third_dark(
+        place, 150, 15.0, at=40.0, changes=QUICK
+    )  # all are up by then, also on a busy machine
+    assert (
+        30 < found["dark"] < 70 and found["power_actions"] == 0 and found["quiet_s"] < patience(60)
+    ), found
 
 
 def test_nodes_that_flap_slow_nobody_and_harm_nobody(place: Path) -> None:
     found = failures.flapping(place, 80, 8.0, changes=QUICK)
-    assert found["flap"] and found["harm_to_others"] == 0 and found["flapping_p99_ms"] < patience(100), found
+    assert (
+        found["flap"] and found["harm_to_others"] == 0 and found["flapping_p99_ms"] < patience(100)
+    ), found
 
 
 def test_bad_bmcs_keep_nobody_else_from_coming_up(place: Path) -> None:
@@ -45,12 +57,23 @@ def test_bad_bmcs_keep_nobody_else_from_coming_up(place: Path) -> None:
 
 def test_the_same_seed_makes_the_same_faults_and_another_others() -> None:
     names = [f"n{number}" for number in range(2000)]
-    kinds: dict[str, Any] = {"loss": 0.1, "delay_s": 0.01, "jitter_s": 0.005, "reorder": 0.1, "duplicate": 0.1, "flap": 0.05,
-                             "dead": 0.02, "bad_bmc": 0.03}
+    kinds: dict[str, Any] = {
+        "loss": 0.1,
+        "delay_s": 0.01,
+        "jitter_s": 0.005,
+        "reorder": 0.1,
+        "duplicate": 0.1,
+        "flap": 0.05,
+        "dead": 0.02,
+        "bad_bmc": 0.03,
+    }
     one, again, other = Faults(seed=7, **kinds), Faults(seed=7, **kinds), Faults(seed=8, **kinds)
 
     def all_of(faults: Faults) -> list[Any]:
-        return [(faults.destiny(name), faults.fate(name, "up", 3), faults.fate(name, "down", 3)) for name in names]
+        return [
+            (faults.destiny(name), faults.fate(name, "up", 3), faults.fate(name, "down", 3))
+            for name in names
+        ]
 
     assert all_of(one) == all_of(again) != all_of(other)
     destinies = [one.destiny(name) for name in names]
@@ -68,4 +91,6 @@ def test_a_flapping_node_is_silent_for_a_part_of_each_turn() -> None:
     destiny = faults.destiny("n1")
     assert destiny.flaps_from is not None
     silent = [faults.silent(destiny, destiny.flaps_from + t) for t in range(120)]
-    assert silent == ([True] * 20 + [False] * 40) * 2 and not faults.silent(destiny, destiny.flaps_from - 0.1)
+    assert silent == ([True] * 20 + [False] * 40) * 2 and not faults.silent(
+        destiny, destiny.flaps_from - 0.1
+    )

@@ -54,10 +54,19 @@ def test_a_sites_inventory_keeps_its_nodes_and_no_bmc_of_its_own() -> None:
         assert word not in text, word
     cast = inventory.cast(text, heads=["10.99.1.1/24"])
     by_name = {plate.name: plate for plate in cast.plates}
-    assert (by_name["c03"].bmc, by_name["d03"].bmc, by_name["hand"].bmc) == ("10.98.2.13:8000", "10.98.3.13:623", "")
-    assert by_name["one"].bmc == "b:623/redfish/v1/Systems/1" and by_name["c03"].mac == "52:54:00:00:01:03"
+    assert (by_name["c03"].bmc, by_name["d03"].bmc, by_name["hand"].bmc) == (
+        "10.98.2.13:8000",
+        "10.98.3.13:623",
+        "",
+    )
+    assert (
+        by_name["one"].bmc == "b:623/redfish/v1/Systems/1"
+        and by_name["c03"].mac == "52:54:00:00:01:03"
+    )
     assert cast.profiles == [("", "x86_64"), ("virtual", "x86_64")] and cast.images == ["debian-12"]
-    assert cast.inventory.nodes["d00"].network == "rack2" and cast.inventory.nodes["c00"].domains == ("left",)
+    assert cast.inventory.nodes["d00"].network == "rack2" and cast.inventory.nodes[
+        "c00"
+    ].domains == ("left",)
 
 
 def test_the_head_gets_an_address_that_no_node_has() -> None:
@@ -70,10 +79,16 @@ nodes:
     assert cast.head == "10.9.0.1/20"
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("", "it is empty"), ("{", "not YAML"), ("nodes: {}", "cannot simulate 0 nodes"), (SITE, "which one the head is in"),
-    ("nodes: {n: {mac: x, ip: 10.0.0.9}}", "1 mistake"),
-])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        ("{", "not YAML"),
+        ("nodes: {}", "cannot simulate 0 nodes"),
+        (SITE, "which one the head is in"),
+        ("nodes: {n: {mac: x, ip: 10.0.0.9}}", "1 mistake"),
+    ],
+)
 def test_what_cannot_be_simulated_is_refused(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "i.yaml").write_text(text)
     with pytest.raises(InputError, match=why):
@@ -81,14 +96,29 @@ def test_what_cannot_be_simulated_is_refused(tmp_path: Path, text: str, why: str
 
 
 @pytest.mark.root
-def test_a_site_is_played_with_its_own_inventory_and_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_site_is_played_with_its_own_inventory_and_settings(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     folder = tmp_path_factory.mktemp("s")
     (folder / "i.yaml").write_text(SITE)
-    (folder / "c.yaml").write_text(json.dumps({
-        "interface": "eth9", "address": "10.99.1.1", "prefix": 24, "slurm": {"conf": "/etc/slurm.conf"},
-        "sync": {"hello_s": 2, "dead_s": 6}, "secrets": "/etc/layercake/secrets"}))
-    with playing(folder / "d", inventory=str(folder / "i.yaml"), config=str(folder / "c.yaml"), dhcp=True) as sim:
-        sim.until("all but the one that a person switches", lambda: sim.nodes()["converged"] == 17, 60)
+    (folder / "c.yaml").write_text(
+        json.dumps(
+            {
+                "interface": "eth9",
+                "address": "10.99.1.1",
+                "prefix": 24,
+                "slurm": {"conf": "/etc/slurm.conf"},
+                "sync": {"hello_s": 2, "dead_s": 6},
+                "secrets": "/etc/layercake/secrets",
+            }
+        )
+    )
+    with playing(
+        folder / "d", inventory=str(folder / "i.yaml"), config=str(folder / "c.yaml"), dhcp=True
+    ) as sim:
+        sim.until(
+            "all but the one that a person switches", lambda: sim.nodes()["converged"] == 17, 60
+        )
         assert sim.nodes()["asking"] == 1
         config = (folder / "d" / "config.yaml").read_text()
         assert "slurm" not in config and "secrets" not in config and "eth9" not in config

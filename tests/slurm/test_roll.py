@@ -1,4 +1,5 @@
-"""A roll under a real Slurm: slurmctld beside the head, slurmd inside the image containers of two agents on this host."""
+"""A roll under a real Slurm: slurmctld beside the head, slurmd inside the image containers of two
+agents on this host."""
 
 from __future__ import annotations
 
@@ -31,25 +32,39 @@ from tests.support.slurmctld import Slurmctld
 
 pytestmark = pytest.mark.root
 KEY = b"a key for tests, and for nothing else; it is in the test images!" * 2
-JOB = "while cat /etc/layercake-image >> /shared/one; [ ! -e /shared/go ]; do sleep 0.2; done; echo end >> /shared/one"
+JOB = (
+    "while cat /etc/layercake-image >> /shared/one; [ ! -e /shared/go ]; do sleep 0.2; done; "
+    "echo end >> /shared/one"
+)
 """Writes which image it runs in, again and again, until it is let go."""
 
 
 class Site:
-    """A head, its agents and a slurmctld, in namespaces of their own. To be used inside the head's."""
+    """A head, its agents and a slurmctld, in namespaces of their own. To be used inside the
+    head's."""
 
     def __init__(self, directory: Path, namespace: HeadNamespace) -> None:
         self.namespace = namespace
         self.shared = directory / "shared"
         self.shared.mkdir()
         self.nodes = [HostNode(namespace, f"n{i}", 10 + i, directory / f"n{i}") for i in range(2)]
-        self.slurm = Slurmctld(namespace.name, namespace.address, directory / "slurm", {n.name: n.ip for n in self.nodes}, KEY)
+        self.slurm = Slurmctld(
+            namespace.name,
+            namespace.address,
+            directory / "slurm",
+            {n.name: n.ip for n in self.nodes},
+            KEY,
+        )
         home = directory / "head"
         (home / "boot").mkdir(parents=True)
         pki.create(home / "pki", namespace.address)
-        self.settings = Settings(interface="br0", address=namespace.address, socket=str(home / "api.sock"),
-                                 sync=SyncSettings(hello_s=2.0, dead_s=8.0),
-                                 slurm=SlurmSettings(conf=str(self.slurm.conf), poll_s=0.5))
+        self.settings = Settings(
+            interface="br0",
+            address=namespace.address,
+            socket=str(home / "api.sock"),
+            sync=SyncSettings(hello_s=2.0, dead_s=8.0),
+            slurm=SlurmSettings(conf=str(self.slurm.conf), poll_s=0.5),
+        )
         self.home = home
         self.head = Head(home, self.settings)
         self.api, self.operations = Api(self.head), Operations(self.head)
@@ -58,19 +73,29 @@ class Site:
         await self.head.start()
         await self.api.start()
         container = slurm_container(self.namespace.address)
-        container["mounts"] = [*container["mounts"],  # type: ignore[misc]
-                               {"kind": "bind", "source": str(self.shared), "target": "/shared"}]
+        container["mounts"] = [
+            *container["mounts"],  # type: ignore[misc]
+            {"kind": "bind", "source": str(self.shared), "target": "/shared"},
+        ]
         for version in ("slurm-1", "slurm-2"):
             await self.operations.images.add(slurm_image(version, KEY), version, container)
-        wanted = ", ".join(f"{n.name}: {{mac: '{n.mac}', ip: {n.ip}, images: [slurm-1]}}"
-                           for i, n in enumerate(self.nodes))
+        wanted = ", ".join(
+            f"{n.name}: {{mac: '{n.mac}', ip: {n.ip}, images: [slurm-1]}}"
+            for i, n in enumerate(self.nodes)
+        )
         await self.operations.inventory.apply(f"nodes: {{{wanted}}}", "test", None, False)
         await asyncio.to_thread(self.slurm.start)
         for node in self.nodes:
             record = self.record(node.name)
             token = self.head.joining.open(record, 60)
-            await asyncio.to_thread(node.start, record.node.id, token, self.settings.head_url, self.home / "pki/ca.pem",
-                                    f"{self.settings.address}:{self.settings.sync.port}")
+            await asyncio.to_thread(
+                node.start,
+                record.node.id,
+                token,
+                self.settings.head_url,
+                self.home / "pki/ca.pem",
+                f"{self.settings.address}:{self.settings.sync.port}",
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,7 +122,12 @@ class Site:
         end = time.monotonic() + patience(limit_s)
         while not (found := condition()) or (asyncio.iscoroutine(found) and not await found):
             events = [f"{e.node} {e.kind} {e.text}" for e in self.head.store.events][-30:]
-            told = [f"waited in vain: {what}", *events, self.slurm.log(), self.nodes[0].log()[-2000:]]
+            told = [
+                f"waited in vain: {what}",
+                *events,
+                self.slurm.log(),
+                self.nodes[0].log()[-2000:],
+            ]
             assert time.monotonic() < end, "\n".join(told)
             await asyncio.sleep(0.1)
 
@@ -111,8 +141,12 @@ async def play(directory: Path, namespace: HeadNamespace) -> None:
             await site.until(f"slurmd of {name} answers", lambda: site.is_state(name, "IDLE"))  # noqa: B023
         site.slurm.submit("n0", JOB)
         await site.until("the prolog says BUSY", lambda: site.record("n0").value("busy") == "BUSY")
-        roll = await site.operations.rolls.start("n0,n1", Ask("slurm-2", None, "", "", 0, 1.0, "rollback", "skip", (), "a test"))
-        await site.until("the idle node is through", lambda: site.stand(roll.id, "n1") is Stand.DONE)
+        roll = await site.operations.rolls.start(
+            "n0,n1", Ask("slurm-2", None, "", "", 0, 1.0, "rollback", "skip", (), "a test")
+        )
+        await site.until(
+            "the idle node is through", lambda: site.stand(roll.id, "n1") is Stand.DONE
+        )
         assert site.runs("n1") == "slurm-2" and site.runs("n0") == "slurm-1"
         assert (await site.state("n0")).split("+")[1:] == ["DRAIN"]
         waiting = site.slurm.submit("n0", "cat /etc/layercake-image > /shared/two")
@@ -120,19 +154,31 @@ async def play(directory: Path, namespace: HeadNamespace) -> None:
         await site.until("the job runs on", lambda: len((site.shared / "one").read_text()) > seen)
         assert site.stand(roll.id, "n0") is Stand.BUSY
         (site.shared / "go").touch()
-        await site.until("the roll is done", lambda: site.head.rolls.get(roll.id).state is Phase.DONE)
+        await site.until(
+            "the roll is done", lambda: site.head.rolls.get(roll.id).state is Phase.DONE
+        )
         *lines, last = (site.shared / "one").read_text().split()
         assert set(lines) == {"slurm-1"} and last == "end", "the job was not disturbed"
         await site.until(f"job {waiting} ran on the new image", (site.shared / "two").exists)
-        await site.until("its output is whole", lambda: (site.shared / "two").read_text() == "slurm-2\n")
+        await site.until(
+            "its output is whole", lambda: (site.shared / "two").read_text() == "slurm-2\n"
+        )
         for name in ("n0", "n1"):
             await site.until(f"{name} is in use again", lambda: site.is_state(name, "IDLE"))  # noqa: B023
             await site.until(f"{name} is free", lambda: site.record(name).value("busy") == "FREE")  # noqa: B023
-        kinds = [(e.node, e.kind) for e in site.head.store.events if e.kind.startswith("slurm.") and e.node]
-        assert sorted(kinds) == [(n, f"slurm.{k}") for n in ("n0", "n1") for k in ("drained", "resumed")]
+        kinds = [
+            (e.node, e.kind)
+            for e in site.head.store.events
+            if e.kind.startswith("slurm.") and e.node
+        ]
+        assert sorted(kinds) == [
+            (n, f"slurm.{k}") for n in ("n0", "n1") for k in ("drained", "resumed")
+        ]
 
 
-def test_a_running_job_is_not_interrupted_and_the_next_lands_on_the_new_image(tmp_path: Path) -> None:
+def test_a_running_job_is_not_interrupted_and_the_next_lands_on_the_new_image(
+    tmp_path: Path,
+) -> None:
     namespace = HeadNamespace("10.96.0.1")
     namespace.up()
     try:

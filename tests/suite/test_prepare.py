@@ -156,12 +156,7 @@ def test_what_tools_say_is_put_into_words(line: str, shown: str) -> None:
 def test_the_demo_needs_little_and_its_variants_more() -> None:
     demo, ceph = (target(words) for words in ("demo", "demo+rbd+pcap"))
     names = {step.name for step in demo.steps()}
-    assert names == {
-        installers.PACKAGES,
-        installers.LIBRARIES,
-        installers.BASE,
-        installers.KERNEL,
-    }
+    assert names == {installers.PACKAGES, installers.LIBRARIES, installers.BASE, installers.KERNEL}
     wanted = [
         name for file in demo.lists for name in preparations.listed(ROOT / file, recommended=False)
     ]

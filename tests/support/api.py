@@ -28,10 +28,22 @@ _OF_MODULES = {"bmc", "place", "serial"}
 def not_described(answer: Any, described: Any, place: str = "") -> list[str]:
     """The fields of an answer that its description does not have."""
     if isinstance(answer, dict) and isinstance(described, dict):
-        return [found for key, value in answer.items() if key not in _OF_MODULES for found in (
-            not_described(value, described[key], f"{place}.{key}") if key in described else [f"{place}.{key}"])]
+        return [
+            found
+            for key, value in answer.items()
+            if key not in _OF_MODULES
+            for found in (
+                not_described(value, described[key], f"{place}.{key}")
+                if key in described
+                else [f"{place}.{key}"]
+            )
+        ]
     if isinstance(answer, list) and isinstance(described, list):
-        return [found for a, d in zip(answer, described, strict=True) for found in not_described(a, d, f"{place}[]")]
+        return [
+            found
+            for a, d in zip(answer, described, strict=True)
+            for found in not_described(a, d, f"{place}[]")
+        ]
     return []
 
 
@@ -50,7 +62,9 @@ def as_described(api: Api) -> Any:
             if route.returns is not None and isinstance(response.body, bytes):
                 answer = json.loads(response.body)
                 found = msgspec.to_builtins(msgspec.convert(answer, route.returns))
-                assert not not_described(answer, found), f"{route.path}: {not_described(answer, found)}"
+                assert not not_described(answer, found), (
+                    f"{route.path}: {not_described(answer, found)}"
+                )
         return response
 
     return look
@@ -84,10 +98,24 @@ def adopt(head: Head) -> None:
     head.tokens.adopt(head.data_dir / FILE_NAME, head.store.documents)
 
 
-async def token(head: Head, name: str, role: str, *groups: str, may_exec: bool = False,
-                seconds: float | None = None) -> dict[str, str]:
+async def token(
+    head: Head,
+    name: str,
+    role: str,
+    *groups: str,
+    may_exec: bool = False,
+    seconds: float | None = None,
+) -> dict[str, str]:
     """A new token, as the headers of a request."""
     expires = None if seconds is None else head.store.wall() + seconds
     async with head.desire.draft(revises=False) as draft:
-        _, text = head.tokens.make(draft, name, Role[role.upper()], groups or None, may_exec=may_exec, by="a test", expires=expires)
+        _, text = head.tokens.make(
+            draft,
+            name,
+            Role[role.upper()],
+            groups or None,
+            may_exec=may_exec,
+            by="a test",
+            expires=expires,
+        )
     return {"Authorization": f"Bearer {text}"}

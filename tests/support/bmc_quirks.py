@@ -1,4 +1,5 @@
-"""Quirks of BMCs: proxies in front of real ones that make them slow, have them flap, or refuse a second session.
+"""Quirks of BMCs: proxies in front of real ones that make them slow, have them flap, or refuse a
+second session.
 
 IPMI goes by UDP, Redfish by HTTP without TLS.
 """
@@ -22,10 +23,12 @@ _CLOSING_LOOKS = 10
 
 @dataclass
 class Manner:
-    """How a BMC is to be spoken to now. Tests change it while it runs; as it is made, it is as good as any.
+    """How a BMC is to be spoken to now. Tests change it while it runs; as it is made, it is as good
+    as any.
 
-    `answer_s`: each answer comes so late. `flaps_s`: it answers for so long, is gone for as long, and so on. `sessions`: how many
-    it has at once, 0 for no limit; `refused` counts what was too much.
+    `answer_s`: each answer comes so late. `flaps_s`: it answers for so long, is gone for as long,
+    and so on. `sessions`: how many it has at once, 0 for no limit; `refused` counts what was too
+    much.
     """
 
     answer_s: float = 0.0
@@ -39,7 +42,8 @@ class Manner:
 
 
 class _Seen:
-    """What a proxy has seen of one client's RMCP+ session: enough to read its packets, and so to know when it is closed."""
+    """What a proxy has seen of one client's RMCP+ session: enough to read its packets, and so to
+    know when it is closed."""
 
     def __init__(self, password: bytes) -> None:
         self.owns, self._asked = False, 0.0
@@ -67,14 +71,19 @@ class _Seen:
             randoms, digest = shake.console_random + shake.bmc_random, shake.suite.digest
             role = bytes((0x14, len(shake.username))) + shake.username
             key = hmac.digest(shake.password.ljust(20, b"\0"), randoms + role, digest)
-            self._keys = rmcp.SessionKeys(shake.suite, shake.bmc_id, shake.console_id,  # as the BMC reads it
-                                          hmac.digest(key, b"\x01" * 20, digest), hmac.digest(key, b"\x02" * 20, digest)[:16])
+            self._keys = rmcp.SessionKeys(
+                shake.suite,
+                shake.bmc_id,
+                shake.console_id,  # as the BMC reads it
+                hmac.digest(key, b"\x01" * 20, digest),
+                hmac.digest(key, b"\x02" * 20, digest)[:16],
+            )
 
     def closes(self, data: bytes) -> bool:
         """Whether a packet of the client is its last one."""
         kind, body = data[5] & 0x3F, data[16:]
         if kind == rmcp.RAKP1 and len(body) >= 28:
-            self._shake.console_random, self._shake.username = body[8:24], body[28:28 + body[27]]
+            self._shake.console_random, self._shake.username = body[8:24], body[28 : 28 + body[27]]
         if kind != rmcp.IPMI_MESSAGE or self._keys is None:
             return False
         try:
@@ -123,7 +132,10 @@ class UdpProxy(asyncio.DatagramProtocol):
         rmcp_plus = len(data) > 16 and data[4] == 6
         now = self._loop.time()
         if rmcp_plus and data[5] & 0x3F == rmcp.OPEN_REQUEST and not known.seen.holds(now):
-            if self.manner.sessions and sum(c.seen.holds(now) for c in self._clients.values()) >= self.manner.sessions:
+            if (
+                self.manner.sessions
+                and sum(c.seen.holds(now) for c in self._clients.values()) >= self.manner.sessions
+            ):
                 self.manner.refused += 1
                 refusal = bytes((data[16], _NO_SESSION_IS_FREE, 0, 0)) + data[20:24]
                 self._front.sendto(rmcp.plain(rmcp.OPEN_RESPONSE, refusal), addr)
@@ -204,8 +216,10 @@ class TcpProxy:
         if self.manner.gone(asyncio.get_running_loop().time()):
             raise ConnectionResetError
         back_reader, back_writer = await asyncio.open_connection(*self.target)
-        pumps = {asyncio.create_task(self._pump(reader, back_writer, late=False)),
-                 asyncio.create_task(self._pump(back_reader, writer, late=True))}
+        pumps = {
+            asyncio.create_task(self._pump(reader, back_writer, late=False)),
+            asyncio.create_task(self._pump(back_reader, writer, late=True)),
+        }
         try:
             done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -216,8 +230,11 @@ class TcpProxy:
             await asyncio.gather(*pumps, return_exceptions=True)
             back_writer.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, late: bool) -> None:
-        """Hands bytes on; `late`: each answer as late as the manner says. An answer may come in pieces."""
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, late: bool
+    ) -> None:
+        """Hands bytes on; `late`: each answer as late as the manner says. An answer may come in
+        pieces."""
         loop = asyncio.get_running_loop()
         while data := await reader.read(65536):
             if self.manner.gone(loop.time()):
@@ -226,5 +243,3 @@ class TcpProxy:
                 await asyncio.sleep(self.manner.answer_s)
             writer.write(data)
             await writer.drain()
-
-

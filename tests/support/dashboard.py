@@ -1,4 +1,5 @@
-"""A head with its API on TLS and on its socket, nodes that a test makes what it wants of, and a Chromium that looks at it."""
+"""A head with its API on TLS and on its socket, nodes that a test makes what it wants of, and a
+Chromium that looks at it."""
 
 from __future__ import annotations
 
@@ -24,14 +25,22 @@ from tests.support.api import token
 from tests.support.world import World
 
 CHROMIUM = "/usr/bin/chromium"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
 
 
 @functools.cache
 def _authority() -> Path:
-    """An authority and a server's certificate that all heads of these tests have: so one browser trusts them all."""
+    """An authority and a server's certificate that all heads of these tests have: so one browser
+    trusts them all."""
     place = Path(tempfile.mkdtemp(prefix="lcpki"))
     atexit.register(shutil.rmtree, place)
     pki.create(place, "127.0.0.1")
@@ -44,19 +53,30 @@ def certify(folder: Path) -> None:
 
 
 def spki(place: Path) -> str:
-    """What Chromium is told of a server's key, in whose certificate it shall trust, as if somebody had imported the authority. If
-    errors of certificates are ignored it makes two connections for each request, which the door takes for an attack."""
+    """What Chromium is told of a server's key, in whose certificate it shall trust, as if somebody
+    had imported the authority. If errors of certificates are ignored it makes two connections for
+    each request, which the door takes for an attack."""
     key = x509.load_pem_x509_certificate((place / "server.pem").read_bytes()).public_key()
-    text = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    text = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     return base64.b64encode(hashlib.sha256(text).digest()).decode()
 
 
 def inventory(count: int, *, racks: int = 4) -> str:
     """So many nodes in racks, each a domain, with a label."""
-    lines = ["defaults: {images: []}", f"groups: {{{', '.join(f'rack{i}: {{domain: true}}' for i in range(racks))}}}", "nodes:"]
-    lines += [f'  n{i:02d}: {{mac: "52:54:00:00:{i >> 8:02x}:{i & 255:02x}", ip: 10.1.{i >> 8}.{i & 255}, '
-              f'labels: {{row: r{i % 2}}}, groups: [rack{i * racks // count}], '
-              f'bmc: {{driver: ipmi, address: 10.2.{i >> 8}.{i & 255}}}}}' for i in range(count)]
+    lines = [
+        "defaults: {images: []}",
+        f"groups: {{{', '.join(f'rack{i}: {{domain: true}}' for i in range(racks))}}}",
+        "nodes:",
+    ]
+    lines += [
+        f'  n{i:02d}: {{mac: "52:54:00:00:{i >> 8:02x}:{i & 255:02x}", ip: '
+        f"10.1.{i >> 8}.{i & 255}, "
+        f"labels: {{row: r{i % 2}}}, groups: [rack{i * racks // count}], "
+        f"bmc: {{driver: ipmi, address: 10.2.{i >> 8}.{i & 255}}}}}"
+        for i in range(count)
+    ]
     return "\n".join(lines)
 
 
@@ -65,7 +85,9 @@ class Site:
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world = world
-        self.world.settings = msgspec.structs.replace(world.settings, socket=str(folder / "api.sock"))
+        self.world.settings = msgspec.structs.replace(
+            world.settings, socket=str(folder / "api.sock")
+        )
         self.api: Api | None = None
         self.port = 0
 
@@ -95,9 +117,18 @@ class Site:
         await self.world.restart()
         await self.start()
 
-    async def token(self, name: str, role: str, *groups: str, seconds: float | None = None, may_exec: bool = False) -> str:
+    async def token(
+        self,
+        name: str,
+        role: str,
+        *groups: str,
+        seconds: float | None = None,
+        may_exec: bool = False,
+    ) -> str:
         """A new token."""
-        found = await token(self.world.head, name, role, *groups, seconds=seconds, may_exec=may_exec)
+        found = await token(
+            self.world.head, name, role, *groups, seconds=seconds, may_exec=may_exec
+        )
         return found["Authorization"].removeprefix("Bearer ")
 
     def up(self, *names: str) -> None:
@@ -110,7 +141,8 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def serving(nodes: str, now: float | None = None) -> AsyncIterator[Site]:
-    """A head over these nodes; away afterwards. `now`: what its clock shows, in seconds since the epoch."""
+    """A head over these nodes; away afterwards. `now`: what its clock shows, in seconds since the
+    epoch."""
     folder = Path(tempfile.mkdtemp(prefix="lcd"))
     certify(folder)
     site = Site(World(folder), folder)
@@ -129,7 +161,8 @@ async def serving(nodes: str, now: float | None = None) -> AsyncIterator[Site]:
 
 @contextlib.asynccontextmanager
 async def chromium(place: Path | None = None) -> AsyncIterator[Browser]:
-    """Debian's Chromium, with a profile of its own. It trusts the server's certificate in `place`, that of these tests without."""
+    """Debian's Chromium, with a profile of its own. It trusts the server's certificate in `place`,
+    that of these tests without."""
     async with async_playwright() as play:
         trusted = f"--ignore-certificate-errors-spki-list={spki(place or _authority())}"
         browser = await play.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, trusted])
@@ -161,14 +194,16 @@ class Look:
         await self.page.evaluate("view => { location.hash = view; }", view)
 
     def complaints(self) -> list[str]:
-        """What the console said, without refusals of the head, which the page shows itself, and without a test's own doing."""
+        """What the console said, without refusals of the head, which the page shows itself, and
+        without a test's own doing."""
         fine = ("responded with a status of 4", "HTTP Authentication failed", "getImageData")
         return [text for text in self.said if not any(word in text for word in fine)]
 
 
 @contextlib.asynccontextmanager
-async def looking(browser: Browser, site: Site, *, size: ViewportSize = WIDE, dark: bool = False,
-                  **options: Any) -> AsyncIterator[Look]:
+async def looking(
+    browser: Browser, site: Site, *, size: ViewportSize = WIDE, dark: bool = False, **options: Any
+) -> AsyncIterator[Look]:
     """A fresh browser profile with one page."""
     scheme: Literal["dark", "light"] = "dark" if dark else "light"
     context = await browser.new_context(viewport=size, color_scheme=scheme, **options)

@@ -27,7 +27,8 @@ def read_only(head: Head) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stuck(head: Head) -> Iterator[threading.Event]:
-    """The head's disk takes its time: nothing is written before the event is set, or the block ends."""
+    """The head's disk takes its time: nothing is written before the event is set, or the block
+    ends."""
     gate = threading.Event()
     head.database._thread.submit(gate.wait)
     try:
@@ -61,9 +62,12 @@ def full(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def frozen(directory: Path) -> Iterator[None]:
-    """The file system of a directory answers no write; it does again when the block ends, or after half a minute."""
+    """The file system of a directory answers no write; it does again when the block ends, or after
+    half a minute."""
     subprocess.run(["fsfreeze", "-f", str(directory)], check=True)
-    guard = subprocess.Popen(["sh", "-c", 'sleep 30; fsfreeze -u "$0"', str(directory)], start_new_session=True)
+    guard = subprocess.Popen(
+        ["sh", "-c", 'sleep 30; fsfreeze -u "$0"', str(directory)], start_new_session=True
+    )
     try:
         yield
     finally:
@@ -74,5 +78,7 @@ def frozen(directory: Path) -> Iterator[None]:
 
 def on_disk(directory: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
     """What another reader finds in the database of a data directory at this moment."""
-    with contextlib.closing(sqlite3.connect(f"file:{directory / 'layercake.db'}?mode=ro", uri=True)) as db:
+    with contextlib.closing(
+        sqlite3.connect(f"file:{directory / 'layercake.db'}?mode=ro", uri=True)
+    ) as db:
         return db.execute(query, values).fetchall()

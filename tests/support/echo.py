@@ -48,14 +48,24 @@ async def set_(service: EchoService, request: MutationRequest) -> Mapping[str, s
 async def dump(service: EchoService, request: NoRequest) -> dict[str, Any]:
     """Everything that it was told."""
     cookie = os.environ.get(client.COOKIE_VARIABLE)
-    return {"pid": os.getpid(), "nodes": service.nodes, "states": service.states, "networks": service.networks,
-            "cookie": cookie}
+    return {
+        "pid": os.getpid(),
+        "nodes": service.nodes,
+        "states": service.states,
+        "networks": service.networks,
+        "cookie": cookie,
+    }
 
 
 MODULE = Module(
-    name="echo", doc="Says back what it was told.", settings=EchoSettings,
+    name="echo",
+    doc="Says back what it was told.",
+    settings=EchoSettings,
     variables=(Variable("echo", (UNKNOWN, "SET", "FAILED", "BUG")),),
-    mutations=(fail, bug, set_), calls=(dump,), events=(MUTATED,), networks=True,
+    mutations=(fail, bug, set_),
+    calls=(dump,),
+    events=(MUTATED,),
+    networks=True,
     service="tests.support.echo:EchoService",
 )
 

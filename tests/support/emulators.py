@@ -1,7 +1,8 @@
-"""Starts Redfish emulators as children of one process that has imported everything: a fork costs a hundredth of a start.
+"""Starts Redfish emulators as children of one process that has imported everything: a fork costs a
+hundredth of a start.
 
-Reads one line per emulator from standard input, "CONFIG.json LOG", and writes the process id of each. Ends, with all of them, when
-standard input closes.
+Reads one line per emulator from standard input, "CONFIG.json LOG", and writes the process id of
+each. Ends, with all of them, when standard input closes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A head for agents under test: joins over TLS, a desired state, events, answers, datagrams. It decides nothing."""
+"""A head for agents under test: joins over TLS, a desired state, events, answers, datagrams. It
+decides nothing."""
 
 from __future__ import annotations
 
@@ -31,10 +32,18 @@ UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
 
 
 class FakeHead:
-    """One head for one node. `public` is the address under which the node sees it (QEMU's user network: 10.0.2.2)."""
+    """One head for one node. `public` is the address under which the node sees it (QEMU's user
+    network: 10.0.2.2)."""
 
-    def __init__(self, directory: Path, node: str, token: str = "good-token", hello_s: float = 0.5,
-                 public: str = "127.0.0.1", address: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        node: str,
+        token: str = "good-token",
+        hello_s: float = 0.5,
+        public: str = "127.0.0.1",
+        address: str = "127.0.0.1",
+    ) -> None:
         pki.create(directory, public)
         self.public = public
         self.authority = directory / "ca.pem"
@@ -66,7 +75,10 @@ class FakeHead:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(directory / "server.pem", directory / "server.key")
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._listen, self._server.serve_forever)]
+        self._threads = [
+            threading.Thread(target=target, daemon=True)
+            for target in (self._listen, self._server.serve_forever)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -86,30 +98,56 @@ class FakeHead:
         self._server.server_close()
         self._udp.close()
 
-    def want(self, images: list[dict[str, Any]], goal: dict[str, str] | None = None, **more: Any) -> None:
+    def want(
+        self, images: list[dict[str, Any]], goal: dict[str, str] | None = None, **more: Any
+    ) -> None:
         """Wants something, and says so at once."""
         goal = goal or (UP if images else {**UP, "image": "IDLE"})
-        self.document = {"revision": self.document["revision"] + 1, "goal": goal, "images": images, "requests": [], **more}
+        self.document = {
+            "revision": self.document["revision"] + 1,
+            "goal": goal,
+            "images": images,
+            "requests": [],
+            **more,
+        }
         self.push()
 
     def ask(self, number: int, **request: Any) -> None:
         """Puts a request to the node."""
-        self.document = {**self.document, "revision": self.document["revision"] + 1, "requests": [{"id": number, **request}]}
+        self.document = {
+            **self.document,
+            "revision": self.document["revision"] + 1,
+            "requests": [{"id": number, **request}],
+        }
         self.push()
 
-    def hand_over(self, name: str, agent: bytes, ask: int, *, signature: bytes | None = None,
-                  sent: bytes | None = None) -> None:
-        """Wants another agent on the node. Signed by the head's authority, unless there is another signature; what is `sent` may be
-        another one than was signed."""
+    def hand_over(
+        self,
+        name: str,
+        agent: bytes,
+        ask: int,
+        *,
+        signature: bytes | None = None,
+        sent: bytes | None = None,
+    ) -> None:
+        """Wants another agent on the node. Signed by the head's authority, unless there is another
+        signature; what is `sent` may be another one than was signed."""
         digest = hashlib.blake2b(agent, digest_size=32).hexdigest()
         proof = signature or self.certificates.sign(signed(name, digest, len(agent))) or b""
         self.agents[name] = sent or agent
-        order = {"set": name, "digest": digest, "size": len(agent), "signature": base64.b64encode(proof).decode(), "ask": ask}
+        order = {
+            "set": name,
+            "digest": digest,
+            "size": len(agent),
+            "signature": base64.b64encode(proof).decode(),
+            "ask": ask,
+        }
         self.document = {**self.document, "revision": self.document["revision"] + 1, "agent": order}
         self.push()
 
     def log(self, container: str, what: str, seconds: float = 120.0) -> str:
-        """A container's output as soon as `what` is in it: a container that runs has not always written yet."""
+        """A container's output as soon as `what` is in it: a container that runs has not always
+        written yet."""
         deadline = time.monotonic() + patience(seconds)
         while True:
             number = next(self._numbers)
@@ -125,13 +163,28 @@ class FakeHead:
         """Tells the node the newest revision, as the head does at every change."""
         if self._address and not self.silent:
             goal = self.layout.goal(self.document["goal"])
-            self._udp.sendto(encode(self.datagram(Kind.DESIRED, time.time_ns(), goal.mask, goal.value), self.key), self._address)
+            self._udp.sendto(
+                encode(
+                    self.datagram(Kind.DESIRED, time.time_ns(), goal.mask, goal.value), self.key
+                ),
+                self._address,
+            )
 
     def datagram(self, kind: Kind, sequence: int, mask: int = 0, state: int = 0) -> Datagram:
         node = bytes.fromhex(self.node.replace("-", ""))
         revision = self.document["revision"]
-        return Datagram(kind, node, self.session, self.epoch, sequence, revision, 0 if self.probing else 1, self.layout.digest,
-                        mask, state)
+        return Datagram(
+            kind,
+            node,
+            self.session,
+            self.epoch,
+            sequence,
+            revision,
+            0 if self.probing else 1,
+            self.layout.digest,
+            mask,
+            state,
+        )
 
     def state(self) -> dict[str, str]:
         """What the last HELLO said."""
@@ -140,13 +193,20 @@ class FakeHead:
     def wait(self, what: Callable[[], object], seconds: float = 120.0) -> None:
         deadline = time.monotonic() + patience(seconds)
         while not what():
-            assert time.monotonic() < deadline, f"not in {seconds} s; state {self.state()}, events {self.events[-6:]}"
+            assert time.monotonic() < deadline, (
+                f"not in {seconds} s; state {self.state()}, events {self.events[-6:]}"
+            )
             time.sleep(0.01)
 
     def wait_for(self, **values: str) -> None:
         """Waits until a HELLO says these values about the newest revision."""
-        self.wait(lambda: self.hellos and self.hellos[-1].cfg_revision == self.document["revision"]
-                  and values.items() <= self.state().items())
+        self.wait(
+            lambda: (
+                self.hellos
+                and self.hellos[-1].cfg_revision == self.document["revision"]
+                and values.items() <= self.state().items()
+            )
+        )
 
     def kinds(self) -> list[str]:
         return [event["kind"] for event in self.events]
@@ -163,7 +223,9 @@ class FakeHead:
             except WireError:
                 continue
             if hello.epoch != self.epoch:
-                self._udp.sendto(encode(self.datagram(Kind.CHALLENGE, hello.sequence), self.key), data[1])
+                self._udp.sendto(
+                    encode(self.datagram(Kind.CHALLENGE, hello.sequence), self.key), data[1]
+                )
                 continue
             self.heard_at.append(time.monotonic())
             self.hellos.append(hello)
@@ -174,10 +236,19 @@ class FakeHead:
         if claim["token"] != self.token or claim["node"] != self.node:
             return 403, {"error": "the token is wrong", "hint": "boot the node again"}
         self.session, self.key, self.token = secrets.randbits(63), secrets.token_bytes(32), ""
-        return 200, {"session": self.session, "key": base64.b64encode(self.key).decode(), "epoch": self.epoch,
-                     "layout": self.layout.to_wire(), "hello_s": self.hello_s, "dead_s": 10 * self.hello_s, "sync": self.sync,
-                     "mutations": [m.to_wire() for m in self.mutations], "traits": {},
-                     "desired": self.document, "tls": self.certificates.issue(self.node, self.session)}
+        return 200, {
+            "session": self.session,
+            "key": base64.b64encode(self.key).decode(),
+            "epoch": self.epoch,
+            "layout": self.layout.to_wire(),
+            "hello_s": self.hello_s,
+            "dead_s": 10 * self.hello_s,
+            "sync": self.sync,
+            "mutations": [m.to_wire() for m in self.mutations],
+            "traits": {},
+            "desired": self.document,
+            "tls": self.certificates.issue(self.node, self.session),
+        }
 
 
 def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
@@ -213,7 +284,13 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
                 return
             kind, _, name = self.path.removeprefix("/node/v1/").partition("/")
             if kind == "secrets":
-                self._reply(*((200, {"key": head.secrets[name]}) if name in head.secrets else (403, {"error": "not yours"})))
+                self._reply(
+                    *(
+                        (200, {"key": head.secrets[name]})
+                        if name in head.secrets
+                        else (403, {"error": "not yours"})
+                    )
+                )
             elif kind == "agent":
                 self._send(head.agents[name])
             elif f"{kind}/{name}" in head.files:

@@ -1,4 +1,5 @@
-"""A kernel's interfaces, addresses and routes, for tests of what keeps them: what a step does in Linux 6.1, where it matters."""
+"""A kernel's interfaces, addresses and routes, for tests of what keeps them: what a step does in
+Linux 6.1, where it matters."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ from minos.agent.network.wire import MODES, RATES, Link
 
 
 class FakeKernel:
-    """`cards` are {name: MAC address}; the first one is up, with `address`, and a default route. `refuse` says what fails."""
+    """`cards` are {name: MAC address}; the first one is up, with `address`, and a default route.
+    `refuse` says what fails."""
 
-    def __init__(self, cards: dict[str, str], address: str = "10.0.2.15/24", router: str = "10.0.2.2") -> None:
+    def __init__(
+        self, cards: dict[str, str], address: str = "10.0.2.15/24", router: str = "10.0.2.2"
+    ) -> None:
         self._numbers = itertools.count(2)
         self.links: dict[str, Link] = {}
         for name, mac in cards.items():
@@ -30,7 +34,11 @@ class FakeKernel:
         self.links[name] = dataclasses.replace(self.links[name], **facts)  # type: ignore[arg-type]
 
     def look(self) -> Seen:
-        return Seen(dict(self.links), {name: tuple(found) for name, found in self.addresses.items()}, set(self.routes))
+        return Seen(
+            dict(self.links),
+            {name: tuple(found) for name, found in self.addresses.items()},
+            set(self.routes),
+        )
 
     def _named(self, index: int) -> str:
         return next(name for name, link in self.links.items() if link.index == index)
@@ -69,13 +77,35 @@ class FakeKernel:
             case Verb.DELETE:
                 self.gone(name)
             case Verb.BOND if step.bond is not None:
-                self.links[step.what] = Link(next(self._numbers), step.what, "bond", step.by, "", False, True, 1500,
-                                             mode=MODES[step.bond.mode], miimon=step.bond.miimon, rate=RATES[step.bond.rate],
-                                             aggregator=1, partner=True)
+                self.links[step.what] = Link(
+                    next(self._numbers),
+                    step.what,
+                    "bond",
+                    step.by,
+                    "",
+                    False,
+                    True,
+                    1500,
+                    mode=MODES[step.bond.mode],
+                    miimon=step.bond.miimon,
+                    rate=RATES[step.bond.rate],
+                    aggregator=1,
+                    partner=True,
+                )
             case Verb.VLAN:
                 base = self.links[self._named(step.index)]
-                self.links[step.what] = Link(next(self._numbers), step.what, "vlan", base.mac, "", False, True, base.mtu,
-                                             base=base.index, vlan=step.number)
+                self.links[step.what] = Link(
+                    next(self._numbers),
+                    step.what,
+                    "vlan",
+                    base.mac,
+                    "",
+                    False,
+                    True,
+                    base.mtu,
+                    base=base.index,
+                    vlan=step.number,
+                )
             case Verb.ENSLAVE:
                 if self.links[name].up:
                     raise OperationFailed(f"cannot {step}: Operation not permitted")
@@ -96,6 +126,8 @@ class FakeKernel:
             case Verb.ROUTE:
                 if not self.links[name].up:
                     raise OperationFailed(f"cannot {step}: Network is down")
-                self.routes = {r for r in self.routes if r[1] != step.what} | {(name, step.what, step.by)}
+                self.routes = {r for r in self.routes if r[1] != step.what} | {
+                    (name, step.what, step.by)
+                }
             case Verb.NO_ROUTE:
                 self.routes.remove((name, step.what, step.by))

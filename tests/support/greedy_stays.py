@@ -1,4 +1,5 @@
-"""A process that stays (moduleapi.standing), and does what it is asked: some of it is more than it may."""
+"""A process that stays (moduleapi.standing), and does what it is asked: some of it is more than it
+may."""
 
 from __future__ import annotations
 

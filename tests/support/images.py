@@ -1,4 +1,5 @@
-"""A node's image set with its events and a pushable clock, and what must be gone when it is done."""
+"""A node's image set with its events and a pushable clock, and what must be gone when it is
+done."""
 
 from __future__ import annotations
 
@@ -40,7 +41,15 @@ def prepare(run: Path, spec: ImageSpec) -> None:
     """What an agent leaves that is killed between an image's preparation and its start."""
     layers, records = Layers(run, open_file, no_secret), Records(run)
     objects = Objects(run, Attachments(run, open_file), unheard)
-    bundles = Bundles(run, Runtime(run, parent=f"test-{os.getpid()}"), layers.layer, objects, records, unheard, "16m")
+    bundles = Bundles(
+        run,
+        Runtime(run, parent=f"test-{os.getpid()}"),
+        layers.layer,
+        objects,
+        records,
+        unheard,
+        "16m",
+    )
     bundles.prepare(Instance("killed-1", spec, Phase.PREPARING), never)
 
 
@@ -54,9 +63,17 @@ class Node:
         self.open_url: Fetch = open_file
         self.key = b""
         self.changed: Callable[[], object] = lambda: None
-        self.images = ImageSet(run, Runtime(run, parent=self.cgroup), lambda url, offset: self.open_url(url, offset), self.event,
-                               key=lambda: self.key, clock=self.clock, changed=self.look, busy=(run / "busy").exists,
-                               overlay_size="16m")
+        self.images = ImageSet(
+            run,
+            Runtime(run, parent=self.cgroup),
+            lambda url, offset: self.open_url(url, offset),
+            self.event,
+            key=lambda: self.key,
+            clock=self.clock,
+            changed=self.look,
+            busy=(run / "busy").exists,
+            overlay_size="16m",
+        )
 
     def clock(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) + self.skew
@@ -64,7 +81,9 @@ class Node:
     def look(self) -> None:
         self.changed()
 
-    def event(self, kind: EventKind | str, text: str, severity: str | None = None, **data: Any) -> None:
+    def event(
+        self, kind: EventKind | str, text: str, severity: str | None = None, **data: Any
+    ) -> None:
         self.events.append((kind if isinstance(kind, str) else kind.name, text, data))
 
     def kinds(self) -> list[str]:
@@ -83,7 +102,8 @@ class Node:
         return self.images.stop_all()
 
     def wait_for_end(self) -> str:
-        """Waits until a watched container ends, and tells the image set, as the agent's loop does."""
+        """Waits until a watched container ends, and tells the image set, as the agent's loop
+        does."""
         watched = self.images.watched()
         ready, _, _ = select.select(list(watched), [], [], 10)
         assert ready, "no container ended"
@@ -95,7 +115,9 @@ class Node:
 def spec_of(path: Path, name: str, **container: Any) -> ImageSpec:
     digest = hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
     container.setdefault("stop_timeout_s", 5.0)
-    return ImageSpec(name, f"blake2b:{digest}", path.stat().st_size, f"file://{path}", ContainerSpec(**container))
+    return ImageSpec(
+        name, f"blake2b:{digest}", path.stat().st_size, f"file://{path}", ContainerSpec(**container)
+    )
 
 
 def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
@@ -106,8 +128,8 @@ def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 def used_loops() -> set[str]:
-    """The loop devices over files that this mount namespace sees, and that another worker has not made: those of other tests at the
-    same time do not count."""
+    """The loop devices over files that this mount namespace sees, and that another worker has not
+    made: those of other tests at the same time do not count."""
     found, worker = set(), f"/popen-{os.environ.get('PYTEST_XDIST_WORKER', '')}/"
     for directory in Path("/sys/block").glob("loop*/loop"):
         try:

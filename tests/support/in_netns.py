@@ -1,4 +1,5 @@
-"""Runs a coroutine in a network namespace: in a thread of its own, since a thread can be in another namespace than its process."""
+"""Runs a coroutine in a network namespace: in a thread of its own, since a thread can be in another
+namespace than its process."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def in_netns(namespace: str, body: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """The result of `body()`, run by an event loop inside the namespace. What it raises comes through."""
+    """The result of `body()`, run by an event loop inside the namespace. What it raises comes
+    through."""
+
     def inside() -> Result:
         handle = os.open(Path("/run/netns") / namespace, os.O_RDONLY)
         try:

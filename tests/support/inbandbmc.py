@@ -1,4 +1,5 @@
-"""A BMC as its machine sees it from inside: users, one channel, LAN parameters that count once they are committed."""
+"""A BMC as its machine sees it from inside: users, one channel, LAN parameters that count once they
+are committed."""
 
 from __future__ import annotations
 
@@ -19,12 +20,25 @@ class Account:
 
 @dataclass
 class InbandBmc:
-    """`deaf` are LAN parameters that are taken and forgotten, `refused` are commands that it answers with that code."""
+    """`deaf` are LAN parameters that are taken and forgotten, `refused` are commands that it
+    answers with that code."""
 
-    users: dict[int, Account] = field(default_factory=lambda: {number: Account() for number in range(1, 5)})
-    lan: dict[int, bytes] = field(default_factory=lambda: {
-        3: bytes(4), 4: b"\2", 5: b"\x52\x54\0\0\0\x0b", 6: bytes(4), 12: bytes(4), 20: bytes(2)})
-    access: dict[int, tuple[int, int]] = field(default_factory=lambda: {0x40: (0x3A, 4), 0x80: (0x3A, 4)})
+    users: dict[int, Account] = field(
+        default_factory=lambda: {number: Account() for number in range(1, 5)}
+    )
+    lan: dict[int, bytes] = field(
+        default_factory=lambda: {
+            3: bytes(4),
+            4: b"\2",
+            5: b"\x52\x54\0\0\0\x0b",
+            6: bytes(4),
+            12: bytes(4),
+            20: bytes(2),
+        }
+    )
+    access: dict[int, tuple[int, int]] = field(
+        default_factory=lambda: {0x40: (0x3A, 4), 0x80: (0x3A, 4)}
+    )
     deaf: frozenset[int] = frozenset()
     refused: dict[int, int] = field(default_factory=dict)
     medium: int = 4

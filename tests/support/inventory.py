@@ -11,7 +11,9 @@ from layercake.inventory.schema import Inventory
 from powerman.inventory import Bmc
 
 
-def load(source: str | Path, file: str = "", known_images: Collection[str] | None = None) -> Inventory:
+def load(
+    source: str | Path, file: str = "", known_images: Collection[str] | None = None
+) -> Inventory:
     """layercake.inventory.load, with the standard parts."""
     return load_with(source, file, known_images, parts=standard().parts)
 

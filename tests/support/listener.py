@@ -30,14 +30,24 @@ class KeepingListener:
     def discovered(self, service: str, node: str, values: Mapping[str, str], why: str) -> None:
         self.discoveries.append((node, dict(values), why))
 
-    def event(self, service: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
+    def event(
+        self, service: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]
+    ) -> None:
         self.events.append((node, kind, text))
 
     def refused(self, module: str, why: str) -> None:
         self.refusals.append(why)
 
-    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str],
-               after: str = "") -> None:
+    def result(
+        self,
+        module: str,
+        number: int,
+        ok: bool,
+        error: str,
+        hint: str,
+        values: Mapping[str, str],
+        after: str = "",
+    ) -> None:
         self.results.append((number, ok, error, hint, dict(values)))
 
     def health(self, service: str, text: str) -> None:

@@ -12,7 +12,15 @@ from layercake.kraken.variables import Goal
 class Machine:
     """One node under the engine. Jitter is 0.5, so that back-off times are the bare ones."""
 
-    def __init__(self, planner: Planner, goal: Goal, actor: Where = Where.HEAD, now: float = 1000.0, /, **state: str) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        goal: Goal,
+        actor: Where = Where.HEAD,
+        now: float = 1000.0,
+        /,
+        **state: str,
+    ) -> None:
         self.planner = planner
         self.actor = actor
         self.now = now
@@ -21,7 +29,9 @@ class Machine:
 
     def post(self, event: Event) -> tuple[Effect, ...]:
         """Takes one step; returns its effects."""
-        self.node, effects = converge.step(self.planner, self.actor, self.node, event, self.now, lambda: 0.5)
+        self.node, effects = converge.step(
+            self.planner, self.actor, self.node, event, self.now, lambda: 0.5
+        )
         self.effects += effects
         return effects
 

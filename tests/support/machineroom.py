@@ -1,7 +1,9 @@
-"""A room of pretended machines with real BMCs: ipmi_sim and sushy-emulator, each with a quirk of its own that a test switches on.
+"""A room of pretended machines with real BMCs: ipmi_sim and sushy-emulator, each with a quirk of
+its own that a test switches on.
 
-The machines are tasks of one event loop, in a thread of its own inside a network namespace; the BMCs are processes, and switch them
-by the hypervisor's socket, as those of a virtual rack do. What a machine really is stands in Bay.on, whatever its BMC says.
+The machines are tasks of one event loop, in a thread of its own inside a network namespace; the
+BMCs are processes, and switch them by the hypervisor's socket, as those of a virtual rack do. What
+a machine really is stands in Bay.on, whatever its BMC says.
 """
 
 from __future__ import annotations
@@ -40,16 +42,18 @@ _PORTS = {"ipmi": 623, "redfish": 8000}
 _CLONE_NEWNET = 0x40000000
 
 Step = Literal["", "read", "off", "off-lost", "read-off", "boot", "on", "on-lost", "read-on"]
-"""Where a BMC dies: in the middle of saying how it is, before or after it has done what it was told, or before it did."""
+"""Where a BMC dies: in the middle of saying how it is, before or after it has done what it was
+told, or before it did."""
 
 
 @dataclass
 class Bay:
     """A machine and its BMC. What is above the line is how they behave once the bay is armed.
 
-    `acts_s`: seconds from a command to its effect. `lies`: what the BMC says of the power, "" for the truth. `dies_in`: the step in
-    the middle of which the BMC is killed, once; it is back after DEAD_S. `rival_s`: somebody else holds a session for so long.
-    `timeout_s`: what the inventory gives its BMC for an operation, 0 for nothing said.
+    `acts_s`: seconds from a command to its effect. `lies`: what the BMC says of the power, "" for
+    the truth. `dies_in`: the step in the middle of which the BMC is killed, once; it is back after
+    DEAD_S. `rival_s`: somebody else holds a session for so long. `timeout_s`: what the inventory
+    gives its BMC for an operation, 0 for nothing said.
     """
 
     name: str
@@ -104,10 +108,17 @@ class _Running:
 class MachineRoom:
     """All bays. `head` is the head's address, `authority` its CA's file, which may come later."""
 
-    def __init__(self, namespace: str, directory: Path, bays: Sequence[Bay], head: str, authority: Path) -> None:
+    def __init__(
+        self, namespace: str, directory: Path, bays: Sequence[Bay], head: str, authority: Path
+    ) -> None:
         self.bays = {bay.name: bay for bay in bays}
         self.password = secrets.token_hex(8)
-        self._namespace, self._directory, self._head, self._authority = namespace, directory, head, authority
+        self._namespace, self._directory, self._head, self._authority = (
+            namespace,
+            directory,
+            head,
+            authority,
+        )
         self._socket = f"/run/{namespace}-room.sock"
         self._running = {name: _Running() for name in self.bays}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -125,7 +136,9 @@ class MachineRoom:
         self._ready.wait(60)
         if self._failure or not self._ready.is_set():
             self.__exit__()
-            raise RuntimeError(f"cannot open the machine room: {self._failure or 'it takes too long'}")
+            raise RuntimeError(
+                f"cannot open the machine room: {self._failure or 'it takes too long'}"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -158,7 +171,9 @@ class MachineRoom:
         self._loop, self._done = asyncio.get_running_loop(), asyncio.Event()
         server = await asyncio.start_unix_server(self._asked, self._socket)
         quiet = (self._directory / "emulators.log").open("ab")
-        self._emulators = self._child([sys.executable, "-m", "tests.support.emulators"], quiet, pipes=True)
+        self._emulators = self._child(
+            [sys.executable, "-m", "tests.support.emulators"], quiet, pipes=True
+        )
         try:
             for bay in self.bays.values():
                 await self._furnish(bay)
@@ -172,7 +187,11 @@ class MachineRoom:
     async def _end(self) -> None:
         for task in [*self._tasks, *(r.life for r in self._running.values() if r.life is not None)]:
             task.cancel()
-        await asyncio.gather(*self._tasks, *(r.life for r in self._running.values() if r.life is not None), return_exceptions=True)
+        await asyncio.gather(
+            *self._tasks,
+            *(r.life for r in self._running.values() if r.life is not None),
+            return_exceptions=True,
+        )
         for running in self._running.values():
             if running.pending is not None:
                 running.pending.cancel()
@@ -190,28 +209,41 @@ class MachineRoom:
 
     # -- BMCs
 
-    def _child(self, argv: Sequence[str], log: Any, *, pipes: bool = False) -> subprocess.Popen[bytes]:
+    def _child(
+        self, argv: Sequence[str], log: Any, *, pipes: bool = False
+    ) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'vm-testbed'}"}
         child = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", *argv], stderr=log, env=environment,
-            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL, stdout=subprocess.PIPE if pipes else log)
+            ["setpriv", "--pdeathsig", "KILL", "--", *argv],
+            stderr=log,
+            env=environment,
+            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipes else log,
+        )
         self._children[child.pid] = child
         return child
 
     async def _furnish(self, bay: Bay) -> None:
-        """Starts its BMC and the proxy in front of that, which does nothing until the bay is armed."""
+        """Starts its BMC and the proxy in front of that, which does nothing until the bay is
+        armed."""
         running, manner = self._running[bay.name], Manner()
         await asyncio.to_thread(self._start_bmc, bay)
         port = _PORTS[bay.kind]
         if bay.kind == "ipmi":
-            udp = running.proxy = UdpProxy(manner, (bay.bmc_address, port + _BEHIND), self.password.encode())
+            udp = running.proxy = UdpProxy(
+                manner, (bay.bmc_address, port + _BEHIND), self.password.encode()
+            )
             await udp.open((bay.bmc_address, port))
         else:
             tcp = running.proxy = TcpProxy(manner, (bay.bmc_address, port + _BEHIND))
             await tcp.start((bay.bmc_address, port))
 
     def _start_bmc(self, bay: Bay) -> None:
-        home, running, port = self._directory / bay.name, self._running[bay.name], _PORTS[bay.kind] + _BEHIND
+        home, running, port = (
+            self._directory / bay.name,
+            self._running[bay.name],
+            _PORTS[bay.kind] + _BEHIND,
+        )
         home.mkdir(exist_ok=True)
         if bay.kind == "ipmi":
             program = [sys.executable, "-IS", str(chassis.__file__), self._socket, bay.name]
@@ -220,10 +252,23 @@ class MachineRoom:
                 running.bmc = self._child(argv, log).pid
             return
         config = home / "config.json"
-        config.write_text(json.dumps({
-            "address": bay.bmc_address, "port": port, "socket": self._socket, "node": bay.name, "mac": bay.mac, "firmware": "uefi",
-            "uuid": f"00000000-0000-0000-0000-{bay.number:012d}", "state_dir": str(home), "certificate": "", "key": "",
-            "auth_file": str(self._directory / "htpasswd")}))
+        config.write_text(
+            json.dumps(
+                {
+                    "address": bay.bmc_address,
+                    "port": port,
+                    "socket": self._socket,
+                    "node": bay.name,
+                    "mac": bay.mac,
+                    "firmware": "uefi",
+                    "uuid": f"00000000-0000-0000-0000-{bay.number:012d}",
+                    "state_dir": str(home),
+                    "certificate": "",
+                    "key": "",
+                    "auth_file": str(self._directory / "htpasswd"),
+                }
+            )
+        )
         pipe_in, pipe_out = self._emulators.stdin, self._emulators.stdout
         assert pipe_in is not None and pipe_out is not None
         pipe_in.write(f"{shlex.quote(str(config))} {shlex.quote(str(home / 'bmc.log'))}\n".encode())
@@ -259,7 +304,9 @@ class MachineRoom:
         if bay.kind == "ipmi":
             pace, port = Pace(), _PORTS["ipmi"]
             async with connect(bay.bmc_address, port, pace) as line:
-                session = await begin(line, f"{bay.bmc_address}:{port}", pace, "admin", self.password, SUITES[3])
+                session = await begin(
+                    line, f"{bay.bmc_address}:{port}", pace, "admin", self.password, SUITES[3]
+                )
                 await self._in_the_way(bay)
                 await session.close()
         else:
@@ -268,7 +315,8 @@ class MachineRoom:
             writer.close()
 
     async def _in_the_way(self, bay: Bay) -> None:
-        """Returns when it was in somebody's way, or after so long: on a busy machine that may be more than one waits."""
+        """Returns when it was in somebody's way, or after so long: on a busy machine that may be
+        more than one waits."""
         end = self._loop.time() + bay.rival_s
         while not bay.manner.refused and self._loop.time() < end:
             await asyncio.sleep(0.05)
@@ -307,7 +355,14 @@ class MachineRoom:
             self._spawn(self._die(bay))
             return None
         power = bay.lies if bay.armed and bay.lies else "ON" if bay.on else "OFF"
-        return {"power": power.lower(), "boot": running.boot, "last_boot": "", "starts": running.starts, "pid": None, "bmc_pid": 0}
+        return {
+            "power": power.lower(),
+            "boot": running.boot,
+            "last_boot": "",
+            "starts": running.starts,
+            "pid": None,
+            "bmc_pid": 0,
+        }
 
     def _command(self, bay: Bay, want: str) -> None:
         running = self._running[bay.name]

@@ -1,6 +1,6 @@
-"""A small IPMI BMC for what no real program can be made to do: one cipher suite only, no boot device, one that is forgotten, a
-power state that is never true. It speaks RMCP+ by powerman's own codec, the other way round; tests against ipmi_sim hold that to be
-right."""
+"""A small IPMI BMC for what no real program can be made to do: one cipher suite only, no boot
+device, one that is forgotten, a power state that is never true. It speaks RMCP+ by powerman's own
+codec, the other way round; tests against ipmi_sim hold that to be right."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _CONSOLE = (0x3D, 0x46, 0x48, 0x49, 0x4B)
 
 @dataclass
 class MiniBmc(asyncio.DatagramProtocol):
-    """How it is: the cipher suites that it does, whether it drops others in silence instead of refusing them, whether it knows a
-    boot device, how often it forgets it, whether power-on clears it, what it says of the power ("" for the truth), its console if
-    it has one, how many sessions it has at a time (0: no limit), and whether the last answer of each login is lost."""
+    """How it is: the cipher suites that it does, whether it drops others in silence instead of
+    refusing them, whether it knows a boot device, how often it forgets it, whether power-on clears
+    it, what it says of the power ("" for the truth), its console if it has one, how many sessions
+    it has at a time (0: no limit), and whether the last answer of each login is lost."""
 
     password: bytes = b"pw"
     suites: tuple[int, ...] = (17, 3)
@@ -35,9 +36,9 @@ class MiniBmc(asyncio.DatagramProtocol):
     says: str = ""
     on: bool = False
     boot: int = 0
-    cap: bytes = b""            # DCMI's power limit, as it was set; b"" for a BMC without
-    caps: bool = False          # whether it holds
-    least: int = 0              # watts that it caps at
+    cap: bytes = b""  # DCMI's power limit, as it was set; b"" for a BMC without
+    caps: bool = False  # whether it holds
+    least: int = 0  # watts that it caps at
     sol: MiniSol | None = None
     sessions: int = 0
     loses: bool = False
@@ -58,73 +59,131 @@ class MiniBmc(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: Any) -> None:
         """One packet, one answer or none."""
         if data[4] == 0:
-            answer = bytearray(bytes((0x81, 0x07 << 2)) + b"\0" + bytes((0x20, 0, 0x38, 0, 0x01, 0x80, 0x04, 0x02, 0, 0, 0, 0)))
+            answer = bytearray(
+                bytes((0x81, 0x07 << 2))
+                + b"\0"
+                + bytes((0x20, 0, 0x38, 0, 0x01, 0x80, 0x04, 0x02, 0, 0, 0, 0))
+            )
             answer[2] = rmcp.checksum(bytes(answer[:2]))
             answer.append(rmcp.checksum(bytes(answer[3:])))
-            self.transport.sendto(_RMCP + b"\0" + bytes(8) + bytes((len(answer),)) + bytes(answer), addr)
+            self.transport.sendto(
+                _RMCP + b"\0" + bytes(8) + bytes((len(answer),)) + bytes(answer), addr
+            )
             return
         kind = data[5] & 0x3F
         if kind == rmcp.SOL and self.sol is not None:
             if data[6:10] == self.sol.owner:
                 self.sol.heard(self._keys[data[6:10]].unseal(data, rmcp.SOL))
             return
-        reply = (self._open(data[16:]) if kind == rmcp.OPEN_REQUEST else self._rakp1(data[16:]) if kind == rmcp.RAKP1
-                 else self._rakp3(data[16:]) if kind == rmcp.RAKP3 else self._message(data, addr))
+        reply = (
+            self._open(data[16:])
+            if kind == rmcp.OPEN_REQUEST
+            else self._rakp1(data[16:])
+            if kind == rmcp.RAKP1
+            else self._rakp3(data[16:])
+            if kind == rmcp.RAKP3
+            else self._message(data, addr)
+        )
         if reply:
             self.transport.sendto(reply, addr)
 
     def _open(self, body: bytes) -> bytes:
-        suite = next((s for s in rmcp.SUITES.values() if (s.auth, s.integrity) == (body[12] & 0x3F, body[20] & 0x3F)), None)
+        suite = next(
+            (
+                s
+                for s in rmcp.SUITES.values()
+                if (s.auth, s.integrity) == (body[12] & 0x3F, body[20] & 0x3F)
+            ),
+            None,
+        )
         if suite is None or suite.number not in self.suites:
-            return b"" if self.drops else rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _NO_SUITE, 0, 0)) + body[4:8])
+            return (
+                b""
+                if self.drops
+                else rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _NO_SUITE, 0, 0)) + body[4:8])
+            )
         if self.sessions and len(self._keys) >= self.sessions:
             return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _FULL, 0, 0)) + body[4:8])
         self.used.append(suite.number)
         mine = secrets.token_bytes(4)
-        self._shakes[mine] = rmcp.Handshake(suite, b"", self.password, body[4:8], b"", mine, secrets.token_bytes(16), bytes(16))
-        return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], 0, 4, 0)) + body[4:8] + mine + body[8:32])
+        self._shakes[mine] = rmcp.Handshake(
+            suite, b"", self.password, body[4:8], b"", mine, secrets.token_bytes(16), bytes(16)
+        )
+        return rmcp.plain(
+            rmcp.OPEN_RESPONSE, bytes((body[0], 0, 4, 0)) + body[4:8] + mine + body[8:32]
+        )
 
     def _rakp1(self, body: bytes) -> bytes:
         shake = self._shakes[body[4:8]]
-        shake.console_random, shake.username = body[8:24], body[28:28 + body[27]]
+        shake.console_random, shake.username = body[8:24], body[28 : 28 + body[27]]
         role = bytes((0x14, len(shake.username))) + shake.username
-        facts = shake.console_id + shake.bmc_id + shake.console_random + shake.bmc_random + shake.guid + role
+        facts = (
+            shake.console_id
+            + shake.bmc_id
+            + shake.console_random
+            + shake.bmc_random
+            + shake.guid
+            + role
+        )
         proof = hmac.digest(self.password.ljust(20, b"\0"), facts, shake.suite.digest)
-        return rmcp.plain(rmcp.RAKP2, bytes((body[0], 0, 0, 0)) + shake.console_id + shake.bmc_random + shake.guid + proof)
+        return rmcp.plain(
+            rmcp.RAKP2,
+            bytes((body[0], 0, 0, 0)) + shake.console_id + shake.bmc_random + shake.guid + proof,
+        )
 
     def _rakp3(self, body: bytes) -> bytes:
         shake = self._shakes[body[4:8]]
         digest, role = shake.suite.digest, bytes((0x14, len(shake.username))) + shake.username
-        key = hmac.digest(self.password.ljust(20, b"\0"), shake.console_random + shake.bmc_random + role, digest)
+        key = hmac.digest(
+            self.password.ljust(20, b"\0"), shake.console_random + shake.bmc_random + role, digest
+        )
         one, two = (hmac.digest(key, bytes((n,)) * 20, digest) for n in (1, 2))
-        self._keys[shake.bmc_id] = rmcp.SessionKeys(shake.suite, shake.bmc_id, shake.console_id, one, two[:16])
-        check = hmac.digest(key, shake.console_random + shake.bmc_id + shake.guid, digest)[:shake.suite.code_len]
-        return b"" if self.loses else rmcp.plain(rmcp.RAKP4, bytes((body[0], 0, 0, 0)) + shake.console_id + check)
+        self._keys[shake.bmc_id] = rmcp.SessionKeys(
+            shake.suite, shake.bmc_id, shake.console_id, one, two[:16]
+        )
+        check = hmac.digest(key, shake.console_random + shake.bmc_id + shake.guid, digest)[
+            : shake.suite.code_len
+        ]
+        return (
+            b""
+            if self.loses
+            else rmcp.plain(rmcp.RAKP4, bytes((body[0], 0, 0, 0)) + shake.console_id + check)
+        )
 
     def _message(self, data: bytes, addr: Any) -> bytes:
         session = data[6:10]
         if session not in self._keys:
-            return b""      # it has ended
+            return b""  # it has ended
         keys = self._keys[session]
         seen = keys.unseal(data)
         function, sequence, command = seen[1] >> 2, seen[4] >> 2, seen[5]
         self.commands.append((function, command))
-        code, more = self._console(session, keys, command, addr) if function == 0x06 and command in _CONSOLE else self._do(
-            function, command, seen[6:-1])
+        code, more = (
+            self._console(session, keys, command, addr)
+            if function == 0x06 and command in _CONSOLE
+            else self._do(function, command, seen[6:-1])
+        )
         if (function, command) == (0x06, 0x3C):
             del self._keys[session]
             if self.sol is not None and self.sol.owner == session:
                 self.sol.deactivate()
-        first, second = bytes((0x81, function + 1 << 2)), bytes((0x20, sequence << 2, command, code)) + more
+        first, second = (
+            bytes((0x81, function + 1 << 2)),
+            bytes((0x20, sequence << 2, command, code)) + more,
+        )
         answer = first + bytes((rmcp.checksum(first),)) + second + bytes((rmcp.checksum(second),))
         number = struct.unpack_from("<I", data, 10)[0]
         return keys.seal(number, secrets.token_bytes(16), answer)
 
-    def _console(self, session: bytes, keys: rmcp.SessionKeys, command: int, addr: Any) -> tuple[int, bytes]:
+    def _console(
+        self, session: bytes, keys: rmcp.SessionKeys, command: int, addr: Any
+    ) -> tuple[int, bytes]:
         numbers = itertools.count(1)
 
         def send(payload: bytes) -> None:
-            self.transport.sendto(keys.seal(next(numbers), secrets.token_bytes(16), payload, rmcp.SOL), addr)
+            self.transport.sendto(
+                keys.seal(next(numbers), secrets.token_bytes(16), payload, rmcp.SOL), addr
+            )
 
         if self.sol is None:
             return _REFUSED, b""

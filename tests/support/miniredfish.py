@@ -1,4 +1,5 @@
-"""A Redfish service on loopback with the virtual drives that a test gives it, or none; it fetches nothing."""
+"""A Redfish service on loopback with the virtual drives that a test gives it, or none; it fetches
+nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ def drive(kinds: list[str], **facts: Any) -> dict[str, Any]:
 
 @dataclass
 class MiniRedfish:
-    """`drives` are those of the `owner`: Systems, or Managers as services before 2020 have it. `targets` are what the next boot can
-    be set to; `boot` is what it was set to; `accounts` are the users' passwords. `deaf`: an insertion is taken, and nothing comes
-    of it. `facts` are more of the system, `sockets` are paths of WebSockets."""
+    """`drives` are those of the `owner`: Systems, or Managers as services before 2020 have it.
+    `targets` are what the next boot can be set to; `boot` is what it was set to; `accounts` are the
+    users' passwords. `deaf`: an insertion is taken, and nothing comes of it. `facts` are more of
+    the system, `sockets` are paths of WebSockets."""
 
     drives: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner: str = "Systems"
@@ -33,8 +35,12 @@ class MiniRedfish:
     boot: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    others: dict[str, dict[str, Any]] = field(default_factory=dict)      # more resources, by their paths below ROOT
-    sockets: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(default_factory=dict)
+    others: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # more resources, by their paths below ROOT
+    sockets: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(
+        default_factory=dict
+    )
 
     async def open(self) -> str:
         """Its URL, once it listens."""
@@ -68,9 +74,15 @@ class MiniRedfish:
         elif request.method == "PATCH":
             self.boot |= body.get("Boot", {})
         else:
-            name, _, action = path.partition("/VirtualMedia/")[2].partition("/Actions/VirtualMedia.")
+            name, _, action = path.partition("/VirtualMedia/")[2].partition(
+                "/Actions/VirtualMedia."
+            )
             if action == "InsertMedia" and not self.deaf:
-                self.drives[name] |= {"Inserted": True, "Image": body["Image"], "ImageName": body["Image"].rpartition("/")[2]}
+                self.drives[name] |= {
+                    "Inserted": True,
+                    "Image": body["Image"],
+                    "ImageName": body["Image"].rpartition("/")[2],
+                }
             elif action == "EjectMedia":
                 self.drives[name] |= {"Inserted": False, "Image": None, "ImageName": None}
         return web.Response(status=204)
@@ -78,29 +90,60 @@ class MiniRedfish:
     def _resources(self) -> dict[str, Any]:
         media = f"{ROOT}/{self.owner}/1/VirtualMedia"
         link = {"VirtualMedia": {"@odata.id": media}} if self.drives else {}
-        boot = {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe", "BootSourceOverrideMode": "UEFI",
-                "BootSourceOverrideTarget@Redfish.AllowableValues": list(self.targets), **self.more}
+        boot = {
+            "BootSourceOverrideEnabled": "Once",
+            "BootSourceOverrideTarget": "Pxe",
+            "BootSourceOverrideMode": "UEFI",
+            "BootSourceOverrideTarget@Redfish.AllowableValues": list(self.targets),
+            **self.more,
+        }
         found: dict[str, Any] = {
-            ROOT: {"Id": "Root", "Name": "Root", "RedfishVersion": "1.6.0", "Systems": {"@odata.id": f"{ROOT}/Systems"},
-                   "Managers": {"@odata.id": f"{ROOT}/Managers"}},
-            SYSTEM: {"Id": "1", "Name": "1", "PowerState": "Off", "Boot": boot | self.boot,
-                     "Links": {"ManagedBy": [{"@odata.id": f"{ROOT}/Managers/1"}]},
-                     "Actions": {"#ComputerSystem.Reset": {"target": f"{SYSTEM}/Actions/ComputerSystem.Reset"}}, **self.facts},
+            ROOT: {
+                "Id": "Root",
+                "Name": "Root",
+                "RedfishVersion": "1.6.0",
+                "Systems": {"@odata.id": f"{ROOT}/Systems"},
+                "Managers": {"@odata.id": f"{ROOT}/Managers"},
+            },
+            SYSTEM: {
+                "Id": "1",
+                "Name": "1",
+                "PowerState": "Off",
+                "Boot": boot | self.boot,
+                "Links": {"ManagedBy": [{"@odata.id": f"{ROOT}/Managers/1"}]},
+                "Actions": {
+                    "#ComputerSystem.Reset": {"target": f"{SYSTEM}/Actions/ComputerSystem.Reset"}
+                },
+                **self.facts,
+            },
             f"{ROOT}/Managers/1": {"Id": "1", "Name": "1"},
         }
         for collection in ("Systems", "Managers"):
-            found[f"{ROOT}/{collection}"] = {"Name": collection, "Members": [{"@odata.id": f"{ROOT}/{collection}/1"}]}
+            found[f"{ROOT}/{collection}"] = {
+                "Name": collection,
+                "Members": [{"@odata.id": f"{ROOT}/{collection}/1"}],
+            }
         found[f"{ROOT}/{self.owner}/1"] |= link
         if self.drives:
-            found[media] = {"Name": "Media", "Members": [{"@odata.id": f"{media}/{name}"} for name in self.drives]}
+            found[media] = {
+                "Name": "Media",
+                "Members": [{"@odata.id": f"{media}/{name}"} for name in self.drives],
+            }
         if self.accounts:
             place = f"{ROOT}/AccountService/Accounts"
             found[place] = {"Members": [{"@odata.id": f"{place}/{name}"} for name in self.accounts]}
-            found |= {f"{place}/{name}": {"UserName": name, "@odata.etag": "W/7"} for name in self.accounts}
+            found |= {
+                f"{place}/{name}": {"UserName": name, "@odata.etag": "W/7"}
+                for name in self.accounts
+            }
         found |= {f"{ROOT}/{path}": facts for path, facts in self.others.items()}
         for name, facts in self.drives.items():
-            actions = {f"#VirtualMedia.{action}": {"target": f"{media}/{name}/Actions/VirtualMedia.{action}"}
-                       for action in ("InsertMedia", "EjectMedia")}
+            actions = {
+                f"#VirtualMedia.{action}": {
+                    "target": f"{media}/{name}/Actions/VirtualMedia.{action}"
+                }
+                for action in ("InsertMedia", "EjectMedia")
+            }
             found[f"{media}/{name}"] = {"Id": name, "Name": name, "Actions": actions, **facts}
         return {path: {"@odata.id": path, **facts} for path, facts in found.items()}
 

@@ -1,4 +1,5 @@
-"""The console of a MiniBmc: Serial over LAN from the BMC's side, with the ways in which real ones are bad at it."""
+"""The console of a MiniBmc: Serial over LAN from the BMC's side, with the ways in which real ones
+are bad at it."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ ACTIVE, NOTHING, INSTANCE = 0x80, 0xC1, b"\x01\x01"
 
 @dataclass
 class MiniSol:
-    """`piece` bytes a packet. `loses`: each so-many-th packet to the head is lost, 0 for none. `refuses`: so many packets of ours
-    it cannot take at first. `hangs`: it acknowledges nothing that is typed. `holder` is who has it: a user's number, 0 for nobody.
-    `typed` is what arrived, `breaks` how many breaks."""
+    """`piece` bytes a packet. `loses`: each so-many-th packet to the head is lost, 0 for none.
+    `refuses`: so many packets of ours it cannot take at first. `hangs`: it acknowledges nothing
+    that is typed. `holder` is who has it: a user's number, 0 for nobody. `typed` is what arrived,
+    `breaks` how many breaks."""
 
     piece: int = 120
     loses: int = 0
@@ -24,7 +26,7 @@ class MiniSol:
     holder: int = 0
     typed: bytearray = field(default_factory=bytearray)
     breaks: int = 0
-    owner: bytes = b""          # the session that has it
+    owner: bytes = b""  # the session that has it
     send: Callable[[bytes], None] | None = None
     sent: int = 0
     _queue: bytearray = field(default_factory=bytearray)
@@ -33,7 +35,9 @@ class MiniSol:
     _last: int = 0
     _timer: asyncio.TimerHandle | None = None
 
-    def activate(self, session: bytes, send: Callable[[bytes], None], port: int) -> tuple[int, bytes]:
+    def activate(
+        self, session: bytes, send: Callable[[bytes], None], port: int
+    ) -> tuple[int, bytes]:
         """Activate Payload, by a session; it goes on at the same port."""
         if self.holder or (self.owner and self.owner != session):
             return ACTIVE, b""
@@ -98,8 +102,8 @@ class MiniSol:
         if self.send is None or self._waiting or not self._queue:
             return
         self._sequence = self._sequence % 15 + 1
-        data = bytes(self._queue[:self.piece])
-        del self._queue[:self.piece]
+        data = bytes(self._queue[: self.piece])
+        del self._queue[: self.piece]
         self._waiting = bytes((self._sequence, 0, 0, 0)) + data
         self._out()
 

@@ -1,4 +1,5 @@
-"""A virtual machine that boots minOS for a head that a test plays, by QEMU's user network: the head is 10.0.2.2 for it."""
+"""A virtual machine that boots minOS for a head that a test plays, by QEMU's user network: the head
+is 10.0.2.2 for it."""
 
 from __future__ import annotations
 
@@ -59,24 +60,65 @@ def unused_port() -> int:
 
 
 class Machine:
-    """One virtual machine, booted straight from kernel and initramfs; its console is a file. `rtc` is the time that its
-    battery has kept. It has as many cards on one switch as there are MAC addresses, the first one is the one it boots by."""
+    """One virtual machine, booted straight from kernel and initramfs; its console is a file. `rtc`
+    is the time that its battery has kept. It has as many cards on one switch as there are MAC
+    addresses, the first one is the one it boots by."""
 
-    def __init__(self, directory: Path, kernel: Path, initramfs: Path, words: dict[str, str], rtc: str = "utc",
-                 macs: tuple[str, ...] = (MAC,)) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        kernel: Path,
+        initramfs: Path,
+        words: dict[str, str],
+        rtc: str = "utc",
+        macs: tuple[str, ...] = (MAC,),
+    ) -> None:
         self.api_port = unused_port()
         self.console_file, self._monitor = directory / "console.log", directory / "monitor"
         append = "console=ttyS0 quiet mitigations=off no_timer_check edd=off panic=-1 "
         append += " ".join(f"layercake.{k}={v}" for k, v in words.items())
-        command = ["qemu-system-x86_64", "-M", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "512",
-                   "-display", "none", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", f"file:{self.console_file}",
-                   "-rtc", f"base={rtc}",
-                   "-netdev", f"user,id=site,hostfwd=tcp:127.0.0.1:{self.api_port}-:8444",
-                   "-netdev", "hubport,hubid=0,id=uplink,netdev=site", "-monitor", f"unix:{self._monitor},server=on,wait=off",
-                   *(word for at, mac in enumerate(macs) for word in (
-                       "-netdev", f"hubport,hubid=0,id=n{at}",
-                       "-device", f"virtio-net-pci,id=card{at},netdev=n{at},mac={mac},romfile=")),
-                   "-kernel", str(kernel), "-initrd", str(initramfs), "-append", append]
+        command = [
+            "qemu-system-x86_64",
+            "-M",
+            "q35,graphics=off",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-m",
+            "512",
+            "-display",
+            "none",
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-serial",
+            f"file:{self.console_file}",
+            "-rtc",
+            f"base={rtc}",
+            "-netdev",
+            f"user,id=site,hostfwd=tcp:127.0.0.1:{self.api_port}-:8444",
+            "-netdev",
+            "hubport,hubid=0,id=uplink,netdev=site",
+            "-monitor",
+            f"unix:{self._monitor},server=on,wait=off",
+            *(
+                word
+                for at, mac in enumerate(macs)
+                for word in (
+                    "-netdev",
+                    f"hubport,hubid=0,id=n{at}",
+                    "-device",
+                    f"virtio-net-pci,id=card{at},netdev=n{at},mac={mac},romfile=",
+                )
+            ),
+            "-kernel",
+            str(kernel),
+            "-initrd",
+            str(initramfs),
+            "-append",
+            append,
+        ]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def console(self) -> str:
@@ -98,12 +140,27 @@ class Machine:
         self.process.wait()
 
 
-def start(directory: Path, built: Built, head: FakeHead, rtc: str = "utc", macs: tuple[str, ...] = (MAC,), **words: str) -> Machine:
+def start(
+    directory: Path,
+    built: Built,
+    head: FakeHead,
+    rtc: str = "utc",
+    macs: tuple[str, ...] = (MAC,),
+    **words: str,
+) -> Machine:
     """A machine that boots minOS for a head."""
     image = directory / "minos.img"
     append_files(built.image, {"etc/layercake/ca.pem": head.authority.read_bytes()}, image)
-    usual = {"node": head.node, "name": "n1", "mac": MAC, "ip": "10.0.2.15/24", "gateway": "10.0.2.2", "head": head.url,
-             "sync": head.sync, "token": "good-token"}
+    usual = {
+        "node": head.node,
+        "name": "n1",
+        "mac": MAC,
+        "ip": "10.0.2.15/24",
+        "gateway": "10.0.2.2",
+        "head": head.url,
+        "sync": head.sync,
+        "token": "good-token",
+    }
     return Machine(directory, built.vmlinuz, image, usual | words, rtc, macs)
 
 
@@ -124,18 +181,29 @@ class FileService:
         self._loop.close()
 
 
-def document(store: ImageStore, service: FileService, path: Path, name: str, systemd: bool) -> dict[str, Any]:
+def document(
+    store: ImageStore, service: FileService, path: Path, name: str, systemd: bool
+) -> dict[str, Any]:
     image = store.add(path, name, {"systemd": systemd})
     health = {"kind": "systemd", "unit": "multi-user.target", "start_s": 200} if systemd else None
     content = image.digest.partition(":")[2]
-    return {"name": name, "digest": image.digest, "size": image.size, "container": image.container.to_wire() | {"health": health},
-            "url": f"http://10.0.2.2:{service.server.port}/images/{content}?{Tickets(store.directory).issue(content, 'n1')}"}
+    return {
+        "name": name,
+        "digest": image.digest,
+        "size": image.size,
+        "container": image.container.to_wire() | {"health": health},
+        "url": f"http://10.0.2.2:{service.server.port}/images/{content}?{Tickets(store.directory).issue(content, 'n1')}",
+    }
 
 
 def run(head: FakeHead, machine: Machine, command: str, container: str = "") -> str:
     """What a shell on the node, or in a container, prints."""
     credential = bearer(head.key, bytes.fromhex(head.node.replace("-", "")), head.session, TO_NODE)
-    client = NodeClient(machine.api_port, head.authority, name_of(head.node, head.session), credential)
-    status, lines = client.ask("POST", "/v1/exec", {"command": ["sh", "-c", command], "container": container})
+    client = NodeClient(
+        machine.api_port, head.authority, name_of(head.node, head.session), credential
+    )
+    status, lines = client.ask(
+        "POST", "/v1/exec", {"command": ["sh", "-c", command], "container": container}
+    )
     assert status == 200 and lines[-1] == {"exit": 0}, (status, lines)
     return b"".join(base64.b64decode(line["out"]) for line in lines if "out" in line).decode()

@@ -1,6 +1,8 @@
-"""Runs a test's body as the agent of a pretended node: under the real supervisor, in a mount namespace of its own.
+"""Runs a test's body as the agent of a pretended node: under the real supervisor, in a mount
+namespace of its own.
 
-The body's process is the supervisor's child, as an agent is, so containers that it makes are left to the supervisor.
+The body's process is the supervisor's child, as an agent is, so containers that it makes are left
+to the supervisor.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ CLONE_NEWNS = 0x00020000
 
 
 def enter_mount_namespace(run: Path) -> None:
-    """A private mount namespace with cgroup2 where a node has it, and a tmpfs for the node's files."""
+    """A private mount namespace with cgroup2 where a node has it, and a tmpfs for the node's
+    files."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "unshare")
     syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -41,11 +44,18 @@ def run_as_agent(run: Path, body: Callable[[Path], None], timeout: float = 120.0
     if child == 0:
         status = 1
         try:
-            gc.freeze()  # what earlier tests left (gRPC, librados) must not be torn down here: its threads are not in this process
+            # what earlier tests left (gRPC, librados) must not be torn down here: its threads are
+            # not in this process
+            gc.freeze()
             os.close(reader)
             os.setsid()
             enter_mount_namespace(run)
-            Supervisor(str(run), lambda: _body(run, body, writer), say=lambda text: None, stop_containers=True).run()
+            Supervisor(
+                str(run),
+                lambda: _body(run, body, writer),
+                say=lambda text: None,
+                stop_containers=True,
+            ).run()
         except SystemExit:
             status = 0
         except BaseException:  # noqa: BLE001 - it is told to the parent

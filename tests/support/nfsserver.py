@@ -21,7 +21,8 @@ LOG {{ Default_Log_Level = EVENT; }}
 
 
 class NfsServer:
-    """ganesha over `home`/export, with an rpcbind of its own. `prefix` runs it elsewhere, as `ip netns exec NAME`."""
+    """ganesha over `home`/export, with an rpcbind of its own. `prefix` runs it elsewhere, as `ip
+    netns exec NAME`."""
 
     def __init__(self, home: Path, prefix: Sequence[str]) -> None:
         self.export, self._home, self._prefix = home / "export", home, prefix
@@ -33,8 +34,13 @@ class NfsServer:
         """Starts it; returns when it serves."""
         config, log = self._home / "ganesha.conf", self._home / "ganesha.log"
         config.write_text(CONFIG.format(home=self._home, export=self.export))
-        script = f"mount -t tmpfs none /run; rpcbind; exec ganesha.nfsd -F -f {config} -L {log} -p /run/ganesha.pid"
-        self.process = subprocess.Popen([*self._prefix, "unshare", "-m", "--propagation", "private", "sh", "-c", script])
+        script = (
+            f"mount -t tmpfs none /run; rpcbind; exec ganesha.nfsd -F -f {config} -L {log} "
+            "-p /run/ganesha.pid"
+        )
+        self.process = subprocess.Popen(
+            [*self._prefix, "unshare", "-m", "--propagation", "private", "sh", "-c", script]
+        )
         deadline = time.monotonic() + patience(120)
         while not (log.exists() and "NFS SERVER INITIALIZED" in log.read_text()):
             said = log.read_text() if log.exists() else "no word of ganesha"

@@ -1,4 +1,5 @@
-"""A foreign client for a node's API: plain http.client over TLS, with the name and credential that a test wants."""
+"""A foreign client for a node's API: plain http.client over TLS, with the name and credential that
+a test wants."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""An independent, slow and simple account of the state engine over plain dicts, to hold the real one against.
+"""An independent, slow and simple account of the state engine over plain dicts, to hold the real
+one against.
 
-It shares nothing with layercake.kraken but the Mutation objects: states are dicts, the search is by exhaustion.
+It shares nothing with layercake.kraken but the Mutation objects: states are dicts, the search is by
+exhaustion.
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ class Oracle:
     @staticmethod
     def applies(m: Mutation, state: State) -> bool:
         """Whether a mutation may start."""
-        return (all(state[k] == a for k, (a, _) in m.changes.items()) and all(state[k] in v for k, v in m.requires.items())
-                and not any(state[k] in v for k, v in m.excludes.items()))
+        return (
+            all(state[k] == a for k, (a, _) in m.changes.items())
+            and all(state[k] in v for k, v in m.requires.items())
+            and not any(state[k] in v for k, v in m.excludes.items())
+        )
 
     def _expand(self) -> list[State]:
         seen = {freeze(self.root)}
@@ -54,11 +59,16 @@ class Oracle:
         return found
 
     def _declared(self, variable: str) -> set[str]:
-        """Variables that are requirements of discovering `variable`, and requirements of discovering those, and so on."""
+        """Variables that are requirements of discovering `variable`, and requirements of
+        discovering those, and so on."""
         out: set[str] = set()
         while True:
-            more = {k for m in self.mutations for k in m.requires
-                    if any(m.changes.get(v, ("", ""))[0] == UNKNOWN for v in {variable, *out})}
+            more = {
+                k
+                for m in self.mutations
+                for k in m.requires
+                if any(m.changes.get(v, ("", ""))[0] == UNKNOWN for v in {variable, *out})
+            }
             if more <= out:
                 return out
             out |= more
@@ -67,8 +77,12 @@ class Oracle:
         discoveries = [m for m in self.mutations if m.changes.get(variable, ("", ""))[0] == UNKNOWN]
         tails = [s for s in self.expanded if any(self.applies(m, s) for m in discoveries)]
         if not tails:
-            tails = [self.root | {k: v[0] for k, v in m.requires.items() if len(v) == 1} | {k: a for k, (a, _) in m.changes.items()}
-                     for m in discoveries]
+            tails = [
+                self.root
+                | {k: v[0] for k, v in m.requires.items() if len(v) == 1}
+                | {k: a for k, (a, _) in m.changes.items()}
+                for m in discoveries
+            ]
         out = {}
         for name in self._declared(variable):
             seen = {s[name] for s in tails}
@@ -105,7 +119,8 @@ class Oracle:
         return self.strip(state | {k: b for k, (_, b) in m.changes.items()})
 
     def cheapest(self, state: State, goal: Mapping[str, str]) -> tuple[int, int] | None:
-        """Cost and number of steps of the cheapest, then shortest chain; None if there is none. Relaxes until nothing changes."""
+        """Cost and number of steps of the cheapest, then shortest chain; None if there is none.
+        Relaxes until nothing changes."""
         best: dict[tuple[tuple[str, str], ...], tuple[int, int]] = {freeze(state): (0, 0)}
         todo = [state]
         while todo:
@@ -118,5 +133,9 @@ class Oracle:
                     if freeze(there) not in best or price < best[freeze(there)]:
                         best[freeze(there)] = price
                         todo.append(there)
-        prices = [price for frozen, price in best.items() if all(dict(frozen)[k] == v for k, v in goal.items())]
+        prices = [
+            price
+            for frozen, price in best.items()
+            if all(dict(frozen)[k] == v for k, v in goal.items())
+        ]
         return min(prices, default=None)

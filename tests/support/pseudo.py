@@ -27,7 +27,7 @@ class Serial:
         os.set_blocking(self.handle, False)
         while data:
             with contextlib.suppress(BlockingIOError):
-                data = data[os.write(self.handle, data[:1024]):]
+                data = data[os.write(self.handle, data[:1024]) :]
             await asyncio.sleep(0)
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""A pretended cluster for the pure roll core, under a fake clock: nodes stage, switch, break, go away and are BUSY by script."""
+"""A pretended cluster for the pure roll core, under a fake clock: nodes stage, switch, break, go
+away and are BUSY by script."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ DOWN = (Stand.SWITCHING, Stand.RETURNING)
 
 @dataclass
 class Member:
-    """One node's script, times in seconds. `bad` is how the new image ends there: "", "at once" (ERROR) or "later" (watched).
-    Its health check passes `healthy_s` after the switch.
+    """One node's script, times in seconds. `bad` is how the new image ends there: "", "at once"
+    (ERROR) or "later" (watched). Its health check passes `healthy_s` after the switch.
     """
 
     stage_s: float = 1.0
@@ -56,7 +57,8 @@ class Member:
 
 @dataclass
 class Cluster:
-    """The nodes, the roll over them, and what the roll did. `lossy` drops the actions of a step, as a killed head would."""
+    """The nodes, the roll over them, and what the roll did. `lossy` drops the actions of a step, as
+    a killed head would."""
 
     members: dict[str, Member]
     plan: Plan
@@ -69,7 +71,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         names = tuple(f"stage{i}" for i in range(1 + max(self.stages.values(), default=0)))
-        nodes = {k: NodeRoll(name=k, stage=self.stages.get(k, 0), target=1, before=0) for k in self.members}
+        nodes = {
+            k: NodeRoll(name=k, stage=self.stages.get(k, 0), target=1, before=0)
+            for k in self.members
+        }
         self.roll = Roll(1, "a person", self.now, "app", self.plan, names, (OLD, NEW), nodes)
 
     def facts(self, key: str) -> NodeFacts:
@@ -83,9 +88,16 @@ class Cluster:
         elif member.runs_new and member.bad == "later" and self.now - member.since >= 1.0:
             image = "FATAL"
         return NodeFacts(
-            unproven=member.healthy_s > 0 and member.runs_new and self.now - member.since < member.healthy_s,
-            sync=sync, busy=self.is_busy(member), image=image, target=member.wants_new, before=not member.wants_new,
-            staged=member.staged, stage_error=member.stage_error,
+            unproven=member.healthy_s > 0
+            and member.runs_new
+            and self.now - member.since < member.healthy_s,
+            sync=sync,
+            busy=self.is_busy(member),
+            image=image,
+            target=member.wants_new,
+            before=not member.wants_new,
+            staged=member.staged,
+            stage_error=member.stage_error,
         )
 
     def is_busy(self, member: Member) -> bool:
@@ -94,21 +106,37 @@ class Cluster:
     def step(self, *, lossy: bool = False) -> None:
         """The head looks at all nodes and does what the roll asks for."""
         before = self.roll
-        self.roll, actions = decide.step(self.roll, {k: self.facts(k) for k in self.members}, self.now)
+        self.roll, actions = decide.step(
+            self.roll, {k: self.facts(k) for k in self.members}, self.now
+        )
         self.observe(before)
         self.obey(() if lossy else actions)
 
     def observe(self, before: Roll) -> None:
         states = [n.state for n in self.roll.nodes.values()]
-        all_of, here = list(self.roll.nodes.values()), [n for n in self.roll.nodes.values() if n.batch == self.roll.batch > 0]
-        for carried, counts in ((self.roll.stands, counted(all_of)), (self.roll.here, counted(here))):
-            assert {k: n for k, n in carried.items() if n} in ({}, counts), "what is carried along is true"
-        assert all(n.deadline is None or n.deadline >= self.roll.wake for n in self.roll.nodes.values())
+        all_of, here = (
+            list(self.roll.nodes.values()),
+            [n for n in self.roll.nodes.values() if n.batch == self.roll.batch > 0],
+        )
+        for carried, counts in (
+            (self.roll.stands, counted(all_of)),
+            (self.roll.here, counted(here)),
+        ):
+            assert {k: n for k, n in carried.items() if n} in ({}, counts), (
+                "what is carried along is true"
+            )
+        assert all(
+            n.deadline is None or n.deadline >= self.roll.wake for n in self.roll.nodes.values()
+        )
         self.most_down = max(self.most_down, states.count(Stand.SWITCHING))
         sound = [n for n in self.roll.nodes.values() if n.state in DOWN and not n.broken]
         self.most_sound_down = max(self.most_sound_down, len(sound))
         if before.state is Phase.STAGING and Stand.SWITCHING in states:
-            waits = [n for n in self.roll.nodes.values() if n.state is Stand.STAGING or (n.state is Stand.WAITING and not n.absent)]
+            waits = [
+                n
+                for n in self.roll.nodes.values()
+                if n.state is Stand.STAGING or (n.state is Stand.WAITING and not n.absent)
+            ]
             self.switched_before_staged |= bool(waits)
 
     def obey(self, actions: tuple[Action, ...]) -> None:
@@ -138,22 +166,42 @@ class Cluster:
             away = member.away[0] <= self.now - 1000.0 < member.away[1]
             if away:
                 if member.boots_when_away:
-                    member.staged, member.staging, member.runs_new, member.settled = False, None, member.wants_new, True
+                    member.staged, member.staging, member.runs_new, member.settled = (
+                        False,
+                        None,
+                        member.wants_new,
+                        True,
+                    )
                 continue
             if member.staging is not None and member.staging <= self.now:
                 member.staging = None
                 if member.stage_failures > 0:
-                    member.stage_failures, member.stage_error = member.stage_failures - 1, "no space"
+                    member.stage_failures, member.stage_error = (
+                        member.stage_failures - 1,
+                        "no space",
+                    )
                 else:
                     member.staged = True
-            if not member.settled and not self.is_busy(member) and self.now - member.since >= member.switch_s:
+            if (
+                not member.settled
+                and not self.is_busy(member)
+                and self.now - member.since >= member.switch_s
+            ):
                 member.settled, member.runs_new, member.since = True, member.wants_new, self.now
 
-    def run(self, limit: float = 20_000.0, pace: float = 0.5, until: Callable[[], bool] = lambda: False) -> None:
-        """Runs until the roll is over or paused, `until` is true, or `limit` seconds have passed."""
+    def run(
+        self, limit: float = 20_000.0, pace: float = 0.5, until: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Runs until the roll is over or paused, `until` is true, or `limit` seconds have
+        passed."""
         end = self.now + limit
         self.step()
-        while not self.roll.over and self.roll.state is not Phase.PAUSED and not until() and self.now < end:
+        while (
+            not self.roll.over
+            and self.roll.state is not Phase.PAUSED
+            and not until()
+            and self.now < end
+        ):
             self.pass_time(pace)
             self.step()
 

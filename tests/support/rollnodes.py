@@ -1,4 +1,5 @@
-"""A head under test with nodes that answer as agents do: they take the desired state, stage, switch, and say HELLO."""
+"""A head under test with nodes that answer as agents do: they take the desired state, stage,
+switch, and say HELLO."""
 
 from __future__ import annotations
 
@@ -64,8 +65,9 @@ def inventory(count: int, image: str) -> str:
     """An inventory of so many nodes."""
     groups = {0: "[test]", 1: "[small]", 2: "[small]"}
     lines = [
-        f'  n{i}: {{mac: "52:54:00:00:01:{i:02x}", ip: 10.1.0.{10 + i}, images: [{image}], groups: {groups.get(i, "[]")}, '
-        f'bmc: {{driver: ipmi, address: 10.2.0.{10 + i}}}}}'
+        f'  n{i}: {{mac: "52:54:00:00:01:{i:02x}", ip: 10.1.0.{10 + i}, images: [{image}], groups: '
+        f"{groups.get(i, '[]')}, "
+        f"bmc: {{driver: ipmi, address: 10.2.0.{10 + i}}}}}"
         for i in range(count)
     ]
     return "\n".join(["groups: {test: {}, small: {}}", "nodes:", *lines])
@@ -79,7 +81,8 @@ class Site:
         self.agents: dict[str, Agent] = {}
 
     async def up(self, count: int) -> None:
-        """So many nodes, up, running the image `one`; `two` and `three` are there too. n0 is in group test, n1 and n2 in small."""
+        """So many nodes, up, running the image `one`; `two` and `three` are there too. n0 is in
+        group test, n1 and n2 in small."""
         for name in ("one", "two", "three"):
             file = self.world.directory / f"{name}.squashfs"
             file.write_bytes(b"hsqs" + name.encode() * 10)
@@ -115,7 +118,8 @@ class Site:
 
 @asynccontextmanager
 async def a_site(directory: Path, count: int, now: float | None = None) -> AsyncIterator[Site]:
-    """A head with so many nodes that run the first image; away afterwards. `now`: what its clock shows, since the epoch."""
+    """A head with so many nodes that run the first image; away afterwards. `now`: what its clock
+    shows, since the epoch."""
     world = World(directory)
     world.clock.now = now or world.clock.now
     try:

@@ -1,9 +1,10 @@
-"""How `make test` shares files of tests out to its workers: those of tests/vm, which have one rack, to the first; the other files
-with virtual machines to the second, then all else; those that wait most of their time (`waits`) to the third. A worker that has
-none of its own left helps.
+"""How `make test` shares files of tests out to its workers: those of tests/vm, which have one rack,
+to the first; the other files with virtual machines to the second, then all else; those that wait
+most of their time (`waits`) to the third. A worker that has none of its own left helps.
 
-So only one rack of tests/vm is set up, no more than two racks compete for the processors, and these have something to do while
-others wait: with two workers and no order they were idle for a sixth of the time, for minutes at a stretch.
+So only one rack of tests/vm is set up, no more than two racks compete for the processors, and these
+have something to do while others wait: with two workers and no order they were idle for a sixth of
+the time, for minutes at a stretch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 RACK, MACHINES, WAITING, OTHERS = "rack", "machines", "waiting", "others"
-ORDER = ((RACK, MACHINES, OTHERS, WAITING), (MACHINES, OTHERS, WAITING, RACK), (WAITING, OTHERS, MACHINES, RACK))
+ORDER = (
+    (RACK, MACHINES, OTHERS, WAITING),
+    (MACHINES, OTHERS, WAITING, RACK),
+    (WAITING, OTHERS, MACHINES, RACK),
+)
 """Whose files each worker takes, first those of its own."""
 LONGEST = "tests/vm/test_rack.py"
 
@@ -30,10 +35,13 @@ def kind_of(file: str, root: Path) -> str:
 
 
 def chosen(files: Sequence[str], worker: int, root: Path) -> str:
-    """The file that a worker takes next, of those that are left; help with the rack begins at its end."""
+    """The file that a worker takes next, of those that are left; help with the rack begins at its
+    end."""
     kinds = {file: kind_of(file, root) for file in files}
     for kind in ORDER[min(worker, len(ORDER) - 1)]:
-        found = sorted((file for file in files if kinds[file] == kind), key=lambda file: file != LONGEST)
+        found = sorted(
+            (file for file in files if kinds[file] == kind), key=lambda file: file != LONGEST
+        )
         if found:
             return found[-1] if kind == RACK and worker else found[0]
     return files[0]
@@ -44,7 +52,9 @@ class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist says nothing o
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         root = Path(str(self.config.rootpath))
-        self.workqueue.move_to_end(chosen(list(self.workqueue), self.nodes.index(node), root), last=False)
+        self.workqueue.move_to_end(
+            chosen(list(self.workqueue), self.nodes.index(node), root), last=False
+        )
         super()._assign_work_unit(node)
 
 

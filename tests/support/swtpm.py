@@ -1,4 +1,5 @@
-"""A TPM in software (swtpm), with a certificate of an authority of its own, spoken to as the node does it."""
+"""A TPM in software (swtpm), with a certificate of an authority of its own, spoken to as the node
+does it."""
 
 from __future__ import annotations
 
@@ -34,27 +35,45 @@ class Wire:
 
 
 class SoftTpm:
-    """One TPM. `authority` is the directory of the one that gives it its certificate, None for one without; with `ecc` the
-    certificate is for a key on P-384, and there is none for RSA."""
+    """One TPM. `authority` is the directory of the one that gives it its certificate, None for one
+    without; with `ecc` the certificate is for a key on P-384, and there is none for RSA."""
 
     def __init__(self, directory: Path, authority: Path | None, *, ecc: bool = False) -> None:
         self.directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         (directory / "state").mkdir(parents=True)
         config = directory / "setup.conf"
-        config.write_text("active_pcr_banks = sha256\n" + ("" if authority is None else self._localca(authority)))
+        config.write_text(
+            "active_pcr_banks = sha256\n" + ("" if authority is None else self._localca(authority))
+        )
         words = [] if authority is None else ["--create-ek-cert", *(["--ecc"] if ecc else [])]
-        subprocess.run(["swtpm_setup", "--tpm2", "--tpmstate", str(directory / "state"), "--config", str(config), *words,
-                        "--overwrite"], check=True, capture_output=True)
+        subprocess.run(
+            [
+                "swtpm_setup",
+                "--tpm2",
+                "--tpmstate",
+                str(directory / "state"),
+                "--config",
+                str(config),
+                *words,
+                "--overwrite",
+            ],
+            check=True,
+            capture_output=True,
+        )
 
     def _localca(self, authority: Path) -> str:
         authority.mkdir(exist_ok=True)
         config, empty = self.directory / "localca.conf", self.directory / "empty.opt"
         empty.write_text("")
-        config.write_text(f"statedir = {authority}\nsigningkey = {authority}/signkey.pem\n"
-                          f"issuercert = {authority}/issuercert.pem\ncertserial = {authority}/certserial\n")
-        return (f"create_certs_tool = /usr/bin/swtpm_localca\ncreate_certs_tool_config = {config}\n"
-                f"create_certs_tool_options = {empty}\n")
+        config.write_text(
+            f"statedir = {authority}\nsigningkey = {authority}/signkey.pem\n"
+            f"issuercert = {authority}/issuercert.pem\ncertserial = {authority}/certserial\n"
+        )
+        return (
+            f"create_certs_tool = /usr/bin/swtpm_localca\ncreate_certs_tool_config = {config}\n"
+            f"create_certs_tool_options = {empty}\n"
+        )
 
     def start(self) -> None:
         """Switches it on: its registers are as after a reset."""
@@ -62,8 +81,20 @@ class SoftTpm:
         place = self.directory / "wire"
         place.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={self.directory}/state", "--server", f"type=unixio,path={place}",
-             "--ctrl", f"type=unixio,path={self.directory}/control", "--flags", "not-need-init,startup-clear"])
+            [
+                "swtpm",
+                "socket",
+                "--tpm2",
+                "--tpmstate",
+                f"dir={self.directory}/state",
+                "--server",
+                f"type=unixio,path={place}",
+                "--ctrl",
+                f"type=unixio,path={self.directory}/control",
+                "--flags",
+                "not-need-init,startup-clear",
+            ]
+        )
         answers(place, self._process)
 
     def stop(self) -> None:

@@ -1,4 +1,5 @@
-"""A head without its services: the store, the engine, the sync socket on loopback, and a clock that tests move."""
+"""A head without its services: the store, the engine, the sync socket on loopback, and a clock that
+tests move."""
 
 from __future__ import annotations
 
@@ -34,8 +35,13 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = FakeClock()
-        self.settings = Settings(interface="lo", address="127.0.0.1", sync=SyncSettings(port=0), api_port=0,
-                                 sections={"files": {"directory": str(directory / "site")}})
+        self.settings = Settings(
+            interface="lo",
+            address="127.0.0.1",
+            sync=SyncSettings(port=0),
+            api_port=0,
+            sections={"files": {"directory": str(directory / "site")}},
+        )
         self.head = Head(directory, self.settings, self.clock)
         self.head.nodes.told.flood_s = 0.0
         self.ops = Operations(self.head)
@@ -50,7 +56,8 @@ class World:
         self.head.sync.open()
 
     async def restart(self) -> None:
-        """The head ends (as by kill -9, after its last flush) and another starts over the same directory."""
+        """The head ends (as by kill -9, after its last flush) and another starts over the same
+        directory."""
         await self.head.database.flush(self.head.store)
         await self.close_head()
         self.head = Head(self.directory, self.settings, self.clock)
@@ -87,19 +94,36 @@ class World:
         return session
 
     def hello(
-        self, name: str, epoch: int | None = None, sequence: int | None = None, key: bytes | None = None, **values: str
+        self,
+        name: str,
+        epoch: int | None = None,
+        sequence: int | None = None,
+        key: bytes | None = None,
+        **values: str,
     ) -> bytes:
         """A HELLO of a node that says it is in sync."""
         record = self.node(name)
         assert record.session is not None
         self.sequence += 1
         layout = record.planner.layout
-        state = layout.pack({"power": "ON", "run": "SYNC", "image": "IDLE", "busy": "FREE", **values})
-        return encode(Datagram(
-            kind=Kind.HELLO, node=uuid.UUID(record.node.id).bytes, session=record.session.number,
-            epoch=self.head.store.epoch if epoch is None else epoch, sequence=self.sequence if sequence is None else sequence,
-            cfg_revision=record.cfg_revision, dsc_revision=1, layout=layout.digest, mask=0, state=state,
-        ), key or record.session.key)
+        state = layout.pack(
+            {"power": "ON", "run": "SYNC", "image": "IDLE", "busy": "FREE", **values}
+        )
+        return encode(
+            Datagram(
+                kind=Kind.HELLO,
+                node=uuid.UUID(record.node.id).bytes,
+                session=record.session.number,
+                epoch=self.head.store.epoch if epoch is None else epoch,
+                sequence=self.sequence if sequence is None else sequence,
+                cfg_revision=record.cfg_revision,
+                dsc_revision=1,
+                layout=layout.digest,
+                mask=0,
+                state=state,
+            ),
+            key or record.session.key,
+        )
 
     def send(self, data: bytes) -> None:
         """Sends a datagram to the head, which reads it."""
@@ -121,6 +145,7 @@ class World:
 
 def node_client(world: World, address: str = "10.1.0.10") -> TestClient[Any, Any]:
     """What a node calls, as if it came from this address; n0's if none is given."""
+
     @web.middleware
     async def comes_from(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request.clone(remote=address))

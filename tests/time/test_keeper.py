@@ -33,7 +33,9 @@ class Site:
     def _step(self, ahead_s: float) -> None:
         self.stepped.append(ahead_s)
 
-    def _event(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
+    def _event(
+        self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any
+    ) -> None:
         self.told.append((kind.name, text))
         self.severities.append(severity or kind.severity)
 
@@ -56,7 +58,9 @@ def test_a_clock_that_is_far_off_is_set() -> None:
     site = Site("10.0.0.1")
     site.ahead["10.0.0.1"] = -2.5
     site.keeper.round()
-    assert site.stepped == [-2.5] and site.slewed == [0.0], "the kernel is told that it is right now"
+    assert site.stepped == [-2.5] and site.slewed == [0.0], (
+        "the kernel is told that it is right now"
+    )
     assert site.told[0] == ("node.clock-set", "the clock was +2.500 s off 10.0.0.1, and is set")
 
 
@@ -66,7 +70,9 @@ def test_that_a_machine_keeps_whole_seconds_is_no_news() -> None:
     site.keeper.round()
     site.keeper.round()
     assert site.kinds[::2] == ["node.clock-set"] * 2
-    assert site.severities[::2] == [Severity.DEBUG, Severity.INFO], "once: it was set, and is off again"
+    assert site.severities[::2] == [Severity.DEBUG, Severity.INFO], (
+        "once: it was set, and is off again"
+    )
 
 
 def test_a_server_that_lies_by_a_year_is_not_believed_and_said_once() -> None:

@@ -45,7 +45,9 @@ def test_who_does_not_know_the_time_is_not_heard() -> None:
     assert question is not None
     good = ntp.answer(question, 1.8e9, 1.8e9, 2)
     assert ntp.reply(good, 9) is not None
-    assert ntp.reply(bytes((good[0] | 0xC0,)) + good[1:], 9) is None, "it says that it is not synchronized"
+    assert ntp.reply(bytes((good[0] | 0xC0,)) + good[1:], 9) is None, (
+        "it says that it is not synchronized"
+    )
     assert ntp.reply(good[:1] + b"\0" + good[2:], 9) is None, "kiss of death (RFC 5905 section 7.4)"
     assert ntp.asked(good) is None, "an answer gets no answer"
 

@@ -26,7 +26,9 @@ LOOPBACK = ipaddress.IPv4Network("127.0.0.0/24")
 
 
 @contextmanager
-def serving(wanted: ipaddress.IPv4Network = LOOPBACK, *, kept: bool = True, port: int = 0) -> Iterator[int]:
+def serving(
+    wanted: ipaddress.IPv4Network = LOOPBACK, *, kept: bool = True, port: int = 0
+) -> Iterator[int]:
     """A server whose clock is ahead; its port."""
     if not port:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
@@ -34,7 +36,13 @@ def serving(wanted: ipaddress.IPv4Network = LOOPBACK, *, kept: bool = True, port
             port = free.getsockname()[1]
     settings = boot_settings(address="127.0.0.1", boot={"ntp_port": port})
     recorder = Recorder(FakeLink(), Windows(), time.monotonic)
-    found = NtpServer(settings, lambda address: address in wanted, recorder, wall=lambda: time.time() + AHEAD_S, kept=lambda: kept)
+    found = NtpServer(
+        settings,
+        lambda address: address in wanted,
+        recorder,
+        wall=lambda: time.time() + AHEAD_S,
+        kept=lambda: kept,
+    )
     found.open()
     try:
         yield port
@@ -57,7 +65,9 @@ async def test_a_node_finds_out_how_far_its_clock_is_off(head: int) -> None:
 async def test_chrony_agrees(head: int) -> None:
     """It takes several samples, and the median of them."""
     command = ["chronyd", "-Q", "-t", "20", f"server 127.0.0.1 port {head} iburst"]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=False
+    )
     found = re.search(r"System clock wrong by (-?[0-9.]+) seconds", done.stdout + done.stderr)
     assert found is not None, done.stdout + done.stderr
     assert float(found[1]) == pytest.approx(AHEAD_S, abs=0.5)
@@ -80,7 +90,9 @@ async def test_a_head_that_nobody_keeps_says_so(kept: bool, stratum: int) -> Non
 
 
 async def test_a_port_that_is_taken_is_said(head: int) -> None:
-    taken = pytest.raises(OperationFailed, match=r"cannot answer SNTP at 127\.0\.0\.1:\d+: Address already in use")
+    taken = pytest.raises(
+        OperationFailed, match=r"cannot answer SNTP at 127\.0\.0\.1:\d+: Address already in use"
+    )
     with taken as caught, serving(port=head):
         raise AssertionError("both have it")
     assert caught.value.hint is not None and "another time server" in caught.value.hint

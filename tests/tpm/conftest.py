@@ -16,7 +16,8 @@ __all__ = ["client", "world"]
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[SoftTpm, SoftTpm, Path]:
-    """Two TPMs, the first with a certificate, and the directory with the certificates of its authority."""
+    """Two TPMs, the first with a certificate, and the directory with the certificates of its
+    authority."""
     place = tmp_path_factory.mktemp("swtpm")
     first, second = SoftTpm(place / "a", place / "ca"), SoftTpm(place / "b", None)
     (place / "trusted").mkdir()

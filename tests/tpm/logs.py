@@ -16,7 +16,15 @@ def head_of(*algorithms: tuple[int, int]) -> bytes:
 
 def step(register: int, digest: bytes, said: bytes, kind: int = 0xD) -> bytes:
     """Something that went into a register."""
-    return number(register) + number(kind) + number(1) + number(0xB, 2) + digest + number(len(said)) + said
+    return (
+        number(register)
+        + number(kind)
+        + number(1)
+        + number(0xB, 2)
+        + digest
+        + number(len(said))
+        + said
+    )
 
 
 def log_of(*steps: tuple[int, bytes, bytes]) -> bytes:

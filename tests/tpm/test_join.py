@@ -1,4 +1,5 @@
-"""A node that joins shows by its TPM who it is and what it has booted: by a real one in software, spoken to as on a node."""
+"""A node that joins shows by its TPM who it is and what it has booted: by a real one in software,
+spoken to as on a node."""
 
 from __future__ import annotations
 
@@ -38,13 +39,26 @@ async def wanted(world: World, keys: str) -> None:
     await world.ops.inventory.apply(INVENTORY.format(keys=keys), "test.yaml", None, False)
 
 
-async def joins(world: World, client: TestClient[Any, Any], tpm: SoftTpm | None, *, boot_id: str = BOOT, log: bytes = b"",
-                mac: str = "52:54:00:00:00:10",
-                change: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> tuple[int, dict[str, Any]]:
+async def joins(
+    world: World,
+    client: TestClient[Any, Any],
+    tpm: SoftTpm | None,
+    *,
+    boot_id: str = BOOT,
+    log: bytes = b"",
+    mac: str = "52:54:00:00:00:10",
+    change: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+) -> tuple[int, dict[str, Any]]:
     """A boot of n0, from the token to the answer: what the agent's link does."""
     token = world.head.joining.open(world.node("n0"), 60)
-    claim = {"node": world.node("n0").node.id, "token": token, "boot_id": boot_id, "mac": mac, "version": "1",
-             "tpm": True}
+    claim = {
+        "node": world.node("n0").node.id,
+        "token": token,
+        "boot_id": boot_id,
+        "mac": mac,
+        "version": "1",
+        "tpm": True,
+    }
     loop = asyncio.get_running_loop()
 
     async def posted(path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -53,7 +67,8 @@ async def joins(world: World, client: TestClient[Any, Any], tpm: SoftTpm | None,
 
     def ask(said: Mapping[str, Any]) -> Any:
         status, answer = asyncio.run_coroutine_threadsafe(
-            posted("/node/v1/attest", {**claim, "tpm": change(dict(said))}), loop).result(20)
+            posted("/node/v1/attest", {**claim, "tpm": change(dict(said))}), loop
+        ).result(20)
         if status != 200:
             raise (Refused if status == 403 else OperationFailed)(answer["error"])
         return answer
@@ -84,7 +99,8 @@ EK = ENDORSEMENTS[0]
 
 
 async def test_a_credential_is_opened_by_the_tpm_that_it_is_for_and_by_no_other(
-        tpm: SoftTpm, other: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]) -> None:
+    tpm: SoftTpm, other: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]
+) -> None:
     wire = tpm.wire()
     its = Tpm(wire)
     endorsement, public = its.key(EK.template)
@@ -92,7 +108,9 @@ async def test_a_credential_is_opened_by_the_tpm_that_it_is_for_and_by_no_other(
     key = credential.endorsement_key(public)
     blob, seed = credential.make(key, credential.name_of(name), b"held")
     assert its.activate(attestation, endorsement, blob, seed, EK) == b"held"
-    found = certificate.vouched(its.stored(EK.certificate), key.key, certificate.authorities(str(made[2])))
+    found = certificate.vouched(
+        its.stored(EK.certificate), key.key, certificate.authorities(str(made[2]))
+    )
     assert found.trouble == "" and "swtpm" in found.issuer
     another = certificate.vouched(its.stored(EK.certificate), key.key, ())
     assert "not among the authorities" in another.trouble
@@ -125,25 +143,39 @@ def test_a_credential_for_each_kind_of_endorsement_key(other: SoftTpm, kind: End
 
 
 async def test_a_tpm_is_named_by_the_key_that_its_maker_has_vouched_for(
-        world: World, client: TestClient[Any, Any], curved: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]) -> None:
+    world: World, client: TestClient[Any, Any], curved: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]
+) -> None:
     world.head.tpms._authorities = certificate.authorities(str(made[2]))
     await wanted(world, "tpm: recorded")
     assert (await joins(world, client, curved))[0] == 200
-    assert world.head.tpms.troubles(world.node("n0")) == [], "its certificate is believed, though there is none for RSA"
+    assert world.head.tpms.troubles(world.node("n0")) == [], (
+        "its certificate is believed, though there is none for RSA"
+    )
     last = world.head.tpms.of(world.node("n0")).last
     assert last is not None and "swtpm" in last.issuer and last.ek == fingerprint(curved.wire)
 
 
-async def test_no_tpm_is_asked_for_where_the_inventory_does_not(world: World, client: TestClient[Any, Any]) -> None:
+async def test_no_tpm_is_asked_for_where_the_inventory_does_not(
+    world: World, client: TestClient[Any, Any]
+) -> None:
     status, answer = await joins(world, client, None)
     assert status == 200 and "session" in answer
     token = world.head.joining.open(world.node("n0"), 60)
-    claim = {"node": world.node("n0").node.id, "token": token, "boot_id": BOOT, "mac": "52:54:00:00:00:10", "version": "1"}
-    assert (await client.post("/node/v1/attest", json={**claim, "tpm": {"missing": "none"}})).status == 403
+    claim = {
+        "node": world.node("n0").node.id,
+        "token": token,
+        "boot_id": BOOT,
+        "mac": "52:54:00:00:00:10",
+        "version": "1",
+    }
+    assert (
+        await client.post("/node/v1/attest", json={**claim, "tpm": {"missing": "none"}})
+    ).status == 403
 
 
 async def test_recorded_is_told_of_and_refuses_nobody(
-        world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm) -> None:
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm
+) -> None:
     await wanted(world, "tpm: recorded")
     assert (await joins(world, client, tpm))[0] == 200
     session = world.node("n0").session
@@ -160,7 +192,9 @@ async def test_recorded_is_told_of_and_refuses_nobody(
     assert world.head.tpms.of(world.node("n0")).ek and "tpm.recorded" in world.kinds("n0")
 
 
-async def test_a_stolen_token_is_worth_nothing(world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm) -> None:
+async def test_a_stolen_token_is_worth_nothing(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm
+) -> None:
     await wanted(world, "tpm: recorded")
     assert (await joins(world, client, tpm))[0] == 200
     await wanted(world, "tpm: required")
@@ -169,22 +203,36 @@ async def test_a_stolen_token_is_worth_nothing(world: World, client: TestClient[
     assert (await joins(world, client, None))[0] == 403
     assert "none that the kernel knows" in trouble(world)
     token = world.head.joining.open(world.node("n0"), 60)
-    claim = {"node": world.node("n0").node.id, "token": token, "boot_id": BOOT, "mac": "52:54:00:00:00:10", "version": "1"}
-    assert (await client.post("/node/v1/join", json=claim)).status == 403, "an agent that knows of no TPM"
+    claim = {
+        "node": world.node("n0").node.id,
+        "token": token,
+        "boot_id": BOOT,
+        "mac": "52:54:00:00:00:10",
+        "version": "1",
+    }
+    assert (await client.post("/node/v1/join", json=claim)).status == 403, (
+        "an agent that knows of no TPM"
+    )
     for word in ("", "x" * 32, None, 7):
         answer = await client.post("/node/v1/join", json={**claim, "tpm": True, "pass": word})
         assert "session" not in await answer.json()
     assert "of a version that knows of no TPM" in trouble(world)
     with pytest.raises(Refused, match="not shown for this join"):
         world.head.tpms.spend(world.node("n0"), BOOT)
-    assert (await joins(world, client, tpm))[0] == 200, "the node itself joins, whatever others have tried"
+    assert (await joins(world, client, tpm))[0] == 200, (
+        "the node itself joins, whatever others have tried"
+    )
 
 
 async def test_required_takes_nobody_in_whom_no_person_has_taken(
-        world: World, client: TestClient[Any, Any], tpm: SoftTpm) -> None:
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
     await wanted(world, "tpm: required")
     assert (await joins(world, client, tpm))[0] == 403
-    assert "no TPM was recorded" in told(world, "tpm.refused")[0] and "tpm accept n0" in told(world, "tpm.refused")[0]
+    assert (
+        "no TPM was recorded" in told(world, "tpm.refused")[0]
+        and "tpm accept n0" in told(world, "tpm.refused")[0]
+    )
     await world.head.tpms.accept([world.node("n0")])
     assert (await joins(world, client, tpm))[0] == 200
     await world.head.tpms.forget(world.node("n0"))
@@ -196,55 +244,83 @@ def swapped(**words: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda said: {**said, **{word: value for word, value in words.items() if word in said}}
 
 
-async def test_what_was_tampered_with_is_refused(world: World, client: TestClient[Any, Any], tpm: SoftTpm) -> None:
+async def test_what_was_tampered_with_is_refused(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
     await wanted(world, "tpm: recorded")
     heard: dict[str, Any] = {}
-    assert (await joins(world, client, tpm, change=lambda said: heard.update(said) or said))[0] == 200
+    assert (await joins(world, client, tpm, change=lambda said: heard.update(said) or said))[
+        0
+    ] == 200
     await wanted(world, "tpm: required")
     old = {word: heard[word] for word in ("quote", "signature", "registers")}
     another = {**heard["registers"], "4": hashlib.sha256(b"x").hexdigest()}
     key = base64.b64decode(heard["ak"])
     free = base64.b64encode(key[:4] + bytes(4) + key[8:]).decode()
-    for words, why in ((old, "it is not of this join"), ({"registers": another}, "others than those in it"),
-                       ({"signature": base64.b64encode(b"\0\x18\0\x0b\0\1x\0\1y").decode()}, "signature is not"),
-                       ({"signature": "AAAA"}, "not as agreed"), ({"quote": "/1RDRw=="}, "signature is not"),
-                       ({"registers": {"4": "zz"}}, "values of the registers"), ({"registers": {}}, "other registers"),
-                       ({"registers": [1]}, "values of the registers"), ({"quote": 7}, "what the node says")):
+    for words, why in (
+        (old, "it is not of this join"),
+        ({"registers": another}, "others than those in it"),
+        ({"signature": base64.b64encode(b"\0\x18\0\x0b\0\1x\0\1y").decode()}, "signature is not"),
+        ({"signature": "AAAA"}, "not as agreed"),
+        ({"quote": "/1RDRw=="}, "signature is not"),
+        ({"registers": {"4": "zz"}}, "values of the registers"),
+        ({"registers": {}}, "other registers"),
+        ({"registers": [1]}, "values of the registers"),
+        ({"quote": 7}, "what the node says"),
+    ):
         status, _ = await joins(world, client, tpm, change=swapped(**words))
-        assert status == 403 and why in world.head.tpms.of(world.node("n0")).troubles[0], (words, why)
+        assert status == 403 and why in world.head.tpms.of(world.node("n0")).troubles[0], (
+            words,
+            why,
+        )
     assert "not as agreed" in (await joins(world, client, tpm, change=swapped(ak=free)))[1]["error"]
     assert "no usual kind" in (await joins(world, client, tpm, change=swapped(ek=free)))[1]["error"]
     assert (await joins(world, client, tpm))[0] == 200
 
 
 async def test_a_register_that_differs_is_named_with_what_differs(
-        world: World, client: TestClient[Any, Any], tpm: SoftTpm) -> None:
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
     await wanted(world, "tpm: recorded, tpm_registers: [4, 7]")
-    one, two, evil = (hashlib.sha256(word).digest() for word in (b"boot program", b"kernel", b"evil"))
+    one, two, evil = (
+        hashlib.sha256(word).digest() for word in (b"boot program", b"kernel", b"evil")
+    )
     tpm.extend(4, one)
     tpm.extend(4, two)
-    assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, two, b"vmlinuz"))))[0] == 200
+    assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, two, b"vmlinuz"))))[
+        0
+    ] == 200
     await wanted(world, "tpm: required, tpm_registers: [4, 7]")
     tpm.start()
     tpm.extend(4, one)
     tpm.extend(4, evil)
-    assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, evil, b"evil.efi"))))[0] == 403
+    assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, evil, b"evil.efi"))))[
+        0
+    ] == 403
     found = world.head.tpms.troubles(world.node("n0"))
     assert "register 4 (what the firmware started) is not what was recorded" in found
     assert "register 4: IPL evil.efi, it was IPL vmlinuz" in found
-    assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, two, b"vmlinuz"))))[0] == 403
+    assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, two, b"vmlinuz"))))[
+        0
+    ] == 403
     assert any("not to be believed" in line for line in world.head.tpms.troubles(world.node("n0")))
     await world.head.tpms.accept([world.node("n0")])
     assert (await joins(world, client, tpm))[0] == 200
     assert world.head.tpms.troubles(world.node("n0")) == []
 
 
-async def test_secrets_go_to_quoted_boots_only(world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm) -> None:
+async def test_secrets_go_to_quoted_boots_only(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm
+) -> None:
     await wanted(world, "tpm: recorded, secrets: quoted")
 
     async def files(answer: dict[str, Any]) -> int:
         record = world.node("n0")
-        header = bearer(base64.b64decode(answer["key"]), bytes.fromhex(record.node.id.replace("-", "")), answer["session"])
+        header = bearer(
+            base64.b64decode(answer["key"]),
+            bytes.fromhex(record.node.id.replace("-", "")),
+            answer["session"],
+        )
         assert record.session is not None
         record.session = replace(record.session, mutual=False)
         async with client.get("/node/v1/files", headers={"Authorization": header}) as found:
@@ -252,32 +328,41 @@ async def test_secrets_go_to_quoted_boots_only(world: World, client: TestClient[
 
     assert await files((await joins(world, client, tpm))[1]) == 200
     assert await files((await joins(world, client, other))[1]) == 403
-    assert told(world, "tpm.withheld") and any("no secrets" in line for line in world.head.tpms.troubles(world.node("n0")))
+    assert told(world, "tpm.withheld") and any(
+        "no secrets" in line for line in world.head.tpms.troubles(world.node("n0"))
+    )
 
 
 async def test_an_adopted_machine_joins_by_the_tpm_that_it_has_reported(
-        world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm) -> None:
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm
+) -> None:
     mac, body = "52:54:00:00:00:77", {"mac": "52:54:00:00:00:77", "boot_id": "b"}
     tickets = Tickets(world.directory, world.head.store.wall)
 
     async def reports(ek: str) -> None:
         ticket = tickets.issue(mac, "10.1.0.77", 600)
-        await world.head.machines.stranger({**body, "ticket": ticket, "report": {"tpm": "2.0", "tpm_ek": ek}}, "10.1.0.77")
+        await world.head.machines.stranger(
+            {**body, "ticket": ticket, "report": {"tpm": "2.0", "tpm_ek": ek}}, "10.1.0.77"
+        )
 
     own = fingerprint(tpm.wire)
     await reports(own)
     text = INVENTORY.format(keys="tpm: required").replace("52:54:00:00:00:10", mac)
     await world.ops.inventory.apply(text, "test.yaml", None, False)
     await reports(fingerprint(other.wire))
-    assert world.head.machines.endorsement(world.node("n0")) == own, "what is said after it was taken in does not count"
+    assert world.head.machines.endorsement(world.node("n0")) == own, (
+        "what is said after it was taken in does not count"
+    )
     assert (await joins(world, client, other, mac=mac))[0] == 403
     assert (await joins(world, client, tpm, mac=mac))[0] == 200
 
 
 async def test_tpms_of_makers_that_nobody_knows_are_not_recorded(
-        world: World, tpm: SoftTpm, other: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]) -> None:
+    world: World, tpm: SoftTpm, other: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]
+) -> None:
     world.settings = msgspec.structs.replace(
-        world.settings, sections={**world.settings.sections, "tpm": {"authorities": str(made[2])}})
+        world.settings, sections={**world.settings.sections, "tpm": {"authorities": str(made[2])}}
+    )
     await world.restart()
     await wanted(world, "tpm: recorded")
     async with node_client(world) as client:

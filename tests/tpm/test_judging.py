@@ -13,7 +13,12 @@ RECORDED, REQUIRED, NEW = TpmPart(tpm="recorded"), TpmPart(tpm="required"), Know
 
 
 def shown(ek: str = "aa", boot: str = "one", **registers: str) -> Shown:
-    return Shown(ek=ek, ak="ak", boot=boot, registers={4: "k1", 7: "s", 9: "g"} | {int(k[1:]): v for k, v in registers.items()})
+    return Shown(
+        ek=ek,
+        ak="ak",
+        boot=boot,
+        registers={4: "k1", 7: "s", 9: "g"} | {int(k[1:]): v for k, v in registers.items()},
+    )
 
 
 def known(*boots: str) -> Known:
@@ -41,12 +46,18 @@ def test_required_wants_one_that_a_person_has_taken_in() -> None:
 def test_another_boot_set_has_other_values_and_the_firmwares_stay() -> None:
     verdict = judge(REQUIRED, known("one"), shown(boot="two", r4="k2"), "two", "")
     assert not verdict.troubles and verdict.known.expected["two"] == {4: "k2"}
-    assert judge(REQUIRED, known("one"), shown(boot="two", r4="k2", r7="x"), "two", "").registers == (7,)
+    assert judge(
+        REQUIRED, known("one"), shown(boot="two", r4="k2", r7="x"), "two", ""
+    ).registers == (7,)
     not_ordered = judge(REQUIRED, known("one"), shown(boot="two", r4="k2"), "one", "")
     assert "was to boot one" in not_ordered.troubles[0] and not not_ordered.unknown
-    assert not judge(REQUIRED, known("two", "one"), shown(boot="two"), "one", "").troubles, "one that was booted before"
+    assert not judge(REQUIRED, known("two", "one"), shown(boot="two"), "one", "").troubles, (
+        "one that was booted before"
+    )
     many = known(*(f"set-{n}" for n in range(9)))
-    assert [name for name in many.expected if name] == [f"set-{n}" for n in range(9 - MOST_SETS, 9)] and many.expected[""]
+    assert [name for name in many.expected if name] == [
+        f"set-{n}" for n in range(9 - MOST_SETS, 9)
+    ] and many.expected[""]
 
 
 def test_what_has_no_trusted_certificate_is_not_recorded() -> None:
@@ -54,7 +65,9 @@ def test_what_has_no_trusted_certificate_is_not_recorded() -> None:
     verdict = judge(RECORDED, NEW, odd, "one", "")
     assert not verdict.known.ek and "no certificate" in verdict.troubles[0]
     assert not judge(RECORDED, NEW, shown(), "one", "").troubles
-    assert not judge(TpmPart(tpm="required", tpm_registers=()), known("one"), odd, "one", "").troubles, "it was recorded"
+    assert not judge(
+        TpmPart(tpm="required", tpm_registers=()), known("one"), odd, "one", ""
+    ).troubles, "it was recorded"
 
 
 def test_secrets_for_quoted_nodes_need_a_tpm_that_is_asked() -> None:

@@ -1,7 +1,8 @@
-"""Heads and agents of two versions side by side: the one that is built from this checkout, and 0.1.0 as it was built then.
+"""Heads and agents of two versions side by side: the one that is built from this checkout, and
+0.1.0 as it was built then.
 
-The rack is pretended, the rest is real: heads as processes, agents under their supervisors, containers. Whoever is upgraded, or
-goes back, no container is started anew and no node joins again.
+The rack is pretended, the rest is real: heads as processes, agents under their supervisors,
+containers. Whoever is upgraded, or goes back, no container is started anew and no node joins again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def site() -> Iterator[HostSite]:
         directory = Path(scratch)
         with zipfile.ZipFile(OLD) as wheel:
             wheel.extractall(directory / "old")
-        images = {name: build_plain_image(directory / f"{name}.squashfs", name) for name in ("one", "two")}
+        images = {
+            name: build_plain_image(directory / f"{name}.squashfs", name) for name in ("one", "two")
+        }
         found = HostSite(directory / "site", 3, images)
         found.code = directory / "old"
         for node in found.nodes[:2]:
@@ -57,11 +60,16 @@ def pids(site: HostSite) -> Pids:
 
 
 def head_of(site: HostSite, code: Path) -> str:
-    """Ends the head, and starts one of another version over the same data. Returns its version, when all is in sync."""
+    """Ends the head, and starts one of another version over the same data. Returns its version,
+    when all is in sync."""
     site.stop_head()
     site.code = code
     site.start_head()
-    site.wait("all are converged", lambda: all(n["status"] == "converged" for n in site.states().values()), 120)
+    site.wait(
+        "all are converged",
+        lambda: all(n["status"] == "converged" for n in site.states().values()),
+        120,
+    )
     return str(site.api("GET", "/v1/status")["version"])
 
 
@@ -70,11 +78,15 @@ def joins(site: HostSite) -> dict[str, int]:
 
 
 def starts(site: HostSite) -> dict[str, int]:
-    return {node.name: len({e["text"] for e in site.history(node.name, "image.started")}) for node in site.nodes}
+    return {
+        node.name: len({e["text"] for e in site.history(node.name, "image.started")})
+        for node in site.nodes
+    }
 
 
 def told(site: HostSite, times: int) -> None:
-    """Waits until the head has been told that each node has started so many images: a node is converged a moment before."""
+    """Waits until the head has been told that each node has started so many images: a node is
+    converged a moment before."""
     site.wait(f"{times} images have started", lambda: min(starts(site).values()) >= times, 60)
 
 
@@ -92,13 +104,23 @@ def test_a_head_upgrade_and_back_touches_no_node(site: HostSite) -> None:
     old = site.code
 
     assert head_of(site, ROOT) != "0.1.0"
-    assert pids(site) == before and joins(site) == dict.fromkeys(before, 1) and starts(site) == dict.fromkeys(before, 1)
+    assert (
+        pids(site) == before
+        and joins(site) == dict.fromkeys(before, 1)
+        and starts(site) == dict.fromkeys(before, 1)
+    )
     after = rolled(site, "two")
     told(site, 2)
-    assert all(after[n][0] == before[n][0] and after[n][1] != before[n][1] for n in before), "it works with agents of both versions"
+    assert all(after[n][0] == before[n][0] and after[n][1] != before[n][1] for n in before), (
+        "it works with agents of both versions"
+    )
 
     assert head_of(site, old) == "0.1.0"
-    assert pids(site) == after and joins(site) == dict.fromkeys(before, 1) and starts(site) == dict.fromkeys(before, 2)
+    assert (
+        pids(site) == after
+        and joins(site) == dict.fromkeys(before, 1)
+        and starts(site) == dict.fromkeys(before, 2)
+    )
     rolled(site, "one")
     assert head_of(site, ROOT) != "0.1.0"
 
@@ -111,18 +133,26 @@ def test_agents_are_replaced_in_place_by_the_head_and_old_ones_are_told_of(site:
     for name in ("first", "second"):
         (site.data / "boot" / name).mkdir(parents=True)
         for file in (*sets.FILES, sets.AGENT):
-            (site.data / "boot" / name / file).write_bytes(agent if file == sets.AGENT else name.encode())
-        sets.sign(site.data / "boot" / name, name, Signer(site.data / "images" / "signing.key").sign)
+            (site.data / "boot" / name / file).write_bytes(
+                agent if file == sets.AGENT else name.encode()
+            )
+        sets.sign(
+            site.data / "boot" / name, name, Signer(site.data / "images" / "signing.key").sign
+        )
     site.wait("h2 has told which agent it runs", lambda: site.states()["h2"]["boots"]["agent"], 60)
     before, started, joined = pids(site), starts(site), joins(site)
 
     request = {"range": "h[0-2]", "image": "second", "agent_only": True, "by": "a test"}
-    with pytest.raises(HeadRunError, match=r"403 .*cannot replace the agent of h0, h1.*layercake boot roll"):
+    with pytest.raises(
+        HeadRunError, match=r"403 .*cannot replace the agent of h0, h1.*layercake boot roll"
+    ):
         site.api("POST", "/v1/boot/roll", request)
     number = int(site.api("POST", "/v1/boot/roll", {**request, "range": "h2"})["roll"]["id"])
     assert site.until_over(number)["state"] == "done"
     after = pids(site)
-    assert after["h2"][0] != before["h2"][0] and after["h2"][1] == before["h2"][1], "another agent, the same container"
+    assert after["h2"][0] != before["h2"][0] and after["h2"][1] == before["h2"][1], (
+        "another agent, the same container"
+    )
     assert {n: after[n] for n in ("h0", "h1")} == {n: before[n] for n in ("h0", "h1")}
     assert site.states()["h2"]["boots"]["agent"] == "second"
     assert starts(site) == started and joins(site) == joined

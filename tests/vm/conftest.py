@@ -1,5 +1,5 @@
-"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and Redfish; n2 is not in the inventory,
-and those after it are of another network (relay.py).
+"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and
+Redfish; n2 is not in the inventory, and those after it are of another network (relay.py).
 
 Each test leaves both nodes converged on the image that it found them on.
 """
@@ -24,10 +24,15 @@ from tests.vm import disks, relay
 from tests.vm.tpms import Tpms
 
 BOOT_S = 300.0
-SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0}, "power": {"poll_s": 4.0},
-            "boot": {"attempts": 2, "dns": {"serve": True, "domain": "rack.test"}},
-            "more_networks": {"side": {"interface": SIDE_BRIDGE, "address": SIDE_ADDRESS, "prefix": 24},
-                              "six": {"interface": SIDE_BRIDGE, "address": SIX_ADDRESS, "prefix": 64}}}
+SETTINGS = {
+    "sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0},
+    "power": {"poll_s": 4.0},
+    "boot": {"attempts": 2, "dns": {"serve": True, "domain": "rack.test"}},
+    "more_networks": {
+        "side": {"interface": SIDE_BRIDGE, "address": SIDE_ADDRESS, "prefix": 24},
+        "six": {"interface": SIDE_BRIDGE, "address": SIX_ADDRESS, "prefix": 64},
+    },
+}
 
 
 class Site:
@@ -37,10 +42,19 @@ class Site:
         self.directory = directory
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
         self.tpms = Tpms(directory / "tpm")
-        uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, nic_rom=NicRom.FIRMWARE,  # its own PXE, so TFTP is on the way
-                      more=self.tpms.machine)
-        unknown = VmSpec(Firmware.UEFI, BmcKind.IPMI, nic_rom=NicRom.FIRMWARE, secure_boot=True,
-                         more=("-smbios", "type=1,manufacturer=ACME,product=X1,serial=SN-TWO"))
+        uefi = VmSpec(
+            Firmware.UEFI,
+            BmcKind.REDFISH,
+            nic_rom=NicRom.FIRMWARE,  # its own PXE, so TFTP is on the way
+            more=self.tpms.machine,
+        )
+        unknown = VmSpec(
+            Firmware.UEFI,
+            BmcKind.IPMI,
+            nic_rom=NicRom.FIRMWARE,
+            secure_boot=True,
+            more=("-smbios", "type=1,manufacturer=ACME,product=X1,serial=SN-TWO"),
+        )
         self.rack = Rack(directory / "rack", [bios, uefi, unknown, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
         self.disks: dict[str, object] = disks.LAYOUTS
@@ -49,14 +63,22 @@ class Site:
 
     def up(self) -> None:
         """From nothing to both nodes running the plain image."""
-        images = {"plain-1": plain_image("plain-1"), "plain-2": plain_image("plain-2"), "crash": crashing_image("crash")}
+        images = {
+            "plain-1": plain_image("plain-1"),
+            "plain-2": plain_image("plain-2"),
+            "crash": crashing_image("crash"),
+        }
         self.rack.up()
         self.head.init({**SETTINGS, "files": {"directory": str(self.files)}})
         self.head.start()
         for name, path in images.items():
             body = {"path": str(path), "name": name, "systemd": False, "command": ["/init"]}
             self.head.api("POST", "/v1/images", body)
-        self.head.api("POST", "/v1/images", {"path": str(systemd_image("debian-1")), "name": "debian-1", "systemd": True})
+        self.head.api(
+            "POST",
+            "/v1/images",
+            {"path": str(systemd_image("debian-1")), "name": "debian-1", "systemd": True},
+        )
         self.head.apply(self.inventory())
         self.head.wait_converged(BOOT_S)
 
@@ -77,17 +99,25 @@ class Site:
         self.tpms.close()
 
     def told(self, *names: str) -> None:
-        """Returns when the head has all that running nodes have to tell: an answer of theirs comes after their events."""
+        """Returns when the head has all that running nodes have to tell: an answer of theirs comes
+        after their events."""
         for name in names:
             self.head.api("GET", f"/v1/nodes/{name}/logs?lines=1")
 
     def facts(self) -> dict[str, tuple[str, int, int]]:
-        """Of each node: boot id, the process of its image's init, and how often its machine was started."""
+        """Of each node: boot id, the process of its image's init, and how often its machine was
+        started."""
         self.told("n0", "n1")
         found = {}
         for index, name in enumerate(("n0", "n1")):
-            pids = [e["data"]["pid"] for e in self.head.history(name) if e["kind"] == "image.started"]
-            found[name] = (self.head.nodes()[name]["boot_id"], pids[-1], self.rack.machine(index)["starts"])
+            pids = [
+                e["data"]["pid"] for e in self.head.history(name) if e["kind"] == "image.started"
+            ]
+            found[name] = (
+                self.head.nodes()[name]["boot_id"],
+                pids[-1],
+                self.rack.machine(index)["starts"],
+            )
         return found
 
 

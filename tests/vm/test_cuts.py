@@ -1,5 +1,5 @@
-"""Boots that are disturbed in the middle: a cable that is pulled, a machine that begins anew (vm-testbed/cuts.py tries far more),
-a bad network."""
+"""Boots that are disturbed in the middle: a cable that is pulled, a machine that begins anew
+(vm-testbed/cuts.py tries far more), a bad network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BAD = Faults(loss=5.0, duplicate=2.0, reorder=5.0, jitter_ms=1.0)
 
 
 def booted(site: Site, *cuts: Callable[[], Result]) -> list[Result]:
-    """The outcomes of cuts at the same time, each of another node, which are off before and converged in the end."""
+    """The outcomes of cuts at the same time, each of another node, which are off before and
+    converged in the end."""
     site.head.api("POST", "/v1/nodes/state", {"range": "n[0-1]", "state": "off"})
     site.head.wait_converged(180)
     with ThreadPoolExecutor(len(cuts)) as threads:
@@ -34,25 +35,48 @@ def booted(site: Site, *cuts: Callable[[], Result]) -> list[Result]:
 def test_a_cable_that_is_out_for_ten_seconds_costs_no_second_start(site: Site) -> None:
     """In the middle of the kernel by HTTP, and of the boot program by TFTP."""
     bios, uefi = Cutter(site.rack, site.head, 0, "n0"), Cutter(site.rack, site.head, 1, "n1")
-    results = booted(site, lambda: bios.run("bios", PHASES["kernel"], 10), lambda: uefi.run("uefi", PHASES["nbp"], 10))
-    assert [(result.joined_s is not None, result.starts) for result in results] == [(True, 1), (True, 1)]
-    assert not [kind for result in results for kind in result.told if kind in ("boot.stalled", "join.disputed")]
+    results = booted(
+        site,
+        lambda: bios.run("bios", PHASES["kernel"], 10),
+        lambda: uefi.run("uefi", PHASES["nbp"], 10),
+    )
+    assert [(result.joined_s is not None, result.starts) for result in results] == [
+        (True, 1),
+        (True, 1),
+    ]
+    assert not [
+        kind
+        for result in results
+        for kind in result.told
+        if kind in ("boot.stalled", "join.disputed")
+    ]
 
 
 def test_a_machine_that_begins_anew_in_the_middle_gets_in(site: Site) -> None:
     start = time.time()
     bios, uefi = Cutter(site.rack, site.head, 0, "n0"), Cutter(site.rack, site.head, 1, "n1")
-    results = booted(site, lambda: bios.run("bios", PHASES["start"], 0), lambda: uefi.run("uefi", PHASES["kernel"], 0))
+    results = booted(
+        site,
+        lambda: bios.run("bios", PHASES["start"], 0),
+        lambda: uefi.run("uefi", PHASES["kernel"], 0),
+    )
     for name, result in zip(("n0", "n1"), results, strict=True):
         events = [e for e in site.head.history(name) if e["at"] >= start]
-        tried = [e for e in events if e["kind"] == "mutation.started" and e["data"]["mutation"] == "boot-wait"]
-        assert result.joined_s is not None and result.starts == 2 and len(tried) == 1, "it was not the head that started it again"
+        tried = [
+            e
+            for e in events
+            if e["kind"] == "mutation.started" and e["data"]["mutation"] == "boot-wait"
+        ]
+        assert result.joined_s is not None and result.starts == 2 and len(tried) == 1, (
+            "it was not the head that started it again"
+        )
         assert "boot.begun-anew" in result.told and "boot.script-refused" not in result.told
         assert sum(e["kind"] == "boot.script-sent" for e in events) == 2
 
 
 def test_nodes_boot_where_one_frame_in_twenty_is_lost(site: Site, tmp_path: Path) -> None:
-    """It takes more time and perhaps another attempt; nobody is quarantined, and what the firmware said is on record."""
+    """It takes more time and perhaps another attempt; nobody is quarantined, and what the firmware
+    said is on record."""
     site.head.api("POST", "/v1/nodes/state", {"range": "n[0-1]", "state": "off"})
     site.head.wait_converged(180)
     with FaultyNetwork(site.rack, (0, 1), BAD, records=tmp_path) as network:
@@ -62,5 +86,9 @@ def test_nodes_boot_where_one_frame_in_twenty_is_lost(site: Site, tmp_path: Path
     assert counts["lost"] > 100 and counts["doubled"] > 50 and counts["late"] > 100
     assert {node["status"] for node in site.head.nodes().values()} == {"converged"}
     for name in ("n0", "n1"):
-        said = [packet[DHCP].options[0][1] for packet in rdpcap(str(tmp_path / f"{name}.pcap")) if DHCP in packet]
+        said = [
+            packet[DHCP].options[0][1]
+            for packet in rdpcap(str(tmp_path / f"{name}.pcap"))
+            if DHCP in packet
+        ]
         assert {1, 2, 3, 5} <= set(said), "discover, offer, request and ack"

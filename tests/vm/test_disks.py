@@ -1,4 +1,5 @@
-"""A machine's own disks, by the distribution's tools and a real kernel: made, brought up again, and what is not ours left alone."""
+"""A machine's own disks, by the distribution's tools and a real kernel: made, brought up again, and
+what is not ours left alone."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def inventory(site: Site, image: str, **layouts: object) -> str:
 
 
 def released(site: Site) -> None:
-    """Nodes are released: nothing of what was written is on any disk, seen from outside of the machine, and a TPM is cleared."""
+    """Nodes are released: nothing of what was written is on any disk, seen from outside of the
+    machine, and a TPM is cleared."""
     head, files = site.head, sorted(site.directory.glob("*.raw"))
     assert [file.stem for file in files if holds(file)] == ["nv", "sa", "va", "vb"]
     head.cli("node", "release", "n[0-1]", "--yes")
@@ -45,7 +47,11 @@ def released(site: Site) -> None:
     assert {step["name"]: step["result"] for step in other["steps"]}["tpm"] == "done"
     zeros = "overwritten with zeros"
     assert {disk["serial"]: disk["way"] for disk in shown["disks"]} == {
-        "VD-va": zeros, "VD-vb": zeros, "SA-1": zeros, "NV-1": "NVMe Format"}
+        "VD-va": zeros,
+        "VD-vb": zeros,
+        "SA-1": zeros,
+        "NV-1": "NVMe Format",
+    }
     assert [file.stem for file in files if holds(file)] == []
 
 
@@ -64,17 +70,38 @@ def holds(file: Path) -> bool:
         return any(data.strip(b"\0") for data in iter(partial(disk.read, 1 << 20), b""))
 
 
-def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tmp_path: Path) -> None:
+def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(
+    site: Site, tmp_path: Path
+) -> None:
     head = site.head
     shown = head.api("GET", "/v1/nodes/n0/disks")
     assert shown["state"] == "READY"
-    assert {one["name"]: one["state"] for one in shown["layouts"]} == {"data": "READY", "scratch": "READY"}
-    assert {d["name"][:3]: d["layout"] for d in shown["disks"]} == {"vda": "scratch", "vdb": "scratch", "nvm": "data", "sda": ""}
+    assert {one["name"]: one["state"] for one in shown["layouts"]} == {
+        "data": "READY",
+        "scratch": "READY",
+    }
+    assert {d["name"][:3]: d["layout"] for d in shown["disks"]} == {
+        "vda": "scratch",
+        "vdb": "scratch",
+        "nvm": "data",
+        "sda": "",
+    }
     image = tmp_path / "keeper.squashfs"
-    build_plain_image(image, "keeper", script=PLAIN_INIT.replace("#!/bin/sh\n", f"#!/bin/sh\n{KEEPER}", 1))
-    head.api("POST", "/v1/images", {
-        "path": str(image), "name": "keeper", "systemd": False, "command": ["/init"], "keep": ["/var/lib/boots"],
-        "mounts": [{"kind": "bind", "source": "/scratch", "target": "/scratch"}]})
+    build_plain_image(
+        image, "keeper", script=PLAIN_INIT.replace("#!/bin/sh\n", f"#!/bin/sh\n{KEEPER}", 1)
+    )
+    head.api(
+        "POST",
+        "/v1/images",
+        {
+            "path": str(image),
+            "name": "keeper",
+            "systemd": False,
+            "command": ["/init"],
+            "keep": ["/var/lib/boots"],
+            "mounts": [{"kind": "bind", "source": "/scratch", "target": "/scratch"}],
+        },
+    )
     head.apply(inventory(site, "keeper"))
     head.wait_converged(BOOT_S, {"n0"})
     head.wait("it says what it has", lambda: logged(site), 60)
@@ -82,10 +109,21 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tm
     head.apply(inventory(site, "keeper", other=disks.FOREIGN))
     before = head.nodes()["n0"]["boot_id"]
     head.cli("power", "cycle", "n0", "--yes")
-    head.wait("the payroll is found", lambda: head.api("GET", "/v1/nodes/n0/disks")["state"] == "FOREIGN", BOOT_S)
-    head.wait("it is explained", lambda: "holds ext4 'payroll'" in head.cli("node", "explain", "n0").stdout, 60)
+    head.wait(
+        "the payroll is found",
+        lambda: head.api("GET", "/v1/nodes/n0/disks")["state"] == "FOREIGN",
+        BOOT_S,
+    )
+    head.wait(
+        "it is explained",
+        lambda: "holds ext4 'payroll'" in head.cli("node", "explain", "n0").stdout,
+        60,
+    )
     assert head.nodes()["n0"]["boot_id"] != before
-    assert "the inventory does not name it" in head.cli("machine", "wipe", "n0", "SA-1", "--yes", check=False).stderr
+    assert (
+        "the inventory does not name it"
+        in head.cli("machine", "wipe", "n0", "SA-1", "--yes", check=False).stderr
+    )
     free = inventory(site, "keeper", other={**disks.FOREIGN, "wipe": ["SA-1"]})
     plan = head.api("POST", "/v1/inventory/plan", {"yaml": free, "file": "rack.yaml"})
     assert "disk SA-1 of layout other may be made anew" in str(plan)
@@ -94,7 +132,9 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(site: Site, tm
     head.wait_converged(BOOT_S, {"n0"})
     head.wait("it says what it has", lambda: logged(site), 60)
     assert logged(site) == "kept=2 scratch=0", "what was kept is there, and the scratch is empty"
-    assert "made anew for layout other; it held ext4 'payroll'" in " ".join(e["text"] for e in head.history("n0"))
+    assert "made anew for layout other; it held ext4 'payroll'" in " ".join(
+        e["text"] for e in head.history("n0")
+    )
     site.disks = {}
     head.apply(site.inventory())  # without: else they are made anew as soon as the node is free
     head.wait_converged(BOOT_S, {"n0"})

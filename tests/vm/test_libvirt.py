@@ -1,4 +1,5 @@
-"""The rack as libvirt domains: its BMCs switch them, and each boots from the network in its own firmware. And the Vagrantfile."""
+"""The rack as libvirt domains: its BMCs switch them, and each boots from the network in its own
+firmware. And the Vagrantfile."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_bmcs_of_libvirt_switch_machines_that_boot_from_the_network(tmp_path: Path) -> None:
     with Rack(tmp_path / "rack", 2, libvirt=True) as rack:
+
         async def body() -> list[Any]:
             service = PowerService(polls=False)
             await service.start(FakeLink(), site(), PowerSettings())
@@ -48,27 +50,51 @@ def test_bmcs_of_libvirt_switch_machines_that_boot_from_the_network(tmp_path: Pa
                 await service.stop()
 
         found = in_netns(rack.namespace, body)
-        assert [[state.value for state in states] for states in found] == [["OFF", "ON"], ["OFF", "ON"]]
+        assert [[state.value for state in states] for states in found] == [
+            ["OFF", "ON"],
+            ["OFF", "ON"],
+        ]
         rack.wait_console(0, "iPXE", 120)
         rack.wait_console(1, "PXE", 240)
-        assert "could not load PC BIOS" not in (rack.directory / "libvirt/libvirtd.log").read_text(errors="replace")
+        assert "could not load PC BIOS" not in (rack.directory / "libvirt/libvirtd.log").read_text(
+            errors="replace"
+        )
 
 
 @pytest.mark.parametrize("driver", ["kvm", "qemu"])
 def test_the_vagrantfile_is_valid_in_a_fresh_checkout(tmp_path: Path, driver: str) -> None:
     shutil.copy(ROOT / "Vagrantfile", tmp_path)
-    environment = {**os.environ, "VAGRANT_HOME": str(tmp_path / "home"), "DRIVER": driver, "NODES": "3"}
-    done = subprocess.run(["vagrant", "validate"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        **os.environ,
+        "VAGRANT_HOME": str(tmp_path / "home"),
+        "DRIVER": driver,
+        "NODES": "3",
+    }
+    done = subprocess.run(
+        ["vagrant", "validate"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (tmp_path / ".vagrant/rack").exists(), "looking makes nothing"
 
 
 def _vagrantfile(directory: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Runs Ruby with what the Vagrantfile defines, in a checkout that has nothing else; Vagrant itself is left out."""
+    """Runs Ruby with what the Vagrantfile defines, in a checkout that has nothing else; Vagrant
+    itself is left out."""
     shutil.copy(ROOT / "Vagrantfile", directory)
     nothing = "module Vagrant; def self.configure(version) end; end"
-    return subprocess.run(["ruby", "-e", f"{nothing}; load '{directory / 'Vagrantfile'}'; {code}"], cwd=directory, check=False,
-                          env={**os.environ, "NODES": "3"}, capture_output=True, text=True)
+    return subprocess.run(
+        ["ruby", "-e", f"{nothing}; load '{directory / 'Vagrantfile'}'; {code}"],
+        cwd=directory,
+        check=False,
+        env={**os.environ, "NODES": "3"},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_the_inventory_of_the_vagrantfile_can_be_applied(tmp_path: Path) -> None:
@@ -77,7 +103,9 @@ def test_the_inventory_of_the_vagrantfile_can_be_applied(tmp_path: Path) -> None
     found = load(tmp_path / ".vagrant/rack/rack.yaml")
     bmcs = {name: bmc.driver for name in found.nodes if (bmc := bmc_of(found, name)) is not None}
     assert bmcs == {"n0": "ipmi", "n1": "redfish", "n2": "ipmi"}
-    assert len((tmp_path / ".vagrant/rack/bmc-password").read_text()) <= 16, "IPMI 1.5 allows no more"
+    assert len((tmp_path / ".vagrant/rack/bmc-password").read_text()) <= 16, (
+        "IPMI 1.5 allows no more"
+    )
 
 
 def test_the_vagrantfile_says_how_to_get_the_package_that_it_needs(tmp_path: Path) -> None:
@@ -90,7 +118,9 @@ def test_the_program_for_virtual_machines_switches_one_of_libvirt(tmp_path: Path
         <os><type arch='x86_64' machine='q35'>hvm</type></os><on_poweroff>destroy</on_poweroff>
         <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><memballoon model='none'/></devices></domain>"""
     path = shutil.copy(ROOT / "examples/power/virsh-domain.sh", tmp_path)
-    Path(f"{path}.uris").write_text(f"here {uri(tmp_path / 'libvirt')}\ndead qemu+unix:///system?socket=/nowhere/libvirt-sock\n")
+    Path(f"{path}.uris").write_text(
+        f"here {uri(tmp_path / 'libvirt')}\ndead qemu+unix:///system?socket=/nowhere/libvirt-sock\n"
+    )
     programs = Programs({"virsh": Program(path=str(path), timeout_s=60.0)})
 
     def driver(address: str) -> CommandDriver:
@@ -115,7 +145,7 @@ def test_the_program_for_virtual_machines_switches_one_of_libvirt(tmp_path: Path
     room = LibvirtRoom(tmp_path / "libvirt", "tcg", [machine])
     try:
         room.start()
-        on, off = PowerState.ON, PowerState.OFF     # no system inside that would shut down
+        on, off = PowerState.ON, PowerState.OFF  # no system inside that would shut down
         assert asyncio.run(switched()) == [off, on, on, on, off, off]
     finally:
         room.stop()

@@ -1,4 +1,5 @@
-"""A node with a TPM, from power-on: who it is and what it has booted is recorded, and another machine with its token is refused."""
+"""A node with a TPM, from power-on: who it is and what it has booted is recorded, and another
+machine with its token is refused."""
 
 from __future__ import annotations
 
@@ -19,12 +20,20 @@ def kinds(site: Site, since: float) -> list[str]:
 def test_a_machine_with_another_tpm_is_refused_whatever_token_it_has(site: Site) -> None:
     head = site.head
     found: dict[str, Any] = head.api("GET", "/v1/nodes/n1/tpm")
-    assert found["tpm"]["quoted"] and not found["tpm"]["troubles"] and "swtpm" in found["tpm"]["issuer"]
+    assert (
+        found["tpm"]["quoted"]
+        and not found["tpm"]["troubles"]
+        and "swtpm" in found["tpm"]["issuer"]
+    )
     own = {one["register"]: one["value"] for one in found["tpm"]["registers"]}
-    recorded = {one["register"]: one["recorded"] for one in found["tpm"]["registers"] if one["wanted"]}
+    recorded = {
+        one["register"]: one["recorded"] for one in found["tpm"]["registers"] if one["wanted"]
+    }
     assert recorded == {number: own[number] for number in (4, 7, 9)}
     texts = {(step["register"], step["text"]) for step in found["log"]}
-    assert (7, "SecureBoot") in texts and any(register == 4 and "vmlinuz" in text for register, text in texts)
+    assert (7, "SecureBoot") in texts and any(
+        register == 4 and "vmlinuz" in text for register, text in texts
+    )
     head.apply(site.inventory(tpm="required"))
     site.tpms.use("other")
     start = time.time()

@@ -1,4 +1,5 @@
-"""The TPMs of n1: its own, and another one that can be put in its place, as when a board is replaced, or a token stolen."""
+"""The TPMs of n1: its own, and another one that can be put in its place, as when a board is
+replaced, or a token stolen."""
 
 from __future__ import annotations
 
@@ -18,15 +19,17 @@ done
 
 
 class Tpms:
-    """Two TPMs, `own` with a certificate and `other` without one, of which one is in the machine. It serves the next start of the
-    machine as soon as this one has ended."""
+    """Two TPMs, `own` with a certificate and `other` without one, of which one is in the machine.
+    It serves the next start of the machine as soon as this one has ended."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         SoftTpm(directory / "own", directory / "ca")
         SoftTpm(directory / "other", None)
         self.use("own")
-        self._served = subprocess.Popen(["sh", "-c", _SERVED, "sh", str(directory)], start_new_session=True)
+        self._served = subprocess.Popen(
+            ["sh", "-c", _SERVED, "sh", str(directory)], start_new_session=True
+        )
 
     def use(self, name: str) -> None:
         """Which of them is in the machine from its next start."""
@@ -37,8 +40,14 @@ class Tpms:
     @property
     def machine(self) -> tuple[str, ...]:
         """Further arguments of QEMU."""
-        return ("-chardev", f"socket,id=tpm,path={self.directory / 'sock'}", "-tpmdev", "emulator,id=tpm0,chardev=tpm",
-                "-device", "tpm-crb,tpmdev=tpm0")
+        return (
+            "-chardev",
+            f"socket,id=tpm,path={self.directory / 'sock'}",
+            "-tpmdev",
+            "emulator,id=tpm0,chardev=tpm",
+            "-device",
+            "tpm-crb,tpmdev=tpm0",
+        )
 
     def close(self) -> None:
         """Ends what serves them."""

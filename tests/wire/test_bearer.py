@@ -36,14 +36,27 @@ def test_of_another_session_or_key_is_refused() -> None:
 
 
 @settings(max_examples=300)
-@given(st.one_of(st.text(max_size=80), st.text("0123456789abcdef.-", max_size=90).map(lambda t: "Bearer " + t)))
+@given(
+    st.one_of(
+        st.text(max_size=80),
+        st.text("0123456789abcdef.-", max_size=90).map(lambda t: "Bearer " + t),
+    )
+)
 def test_noise_is_refused(text: str) -> None:
     with pytest.raises(WireError):
         check_bearer(text, KEY)
 
 
-@pytest.mark.parametrize("change", [lambda h: h + "\n", lambda h: h.upper(), lambda h: h.replace(".5.", ".٥."),
-                                    lambda h: h.replace(".5.", f".{1 << 64}."), lambda h: h.replace("Bearer ", "Basic ")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h + "\n",
+        lambda h: h.upper(),
+        lambda h: h.replace(".5.", ".٥."),
+        lambda h: h.replace(".5.", f".{1 << 64}."),
+        lambda h: h.replace("Bearer ", "Basic "),
+    ],
+)
 def test_near_misses_are_refused(change: object) -> None:
     with pytest.raises(WireError):
         check_bearer(change(bearer(KEY, NODE.bytes, 5)), KEY)  # type: ignore[operator]  # a lambda of the list above

@@ -31,8 +31,19 @@ SAMPLE = Datagram(Kind.HELLO, b"n" * 16, 7, 8, 9, 10, 11, b"abcd", (1 << 128) - 
 
 u64 = st.integers(0, (1 << 64) - 1)
 u128 = st.integers(0, (1 << 128) - 1)
-datagrams = st.builds(Datagram, st.sampled_from(Kind), st.binary(min_size=16, max_size=16), u64, u64, u64, u64, u64,
-                      st.binary(min_size=4, max_size=4), u128, u128)
+datagrams = st.builds(
+    Datagram,
+    st.sampled_from(Kind),
+    st.binary(min_size=16, max_size=16),
+    u64,
+    u64,
+    u64,
+    u64,
+    u64,
+    st.binary(min_size=4, max_size=4),
+    u128,
+    u128,
+)
 
 
 @given(datagrams, st.binary(min_size=16, max_size=64))
@@ -44,10 +55,17 @@ def test_round_trip(datagram: Datagram, key: bytes) -> None:
 
 
 def test_bytes_are_fixed() -> None:
-    """The wire form is a contract with nodes that run an older agent: it changes only along with the version."""
+    """The wire form is a contract with nodes that run an older agent: it changes only along with
+    the version."""
     data = encode(SAMPLE, KEY)
-    body = (b"LC\x01\x01" + b"n" * 16 + b"".join(n.to_bytes(8, "big") for n in (7, 8, 9, 10, 11)) + b"abcd" + b"\xff" * 16
-            + (0x1234).to_bytes(16, "big"))
+    body = (
+        b"LC\x01\x01"
+        + b"n" * 16
+        + b"".join(n.to_bytes(8, "big") for n in (7, 8, 9, 10, 11))
+        + b"abcd"
+        + b"\xff" * 16
+        + (0x1234).to_bytes(16, "big")
+    )
     assert data == body + hashlib.blake2b(body, key=KEY, digest_size=16).digest()
 
 
@@ -86,7 +104,10 @@ def test_extra_bytes_are_refused() -> None:
         peek(encode(SAMPLE, KEY) + b"\0")
 
 
-@pytest.mark.parametrize(("at", "value", "why"), [(0, 0x4D, "not one of"), (2, 2, "version 2"), (3, 0, "kind 0"), (3, 4, "kind 4")])
+@pytest.mark.parametrize(
+    ("at", "value", "why"),
+    [(0, 0x4D, "not one of"), (2, 2, "version 2"), (3, 0, "kind 0"), (3, 4, "kind 4")],
+)
 def test_header_is_checked_before_any_key_is_tried(at: int, value: int, why: str) -> None:
     data = bytearray(encode(SAMPLE, KEY))
     data[at] = value
@@ -107,8 +128,17 @@ def test_weak_keys_are_refused(key: bytes) -> None:
         decode(encode(SAMPLE, KEY), key)
 
 
-@pytest.mark.parametrize("change", [{"session": 1 << 64}, {"session": -1}, {"mask": 1 << 128}, {"state": -1}, {"node": b"x"},
-                                    {"layout": b"abcde"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"session": 1 << 64},
+        {"session": -1},
+        {"mask": 1 << 128},
+        {"state": -1},
+        {"node": b"x"},
+        {"layout": b"abcde"},
+    ],
+)
 def test_fields_that_do_not_fit_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(WireError, match="cannot encode"):
         encode(dataclasses.replace(SAMPLE, **change), KEY)  # type: ignore[arg-type]  # wrong values are the point

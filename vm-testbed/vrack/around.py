@@ -25,7 +25,12 @@ class Around(ABC):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.down()
 
     @abstractmethod
@@ -38,7 +43,12 @@ class Around(ABC):
 
     def _batch(self, lines: Sequence[str]) -> None:
         """Commands of `ip` in the rack's network. Raises RackError."""
-        done = subprocess.run(["ip", "-n", self._rack.namespace, "-batch", "-"], input="\n".join(lines) + "\n",
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ip", "-n", self._rack.namespace, "-batch", "-"],
+            input="\n".join(lines) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise RackError(f"cannot make {self._what}: {done.stderr.strip()}")

@@ -1,7 +1,8 @@
 """ipmi_sim's chassis_control program: turns its questions into requests to the hypervisor.
 
-Called as `chassis.py SOCKET NODE get|set|check NAME [VALUE] ...` (ipmi_sim_cmd(5)); answers "name:value" lines on standard output.
-It is run for every power query, so it imports as little as it can.
+Called as `chassis.py SOCKET NODE get|set|check NAME [VALUE] ...` (ipmi_sim_cmd(5)); answers
+"name:value" lines on standard output. It is run for every power query, so it imports as little as
+it can.
 """
 
 import json
@@ -10,7 +11,8 @@ import sys
 
 
 def ask(path: str, **request: str) -> "dict[str, str]":
-    """One request to the hypervisor and its answer. Ends the program with status 1 if it says no."""
+    """One request to the hypervisor and its answer. Ends the program with status 1 if it says
+    no."""
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(20)
         line.connect(path)

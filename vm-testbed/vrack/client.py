@@ -13,7 +13,8 @@ class HypervisorError(Exception):
 
 
 def ask(path: str, request: Mapping[str, str], limit_s: float = 20.0) -> dict[str, Any]:
-    """The answer: {"power": "on"|"off", "pid", "bmc_pid", "boot", "last_boot", "starts"}. Raises HypervisorError, OSError."""
+    """The answer: {"power": "on"|"off", "pid", "bmc_pid", "boot", "last_boot", "starts"}. Raises
+    HypervisorError, OSError."""
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(limit_s)
         line.connect(path)

@@ -1,8 +1,9 @@
 """The one process that owns everything that runs in a rack: machines and BMCs are its children.
 
-Started inside the rack's network namespace with its standard input held open by whoever made the rack. When that closes
-(an orderly end, or its maker was killed) it ends its children, deletes the namespace and exits, so a rack cannot be left behind.
-BMCs ask it to switch machines by one JSON line on a Unix socket: {"op": "power", "node": "n0", "want": "on"}.
+Started inside the rack's network namespace with its standard input held open by whoever made the
+rack. When that closes (an orderly end, or its maker was killed) it ends its children, deletes the
+namespace and exits, so a rack cannot be left behind. BMCs ask it to switch machines by one JSON
+line on a Unix socket: {"op": "power", "node": "n0", "want": "on"}.
 
     python -m vrack.hypervisor RACK.json
 """
@@ -30,13 +31,15 @@ from vrack.serial_line import SerialLine
 
 READY_LIMIT_S, LIBVIRT_READY_LIMIT_S = 30.0, 120.0
 
-# RMCP class IPMI, session-less, Get Channel Authentication Capabilities for this channel, administrator (IPMI 2.0, table 22-15).
+# RMCP class IPMI, session-less, Get Channel Authentication Capabilities for this channel,
+# administrator (IPMI 2.0, table 22-15).
 _IPMI_PROBE = bytes.fromhex("0600ff07000000000000000000092018c88100388e04b5")
 
 
 @dataclass(frozen=True, slots=True)
 class BmcProcess:
-    """A BMC that is to run: its command, and where it answers. `kind` is "ipmi" (UDP) or "redfish" (TCP)."""
+    """A BMC that is to run: its command, and where it answers. `kind` is "ipmi" (UDP) or "redfish"
+    (TCP)."""
 
     node: str
     kind: str
@@ -55,15 +58,21 @@ class Hypervisor:
         self._running: dict[str, Any] = {}
 
     def start(self, limit_s: float = READY_LIMIT_S) -> None:
-        """Starts the BMCs and waits until each answers. Raises RuntimeError naming the first that does not."""
+        """Starts the BMCs and waits until each answers. Raises RuntimeError naming the first that
+        does not."""
         for bmc in self.bmcs:
             self._running[bmc.node] = spawn(bmc.argv, bmc.log)
         limit = time.monotonic() + patience(limit_s)
         for bmc in self.bmcs:
-            while not (_ipmi_answers if bmc.kind == "ipmi" else _tcp_answers)(bmc.address, bmc.port):
+            while not (_ipmi_answers if bmc.kind == "ipmi" else _tcp_answers)(
+                bmc.address, bmc.port
+            ):
                 if self._running[bmc.node].poll() is not None or time.monotonic() > limit:
                     tail = bmc.log.read_text(errors="replace")[-1000:]
-                    raise RuntimeError(f"cannot start the BMC of {bmc.node}: no answer on {bmc.address}:{bmc.port}\n{tail}")
+                    raise RuntimeError(
+                        f"cannot start the BMC of {bmc.node}: no answer on "
+                        f"{bmc.address}:{bmc.port}\n{tail}"
+                    )
                 time.sleep(0.05)
 
     def stop(self) -> None:
@@ -74,19 +83,32 @@ class Hypervisor:
             machine.off()
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carries out one request. Raises KeyError or ValueError for one that makes no sense, OSError if QEMU cannot be run."""
+        """Carries out one request. Raises KeyError or ValueError for one that makes no sense,
+        OSError if QEMU cannot be run."""
         machine = self.machines[str(request["node"])]
         if request["op"] == "power":
             machine.medium = str(request.get("medium", ""))
-            actions = {"on": machine.on, "off": machine.off, "reset": machine.reset, "soft": machine.soft_off}
+            actions = {
+                "on": machine.on,
+                "off": machine.off,
+                "reset": machine.reset,
+                "soft": machine.soft_off,
+            }
             actions[str(request["want"])]()
         elif request["op"] == "boot":
             machine.boot, machine.uri = str(request["device"]), str(request.get("uri", ""))
         elif request["op"] != "state":
             raise ValueError(f"unknown request {request['op']!r}")
         pid = machine.pid
-        return {"power": "off" if pid is None else "on", "pid": pid, "boot": machine.boot, "uri": machine.uri,
-                "last_boot": machine.last_boot, "starts": machine.starts, "bmc_pid": self._running[machine.name].pid}
+        return {
+            "power": "off" if pid is None else "on",
+            "pid": pid,
+            "boot": machine.boot,
+            "uri": machine.uri,
+            "last_boot": machine.last_boot,
+            "starts": machine.starts,
+            "bmc_pid": self._running[machine.name].pid,
+        }
 
 
 def _ipmi_answers(address: str, port: int) -> bool:
@@ -108,7 +130,9 @@ def _tcp_answers(address: str, port: int) -> bool:
     return True
 
 
-async def _serve(hypervisor: Hypervisor, path: str, lines: Sequence[SerialLine], stdin: int) -> None:
+async def _serve(
+    hypervisor: Hypervisor, path: str, lines: Sequence[SerialLine], stdin: int
+) -> None:
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), 5)
@@ -138,11 +162,18 @@ def main(path: Path) -> int:
     """Runs the rack that the JSON file describes until standard input closes."""
     rack = json.loads(path.read_text())
     machines = [Machine(m["name"], m["argv"], Path(m["directory"])) for m in rack["machines"]]
-    bmcs = [BmcProcess(b["node"], b["kind"], b["argv"], b["address"], b["port"], Path(b["log"])) for b in rack["bmcs"]]
+    bmcs = [
+        BmcProcess(b["node"], b["kind"], b["argv"], b["address"], b["port"], Path(b["log"]))
+        for b in rack["bmcs"]
+    ]
     lines = [SerialLine(Path(m["directory"])) for m in rack["machines"] if m["line"]]
     hypervisor = Hypervisor(machines, bmcs)
     libvirt = rack.get("libvirt")
-    room = LibvirtRoom(Path(libvirt["directory"]), rack["accel"], libvirt["domains"]) if libvirt else None
+    room = (
+        LibvirtRoom(Path(libvirt["directory"]), rack["accel"], libvirt["domains"])
+        if libvirt
+        else None
+    )
     try:
         if room is not None:
             room.start()

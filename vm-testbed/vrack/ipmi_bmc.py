@@ -1,4 +1,5 @@
-"""What ipmi_sim needs to be one node's BMC. Plain text made from facts; starting it is the hypervisor's work."""
+"""What ipmi_sim needs to be one node's BMC. Plain text made from facts; starting it is the
+hypervisor's work."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from vrack.spec import USERNAME
 
-# One management controller with a System Event Log and one temperature sensor (a threshold sensor named CPUTemp, degrees C).
+# One management controller with a System Event Log and one temperature sensor (a threshold sensor
+# named CPUTemp, degrees C).
 _EMULATOR = """\
 mc_setbmc 0x20
 mc_add 0x20 0 no-device-sdrs 0x23 9 8 0xbf 0x1291 0xf02 persist_sdr
@@ -29,7 +31,8 @@ mc_enable 0x20
 """
 
 
-# What ipmi_sim asks for its LAN parameters: PROGRAM get|check NAME..., set NAME VALUE...; each is a file beside it.
+# What ipmi_sim asks for its LAN parameters: PROGRAM get|check NAME..., set NAME VALUE...; each is a
+# file beside it.
 _LAN = """\
 #!/bin/sh
 d=$(dirname "$0"); what=$1; shift
@@ -40,14 +43,26 @@ esac
 """
 
 
-def write_config(directory: Path, name: str, address: str, port: int, password: str, chassis: Sequence[str], *,
-                 inband: int = 0, lan: Mapping[str, str] | None = None, sol: str = "") -> list[str]:
+def write_config(
+    directory: Path,
+    name: str,
+    address: str,
+    port: int,
+    password: str,
+    chassis: Sequence[str],
+    *,
+    inband: int = 0,
+    lan: Mapping[str, str] | None = None,
+    sol: str = "",
+) -> list[str]:
     """Writes the configuration into `directory` and returns the argv that runs the BMC.
 
-    `chassis` is the program that ipmi_sim calls to switch the machine; without one it keeps a state in its head. `inband` is the
-    TCP port at which the machine itself finds its BMC, 0 for none. It says `lan` of its LAN parameters, by ipmi_sim's names for
-    them: its address if nothing is given. `sol` is the serial port that it has by LAN, "" for none. The state directory is emptied:
-    sensor records that an earlier run left there pile up. The configuration holds the password, so only its owner may read it.
+    `chassis` is the program that ipmi_sim calls to switch the machine; without one it keeps a state
+    in its head. `inband` is the TCP port at which the machine itself finds its BMC, 0 for none. It
+    says `lan` of its LAN parameters, by ipmi_sim's names for them: its address if nothing is given.
+    `sol` is the serial port that it has by LAN, "" for none. The state directory is emptied: sensor
+    records that an earlier run left there pile up. The configuration holds the password, so only
+    its owner may read it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     state = directory / "state"
@@ -61,23 +76,30 @@ def write_config(directory: Path, name: str, address: str, port: int, password: 
     (parameters / "program").chmod(0o755)
     config = directory / "lan.conf"
     config.touch(mode=0o600)
-    config.write_text("\n".join([
-        f'name "{name}"',
-        "set_working_mc 0x20",
-        "  startlan 1",
-        f"    addr {address} {port}",
-        "    priv_limit admin",
-        f'    lan_config_program "{parameters}/program"',
-        *(f"    allowed_auths_{role} none md2 md5 straight" for role in ("callback", "user", "operator", "admin")),
-        f"    guid {uuid.uuid5(uuid.NAMESPACE_OID, name + address).hex}",
-        "  endlan",
-        *([f"  serial 15 {address} {inband} codec VM"] if inband else []),
-        *([f'  sol "{sol}" 115200'] if sol else []),
-        *([f'  chassis_control "{shlex.join(chassis)}"'] if chassis else []),
-        "  startnow false",
-        f'  user 2 true "{USERNAME}" "{password}" admin 10 none md2 md5 straight',
-        "",
-    ]))
+    config.write_text(
+        "\n".join(
+            [
+                f'name "{name}"',
+                "set_working_mc 0x20",
+                "  startlan 1",
+                f"    addr {address} {port}",
+                "    priv_limit admin",
+                f'    lan_config_program "{parameters}/program"',
+                *(
+                    f"    allowed_auths_{role} none md2 md5 straight"
+                    for role in ("callback", "user", "operator", "admin")
+                ),
+                f"    guid {uuid.uuid5(uuid.NAMESPACE_OID, name + address).hex}",
+                "  endlan",
+                *([f"  serial 15 {address} {inband} codec VM"] if inband else []),
+                *([f'  sol "{sol}" 115200'] if sol else []),
+                *([f'  chassis_control "{shlex.join(chassis)}"'] if chassis else []),
+                "  startnow false",
+                f'  user 2 true "{USERNAME}" "{password}" admin 10 none md2 md5 straight',
+                "",
+            ]
+        )
+    )
     emulator = directory / "bmc.emu"
     emulator.write_text(_EMULATOR)
     return ["ipmi_sim", "-c", str(config), "-f", str(emulator), "-s", str(state), "-n"]

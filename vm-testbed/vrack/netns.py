@@ -1,4 +1,5 @@
-"""The rack's network: one namespace, one bridge, a tap for each machine, and an address for each BMC."""
+"""The rack's network: one namespace, one bridge, a tap for each machine, and an address for each
+BMC."""
 
 from __future__ import annotations
 
@@ -10,18 +11,29 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vrack.spec import BRIDGE, HEAD_ADDRESS, SIDE_ADDRESS, SIDE_BRIDGE, SIDE_SUBNET, SIX_ADDRESS, SIX_SUBNET, VmSpec
+from vrack.spec import (
+    BRIDGE,
+    HEAD_ADDRESS,
+    SIDE_ADDRESS,
+    SIDE_BRIDGE,
+    SIDE_SUBNET,
+    SIX_ADDRESS,
+    SIX_SUBNET,
+    VmSpec,
+)
 
 RUN = Path("/run/netns")
 BRIDGE_MAC = "02:6c:61:79:65:72"
-"""A bridge without an address of its own takes that of a port, and another one when a port comes or goes."""
+"""A bridge without an address of its own takes that of a port, and another one when a port comes or
+goes."""
 
 
 def build_commands(machines: Sequence[VmSpec]) -> str:
     """The `ip -batch` text for the inside of a fresh namespace.
 
-    10.98.0.0/16 is made local as a whole (AnyIP), so that every BMC binds an address of its own with nothing else to set up.
-    The bridge forwards at once: with the usual forwarding delay, a machine's first DHCP requests are lost.
+    10.98.0.0/16 is made local as a whole (AnyIP), so that every BMC binds an address of its own
+    with nothing else to set up. The bridge forwards at once: with the usual forwarding delay, a
+    machine's first DHCP requests are lost.
     """
     lines = [
         "link set lo up",
@@ -37,7 +49,9 @@ def build_commands(machines: Sequence[VmSpec]) -> str:
     ]
     for index, machine in enumerate(machines):
         sides = [net for net in map(ipaddress.ip_network, (SIDE_SUBNET, SIX_SUBNET)) if machine.ip]
-        bridge = SIDE_BRIDGE if any(ipaddress.ip_address(machine.ip) in net for net in sides) else BRIDGE
+        bridge = (
+            SIDE_BRIDGE if any(ipaddress.ip_address(machine.ip) in net for net in sides) else BRIDGE
+        )
         lines += [f"tuntap add {tap(index)} mode tap", f"link set {tap(index)} master {bridge} up"]
     return "\n".join(lines) + "\n"
 
@@ -50,12 +64,23 @@ def tap(index: int) -> str:
 def create(name: str, machines: Sequence[VmSpec]) -> None:
     """Makes the namespace with everything in it. Raises subprocess.CalledProcessError."""
     subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
-    subprocess.run(["ip", "-n", name, "-batch", "-"], input=build_commands(machines), check=True, capture_output=True, text=True)
+    subprocess.run(
+        ["ip", "-n", name, "-batch", "-"],
+        input=build_commands(machines),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
 
 
 def set_link(name: str, device: str, up: bool) -> None:
     """Takes one link of the namespace up or down. Raises subprocess.CalledProcessError."""
-    subprocess.run(["ip", "-n", name, "link", "set", device, "up" if up else "down"], check=True, capture_output=True, text=True)
+    subprocess.run(
+        ["ip", "-n", name, "link", "set", device, "up" if up else "down"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
 
 
 def exists(name: str) -> bool:
@@ -76,12 +101,13 @@ def processes(name: str) -> list[int]:
                 if (entry / "ns/net").stat().st_ino == inside:
                     found.append(int(entry.name))
             except OSError:
-                continue    # it has ended meanwhile, or is a zombie
+                continue  # it has ended meanwhile, or is a zombie
     return found
 
 
 def destroy(name: str, spare: Iterable[int] = (), grace_s: float = 1.0) -> None:
-    """Ends every process that still lives in the namespace, politely first, then deletes it. Does nothing if it is gone.
+    """Ends every process that still lives in the namespace, politely first, then deletes it. Does
+    nothing if it is gone.
 
     Only processes inside a namespace that this rack made under a random name are touched.
     """

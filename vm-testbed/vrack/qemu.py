@@ -18,31 +18,58 @@ from vrack.spec import INBAND_PORT, Firmware, NicRom, VmSpec
 QEMU, QEMU_ARM = "qemu-system-x86_64", "qemu-system-aarch64"
 OVMF_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 OVMF_VARS = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
-SECURE_CODE, SECURE_VARS = Path("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"), Path("/usr/share/OVMF/OVMF_VARS_4M.ms.fd")
-"""The one that keeps its variables safe, and a store with Microsoft's keys in it and Secure Boot on."""
-AAVMF_CODE, AAVMF_VARS = Path("/usr/share/AAVMF/AAVMF_CODE.fd"), Path("/usr/share/AAVMF/AAVMF_VARS.fd")
+SECURE_CODE, SECURE_VARS = (
+    Path("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"),
+    Path("/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
+)
+"""The one that keeps its variables safe, and a store with Microsoft's keys in it and Secure Boot
+on."""
+AAVMF_CODE, AAVMF_VARS = (
+    Path("/usr/share/AAVMF/AAVMF_CODE.fd"),
+    Path("/usr/share/AAVMF/AAVMF_VARS.fd"),
+)
 """UEFI for aarch64."""
 
-# mov al, 0x10; mov dx, 0xf4; out dx, al; hlt: tells isa-debug-exit to end QEMU with status 0x10 << 1 | 1.
+# mov al, 0x10; mov dx, 0xf4; out dx, al; hlt: tells isa-debug-exit to end QEMU with status 0x10 <<
+# 1 | 1.
 _PROBE_SECTOR = b"\xb0\x10\xba\xf4\x00\xee\xf4".ljust(510, b"\0") + b"\x55\xaa"
 _PROBE_STATUS = 0x10 << 1 | 1
 _PROBE_LIMIT_S = 60.0
 _SLOWER = 5.0
-"""KVM that takes so many times as long as the emulator is none: where nested virtualisation is half there, it does what the
-processor could not, step by step, and fails at the next firmware."""
+"""KVM that takes so many times as long as the emulator is none: where nested virtualisation is half
+there, it does what the processor could not, step by step, and fails at the next firmware."""
 
 
 def probe_s(accel: str, limit_s: float = _PROBE_LIMIT_S) -> float:
-    """The seconds in which a machine under this accelerator gets through its firmware and runs a boot sector; infinite if it does
-    not within `limit_s` seconds."""
+    """The seconds in which a machine under this accelerator gets through its firmware and runs a
+    boot sector; infinite if it does not within `limit_s` seconds."""
     with tempfile.NamedTemporaryFile(suffix=".img") as disk:
         disk.write(_PROBE_SECTOR)
         disk.flush()
-        argv = [QEMU, "-M", "pc", "-accel", accel, "-m", "32", "-display", "none", "-nodefaults", "-no-user-config",
-                "-drive", f"if=floppy,format=raw,file={disk.name}", "-boot", "a", "-device", "isa-debug-exit,iobase=0xf4,iosize=1"]
+        argv = [
+            QEMU,
+            "-M",
+            "pc",
+            "-accel",
+            accel,
+            "-m",
+            "32",
+            "-display",
+            "none",
+            "-nodefaults",
+            "-no-user-config",
+            "-drive",
+            f"if=floppy,format=raw,file={disk.name}",
+            "-boot",
+            "a",
+            "-device",
+            "isa-debug-exit,iobase=0xf4,iosize=1",
+        ]
         start = time.monotonic()
         try:
-            done = subprocess.run(argv, timeout=limit_s, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            done = subprocess.run(
+                argv, timeout=limit_s, stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
         except subprocess.TimeoutExpired:
             return math.inf
     return time.monotonic() - start if done.returncode == _PROBE_STATUS else math.inf
@@ -50,10 +77,11 @@ def probe_s(accel: str, limit_s: float = _PROBE_LIMIT_S) -> float:
 
 @functools.cache
 def pick_accel(wanted: str = "") -> str:
-    """"kvm" if a probe boot under it takes not much longer than under the emulator, else "tcg". `wanted` (or the variable
-    VRACK_ACCEL) decides without a probe.
+    """ "kvm" if a probe boot under it takes not much longer than under the emulator, else "tcg".
+    `wanted` (or the variable VRACK_ACCEL) decides without a probe.
 
-    That /dev/kvm opens proves nothing, nor that one boot ends under it: nested virtualisation may be half there.
+    That /dev/kvm opens proves nothing, nor that one boot ends under it: nested virtualisation may
+    be half there.
     """
     wanted = wanted or os.environ.get("VRACK_ACCEL", "")
     if wanted:
@@ -65,30 +93,63 @@ def pick_accel(wanted: str = "") -> str:
 
 
 def command_line(node: VmSpec, directory: Path, tap: str, accel: str) -> list[str]:
-    """The argv that runs the machine; its files live in `directory`. QMP is on standard input and output.
+    """The argv that runs the machine; its files live in `directory`. QMP is on standard input and
+    output.
 
-    The console is opened for appending, so that the file tells the story over all boots. SeaBIOS tries again 5 s after a boot
-    failed; OVMF goes through its boot entries again by itself.
+    The console is opened for appending, so that the file tells the story over all boots. SeaBIOS
+    tries again 5 s after a boot failed; OVMF goes through its boot entries again by itself.
     """
     rom = ",romfile=" if node.nic_rom is NicRom.FIRMWARE else ""
     argv = [
-        *_machine(node, accel), "-name", node.name, "-uuid", node.uuid,
-        "-m", str(node.memory_mib), "-display", "none", "-nodefaults", "-no-user-config",
-        "-chardev", _console(node, directory), "-serial", "chardev:console",
-        "-qmp", "stdio",
-        "-netdev", f"tap,id=net0,ifname={tap},script=no,downscript=no",
-        "-device", f"{node.nic},netdev=net0,mac={node.mac},bootindex=1{rom}",
-        "-boot", "reboot-timeout=5000", *node.more,
+        *_machine(node, accel),
+        "-name",
+        node.name,
+        "-uuid",
+        node.uuid,
+        "-m",
+        str(node.memory_mib),
+        "-display",
+        "none",
+        "-nodefaults",
+        "-no-user-config",
+        "-chardev",
+        _console(node, directory),
+        "-serial",
+        "chardev:console",
+        "-qmp",
+        "stdio",
+        "-netdev",
+        f"tap,id=net0,ifname={tap},script=no,downscript=no",
+        "-device",
+        f"{node.nic},netdev=net0,mac={node.mac},bootindex=1{rom}",
+        "-boot",
+        "reboot-timeout=5000",
+        *node.more,
     ]
     if node.inband:
-        argv += ["-chardev", f"socket,id=kcs,host={node.bmc_address},port={INBAND_PORT},reconnect=1",
-                 "-device", "ipmi-bmc-extern,id=bmc,chardev=kcs", "-device", "isa-ipmi-kcs,bmc=bmc"]
+        argv += [
+            "-chardev",
+            f"socket,id=kcs,host={node.bmc_address},port={INBAND_PORT},reconnect=1",
+            "-device",
+            "ipmi-bmc-extern,id=bmc,chardev=kcs",
+            "-device",
+            "isa-ipmi-kcs,bmc=bmc",
+        ]
     if node.firmware is Firmware.UEFI:
         code, _ = _flash(node)
-        argv += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
-                 "-drive", f"if=pflash,format=raw,unit=1,file={directory / 'vars.fd'}"]
+        argv += [
+            "-drive",
+            f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
+            "-drive",
+            f"if=pflash,format=raw,unit=1,file={directory / 'vars.fd'}",
+        ]
     if node.secure_boot:
-        argv += ["-global", "driver=cfi.pflash01,property=secure,value=on", "-global", "ICH9-LPC.disable_s3=1"]
+        argv += [
+            "-global",
+            "driver=cfi.pflash01,property=secure,value=on",
+            "-global",
+            "ICH9-LPC.disable_s3=1",
+        ]
     return argv
 
 
@@ -101,11 +162,15 @@ def _console(node: VmSpec, directory: Path) -> str:
 
 
 def _machine(node: VmSpec, accel: str) -> tuple[str, ...]:
-    """The emulator, and the kind of machine; an aarch64 one is always emulated in full, by a processor without the pointer
-    authentication that takes half the time there."""
+    """The emulator, and the kind of machine; an aarch64 one is always emulated in full, by a
+    processor without the pointer authentication that takes half the time there."""
     if node.arch == "aarch64":
         return (QEMU_ARM, "-M", "virt", "-accel", "tcg,thread=multi", "-cpu", "cortex-a72")
-    processor = ("-accel", "kvm", "-cpu", "host") if accel == "kvm" else ("-accel", "tcg,thread=multi", "-cpu", "max")
+    processor = (
+        ("-accel", "kvm", "-cpu", "host")
+        if accel == "kvm"
+        else ("-accel", "tcg,thread=multi", "-cpu", "max")
+    )
     return (QEMU, "-M", f"q35,graphics=off{',smm=on' if node.secure_boot else ''}", *processor)
 
 
@@ -117,7 +182,8 @@ def _flash(node: VmSpec) -> tuple[Path, Path]:
 
 
 def prepare_files(node: VmSpec, directory: Path) -> None:
-    """Makes what the machine needs on disk: an empty console file, and for UEFI a variable store of its own."""
+    """Makes what the machine needs on disk: an empty console file, and for UEFI a variable store of
+    its own."""
     (directory / "console.log").touch()
     if node.firmware is Firmware.UEFI:
         shutil.copyfile(_flash(node)[1], directory / "vars.fd")

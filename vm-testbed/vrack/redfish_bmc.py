@@ -1,8 +1,10 @@
-"""One node's Redfish BMC: sushy-emulator with a driver that asks the hypervisor to switch the machine.
+"""One node's Redfish BMC: sushy-emulator with a driver that asks the hypervisor to switch the
+machine.
 
     python -m vrack.redfish_bmc CONFIG.json
 
-The configuration: {"address", "port", "socket", "node", "uuid", "mac", "firmware", "state_dir", "auth_file", "certificate", "key"}.
+The configuration: {"address", "port", "socket", "node", "uuid", "mac", "firmware", "state_dir",
+"auth_file", "certificate", "key"}.
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from sushy_tools.emulator.resources.systems import fakedriver
 from vrack.client import HypervisorError, ask
 
 _ACTIONS = {
-    "On": "on", "ForceOn": "on", "ForceOff": "off", "GracefulShutdown": "soft", "GracefulRestart": "reset", "ForceRestart": "reset",
+    "On": "on",
+    "ForceOn": "on",
+    "ForceOff": "off",
+    "GracefulShutdown": "soft",
+    "GracefulRestart": "reset",
+    "ForceRestart": "reset",
 }
 
 
-class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-tools has no types
-    """sushy-emulator's fake driver keeps the facts; power and boot device are the real machine's."""
+class MachineDriver(fakedriver.FakeDriver):  # type: ignore[misc]  # sushy-tools has no types
+    """sushy-emulator's fake driver keeps the facts; power and boot device are the real
+    machine's."""
 
     @property
     def driver(self) -> str:
@@ -37,7 +45,9 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
 
     def _ask(self, **request: str) -> dict[str, Any]:
         try:
-            return ask(self._config["VRACK_SOCKET"], {"node": self._config["VRACK_NODE"], **request})
+            return ask(
+                self._config["VRACK_SOCKET"], {"node": self._config["VRACK_NODE"], **request}
+            )
         except (HypervisorError, OSError) as problem:
             raise emulator_error.FishyError(f"cannot reach the machine: {problem}") from problem
 
@@ -55,7 +65,8 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
         self._ask(op="power", want=_ACTIONS[state], medium=medium or "")
 
     def get_boot_device(self, identity: str) -> str:
-        """The boot device for the next start; a machine of the rack has its network, and what is in its virtual drive."""
+        """The boot device for the next start; a machine of the rack has its network, and what is in
+        its virtual drive."""
         self._get(identity)
         return str(self._ask(op="state")["boot"]) or "Pxe"
 
@@ -76,8 +87,8 @@ class MachineDriver(fakedriver.FakeDriver):    # type: ignore[misc]  # sushy-too
 
 
 def _with_uris(plain: Callable[[str], Any]) -> Callable[[str], Any]:
-    """sushy-emulator's view of a system, which would fetch an HttpBootUri itself and show it to the machine as a CD. Here it is the
-    firmware's to fetch (ComputerSystem.Boot, DSP0268)."""
+    """sushy-emulator's view of a system, which would fetch an HttpBootUri itself and show it to the
+    machine as a CD. Here it is the firmware's to fetch (ComputerSystem.Boot, DSP0268)."""
 
     def system_resource(identity: str) -> Any:
         said = flask.request.get_json(silent=True) if flask.request.method == "PATCH" else None
@@ -85,7 +96,10 @@ def _with_uris(plain: Callable[[str], Any]) -> Callable[[str], Any]:
         if boot.get("BootSourceOverrideTarget") != "UefiHttp" or not boot.get("HttpBootUri"):
             return plain(identity)
         systems = emulator.app.systems
-        if systems.get_boot_mode(identity) != "UEFI" or boot.get("BootSourceOverrideMode", "UEFI") != "UEFI":
+        if (
+            systems.get_boot_mode(identity) != "UEFI"
+            or boot.get("BootSourceOverrideMode", "UEFI") != "UEFI"
+        ):
             return "UefiHttp is for UEFI", 400
         systems.boot_by_uri(identity, str(boot["HttpBootUri"]))
         return "", 204
@@ -96,25 +110,37 @@ def _with_uris(plain: Callable[[str], Any]) -> Callable[[str], Any]:
 def main(path: Path) -> int:
     """Serves until it is killed."""
     config = json.loads(path.read_text())
-    emulator.app.view_functions["system_resource"] = _with_uris(emulator.app.view_functions["system_resource"])
-    tempfile.tempdir = config["state_dir"]      # for the media that it fetches
+    emulator.app.view_functions["system_resource"] = _with_uris(
+        emulator.app.view_functions["system_resource"]
+    )
+    tempfile.tempdir = config["state_dir"]  # for the media that it fetches
     fakedriver.FakeDriver = MachineDriver
     mode = "UEFI" if config["firmware"] == "uefi" else "Legacy"
-    emulator.app.configure(extra_config={
-        "VRACK_SOCKET": config["socket"],
-        "VRACK_NODE": config["node"],
-        "SUSHY_EMULATOR_FAKE_DRIVER": True,
-        "SUSHY_EMULATOR_FAKE_SYSTEMS": [
-            {"uuid": config["uuid"], "name": config["node"], "boot_mode": mode, "nics": [{"mac": config["mac"]}]}],
-        "SUSHY_EMULATOR_STATE_DIR": config["state_dir"],
-        "SUSHY_EMULATOR_FEATURE_SET": "full",
-        **({"SUSHY_EMULATOR_AUTH_FILE": config["auth_file"]} if config["auth_file"] else {}),
-    })
+    emulator.app.configure(
+        extra_config={
+            "VRACK_SOCKET": config["socket"],
+            "VRACK_NODE": config["node"],
+            "SUSHY_EMULATOR_FAKE_DRIVER": True,
+            "SUSHY_EMULATOR_FAKE_SYSTEMS": [
+                {
+                    "uuid": config["uuid"],
+                    "name": config["node"],
+                    "boot_mode": mode,
+                    "nics": [{"mac": config["mac"]}],
+                }
+            ],
+            "SUSHY_EMULATOR_STATE_DIR": config["state_dir"],
+            "SUSHY_EMULATOR_FEATURE_SET": "full",
+            **({"SUSHY_EMULATOR_AUTH_FILE": config["auth_file"]} if config["auth_file"] else {}),
+        }
+    )
     context = None
     if config["certificate"]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(config["certificate"], config["key"])
-    emulator.app.run(host=config["address"], port=config["port"], ssl_context=context, threaded=True)
+    emulator.app.run(
+        host=config["address"], port=config["port"], ssl_context=context, threaded=True
+    )
     return 0
 
 

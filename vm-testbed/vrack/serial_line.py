@@ -1,7 +1,8 @@
-"""A machine's serial line as its BMC has it: a terminal that ipmi_sim opens, and a Unix socket that QEMU connects to.
+"""A machine's serial line as its BMC has it: a terminal that ipmi_sim opens, and a Unix socket that
+QEMU connects to.
 
-The terminal is there whether the machine is on or not, as a serial port is. What the BMC does not take in time is lost, as on a
-wire; the machine never waits for it.
+The terminal is there whether the machine is on or not, as a serial port is. What the BMC does not
+take in time is lost, as on a wire; the machine never waits for it.
 """
 
 from __future__ import annotations

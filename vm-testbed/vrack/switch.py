@@ -1,8 +1,10 @@
-"""A switch in user space, between machines of a rack and its bridges: it loses, doubles, reorders, delays and cuts, knows VLANs,
-and records what each machine says and hears. Runs in the rack's network namespace: `python -m vrack.switch CONFIG`, CONFIG is JSON.
+"""A switch in user space, between machines of a rack and its bridges: it loses, doubles, reorders,
+delays and cuts, knows VLANs, and records what each machine says and hears. Runs in the rack's
+network namespace: `python -m vrack.switch CONFIG`, CONFIG is JSON.
 
-The kernels of test machines have neither netem nor 802.1Q (IEEE 802.1Q-2018 section 9 has the tag). Frames are read from packet
-sockets on the machines' taps, with the header that says what the kernel still has to do with them (PACKET_VNET_HDR).
+The kernels of test machines have neither netem nor 802.1Q (IEEE 802.1Q-2018 section 9 has the tag).
+Frames are read from packet sockets on the machines' taps, with the header that says what the kernel
+still has to do with them (PACKET_VNET_HDR).
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ _BUFFER = 8 << 20
 
 @dataclass(slots=True)
 class Faults:
-    """What becomes of one machine's frames, each way: `loss`, `duplicate` and `reorder` are percent, `delay_ms` and `jitter_ms`
-    milliseconds; a reordered frame comes `late_ms` later than the others. `cut`: nothing passes."""
+    """What becomes of one machine's frames, each way: `loss`, `duplicate` and `reorder` are
+    percent, `delay_ms` and `jitter_ms` milliseconds; a reordered frame comes `late_ms` later than
+    the others. `cut`: nothing passes."""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -47,8 +50,9 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A link of the switch. `name` is that of the machine, `device` the network device that frames are read from and written to.
-    Frames without a tag are of `vlan`; `tagged` are the VLANs that come and go with their tags."""
+    """A link of the switch. `name` is that of the machine, `device` the network device that frames
+    are read from and written to. Frames without a tag are of `vlan`; `tagged` are the VLANs that
+    come and go with their tags."""
 
     name: str
     device: str
@@ -58,7 +62,9 @@ class Port:
 
 def opened(device: str) -> socket.socket:
     """A packet socket on a device. Raises OSError."""
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(_ETH_P_ALL))
+    made = socket.socket(
+        socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(_ETH_P_ALL)
+    )
     made.setsockopt(_SOL_PACKET, _AUXDATA, 1)
     made.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
     for option in (33, 32):  # SO_RCVBUFFORCE, SO_SNDBUFFORCE
@@ -80,9 +86,12 @@ def tagged(frame: bytes, vlan: int) -> bytes:
 
 
 def shifted(header: bytes) -> bytes:
-    """The header of a frame (virtio 1.2 section 5.1.6) that has got a tag since: what it points at is 4 bytes further on."""
+    """The header of a frame (virtio 1.2 section 5.1.6) that has got a tag since: what it points at
+    is 4 bytes further on."""
     flags, kind, length, size, start, offset = _VNET.unpack(header)
-    return _VNET.pack(flags, kind, length + 4 if kind else length, size, start + 4 if flags & 1 else start, offset)
+    return _VNET.pack(
+        flags, kind, length + 4 if kind else length, size, start + 4 if flags & 1 else start, offset
+    )
 
 
 class Pcap:
@@ -94,7 +103,9 @@ class Pcap:
 
     def add(self, frame: bytes, at: float) -> None:
         """Writes one frame; `at` is seconds since the epoch."""
-        self._file.write(struct.pack("=IIII", int(at), int(at % 1 * 1e6), len(frame), len(frame)) + frame)
+        self._file.write(
+            struct.pack("=IIII", int(at), int(at % 1 * 1e6), len(frame), len(frame)) + frame
+        )
 
     def close(self) -> None:
         """Writes what is left."""
@@ -102,7 +113,8 @@ class Pcap:
 
 
 class Switch:
-    """Learns who is where, and forwards. `faults` are of ports, by their names; a port that has none is not disturbed."""
+    """Learns who is where, and forwards. `faults` are of ports, by their names; a port that has
+    none is not disturbed."""
 
     def __init__(self, faults: dict[str, Faults], dice: random.Random) -> None:
         self.faults, self._dice = faults, dice
@@ -131,7 +143,8 @@ class Switch:
         return found
 
     def times(self, names: Sequence[str]) -> list[float]:
-        """After how many seconds a frame that passes these ports is to come out, for each time that it does; none if it is lost."""
+        """After how many seconds a frame that passes these ports is to come out, for each time that
+        it does; none if it is lost."""
         copies = [0.0]
         for name in names:
             one = self.faults.get(name)
@@ -146,7 +159,11 @@ class Switch:
                 copies.append(copies[0])
             late = one.late_ms if chance() * 100 < one.reorder else 0.0
             self.counts["late"] += late > 0
-            copies = [wait + max(0.0, one.delay_ms + late + self._dice.uniform(-1, 1) * one.jitter_ms) / 1e3 for wait in copies]
+            copies = [
+                wait
+                + max(0.0, one.delay_ms + late + self._dice.uniform(-1, 1) * one.jitter_ms) / 1e3
+                for wait in copies
+            ]
         return copies
 
     def hold(self, due: float, port: str, header: bytes, frame: bytes) -> None:
@@ -168,26 +185,37 @@ class Switch:
 
 
 def received(sock: socket.socket) -> tuple[bytes, bytes] | None:
-    """(header, frame) that came in at a device, its tag in it again, which the kernel has taken out; None for one that went out."""
+    """(header, frame) that came in at a device, its tag in it again, which the kernel has taken
+    out; None for one that went out."""
     data, extra, _, source = sock.recvmsg(_HEADER + _LARGEST, 64)
     if source[2] == _OUTGOING:
         return None
     header, frame = data[:_HEADER], data[_HEADER:]
     for _, _, value in extra:
-        status, _, _, _, _, tci, _ = _AUX.unpack(value[:_AUX.size])
+        status, _, _, _, _, tci, _ = _AUX.unpack(value[: _AUX.size])
         if status & _VLAN_VALID:
             frame = tagged(frame, tci)
     return header, frame
 
 
 class Runner:
-    """The sockets around a switch. `records` is where each disturbed port's frames are written to, None for nowhere."""
+    """The sockets around a switch. `records` is where each disturbed port's frames are written to,
+    None for nowhere."""
 
-    def __init__(self, ports: Sequence[Port], faults: dict[str, Faults], seed: int, records: Path | None, control: str) -> None:
+    def __init__(
+        self,
+        ports: Sequence[Port],
+        faults: dict[str, Faults],
+        seed: int,
+        records: Path | None,
+        control: str,
+    ) -> None:
         self._ports = {port.name: port for port in ports}
         self.switch = Switch(faults, random.Random(seed))  # noqa: S311 (faults are no secrets)
         self._sockets = {port.name: opened(port.device) for port in ports}
-        self._records = {name: Pcap(records / f"{name}.pcap") for name in faults} if records is not None else {}
+        self._records = (
+            {name: Pcap(records / f"{name}.pcap") for name in faults} if records is not None else {}
+        )
         self._control = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._control.bind(control)
         self._selector = selectors.DefaultSelector()
@@ -206,7 +234,10 @@ class Runner:
                 for _ in range(_AT_ONCE):
                     try:
                         found = received(self._sockets[key.data])
-                    except (BlockingIOError, OSError):  # a device that is down is read again when it is up
+                    except (
+                        BlockingIOError,
+                        OSError,
+                    ):  # a device that is down is read again when it is up
                         break
                     if found is not None:
                         self._frame(key.data, *found)
@@ -236,7 +267,8 @@ class Runner:
             self._records[port].add(frame, time.time())
 
     def _told(self) -> bool:
-        """One word of the one who runs it: {"end": true}, or other faults of ports. Each is answered with what was counted."""
+        """One word of the one who runs it: {"end": true}, or other faults of ports. Each is
+        answered with what was counted."""
         data, source = self._control.recvfrom(1 << 16)
         said = json.loads(data)
         for name, faults in said.get("faults", {}).items():
@@ -253,8 +285,13 @@ def main() -> None:
     """Runs what CONFIG says; writes a line when it forwards."""
     said = json.loads(Path(sys.argv[1]).read_text())
     records = said["records"] and Path(said["records"])
-    runner = Runner([Port(**port) for port in said["ports"]], {name: Faults(**one) for name, one in said["faults"].items()},
-                    said["seed"], records or None, said["control"])
+    runner = Runner(
+        [Port(**port) for port in said["ports"]],
+        {name: Faults(**one) for name, one in said["faults"].items()},
+        said["seed"],
+        records or None,
+        said["control"],
+    )
     print("forwards", flush=True)
     runner.run()
 

@@ -1,6 +1,6 @@
 """What a switch says of itself on one of its ports, by LLDP (IEEE 802.1AB), each second.
 
-    python switchport.py INTERFACE SWITCH PORT
+python switchport.py INTERFACE SWITCH PORT
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ def _tlv(kind: int, value: bytes) -> bytes:
 
 def frame(switch: str, port: str, mac: bytes = b"\x52\x54\x00\x00\x00\xfe") -> bytes:
     """One LLDPDU: chassis, port, how long it holds, and the switch's name."""
-    said = (_tlv(1, LOCAL + switch.encode()), _tlv(2, INTERFACE_NAME + port.encode()), _tlv(3, (120).to_bytes(2, "big")),
-            _tlv(5, switch.encode()), _tlv(0, b""))
+    said = (
+        _tlv(1, LOCAL + switch.encode()),
+        _tlv(2, INTERFACE_NAME + port.encode()),
+        _tlv(3, (120).to_bytes(2, "big")),
+        _tlv(5, switch.encode()),
+        _tlv(0, b""),
+    )
     return NEAREST_BRIDGE + mac + ETHERTYPE + b"".join(said)
 
 

@@ -1,6 +1,8 @@
-"""Layers that are read from a cluster as they are needed: an RBD snapshot, and over it the device that checks every block.
+"""Layers that are read from a cluster as they are needed: an RBD snapshot, and over it the device
+that checks every block.
 
-RUN/attached/HEX.json       what is or was to be attached for a layer: what an agent that starts again has to take away
+RUN/attached/HEX.json       what is or was to be attached for a layer: what an agent that starts
+again has to take away
 
 The key is asked for when something is mapped, and held by nobody afterwards.
 """
@@ -24,7 +26,9 @@ class Blocks:
     def __init__(self, run: Path, secret: Secret) -> None:
         self._directory = run / "attached"
         self._secret = secret
-        self._tag = hashlib.blake2b(str(run).encode(), digest_size=4).hexdigest()  # several agents may run on one machine
+        self._tag = hashlib.blake2b(
+            str(run).encode(), digest_size=4
+        ).hexdigest()  # several agents may run on one machine
 
     def _file(self, digest: str) -> Path:
         return self._directory / f"{digest}.json"
@@ -34,7 +38,8 @@ class Blocks:
         return f"layercake-{self._tag}-{digest[:40]}"
 
     def attach(self, spec: ImageSpec, source: RbdSource, tree: Verity) -> str:
-        """The checked device of an image. Raises LayercakeError; then `detach` takes away what there is of it."""
+        """The checked device of an image. Raises LayercakeError; then `detach` takes away what
+        there is of it."""
         self._directory.mkdir(exist_ok=True)
         write_json(self._file(spec.hex), source.to_wire())
         key = b"" if rbd.find(source) else self._secret(source.secret)
@@ -46,7 +51,11 @@ class Blocks:
 
     def attached(self) -> set[str]:
         """The digests (hex) of what is attached, or was begun to be."""
-        return {file.stem for file in self._directory.glob("*.json")} if self._directory.is_dir() else set()
+        return (
+            {file.stem for file in self._directory.glob("*.json")}
+            if self._directory.is_dir()
+            else set()
+        )
 
     def detach(self, digest: str) -> None:
         """Takes both devices of a layer away. Raises OperationFailed while something uses them."""
@@ -55,6 +64,8 @@ class Blocks:
         try:
             source = parse_rbd(read_json(file))
         except ValueError:
-            raise OperationFailed(f"cannot read {file}: it is damaged; its device stays until the node boots anew") from None
+            raise OperationFailed(
+                f"cannot read {file}: it is damaged; its device stays until the node boots anew"
+            ) from None
         rbd.detach(source)
         file.unlink()

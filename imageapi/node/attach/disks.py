@@ -1,7 +1,9 @@
-"""The node's own disks by names that stay: sda is another disk after the next boot, its serial number is not.
+"""The node's own disks by names that stay: sda is another disk after the next boot, its serial
+number is not.
 
-Read from sysfs, so that a node without udev has them: the World Wide Identifier (`wwid`), the serial number that a disk or its
-controller tells (`serial`, `vpd_pg80`), for USB that of the stick. Blanks in them are one "_" each.
+Read from sysfs, so that a node without udev has them: the World Wide Identifier (`wwid`), the
+serial number that a disk or its controller tells (`serial`, `vpd_pg80`), for USB that of the stick.
+Blanks in them are one "_" each.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def names(disk: Path) -> list[str]:
     usb = next((place for place in device.parents if (place / "idVendor").exists()), None)
     if usb is not None:
         found.append(_text(usb / "serial"))
-    return list(dict.fromkeys(name for name in found if name and name.isascii() and name.isprintable()))
+    return list(
+        dict.fromkeys(name for name in found if name and name.isascii() and name.isprintable())
+    )
 
 
 def _text(file: Path, start: int = 0) -> str:
@@ -39,22 +43,41 @@ def _text(file: Path, start: int = 0) -> str:
 
 
 def all_of(root: Path = SYS) -> dict[str, list[str]]:
-    """{kernel's name of a disk: its lasting names} of all disks that are devices: no loops, no device-mapper."""
+    """{kernel's name of a disk: its lasting names} of all disks that are devices: no loops, no
+    device-mapper."""
     return {disk.name: names(disk) for disk in sorted(root.iterdir()) if (disk / "device").exists()}
 
 
-def find(name: str, partition: int = 0, *, root: Path = SYS, wait_s: float = WAIT_S,
-         sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic) -> str:
-    """The device of a disk, or of one of its partitions. Raises OperationFailed if it does not appear, or two have that name."""
+def find(
+    name: str,
+    partition: int = 0,
+    *,
+    root: Path = SYS,
+    wait_s: float = WAIT_S,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """The device of a disk, or of one of its partitions. Raises OperationFailed if it does not
+    appear, or two have that name."""
     deadline = clock() + wait_s
-    while not (found := [disk for disk, known in all_of(root).items() if name in known]) and clock() < deadline:
+    while (
+        not (found := [disk for disk, known in all_of(root).items() if name in known])
+        and clock() < deadline
+    ):
         sleep(0.2)
     if not found:
-        there = "; ".join(f"{disk}: {', '.join(known) or 'no name'}" for disk, known in all_of(root).items())
-        raise OperationFailed(f"cannot attach disk {name}: no disk of this node has that name", hint=f"there are {there or 'none'}")
+        there = "; ".join(
+            f"{disk}: {', '.join(known) or 'no name'}" for disk, known in all_of(root).items()
+        )
+        raise OperationFailed(
+            f"cannot attach disk {name}: no disk of this node has that name",
+            hint=f"there are {there or 'none'}",
+        )
     if len(found) > 1:
-        raise OperationFailed(f"cannot attach disk {name}: {', '.join(found)} all have that name",
-                              hint="name it by another of its names; Layercake knows no multipath")
+        raise OperationFailed(
+            f"cannot attach disk {name}: {', '.join(found)} all have that name",
+            hint="name it by another of its names; Layercake knows no multipath",
+        )
     if not partition:
         return f"/dev/{found[0]}"
     for part in sorted((root / found[0]).glob("*/partition")):
@@ -69,6 +92,8 @@ def device(path: str, wait_s: float = WAIT_S) -> str:
     while not Path(path).exists() and time.monotonic() < deadline:
         time.sleep(0.2)
     if not Path(path).is_block_device():
-        raise OperationFailed(f"cannot attach {path}: there is no such block device on this node",
-                              hint="name disks by their serial numbers: sda may be another one after each boot")
+        raise OperationFailed(
+            f"cannot attach {path}: there is no such block device on this node",
+            hint="name disks by their serial numbers: sda may be another one after each boot",
+        )
     return path

@@ -1,7 +1,8 @@
 """Brings an image's squashfs onto the node.
 
-The file is fetched into memory (a tmpfs) with its digest computed on the way, so that nothing is mounted that is not
-exactly what was asked for. A transfer that breaks is taken up again where it broke.
+The file is fetched into memory (a tmpfs) with its digest computed on the way, so that nothing is
+mounted that is not exactly what was asked for. A transfer that breaks is taken up again where it
+broke.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ class Body(Protocol):
 
 
 Fetch = Callable[[str, int], Body]
-"""(url, offset) -> Body; a server without ranges gives a body with offset 0. Raises Unreachable or OperationFailed."""
+"""(url, offset) -> Body; a server without ranges gives a body with offset 0. Raises Unreachable or
+OperationFailed."""
 
 
 def fetch(spec: ImageSpec, blobs: Path, open_url: Fetch, interrupted: Interrupt = never) -> Path:
-    """The image's file, complete and verified, in `blobs`. Raises DigestMismatch, Unreachable, OperationFailed, Interrupted."""
+    """The image's file, complete and verified, in `blobs`. Raises DigestMismatch, Unreachable,
+    OperationFailed, Interrupted."""
     target = blobs / f"{spec.hex}.squashfs"
     if target.exists():
         return target
@@ -57,8 +60,11 @@ def fetch(spec: ImageSpec, blobs: Path, open_url: Fetch, interrupted: Interrupt 
     space = os.statvfs(blobs)
     if spec.size - have + MARGIN > space.f_bavail * space.f_frsize:
         free = (space.f_bavail * space.f_frsize) >> 20
-        raise OperationFailed(f"cannot fetch image {spec.name}: it needs {spec.size >> 20} MiB of memory, {free} MiB are free",
-                              hint="a smaller image, or a node with more RAM")
+        raise OperationFailed(
+            f"cannot fetch image {spec.name}: it needs {spec.size >> 20} MiB of memory, {free} MiB "
+            "are free",
+            hint="a smaller image, or a node with more RAM",
+        )
     for transfer in range(TRANSFERS):
         try:
             digest = _transfer(spec, partial, open_url, interrupted)
@@ -69,8 +75,11 @@ def fetch(spec: ImageSpec, blobs: Path, open_url: Fetch, interrupted: Interrupt 
             time.sleep(backoff(transfer + 1, RETRY_FIRST, RETRY_MOST))
     if digest != spec.hex:
         partial.unlink()
-        raise DigestMismatch(f"cannot use image {spec.name}: its content has digest blake2b:{digest}, expected {spec.digest}",
-                             hint="the file on the head was changed or damaged: add the image again")
+        raise DigestMismatch(
+            f"cannot use image {spec.name}: its content has digest blake2b:{digest}, expected "
+            f"{spec.digest}",
+            hint="the file on the head was changed or damaged: add the image again",
+        )
     partial.replace(target)
     return target
 
@@ -89,13 +98,18 @@ def _transfer(spec: ImageSpec, partial: Path, open_url: Fetch, interrupted: Inte
                     file.truncate(0)
                     hasher = hashlib.blake2b(digest_size=32)
                 if body.total is not None and body.total != spec.size:
-                    raise DigestMismatch(f"cannot use image {spec.name}: the server has {body.total} bytes, expected {spec.size}",
-                                         hint="the file on the head was changed or damaged: add the image again")
+                    raise DigestMismatch(
+                        f"cannot use image {spec.name}: the server has {body.total} bytes, "
+                        f"expected {spec.size}",
+                        hint="the file on the head was changed or damaged: add the image again",
+                    )
                 while data := body.read(CHUNK):
                     if interrupted():
                         raise Interrupted(f"fetching image {spec.name} was called off")
                     if file.tell() + len(data) > spec.size:
-                        raise DigestMismatch(f"cannot use image {spec.name}: it is longer than {spec.size} bytes")
+                        raise DigestMismatch(
+                            f"cannot use image {spec.name}: it is longer than {spec.size} bytes"
+                        )
                     hasher.update(data)
                     file.write(data)
             finally:

@@ -1,7 +1,9 @@
-"""Units of iSCSI targets as block devices: logged in to by iscsi_login.py through iscsi_kernel.py, found again by sysfs.
+"""Units of iSCSI targets as block devices: logged in to by iscsi_login.py through iscsi_kernel.py,
+found again by sysfs.
 
-Sessions are the kernel's and outlive the agent; one serves all units of a target. When its connection breaks, I/O waits for
-RECOVERY_S, and `revive` logs in again as soon as the target answers (keeper.py).
+Sessions are the kernel's and outlive the agent; one serves all units of a target. When its
+connection breaks, I/O waits for RECOVERY_S, and `revive` logs in again as soon as the target
+answers (keeper.py).
 """
 
 from __future__ import annotations
@@ -25,15 +27,18 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 SESSIONS = Path("/sys/class/iscsi_session")
 CONNECT_S, DEVICE_S, SCAN_S, END_S = 10.0, 15.0, 40.0, 40.0
-"""Seconds: for the portal to answer, for the device to appear, for the target to say what it has, for a session to end."""
+"""Seconds: for the portal to answer, for the device to appear, for the target to say what it has,
+for a session to end."""
 
 RECOVERY_S, PING_S = 60, 10
-"""Seconds: that I/O waits for a target which does not answer, and between looks whether it does, and for its answer."""
+"""Seconds: that I/O waits for a target which does not answer, and between looks whether it does,
+and for its answer."""
 
 UP = "LOGGED_IN"
 
 Key = Callable[[Spec], bytes]
-"""The secret of a description's user, b"" without one; asked for at each login. Raises LayercakeError."""
+"""The secret of a description's user, b"" without one; asked for at each login. Raises
+LayercakeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,9 @@ def of(target: str) -> Found | None:
 def devices(session: Found, lun: int | None = None) -> list[str]:
     """The block devices of a session, or that of one unit, by their names."""
     top = SESSIONS / f"session{session.number}" / "device"
-    return sorted(block.name for block in top.glob(f"target*/*:{'*' if lun is None else lun}/block/*"))
+    return sorted(
+        block.name for block in top.glob(f"target*/*:{'*' if lun is None else lun}/block/*")
+    )
 
 
 def attach(spec: Spec, secret: Key) -> str:
@@ -89,8 +96,10 @@ def attach(spec: Spec, secret: Key) -> str:
     while not (found := devices(session, spec["lun"])):
         if time.monotonic() > deadline:
             detach(spec)
-            raise OperationFailed(f"cannot attach {text(spec)}: the target shows this node no such unit",
-                                  hint="see which units it gives to this initiator, and their numbers")
+            raise OperationFailed(
+                f"cannot attach {text(spec)}: the target shows this node no such unit",
+                hint="see which units it gives to this initiator, and their numbers",
+            )
         time.sleep(0.05)
     return f"/dev/{found[0]}"
 
@@ -103,13 +112,17 @@ def text(spec: Spec) -> str:
 def _connect(spec: Spec) -> socket.socket:
     host, _, port = spec["portal"].rpartition(":")
     try:
-        address = host.strip("[]").encode()  # as text it would go through a codec that minOS does not have (IDNA)
+        address = host.strip(
+            "[]"
+        ).encode()  # as text it would go through a codec that minOS does not have (IDNA)
         link = socket.create_connection((address, int(port)), CONNECT_S)
         link.settimeout(None)
         return link
     except OSError as error:
-        raise Unreachable(f"cannot attach {text(spec)}: its portal does not answer: {error.strerror or error}",
-                          hint="is it up, and does it take this port from this node?") from None
+        raise Unreachable(
+            f"cannot attach {text(spec)}: its portal does not answer: {error.strerror or error}",
+            hint="is it up, and does it take this port from this node?",
+        ) from None
 
 
 def _log_in(spec: Spec, secret: Key) -> Found:
@@ -118,7 +131,9 @@ def _log_in(spec: Spec, secret: Key) -> Found:
         number, host = control.create()
         try:
             control.bind(number, link)
-            control.set(number, kernel.TARGET_NAME, spec["target"])  # by this it is found again, whatever comes
+            control.set(
+                number, kernel.TARGET_NAME, spec["target"]
+            )  # by this it is found again, whatever comes
             _negotiate(control, number, spec, secret)
         except BaseException:
             child.calls(lambda: _end(number), END_S)
@@ -134,7 +149,9 @@ def _told(spec: Spec) -> Iterator[None]:
     except TimeoutError:
         raise Unreachable(f"cannot attach {text(spec)}: the target does not answer") from None
     except OSError as error:
-        raise OperationFailed(f"cannot attach {text(spec)}: the kernel says: {error.strerror or error}") from None
+        raise OperationFailed(
+            f"cannot attach {text(spec)}: the kernel says: {error.strerror or error}"
+        ) from None
     except LayercakeError as error:
         raise type(error)(f"cannot attach {text(spec)}: {error.message}", hint=error.hint) from None
 
@@ -144,24 +161,39 @@ def _negotiate(control: Control, number: int, spec: Spec, secret: Key) -> None:
     host, _, port = spec["portal"].rpartition(":")
     account = Account(initiator(), spec["target"], spec.get("user", ""), secret(spec))
     agreed = Login(account, lambda header, data: control.exchange(number, header, data)).run()
-    for parameter, value in (*parameters(agreed), (kernel.PERSISTENT_ADDRESS, host.strip("[]")), (kernel.PERSISTENT_PORT, port),
-                             (kernel.INITIATOR_NAME, initiator())):
+    for parameter, value in (
+        *parameters(agreed),
+        (kernel.PERSISTENT_ADDRESS, host.strip("[]")),
+        (kernel.PERSISTENT_PORT, port),
+        (kernel.INITIATOR_NAME, initiator()),
+    ):
         control.set(number, parameter, value)
     control.start(number)
 
 
 def parameters(agreed: Session) -> list[tuple[int, str]]:
-    """What the kernel has to keep to. (It counts what was agreed on ImmediateData by AND, on InitialR2T by OR: RFC 7143, 13.)"""
+    """What the kernel has to keep to. (It counts what was agreed on ImmediateData by AND, on
+    InitialR2T by OR: RFC 7143, 13.)"""
     values = agreed.values
     return [
-        (kernel.MAX_RECV_DLENGTH, str(RECEIVE)), (kernel.MAX_XMIT_DLENGTH, values["MaxRecvDataSegmentLength"]),
-        (kernel.HDRDGST_EN, "0"), (kernel.DATADGST_EN, "0"), (kernel.ERL, "0"),
+        (kernel.MAX_RECV_DLENGTH, str(RECEIVE)),
+        (kernel.MAX_XMIT_DLENGTH, values["MaxRecvDataSegmentLength"]),
+        (kernel.HDRDGST_EN, "0"),
+        (kernel.DATADGST_EN, "0"),
+        (kernel.ERL, "0"),
         (kernel.INITIAL_R2T_EN, "1" if values.get("InitialR2T") == "Yes" else "0"),
         (kernel.IMM_DATA_EN, "0" if values.get("ImmediateData") == "No" else "1"),
-        (kernel.MAX_R2T, "1"), (kernel.FIRST_BURST, values["FirstBurstLength"]), (kernel.MAX_BURST, values["MaxBurstLength"]),
-        (kernel.PDU_INORDER_EN, "1"), (kernel.DATASEQ_INORDER_EN, "1"), (kernel.TPGT, values.get("TargetPortalGroupTag", "1")),
-        (kernel.EXP_STATSN, str(agreed.status_number)), (kernel.FAST_ABORT, "1"),
-        (kernel.SESS_RECOVERY_TMO, str(RECOVERY_S)), (kernel.PING_TMO, str(PING_S)), (kernel.RECV_TMO, str(PING_S)),
+        (kernel.MAX_R2T, "1"),
+        (kernel.FIRST_BURST, values["FirstBurstLength"]),
+        (kernel.MAX_BURST, values["MaxBurstLength"]),
+        (kernel.PDU_INORDER_EN, "1"),
+        (kernel.DATASEQ_INORDER_EN, "1"),
+        (kernel.TPGT, values.get("TargetPortalGroupTag", "1")),
+        (kernel.EXP_STATSN, str(agreed.status_number)),
+        (kernel.FAST_ABORT, "1"),
+        (kernel.SESS_RECOVERY_TMO, str(RECOVERY_S)),
+        (kernel.PING_TMO, str(PING_S)),
+        (kernel.RECV_TMO, str(PING_S)),
     ]
 
 
@@ -169,7 +201,9 @@ def _scan(session: Found, lun: int) -> None:
     """Has the kernel look for one unit; by a child, as the target has to answer."""
     code = _write(f"/sys/class/scsi_host/host{session.host}/scan", f"- - {lun}".encode())
     if code not in (0, errno.ETIMEDOUT):  # what does not appear is told by who waits for it
-        raise OperationFailed(f"cannot look for unit {lun} of {session.target}: {os.strerror(code)}")
+        raise OperationFailed(
+            f"cannot look for unit {lun} of {session.target}: {os.strerror(code)}"
+        )
 
 
 def _write(file: str, order: bytes) -> int:
@@ -188,7 +222,8 @@ def revive(spec: Spec, secret: Key) -> None:
 
 
 def detach(spec: Spec) -> None:
-    """Takes a unit away, and logs out after the last of a target; what is not there is fine. Raises OperationFailed."""
+    """Takes a unit away, and logs out after the last of a target; what is not there is fine. Raises
+    OperationFailed."""
     session = of(spec["target"])
     if session is None:
         return

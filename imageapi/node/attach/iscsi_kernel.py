@@ -1,8 +1,9 @@
-"""The kernel's iSCSI initiator, by netlink: sessions and connections are made and ended so, and logins go through it.
+"""The kernel's iSCSI initiator, by netlink: sessions and connections are made and ended so, and
+logins go through it.
 
-Source: Linux' include/scsi/iscsi_if.h (struct iscsi_uevent: 56 bytes, then what belongs to it), scsi_transport_iscsi.c.
-The kernel needs nobody once a session is there, but to log in again after its connection broke: it stops I/O then, and after
-SESS_RECOVERY_TMO seconds gives an error.
+Source: Linux' include/scsi/iscsi_if.h (struct iscsi_uevent: 56 bytes, then what belongs to it),
+scsi_transport_iscsi.c. The kernel needs nobody once a session is there, but to log in again after
+its connection broke: it stops I/O then, and after SESS_RECOVERY_TMO seconds gives an error.
 """
 
 from __future__ import annotations
@@ -18,14 +19,45 @@ from layercake.kraken.errors import OperationFailed
 
 TRANSPORT = Path("/sys/class/iscsi_transport/tcp")
 NETLINK_ISCSI, GROUP_EVENTS = 8, 1
-(CREATE_SESSION, DESTROY_SESSION, CREATE_CONN, DESTROY_CONN, BIND_CONN, SET_PARAM, START_CONN, STOP_CONN,
- SEND_PDU) = range(11, 20)
+(
+    CREATE_SESSION,
+    DESTROY_SESSION,
+    CREATE_CONN,
+    DESTROY_CONN,
+    BIND_CONN,
+    SET_PARAM,
+    START_CONN,
+    STOP_CONN,
+    SEND_PDU,
+) = range(11, 20)
 RECV_PDU, CONN_ERROR, IF_ERROR = 101, 102, 103
 STOP_TERM, STOP_RECOVER = 1, 3
-(MAX_RECV_DLENGTH, MAX_XMIT_DLENGTH, HDRDGST_EN, DATADGST_EN, INITIAL_R2T_EN, MAX_R2T, IMM_DATA_EN, FIRST_BURST, MAX_BURST,
- PDU_INORDER_EN, DATASEQ_INORDER_EN, ERL) = range(12)
-(EXP_STATSN, TARGET_NAME, TPGT, PERSISTENT_ADDRESS, PERSISTENT_PORT, SESS_RECOVERY_TMO, FAST_ABORT, PING_TMO, RECV_TMO,
- INITIATOR_NAME) = (14, 15, 16, 17, 18, 19, 26, 30, 31, 34)
+(
+    MAX_RECV_DLENGTH,
+    MAX_XMIT_DLENGTH,
+    HDRDGST_EN,
+    DATADGST_EN,
+    INITIAL_R2T_EN,
+    MAX_R2T,
+    IMM_DATA_EN,
+    FIRST_BURST,
+    MAX_BURST,
+    PDU_INORDER_EN,
+    DATASEQ_INORDER_EN,
+    ERL,
+) = range(12)
+(
+    EXP_STATSN,
+    TARGET_NAME,
+    TPGT,
+    PERSISTENT_ADDRESS,
+    PERSISTENT_PORT,
+    SESS_RECOVERY_TMO,
+    FAST_ABORT,
+    PING_TMO,
+    RECV_TMO,
+    INITIATOR_NAME,
+) = (14, 15, 16, 17, 18, 19, 26, 30, 31, 34)
 COMMANDS, QUEUE = 128, 32
 """Commands of a session, and of a unit, at once."""
 
@@ -36,12 +68,15 @@ CONNECTION = 0
 
 
 class Control:
-    """A netlink socket to the initiator; a context manager. `limit`: seconds to wait for anything. Its methods raise OSError."""
+    """A netlink socket to the initiator; a context manager. `limit`: seconds to wait for anything.
+    Its methods raise OSError."""
 
     def __init__(self, limit: float = 15.0) -> None:
         self._limit = limit
         self._handle = int((TRANSPORT / "handle").read_text())
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_ISCSI)
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_ISCSI
+        )
         self._socket.bind((0, GROUP_EVENTS))
 
     def __enter__(self) -> Control:
@@ -55,10 +90,11 @@ class Control:
         self._socket.settimeout(max(0.001, deadline - time.monotonic()))
         data = self._socket.recv(131072)
         kind, error, _, _, answer = _EVENT.unpack_from(data, _HEADER.size)
-        return kind, error, answer, data[_HEADER.size + _EVENT.size:]
+        return kind, error, answer, data[_HEADER.size + _EVENT.size :]
 
     def ask(self, kind: int, fixed: bytes, data: bytes = b"") -> bytes:
-        """An order with its answer's 16 bytes, of which the first number is 0, or an error, where it makes nothing new."""
+        """An order with its answer's 16 bytes, of which the first number is 0, or an error, where
+        it makes nothing new."""
         body = _EVENT.pack(kind, 0, self._handle, fixed, b"") + data
         body += bytes(-len(body) % 4)
         self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, 0, 0, 0) + body)
@@ -79,7 +115,9 @@ class Control:
 
     def create(self) -> tuple[int, int]:
         """A session and its connection: (the session's number, that of its SCSI host)."""
-        session, host = struct.unpack_from("=II", self.ask(CREATE_SESSION, struct.pack("=IHH", 1, COMMANDS, QUEUE)))
+        session, host = struct.unpack_from(
+            "=II", self.ask(CREATE_SESSION, struct.pack("=IHH", 1, COMMANDS, QUEUE))
+        )
         self.ask(CREATE_CONN, struct.pack("=II", session, CONNECTION))
         return session, host
 
@@ -97,8 +135,13 @@ class Control:
         self.order(START_CONN, struct.pack("=II", session, CONNECTION))
 
     def exchange(self, session: int, header: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """Sends a login PDU; (header, data) of the answer. Raises OperationFailed if the connection breaks meanwhile."""
-        self.order(SEND_PDU, struct.pack("=IIII", session, CONNECTION, len(header), len(data)), header + data)
+        """Sends a login PDU; (header, data) of the answer. Raises OperationFailed if the connection
+        breaks meanwhile."""
+        self.order(
+            SEND_PDU,
+            struct.pack("=IIII", session, CONNECTION, len(header), len(data)),
+            header + data,
+        )
         deadline = time.monotonic() + self._limit
         while True:
             kind, _, answer, rest = self._receive(deadline)
@@ -108,14 +151,16 @@ class Control:
                 raise OperationFailed("the target closed the connection")
             if kind == RECV_PDU:
                 length = int.from_bytes(rest[5:8], "big")
-                return rest[:48], rest[48:48 + length]
+                return rest[:48], rest[48 : 48 + length]
 
     def recover(self, session: int) -> None:
-        """Lets go of a connection that broke, so that another can be bound; the kernel takes none before it is told so."""
+        """Lets go of a connection that broke, so that another can be bound; the kernel takes none
+        before it is told so."""
         self.ask(STOP_CONN, struct.pack("=IIQI", session, CONNECTION, 0, STOP_RECOVER))
 
     def destroy(self, session: int) -> None:
-        """Ends connection and session; what is still asked for gets an error. A session that was only begun has no connection."""
+        """Ends connection and session; what is still asked for gets an error. A session that was
+        only begun has no connection."""
         with contextlib.suppress(OSError):  # what stays of the connection, the session's end tells
             self.ask(STOP_CONN, struct.pack("=IIQI", session, CONNECTION, 0, STOP_TERM))
             self.ask(DESTROY_CONN, struct.pack("=II", session, CONNECTION))

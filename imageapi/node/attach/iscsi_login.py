@@ -1,7 +1,8 @@
-"""Logging in to an iSCSI target: its PDUs, and what is said in them (RFC 7143, chapters 6, 11.12, 11.13 and 12). No socket here.
+"""Logging in to an iSCSI target: its PDUs, and what is said in them (RFC 7143, chapters 6, 11.12,
+11.13 and 12). No socket here.
 
-    security stage      who we are, which target; CHAP, if there is a user, and then nothing less
-    operational stage   sizes and habits, for the kernel to keep to (`Session.values`)
+security stage      who we are, which target; CHAP, if there is a user, and then nothing less
+operational stage   sizes and habits, for the kernel to keep to (`Session.values`)
 """
 
 from __future__ import annotations
@@ -27,17 +28,32 @@ RECEIVE = 262144
 """Bytes of data that the kernel takes in one PDU."""
 
 ALGORITHMS: Mapping[str, str] = {"5": "md5", "7": "sha256"}
-"""CHAP's digests by their numbers (IANA's PPP numbers). MD5 first: all targets know it, and tgt takes 7 for SHA-1. Who offers only
-the other gets that; a short secret can be guessed from either."""
+"""CHAP's digests by their numbers (IANA's PPP numbers). MD5 first: all targets know it, and tgt
+takes 7 for SHA-1. Who offers only the other gets that; a short secret can be guessed from
+either."""
 
 OFFER: Mapping[str, str] = {
-    "HeaderDigest": "None", "DataDigest": "None", "ErrorRecoveryLevel": "0", "InitialR2T": "No", "ImmediateData": "Yes",
-    "MaxBurstLength": "16776192", "FirstBurstLength": "262144", "MaxOutstandingR2T": "1", "MaxConnections": "1",
-    "DataPDUInOrder": "Yes", "DataSequenceInOrder": "Yes", "DefaultTime2Wait": "2", "DefaultTime2Retain": "0",
+    "HeaderDigest": "None",
+    "DataDigest": "None",
+    "ErrorRecoveryLevel": "0",
+    "InitialR2T": "No",
+    "ImmediateData": "Yes",
+    "MaxBurstLength": "16776192",
+    "FirstBurstLength": "262144",
+    "MaxOutstandingR2T": "1",
+    "MaxConnections": "1",
+    "DataPDUInOrder": "Yes",
+    "DataSequenceInOrder": "Yes",
+    "DefaultTime2Wait": "2",
+    "DefaultTime2Retain": "0",
     "MaxRecvDataSegmentLength": str(RECEIVE),
 }
-_NUMBERS = {"MaxBurstLength": (512, 16777215), "FirstBurstLength": (512, 16777215), "MaxOutstandingR2T": (1, 65535),
-            "MaxRecvDataSegmentLength": (512, 16777215)}
+_NUMBERS = {
+    "MaxBurstLength": (512, 16777215),
+    "FirstBurstLength": (512, 16777215),
+    "MaxOutstandingR2T": (1, 65535),
+    "MaxRecvDataSegmentLength": (512, 16777215),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +68,26 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What was agreed: the values by their names in RFC 7143, and the number that the target's next answer has."""
+    """What was agreed: the values by their names in RFC 7143, and the number that the target's next
+    answer has."""
 
     values: Mapping[str, str]
     status_number: int
 
 
 def isid(account: Account) -> bytes:
-    """The session's name, 6 bytes: always the same for a node and a target, so that a target ends the session of a node's earlier
-    boot when it comes again (session reinstatement, RFC 7143, 6.3.5). Type 10b, random (11.12.5)."""
+    """The session's name, 6 bytes: always the same for a node and a target, so that a target ends
+    the session of a node's earlier boot when it comes again (session reinstatement, RFC 7143,
+    6.3.5). Type 10b, random (11.12.5)."""
     return b"\x80" + hashlib.blake2b(account.target.encode(), digest_size=5).digest()
 
 
 def request(account: Account, flags: int, data: bytes) -> bytes:
     """The header of a login request. Tags and numbers are the kernel's to fill in."""
     length = struct.pack(">I", len(data))[1:]
-    return struct.pack(">BBBBB3s6sHIHHII16x", LOGIN, flags, 0, 0, 0, length, isid(account), 0, 0, 0, 0, 1, 0)
+    return struct.pack(
+        ">BBBBB3s6sHIHHII16x", LOGIN, flags, 0, 0, 0, length, isid(account), 0, 0, 0, 0, 1, 0
+    )
 
 
 def text(pairs: Mapping[str, str]) -> bytes:
@@ -91,7 +111,8 @@ class Login:
         self._transit = False
 
     def run(self) -> Session:
-        """Logs in. Raises Unreachable, OperationFailed that say why not; none of them tells the secret."""
+        """Logs in. Raises Unreachable, OperationFailed that say why not; none of them tells the
+        secret."""
         found = self._security()
         while not self._transit:
             found |= self._say(SECURITY, OPERATIONAL, {})
@@ -102,26 +123,35 @@ class Login:
             offered = {}
         for key, (low, high) in _NUMBERS.items():
             value = found.get(key, "8192" if key == "MaxRecvDataSegmentLength" else OFFER[key])
-            if not (value.isascii() and value.isdigit() and len(value) < 9 and low <= int(value) <= high):
+            if not (
+                value.isascii() and value.isdigit() and len(value) < 9 and low <= int(value) <= high
+            ):
                 raise OperationFailed(f"the target says {key}={value[:40]}")
             found[key] = value
         return Session(found, self._status_number)
 
     def _security(self) -> dict[str, str]:
         account = self._account
-        who = {"InitiatorName": account.initiator, "SessionType": "Normal", "TargetName": account.target}
+        who = {
+            "InitiatorName": account.initiator,
+            "SessionType": "Normal",
+            "TargetName": account.target,
+        }
         if not account.user:
             return self._say(SECURITY, OPERATIONAL, {**who, "AuthMethod": "None"})
         found = self._say(SECURITY, SECURITY, {**who, "AuthMethod": "CHAP"})
         if found.get("AuthMethod") != "CHAP":
-            raise OperationFailed("the target does not ask for CHAP, and a user is given",
-                                  hint="leave user and secret out if the target is open")
+            raise OperationFailed(
+                "the target does not ask for CHAP, and a user is given",
+                hint="leave user and secret out if the target is open",
+            )
         found |= self._say(SECURITY, SECURITY, {"CHAP_A": ",".join(ALGORITHMS)})
         answer = {"CHAP_N": account.user, "CHAP_R": f"0x{response(found, account).hex()}"}
         return found | self._say(SECURITY, OPERATIONAL, answer)
 
     def _say(self, stage: int, following: int, pairs: Mapping[str, str]) -> dict[str, str]:
-        """One request with its whole answer. With another stage to follow it asks to go on to it."""
+        """One request with its whole answer. With another stage to follow it asks to go on to
+        it."""
         flags = stage << 2 | following
         header, found = self._pdu(flags | (TRANSIT if following != stage else 0), text(pairs))
         while header[1] & CONTINUE:
@@ -141,7 +171,9 @@ class Login:
             raise OperationFailed("its answer is none to a login")
         self._status_number = struct.unpack_from(">I", header, 24)[0] + 1 & 0xFFFFFFFF
         if header[36]:
-            raise refusal(self._account, header[36], header[37], parse_text(answer).get("TargetAddress", ""))
+            raise refusal(
+                self._account, header[36], header[37], parse_text(answer).get("TargetAddress", "")
+            )
         return header, answer
 
 
@@ -171,13 +203,19 @@ def binary(value: str) -> bytes:
 def refusal(account: Account, kind: int, detail: int, elsewhere: str) -> LayercakeError:
     """What a status means (RFC 7143, 11.13.5)."""
     if kind == 1:
-        return OperationFailed(f"the target has moved to {elsewhere[:80] or 'another portal'}", hint="name that portal")
+        return OperationFailed(
+            f"the target has moved to {elsewhere[:80] or 'another portal'}", hint="name that portal"
+        )
     if (kind, detail) == (2, 1):
         who = f"user {account.user} with this secret" if account.user else "who has no user"
-        return OperationFailed(f"the target refuses {who}",
-                               hint="see the target's CHAP account, and the file of the secret on the head")
+        return OperationFailed(
+            f"the target refuses {who}",
+            hint="see the target's CHAP account, and the file of the secret on the head",
+        )
     if (kind, detail) == (2, 2):
-        return OperationFailed("this node may not use it", hint=f"the node's initiator name is {account.initiator}")
+        return OperationFailed(
+            "this node may not use it", hint=f"the node's initiator name is {account.initiator}"
+        )
     if (kind, detail) in ((2, 3), (2, 4)):
         return OperationFailed("the portal has no such target")
     if kind == 3:

@@ -1,7 +1,8 @@
-"""Keeps iSCSI sessions logged in: a thread looks after them, from the first that is attached to the last.
+"""Keeps iSCSI sessions logged in: a thread looks after them, from the first that is attached to the
+last.
 
-The kernel stops I/O when a connection breaks, and needs to be told when there is another one. Where a target stays away the error
-is told once, and its return.
+The kernel stops I/O when a connection breaks, and needs to be told when there is another one. Where
+a target stays away the error is told once, and its return.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class Keeper:
         with self._changed:
             self._wanted.pop(name, None)
             self._changed.notify_all()
-            if any((other["target"], other["lun"]) == (spec["target"], spec["lun"]) for other in self._wanted.values()):
+            if any(
+                (other["target"], other["lun"]) == (spec["target"], spec["lun"])
+                for other in self._wanted.values()
+            ):
                 return  # by another portal
         with self._one:
             iscsi.detach(spec)

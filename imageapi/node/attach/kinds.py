@@ -1,6 +1,7 @@
 """The kinds of attach objects: how each becomes a block device and goes away again.
 
-Every step can be repeated: an agent that was killed in the middle detaches what it had begun by the object's name.
+Every step can be repeated: an agent that was killed in the middle detaches what it had begun by the
+object's name.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 class Attachments:
     """Attaches and detaches. `run` is where fetched files are kept."""
 
-    def __init__(self, run: Path, open_url: Fetch, secret: Secret = no_secret, event: EventSink = unheard) -> None:
+    def __init__(
+        self, run: Path, open_url: Fetch, secret: Secret = no_secret, event: EventSink = unheard
+    ) -> None:
         self.run = run
         self._blobs = run / "objects-blobs"
         self._open_url = open_url
@@ -41,7 +44,11 @@ class Attachments:
         if kind == "local":
             from imageapi.node.attach import disks
 
-            return disks.find(spec["disk"], spec["partition"]) if "disk" in spec else disks.device(spec["path"])
+            return (
+                disks.find(spec["disk"], spec["partition"])
+                if "disk" in spec
+                else disks.device(spec["path"])
+            )
         if kind == "loopback":
             return self._loop(name, Path(spec["path"]), readonly=spec["readonly"])
         if kind == "http":
@@ -52,9 +59,17 @@ class Attachments:
             source = parse_rbd(spec)
             return rbd.attach(source, self._secret(source.secret))
         if kind == "nbd":
-            from imageapi.node.attach import nbd  # only on nodes that use it: a node's start has no time for it
+            from imageapi.node.attach import (
+                nbd,
+            )  # only on nodes that use it: a node's start has no time for it
 
-            return nbd.attach(spec["host"], spec["port"], spec["export"], name=self._tag(name), readonly=spec["readonly"])
+            return nbd.attach(
+                spec["host"],
+                spec["port"],
+                spec["export"],
+                name=self._tag(name),
+                readonly=spec["readonly"],
+            )
         return self._keeper.attach(name, spec)
 
     @property
@@ -76,7 +91,8 @@ class Attachments:
         return self._secret(spec["secret"]) if "secret" in spec else b""
 
     def detach(self, name: str, spec: Spec, device: str) -> None:
-        """Takes a device away; one that is not there is fine, also if it was only begun (device ""). Raises OperationFailed."""
+        """Takes a device away; one that is not there is fine, also if it was only begun (device
+        ""). Raises OperationFailed."""
         kind = spec["kind"]
         if kind in ("loopback", "http"):
             for found in loop.find(self._tag(name)):

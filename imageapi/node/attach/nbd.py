@@ -1,9 +1,11 @@
-"""Network block devices: the handshake of the NBD protocol, then the kernel is given the socket by generic netlink.
+"""Network block devices: the handshake of the NBD protocol, then the kernel is given the socket by
+generic netlink.
 
-Netlink rather than the old ioctls: those keep a thread inside the kernel for as long as the device is there, and the
-device would die with the agent.
+Netlink rather than the old ioctls: those keep a thread inside the kernel for as long as the device
+is there, and the device would die with the agent.
 
-Protocol: https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md, fixed newstyle. Netlink: <linux/nbd-netlink.h>.
+Protocol: https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md, fixed newstyle.
+Netlink: <linux/nbd-netlink.h>.
 """
 
 from __future__ import annotations
@@ -29,8 +31,17 @@ TIMEOUT = 10.0
 REPLY_LIMIT = 4096
 GENL_CTRL, CTRL_GETFAMILY, ATTR_FAMILY_ID, ATTR_FAMILY_NAME = 0x10, 3, 1, 2
 CMD_CONNECT, CMD_DISCONNECT = 1, 2
-(ATTR_INDEX, ATTR_SIZE, ATTR_BLOCK_SIZE, ATTR_TIMEOUT, ATTR_SERVER_FLAGS, ATTR_CLIENT_FLAGS, ATTR_SOCKETS, ATTR_DEAD_TIMEOUT,
- ATTR_BACKEND) = (1, 2, 3, 4, 5, 6, 7, 8, 10)
+(
+    ATTR_INDEX,
+    ATTR_SIZE,
+    ATTR_BLOCK_SIZE,
+    ATTR_TIMEOUT,
+    ATTR_SERVER_FLAGS,
+    ATTR_CLIENT_FLAGS,
+    ATTR_SOCKETS,
+    ATTR_DEAD_TIMEOUT,
+    ATTR_BACKEND,
+) = (1, 2, 3, 4, 5, 6, 7, 8, 10)
 NLM_REQUEST, NLM_ACK = 1, 4
 IO_TIMEOUT = 30
 """Seconds until the kernel gives an unanswered request up."""
@@ -55,13 +66,19 @@ def _exactly(link: socket.socket, count: int) -> bytes:
 
 
 def handshake(link: socket.socket, export: str) -> Export:
-    """Asks for an export by NBD_OPT_GO; the socket is in transmission mode then. Raises OperationFailed or Unreachable."""
+    """Asks for an export by NBD_OPT_GO; the socket is in transmission mode then. Raises
+    OperationFailed or Unreachable."""
     magic, option, flags = struct.unpack(">8s8sH", _exactly(link, 18))
     if magic != INIT or option != OPTION or not flags & FIXED_NEWSTYLE:
         raise OperationFailed("it does not speak the fixed newstyle NBD protocol")
     name = export.encode()
     data = struct.pack(">I", len(name)) + name + struct.pack(">H", 0)
-    link.sendall(struct.pack(">I", FIXED_NEWSTYLE | flags & NO_ZEROES) + OPTION + struct.pack(">II", OPT_GO, len(data)) + data)
+    link.sendall(
+        struct.pack(">I", FIXED_NEWSTYLE | flags & NO_ZEROES)
+        + OPTION
+        + struct.pack(">II", OPT_GO, len(data))
+        + data
+    )
     found: Export | None = None
     while True:
         magic_number, option_number, kind, length = struct.unpack(">QIII", _exactly(link, 20))
@@ -69,7 +86,10 @@ def handshake(link: socket.socket, export: str) -> Export:
             raise OperationFailed("its answer is not NBD")
         body = _exactly(link, length)
         if kind & REP_ERROR:
-            raise OperationFailed(body.decode("utf-8", "replace")[:200] or f"it refuses export {export!r} (error {kind & 0xFFFF})")
+            raise OperationFailed(
+                body.decode("utf-8", "replace")[:200]
+                or f"it refuses export {export!r} (error {kind & 0xFFFF})"
+            )
         if kind == REP_INFO and length >= 12 and body[:2] == b"\0\0":
             found = Export(*struct.unpack_from(">QH", body, 2))
         if kind == REP_ACK:
@@ -78,7 +98,8 @@ def handshake(link: socket.socket, export: str) -> Export:
             return found
 
 
-# ---- generic netlink ---------------------------------------------------------------------------------------------------
+# ---- generic netlink
+# -----
 
 
 class Netlink:
@@ -96,9 +117,12 @@ class Netlink:
         self._socket.close()
 
     def ask(self, family: int, command: int, data: bytes) -> dict[int, bytes]:
-        """Sends a request; the attributes of its answer, {} if it was only acknowledged. Raises OSError."""
+        """Sends a request; the attributes of its answer, {} if it was only acknowledged. Raises
+        OSError."""
         body = struct.pack("=BBH", command, 1, 0) + data
-        self._socket.send(struct.pack("=IHHII", 16 + len(body), family, NLM_REQUEST | NLM_ACK, 1, 0) + body)
+        self._socket.send(
+            struct.pack("=IHHII", 16 + len(body), family, NLM_REQUEST | NLM_ACK, 1, 0) + body
+        )
         answer: dict[int, bytes] = {}
         while True:
             for kind, _, said in messages(self._socket.recv(65536)):
@@ -111,20 +135,27 @@ class Netlink:
 
     def family(self, name: str) -> int:
         """The number of a family. Raises OSError."""
-        found = self.ask(GENL_CTRL, CTRL_GETFAMILY, attribute(ATTR_FAMILY_NAME, name.encode() + b"\0"))
+        found = self.ask(
+            GENL_CTRL, CTRL_GETFAMILY, attribute(ATTR_FAMILY_NAME, name.encode() + b"\0")
+        )
         return int(struct.unpack_from("=H", found[ATTR_FAMILY_ID])[0])
 
 
 def connect_request(handle: int, export: Export, name: str, readonly: bool) -> bytes:
-    """The attributes of NBD_CMD_CONNECT for one socket. Without an index the kernel takes a free device, or makes one."""
+    """The attributes of NBD_CMD_CONNECT for one socket. Without an index the kernel takes a free
+    device, or makes one."""
     sockets = attribute(1 | 0x8000, attribute(1, struct.pack("=I", handle)))
     flags = export.flags | (FLAG_READ_ONLY if readonly else 0)
-    return b"".join((
-        attribute(ATTR_SIZE, struct.pack("=Q", export.size)),
-        attribute(ATTR_BLOCK_SIZE, struct.pack("=Q", 512 if export.size % 4096 else 4096)),
-        attribute(ATTR_TIMEOUT, struct.pack("=Q", IO_TIMEOUT)), attribute(ATTR_SERVER_FLAGS, struct.pack("=Q", flags)),
-        attribute(ATTR_BACKEND, name.encode() + b"\0"), attribute(ATTR_SOCKETS | 0x8000, sockets),
-    ))
+    return b"".join(
+        (
+            attribute(ATTR_SIZE, struct.pack("=Q", export.size)),
+            attribute(ATTR_BLOCK_SIZE, struct.pack("=Q", 512 if export.size % 4096 else 4096)),
+            attribute(ATTR_TIMEOUT, struct.pack("=Q", IO_TIMEOUT)),
+            attribute(ATTR_SERVER_FLAGS, struct.pack("=Q", flags)),
+            attribute(ATTR_BACKEND, name.encode() + b"\0"),
+            attribute(ATTR_SOCKETS | 0x8000, sockets),
+        )
+    )
 
 
 def attach(host: str, port: int, export: str, *, name: str, readonly: bool = False) -> str:
@@ -146,9 +177,15 @@ def attach(host: str, port: int, export: str, *, name: str, readonly: bool = Fal
             found = handshake(link, export)
             link.settimeout(None)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            answer = netlink.ask(netlink.family("nbd"), CMD_CONNECT, connect_request(link.fileno(), found, name, readonly))
+            answer = netlink.ask(
+                netlink.family("nbd"),
+                CMD_CONNECT,
+                connect_request(link.fileno(), found, name, readonly),
+            )
         except (OSError, LayercakeError) as error:
-            raise OperationFailed(f"cannot attach {where}: {getattr(error, 'message', '') or error}") from None
+            raise OperationFailed(
+                f"cannot attach {where}: {getattr(error, 'message', '') or error}"
+            ) from None
     return _node(struct.unpack_from("=I", answer[ATTR_INDEX])[0], where)
 
 
@@ -158,7 +195,9 @@ def _node(index: int, where: str) -> str:
     deadline = time.monotonic() + TIMEOUT
     while not ((entry / "size").exists() and int((entry / "size").read_text())):
         if time.monotonic() > deadline:
-            raise OperationFailed(f"cannot attach {where}: {path} has no size after {TIMEOUT:.0f} s")
+            raise OperationFailed(
+                f"cannot attach {where}: {path} has no size after {TIMEOUT:.0f} s"
+            )
         time.sleep(0.005)
     if not path.exists():
         major, minor = (entry / "dev").read_text().split(":")
@@ -183,7 +222,13 @@ def detach(name: str, device: str = "") -> None:
     for index in find(name):
         try:
             with Netlink() as netlink:
-                netlink.ask(netlink.family("nbd"), CMD_DISCONNECT, attribute(ATTR_INDEX, struct.pack("=I", index)))
+                netlink.ask(
+                    netlink.family("nbd"),
+                    CMD_DISCONNECT,
+                    attribute(ATTR_INDEX, struct.pack("=I", index)),
+                )
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EINVAL):
-                raise OperationFailed(f"cannot detach {device or f'/dev/nbd{index}'}: {error.strerror}") from None
+                raise OperationFailed(
+                    f"cannot detach {device or f'/dev/nbd{index}'}: {error.strerror}"
+                ) from None

@@ -1,9 +1,10 @@
 """Ceph RBD images by the kernel's own client (krbd), driven through sysfs; minOS has no rbd tool.
 
-Mapping is one write to /sys/bus/rbd/add_single_major (Documentation/ABI/testing/sysfs-bus-rbd). That write waits for the
-monitor and the OSDs in the kernel, so a child does it that can be killed: a cluster that is away costs the worker a bounded
-time. The client's key goes into the child's own process keyring (add_key(2), type "ceph", which the option `key=` names)
-and vanishes with the child; `secret=` would be readable in sysfs for as long as the device is mapped.
+Mapping is one write to /sys/bus/rbd/add_single_major (Documentation/ABI/testing/sysfs-bus-rbd).
+That write waits for the monitor and the OSDs in the kernel, so a child does it that can be killed:
+a cluster that is away costs the worker a bounded time. The client's key goes into the child's own
+process keyring (add_key(2), type "ceph", which the option `key=` names) and vanishes with the
+child; `secret=` would be readable in sysfs for as long as the device is mapped.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def command(source: RbdSource, key_name: str) -> str:
     options = [f"name={source.user}", f"key={key_name}", "ro", f"mount_timeout={MOUNT_TIMEOUT}"]
     if any(monitor.endswith(f":{MSGR2_PORT}") for monitor in source.monitors):
         options.append("ms_mode=prefer-crc")
-    return f"{','.join(source.monitors)} {','.join(options)} {source.pool} {source.image} {source.snapshot}"
+    return (
+        f"{','.join(source.monitors)} {','.join(options)} {source.pool} {source.image} "
+        f"{source.snapshot}"
+    )
 
 
 def find(source: RbdSource) -> list[str]:
@@ -55,7 +59,12 @@ def find(source: RbdSource) -> list[str]:
     found = []
     for entry in sorted(DEVICES.iterdir()) if DEVICES.is_dir() else []:
         try:
-            if tuple((entry / part).read_text().strip() for part in ("pool", "name", "current_snap")) == wanted:
+            if (
+                tuple(
+                    (entry / part).read_text().strip() for part in ("pool", "name", "current_snap")
+                )
+                == wanted
+            ):
                 found.append(entry.name)
         except OSError:
             continue  # it was taken away meanwhile
@@ -63,7 +72,8 @@ def find(source: RbdSource) -> list[str]:
 
 
 def attach(source: RbdSource, key: bytes) -> str:
-    """Maps a snapshot read-only and returns its device's path; one that is mapped already is used, and mapped once only.
+    """Maps a snapshot read-only and returns its device's path; one that is mapped already is used,
+    and mapped once only.
 
     Raises Unreachable if the cluster does not answer in time, OperationFailed for what it refuses.
     """
@@ -73,7 +83,9 @@ def attach(source: RbdSource, key: bytes) -> str:
         _map(source, key)
         found = find(source)
     if not found:
-        raise OperationFailed(f"cannot attach {source.text}: the kernel mapped it, and it is not there")
+        raise OperationFailed(
+            f"cannot attach {source.text}: the kernel mapped it, and it is not there"
+        )
     device = f"/dev/rbd{found[0]}"
     _first_block(device, source)
     return device
@@ -82,7 +94,11 @@ def attach(source: RbdSource, key: bytes) -> str:
 def _map(source: RbdSource, key: bytes) -> None:
     """The write, by a child; see the top of this file."""
     key_name = f"client.{source.user}"
-    line, name, number = command(source, key_name).encode(), key_name.encode(), _ADD_KEY[os.uname().machine]
+    line, name, number = (
+        command(source, key_name).encode(),
+        key_name.encode(),
+        _ADD_KEY[os.uname().machine],
+    )
 
     def write() -> None:
         if _libc.syscall(number, b"ceph", name, key, len(key), _PROCESS_KEYRING) < 0:
@@ -95,7 +111,8 @@ def _map(source: RbdSource, key: bytes) -> None:
 
 
 def _first_block(device: str, source: RbdSource) -> None:
-    """Reads the first block by a child, bounded: an OSD that is away would hang a mount(2) for as long as it stays away."""
+    """Reads the first block by a child, bounded: an OSD that is away would hang a mount(2) for as
+    long as it stays away."""
 
     def read() -> None:
         os.pread(os.open(device, os.O_RDONLY | os.O_CLOEXEC), 4096, 0)
@@ -107,20 +124,34 @@ def _first_block(device: str, source: RbdSource) -> None:
 def explain(number: int, source: RbdSource) -> OperationFailed | Unreachable:
     """What the kernel's error number means here."""
     monitors = ", ".join(source.monitors)
-    if number in (errno.ETIMEDOUT, errno.EIO, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return Unreachable(f"cannot attach {source.text}: the Ceph cluster does not answer (monitors {monitors})",
-                           hint="are its monitors and OSDs up, and reachable from here?")
+    if number in (
+        errno.ETIMEDOUT,
+        errno.EIO,
+        errno.ECONNREFUSED,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+    ):
+        return Unreachable(
+            f"cannot attach {source.text}: the Ceph cluster does not answer (monitors {monitors})",
+            hint="are its monitors and OSDs up, and reachable from here?",
+        )
     if number in (errno.EPERM, errno.EACCES, errno.EKEYREJECTED):
-        return OperationFailed(f"cannot attach {source.text}: the cluster refuses the key of client.{source.user}",
-                               hint="the head's node_keyring does not fit the cluster, or the client may not read the pool")
+        return OperationFailed(
+            f"cannot attach {source.text}: the cluster refuses the key of client.{source.user}",
+            hint="the head's node_keyring does not fit the cluster, or the client may not read the "
+            "pool",
+        )
     if number == errno.ENOENT:
-        return OperationFailed(f"cannot attach {source.text}: there is no such image or snapshot in the cluster",
-                               hint="it was removed behind the head's back: add the image again")
+        return OperationFailed(
+            f"cannot attach {source.text}: there is no such image or snapshot in the cluster",
+            hint="it was removed behind the head's back: add the image again",
+        )
     return OperationFailed(f"cannot attach {source.text}: {os.strerror(number)}")
 
 
 def detach(source: RbdSource) -> None:
-    """Unmaps a snapshot; one that is not mapped is fine. Raises OperationFailed while something still uses it."""
+    """Unmaps a snapshot; one that is not mapped is fine. Raises OperationFailed while something
+    still uses it."""
     for number in find(source):
         _unmap(number, source)
 

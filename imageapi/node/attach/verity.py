@@ -1,8 +1,10 @@
-"""dm-verity over an attached image: every block is checked against a hash tree when it is read, so a node never runs content
-that differs from what the head's root hash says, however the device behind it was tampered with.
+"""dm-verity over an attached image: every block is checked against a hash tree when it is read, so
+a node never runs content that differs from what the head's root hash says, however the device
+behind it was tampered with.
 
-The tree lies behind the squashfs on the same device. Driven by the device-mapper's ioctls (<linux/dm-ioctl.h>,
-Documentation/admin-guide/device-mapper/verity.rst); minOS has no dmsetup or veritysetup.
+The tree lies behind the squashfs on the same device. Driven by the device-mapper's ioctls
+(<linux/dm-ioctl.h>, Documentation/admin-guide/device-mapper/verity.rst); minOS has no dmsetup or
+veritysetup.
 """
 
 from __future__ import annotations
@@ -32,13 +34,17 @@ _CREATE, _REMOVE, _SUSPEND, _STATUS, _LOAD, _TABLE_STATUS = 3, 4, 6, 7, 9, 12
 _READONLY, _ACTIVE = 1, 1 << 5
 BUSY_TRIES, BUSY_PAUSE = 40, 0.05
 _ABSENT = (errno.ENXIO, errno.ENODEV, errno.ENOENT)
-"""There is no such view; or the kernel has no device-mapper, with its device file there (udev makes it beforehand) or not."""
+"""There is no such view; or the kernel has no device-mapper, with its device file there (udev makes
+it beforehand) or not."""
 
 
 def table(device: str, verity: Verity) -> str:
     """The parameters of the kernel's verity target, version 1 without a superblock."""
-    return (f"1 {device} {device} {BLOCK} {BLOCK} {verity.data_blocks} {verity.hash_offset // BLOCK} sha256 "
-            f"{verity.root_hash} {verity.salt or '-'}")
+    return (
+        f"1 {device} {device} {BLOCK} {BLOCK} {verity.data_blocks} {verity.hash_offset // BLOCK} "
+        "sha256 "
+        f"{verity.root_hash} {verity.salt or '-'}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,9 @@ class Answer:
     rest: bytes
 
 
-def encode(name: str, *, uuid: str = "", flags: int = 0, target: tuple[int, str] | None = None) -> bytes:
+def encode(
+    name: str, *, uuid: str = "", flags: int = 0, target: tuple[int, str] | None = None
+) -> bytes:
     """A request; `target` is (sectors, parameters) of its only target."""
     body = b""
     if target:
@@ -59,14 +67,33 @@ def encode(name: str, *, uuid: str = "", flags: int = 0, target: tuple[int, str]
         text = parameters.encode() + b"\0"
         text += b"\0" * (-len(text) % 8)
         body = _TARGET.pack(0, sectors, 0, _TARGET.size + len(text), b"verity") + text
-    head = _HEAD.pack(4, 0, 0, _SIZE, _HEAD.size, 1 if target else 0, 0, flags, 0, 0, 0, name.encode(), uuid.encode())
+    head = _HEAD.pack(
+        4,
+        0,
+        0,
+        _SIZE,
+        _HEAD.size,
+        1 if target else 0,
+        0,
+        flags,
+        0,
+        0,
+        0,
+        name.encode(),
+        uuid.encode(),
+    )
     return (head + body).ljust(_SIZE, b"\0")
 
 
 def decode(data: bytes) -> Answer:
     """An answer. Its rest begins at the offset that the kernel gave."""
     fields = _HEAD.unpack_from(data)
-    return Answer(fields[7], fields[10], fields[12].rstrip(b"\0").decode("utf-8", "replace"), data[fields[4]:])
+    return Answer(
+        fields[7],
+        fields[10],
+        fields[12].rstrip(b"\0").decode("utf-8", "replace"),
+        data[fields[4] :],
+    )
 
 
 def _call(command: int, request: bytes) -> Answer:
@@ -100,7 +127,8 @@ def _uuid(verity: Verity) -> str:
 
 
 def attach(name: str, device: str, verity: Verity) -> str:
-    """A checked view of `device` under a device-mapper name; one that is there already is used. Raises OperationFailed."""
+    """A checked view of `device` under a device-mapper name; one that is there already is used.
+    Raises OperationFailed."""
     try:
         _control()
         found = _find(name)
@@ -131,7 +159,8 @@ def _find(name: str) -> Answer | None:
 
 
 def detach(name: str) -> None:
-    """Takes a view away; one that is not there is fine. Raises OperationFailed while something still uses it."""
+    """Takes a view away; one that is not there is fine. Raises OperationFailed while something
+    still uses it."""
     for attempt in range(BUSY_TRIES):
         try:
             _call(_REMOVE, encode(name))
@@ -140,14 +169,17 @@ def detach(name: str) -> None:
             if error.errno in _ABSENT:
                 return
             if error.errno != errno.EBUSY or attempt + 1 == BUSY_TRIES:
-                raise OperationFailed(f"cannot take verity device {name} away: {error.strerror}") from None
+                raise OperationFailed(
+                    f"cannot take verity device {name} away: {error.strerror}"
+                ) from None
         time.sleep(BUSY_PAUSE)
 
 
 def corrupted(name: str) -> bool:
-    """Whether the kernel has met a block that does not fit the tree; False also if there is no such device."""
+    """Whether the kernel has met a block that does not fit the tree; False also if there is no such
+    device."""
     try:
         answer = _call(_TABLE_STATUS, encode(name))
     except OSError:
         return False
-    return answer.rest[_TARGET.size:].startswith(b"C")
+    return answer.rest[_TARGET.size :].startswith(b"C")

@@ -1,7 +1,9 @@
-"""cgroup v2: controllers handed down to where containers are limited, processes ended, groups removed.
+"""cgroup v2: controllers handed down to where containers are limited, processes ended, groups
+removed.
 
-A group gets a controller only if each group above hands it down in cgroup.subtree_control, and a group that holds
-processes itself cannot hand anything down (cgroups(7), "no internal processes"); the root of the hierarchy may.
+A group gets a controller only if each group above hands it down in cgroup.subtree_control, and a
+group that holds processes itself cannot hand anything down (cgroups(7), "no internal processes");
+the root of the hierarchy may.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ REMOVE_TRIES, REMOVE_PAUSE = 40, 0.05
 
 
 def delegate(parent: str, controllers: Iterable[str], root: Path = ROOT) -> None:
-    """Makes the controllers usable in the groups below `parent`. Raises OperationFailed that says which is missing and why."""
+    """Makes the controllers usable in the groups below `parent`. Raises OperationFailed that says
+    which is missing and why."""
     needed = list(controllers)
     if not needed:
         return
@@ -32,8 +35,10 @@ def delegate(parent: str, controllers: Iterable[str], root: Path = ROOT) -> None
         for name in needed:
             if name not in present:
                 has = ", ".join(present) or "none"
-                raise OperationFailed(f"cannot limit {name}: {group} has no such controller (it has: {has})",
-                                      hint="a kernel that has bound it to cgroup v1 needs cgroup_no_v1=all")
+                raise OperationFailed(
+                    f"cannot limit {name}: {group} has no such controller (it has: {has})",
+                    hint="a kernel that has bound it to cgroup v1 needs cgroup_no_v1=all",
+                )
         missing = [name for name in needed if name not in _words(group / "cgroup.subtree_control")]
         if missing:
             _enable(group, missing)
@@ -44,19 +49,25 @@ def _enable(group: Path, names: list[str]) -> None:
         (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in names))
     except OSError as error:
         why = "it holds processes itself" if error.errno == errno.EBUSY else error.strerror
-        raise OperationFailed(f"cannot limit {', '.join(names)}: {group} does not hand it down: {why}",
-                              hint="start the agent in a cgroup below, so that this one is empty") from None
+        raise OperationFailed(
+            f"cannot limit {', '.join(names)}: {group} does not hand it down: {why}",
+            hint="start the agent in a cgroup below, so that this one is empty",
+        ) from None
 
 
 def _words(file: Path) -> list[str]:
     try:
         return file.read_text().split()
     except OSError as error:
-        raise OperationFailed(f"cannot limit containers: {file} is not readable ({error.strerror}); is this cgroup v2?") from None
+        raise OperationFailed(
+            f"cannot limit containers: {file} is not readable ({error.strerror}); is this cgroup "
+            "v2?"
+        ) from None
 
 
 def end_all(group: Path) -> None:
-    """Kills every process in a group and below it; a group that is not there is fine. Returns once they were told to end."""
+    """Kills every process in a group and below it; a group that is not there is fine. Returns once
+    they were told to end."""
     try:
         (group / "cgroup.kill").write_text("1")
     except FileNotFoundError:
@@ -78,7 +89,8 @@ def remove(group: Path) -> bool:
 
 
 def clear(group: Path) -> None:
-    """Removes a group with all below; what still runs in it is killed. Raises OperationFailed if it stays."""
+    """Removes a group with all below; what still runs in it is killed. Raises OperationFailed if it
+    stays."""
     for attempt in range(REMOVE_TRIES):
         if remove(group):
             return

@@ -1,6 +1,8 @@
-"""Processes inside a running container, or on the node itself: started without waiting, watched by a descriptor, killed whole.
+"""Processes inside a running container, or on the node itself: started without waiting, watched by
+a descriptor, killed whole.
 
-Not by `crun exec`: that leaves its process behind when it is killed itself, and costs several times as much on a slow processor.
+Not by `crun exec`: that leaves its process behind when it is killed itself, and costs several times
+as much on a slow processor.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from layercake.kraken.errors import OperationFailed
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process shall run: a container's init, its cgroup, its namespaces, its environment, its seccomp
-    filter. None of it is the node itself."""
+    """Where a process shall run: a container's init, its cgroup, its namespaces, its environment,
+    its seccomp filter. None of it is the node itself."""
 
     process: Process | None = None
     cgroup: Path = Path("/sys/fs/cgroup")
@@ -30,16 +32,29 @@ class Place:
     filter: bytes = b""
 
 
-def start(place: Place, command: Sequence[str], *, output: int = subprocess.DEVNULL,
-          errors: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+def start(
+    place: Place,
+    command: Sequence[str],
+    *,
+    output: int = subprocess.DEVNULL,
+    errors: int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
     """Starts a command; `kill` ends it with all its group. Raises OperationFailed."""
     if place.process is not None and not alive(place.process):
         raise OperationFailed(f"cannot run {command[0]}: the container does not run")
     env = None if place.environment is None else dict(place.environment)
 
     def run(enter: Callable[[], None] | None) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=env, start_new_session=True,
-                                cwd="/", preexec_fn=enter)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env=env,
+            start_new_session=True,
+            cwd="/",
+            preexec_fn=enter,
+        )
 
     try:
         if place.process is None:
@@ -49,7 +64,9 @@ def start(place: Place, command: Sequence[str], *, output: int = subprocess.DEVN
     except OSError as error:
         raise OperationFailed(f"cannot run {command[0][:100]}: {error.strerror}") from None
     except subprocess.SubprocessError:
-        raise OperationFailed(f"cannot run {command[0][:100]}: the container cannot be entered; does it still run?") from None
+        raise OperationFailed(
+            f"cannot run {command[0][:100]}: the container cannot be entered; does it still run?"
+        ) from None
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

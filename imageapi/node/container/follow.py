@@ -1,4 +1,5 @@
-"""Output as it comes: a command that a person runs on the node or in a container, a log that grows."""
+"""Output as it comes: a command that a person runs on the node or in a container, a log that
+grows."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ Output = tuple[str, bytes]
 
 
 def run(place: Place, command: Sequence[str], timeout: float, gone: Gone) -> Iterator[Output]:
-    """Runs a command and gives what it says. It is killed, with all of its group, after `timeout` seconds or when nobody
-    listens any more. Raises OperationFailed if it cannot be started."""
+    """Runs a command and gives what it says. It is killed, with all of its group, after `timeout`
+    seconds or when nobody listens any more. Raises OperationFailed if it cannot be started."""
     process = execute.start(place, command, output=subprocess.PIPE, errors=subprocess.PIPE)
     outputs = _outputs(process, time.monotonic() + timeout, gone)
-    next(outputs)  # once it has begun it tidies up whatever happens, even if nobody ever asks for more
+    next(
+        outputs
+    )  # once it has begun it tidies up whatever happens, even if nobody ever asks for more
     return outputs
 
 
@@ -50,7 +53,8 @@ def _outputs(process: subprocess.Popen[bytes], deadline: float, gone: Gone) -> I
                         yield key.data, data
                     else:
                         selector.unregister(key.fileobj)
-                # Its end counts once its output is read; what it has left running may hold the pipes open for ever.
+                # Its end counts once its output is read; what it has left running may hold the
+                # pipes open for ever.
                 if [key.data for key, _ in ready] == ["exit"]:
                     yield "exit", str(process.wait()).encode()
                     return
@@ -70,8 +74,8 @@ def lines_of(place: Place, command: Sequence[str], gone: Gone) -> Iterator[bytes
 
 
 def log(file: Path, lines: int, there: Callable[[], bool], gone: Gone) -> Iterator[bytes]:
-    """The last lines of a log, then what is added to it, until `there` is no longer so or nobody listens. A log that was cut
-    goes on at what was kept."""
+    """The last lines of a log, then what is added to it, until `there` is no longer so or nobody
+    listens. A log that was cut goes on at what was kept."""
     try:
         stream = file.open("rb")
     except FileNotFoundError:

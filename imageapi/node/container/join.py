@@ -1,7 +1,9 @@
-"""A new process made part of a running container, with no more rights than the container's init has.
+"""A new process made part of a running container, with no more rights than the container's init
+has.
 
-Not by nsenter: what that starts has all capabilities again, and it is the tenant's program. The order: into the cgroup, into the
-namespaces (setns(2)), then the capabilities are limited to those of the init, and only then is the program started.
+Not by nsenter: what that starts has all capabilities again, and it is the tenant's program. The
+order: into the cgroup, into the namespaces (setns(2)), then the capabilities are limited to those
+of the init, and only then is the program started.
 """
 
 from __future__ import annotations
@@ -17,9 +19,21 @@ from pathlib import Path
 from imageapi.node.container.process import Process, open_pidfd
 from imageapi.spec.privileges import CAPABILITIES
 
-_FLAGS = {"mount": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "pid": 0x20000000, "network": 0x40000000}
+_FLAGS = {
+    "mount": 0x00020000,
+    "uts": 0x04000000,
+    "ipc": 0x08000000,
+    "pid": 0x20000000,
+    "network": 0x40000000,
+}
 _NEW_USER = 0x10000000
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = 1, 24, 22, 38, 2
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = (
+    1,
+    24,
+    22,
+    38,
+    2,
+)
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _MOST_FILES = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -32,8 +46,11 @@ class _Program(ctypes.Structure):
 
 
 @contextlib.contextmanager
-def joining(process: Process, cgroup: Path, namespaces: Sequence[str], bpf: bytes = b"") -> Iterator[Callable[[], None]]:
-    """Gives what the new process does between fork and exec; that raises OSError there. `bpf` is the container's seccomp filter.
+def joining(
+    process: Process, cgroup: Path, namespaces: Sequence[str], bpf: bytes = b""
+) -> Iterator[Callable[[], None]]:
+    """Gives what the new process does between fork and exec; that raises OSError there. `bpf` is
+    the container's seccomp filter.
 
     Raises OSError if the container has ended.
     """
@@ -42,9 +59,17 @@ def joining(process: Process, cgroup: Path, namespaces: Sequence[str], bpf: byte
         raise ProcessLookupError(3, "the container does not run")
     try:
         place = Path(f"/proc/{process.pid}")
-        users = _NEW_USER if (place / "ns/user").stat().st_ino != Path("/proc/self/ns/user").stat().st_ino else 0
+        users = (
+            _NEW_USER
+            if (place / "ns/user").stat().st_ino != Path("/proc/self/ns/user").stat().st_ino
+            else 0
+        )
         flags = sum(_FLAGS[name] for name in namespaces if name in _FLAGS) | users
-        found = dict(re.findall(r"^(CapBnd|NoNewPrivs):\s+(\w+)$", (place / "status").read_text(), re.MULTILINE))
+        found = dict(
+            re.findall(
+                r"^(CapBnd|NoNewPrivs):\s+(\w+)$", (place / "status").read_text(), re.MULTILINE
+            )
+        )
         bounding, locked = int(found["CapBnd"], 16), found["NoNewPrivs"] == "1"
 
         def enter() -> None:
@@ -67,12 +92,17 @@ def _limit(bounding: int, locked: bool, bpf: bytes) -> None:
     """What the init may not have, whoever is started from here on has not either."""
     for number in range(len(CAPABILITIES)):
         if not bounding >> number & 1:
-            _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # one that this kernel does not know cannot be had either
+            _libc.prctl(
+                _PR_CAPBSET_DROP, number, 0, 0, 0
+            )  # one that this kernel does not know cannot be had either
     if locked:
         _do(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
     if bpf:
         program = _Program(len(bpf) // 8, bpf)
-        _do(_libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0), "limit the system calls")
+        _do(
+            _libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0),
+            "limit the system calls",
+        )
 
 
 def _do(result: int, what: str) -> None:
@@ -81,7 +111,8 @@ def _do(result: int, what: str) -> None:
 
 
 def _into(cgroup: Path) -> None:
-    """Where systemd has handed controllers on, only groups below may hold processes. A container without a group stays as it is."""
+    """Where systemd has handed controllers on, only groups below may hold processes. A container
+    without a group stays as it is."""
     for group in (cgroup, cgroup / "init.scope"):
         with contextlib.suppress(OSError):
             (group / "cgroup.procs").write_text("0")
@@ -89,8 +120,9 @@ def _into(cgroup: Path) -> None:
 
 
 def _fork() -> None:
-    """Returns in a child. The parent keeps nothing open, and ends as the child does. By the system call itself: what libraries want
-    to do after a fork (pthread_atfork(3)) has no place in a copy of a process that is about to become another."""
+    """Returns in a child. The parent keeps nothing open, and ends as the child does. By the system
+    call itself: what libraries want to do after a fork (pthread_atfork(3)) has no place in a copy
+    of a process that is about to become another."""
     child = _libc.syscall(_CLONE[os.uname().machine], signal.SIGCHLD, 0, 0, 0, 0)
     _do(child, "start a process in the container")
     if child == 0:

@@ -1,9 +1,10 @@
 """The OCI runtime configuration of an image's container: pure, from facts to a dictionary.
 
-A container belongs to a tenant, the node does not. Its own are the namespaces that its description names: by default mount, pid,
-ipc, uts and cgroup; the network is the node's. It has the capabilities of privileges.LEAST and those that it declares. What of
-/proc and /sys speaks of the node or steers it is hidden or read-only, unless it declares SYS_ADMIN. Limits are set only where the
-description asks for them.
+A container belongs to a tenant, the node does not. Its own are the namespaces that its description
+names: by default mount, pid, ipc, uts and cgroup; the network is the node's. It has the
+capabilities of privileges.LEAST and those that it declares. What of /proc and /sys speaks of the
+node or steers it is hidden or read-only, unless it declares SYS_ADMIN. Limits are set only where
+the description asks for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Any
 
 from imageapi.node import idmap
 from imageapi.spec.container import ContainerSpec, Resources
-from imageapi.spec.privileges import ALL, CAPABILITIES, HIDDEN, OWNS_NODE, READ_ONLY, granted, system_calls
+from imageapi.spec.privileges import (
+    ALL,
+    CAPABILITIES,
+    HIDDEN,
+    OWNS_NODE,
+    READ_ONLY,
+    granted,
+    system_calls,
+)
 from layercake.kraken.errors import OperationFailed
 
 SYSTEMD_COMMAND = ("/sbin/init", "systemd.show_status=0")
@@ -23,37 +32,61 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def capabilities(effective: int, declared: tuple[str, ...]) -> list[str]:
-    """What a container that declares these gets from an agent with a mask (CapEff of proc(5)). Raises OperationFailed."""
+    """What a container that declares these gets from an agent with a mask (CapEff of proc(5)).
+    Raises OperationFailed."""
     has = [name for number, name in enumerate(CAPABILITIES) if effective >> number & 1]
     for name in declared:
         if name != ALL and name not in has:
-            raise OperationFailed(f"cannot give a container the capability {name}: the agent itself does not have it")
+            raise OperationFailed(
+                f"cannot give a container the capability {name}: the agent itself does not have it"
+            )
     allowed = granted(declared)
     return [f"CAP_{name}" for name in has if name in allowed]
 
 
 def _mount(destination: str, kind: str, *options: str, source: str = "") -> dict[str, Any]:
-    return {"destination": destination, "type": kind, "source": source or kind, "options": list(options)}
+    return {
+        "destination": destination,
+        "type": kind,
+        "source": source or kind,
+        "options": list(options),
+    }
 
 
 def mounts(spec: ContainerSpec, console: str, owns: bool) -> list[dict[str, Any]]:
-    """The container's mounts. systemd wants /run and /tmp as tmpfs and a console. A cgroup of its own is writable: the limits of
-    that group itself are not, by `nsdelegate` of minOS (cgroups(7)). `owns` leaves /sys writable."""
+    """The container's mounts. systemd wants /run and /tmp as tmpfs and a console. A cgroup of its
+    own is writable: the limits of that group itself are not, by `nsdelegate` of minOS (cgroups(7)).
+    `owns` leaves /sys writable."""
     access = "rw" if owns else "ro"
     groups = "rw" if "cgroup" in spec.namespaces else access
     found = [
         _mount("/proc", "proc"),
         _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
-        _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
-        _mount("/dev/shm", "tmpfs", "nosuid", "nodev", "mode=1777", source="shm"),  # noqa: S108 (inside the container)
+        _mount(
+            "/dev/pts",
+            "devpts",
+            "nosuid",
+            "noexec",
+            "newinstance",
+            "ptmxmode=0666",
+            "mode=0620",
+            "gid=5",
+        ),
+        # Inside the container.
+        _mount("/dev/shm", "tmpfs", "nosuid", "nodev", "mode=1777", source="shm"),  # noqa: S108
         _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
         _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", access),
         _mount("/sys/fs/cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", groups),
     ]
     if spec.systemd:
-        found += [_mount("/run", "tmpfs", "nosuid", "nodev", "mode=755"),
-                  _mount("/run/lock", "tmpfs", "nosuid", "nodev", "noexec", "mode=1777", "size=5m"),  # Debian's ends without it
-                  _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777")]  # noqa: S108 (inside the container)
+        found += [
+            _mount("/run", "tmpfs", "nosuid", "nodev", "mode=755"),
+            _mount(
+                "/run/lock", "tmpfs", "nosuid", "nodev", "noexec", "mode=1777", "size=5m"
+            ),  # Debian's ends without it
+            # Inside the container.
+            _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777"),  # noqa: S108
+        ]
     if console:
         found.append(_mount("/dev/console", "bind", "bind", "rw", source=console))
     return found
@@ -73,13 +106,21 @@ class Device:
 
     def to_oci(self) -> dict[str, Any]:
         """Its entry in config.json."""
-        return {"path": self.path, "type": self.kind, "major": self.major, "minor": self.minor, "fileMode": self.mode,
-                "uid": self.uid, "gid": self.gid}
+        return {
+            "path": self.path,
+            "type": self.kind,
+            "major": self.major,
+            "minor": self.minor,
+            "fileMode": self.mode,
+            "uid": self.uid,
+            "gid": self.gid,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A mount of the node that the container sees. `harmless`: no device and no set-user-ID program in it is one."""
+    """A mount of the node that the container sees. `harmless`: no device and no set-user-ID program
+    in it is one."""
 
     source: str
     target: str
@@ -89,7 +130,12 @@ class Bind:
     @property
     def options(self) -> tuple[str, ...]:
         """As OCI has them."""
-        return ("rbind", "rslave", *(("nosuid", "nodev") if self.harmless else ()), "ro" if self.readonly else "rw")
+        return (
+            "rbind",
+            "rslave",
+            *(("nosuid", "nodev") if self.harmless else ()),
+            "ro" if self.readonly else "rw",
+        )
 
 
 CPU_PERIOD = 100_000
@@ -118,18 +164,34 @@ def environment(spec: ContainerSpec) -> list[str]:
 
 
 _HOOK = ("sh", "-c", 'state=$(cat); printf %s "$state" | "$@"', "hook")
-"""Runs a hook with the container's state on its standard input. crun writes that to the hook itself, and fails with a broken pipe
-if one that does not care ends too soon."""
+"""Runs a hook with the container's state on its standard input. crun writes that to the hook
+itself, and fails with a broken pipe if one that does not care ends too soon."""
 
 
 def _hooks(spec: ContainerSpec) -> dict[str, Any]:
-    return {name: [{"path": "/bin/sh", "args": [*_HOOK, *command], "timeout": HOOK_TIMEOUT} for command in commands]
-            for name, commands in spec.hooks}
+    return {
+        name: [
+            {"path": "/bin/sh", "args": [*_HOOK, *command], "timeout": HOOK_TIMEOUT}
+            for command in commands
+        ]
+        for name, commands in spec.hooks
+    }
 
 
-def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effective: int, console: str = "/dev/console",
-           devices: Iterable[Device] = (), binds: Iterable[Bind] = (), first: int = 0) -> dict[str, Any]:
-    """config.json for one container. `console` "" leaves /dev/console out; `first` 0 is no user namespace.
+def config(
+    spec: ContainerSpec,
+    *,
+    root: str,
+    cgroup: str,
+    hostname: str,
+    effective: int,
+    console: str = "/dev/console",
+    devices: Iterable[Device] = (),
+    binds: Iterable[Bind] = (),
+    first: int = 0,
+) -> dict[str, Any]:
+    """config.json for one container. `console` "" leaves /dev/console out; `first` 0 is no user
+    namespace.
 
     Raises OperationFailed.
     """
@@ -140,7 +202,10 @@ def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effect
     found: dict[str, Any] = {
         "ociVersion": "1.0.0",
         "process": {
-            "terminal": False, "user": {"uid": 0, "gid": 0}, "cwd": spec.workdir, "noNewPrivileges": spec.locked,
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "cwd": spec.workdir,
+            "noNewPrivileges": spec.locked,
             "args": list(spec.command or (SYSTEMD_COMMAND if spec.systemd else PLAIN_COMMAND)),
             "env": environment(spec),
             "capabilities": {"bounding": names, "effective": names, "permitted": names},
@@ -150,7 +215,8 @@ def config(spec: ContainerSpec, *, root: str, cgroup: str, hostname: str, effect
         "linux": {
             "cgroupsPath": cgroup,
             "namespaces": [{"type": kind} for kind in spec.namespaces],
-            "maskedPaths": [] if owns else list(HIDDEN), "readonlyPaths": [] if owns else list(READ_ONLY),
+            "maskedPaths": [] if owns else list(HIDDEN),
+            "readonlyPaths": [] if owns else list(READ_ONLY),
         },
     }
     if first:

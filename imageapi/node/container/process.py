@@ -10,7 +10,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A container's init: its pid, and its start time in clock ticks, because pids are used again."""
+    """A container's init: its pid, and its start time in clock ticks, because pids are used
+    again."""
 
     pid: int
     started: int
@@ -20,7 +21,8 @@ NO_PROCESS = Process(0, 0)
 
 
 def start_time(pid: int) -> int:
-    """When a process started, in clock ticks since boot (proc(5), field 22); 0 if it is gone or only a zombie."""
+    """When a process started, in clock ticks since boot (proc(5), field 22); 0 if it is gone or
+    only a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,8 @@
 """Containers by crun, an OCI runtime: create, start, stop, delete; how a container ended; its log.
 
-A container's init outlives the agent: crun leaves it to the supervisor, which writes its wait status to RUN/exits/PID.
-So the agent knows a container by pid and start time, waits for it with a pidfd, and may come and go.
+A container's init outlives the agent: crun leaves it to the supervisor, which writes its wait
+status to RUN/exits/PID. So the agent knows a container by pid and start time, waits for it with a
+pidfd, and may come and go.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def effective_capabilities() -> int:
 
 
 def device_nodes(paths: Iterable[str]) -> list[oci.Device]:
-    """The device nodes at these paths of the node; a directory stands for all in it. Raises OperationFailed."""
+    """The device nodes at these paths of the node; a directory stands for all in it. Raises
+    OperationFailed."""
     found = []
     for path in paths:
         try:
@@ -50,16 +52,32 @@ def device_nodes(paths: Iterable[str]) -> list[oci.Device]:
         kind = "c" if stat.S_ISCHR(entry.st_mode) else "b" if stat.S_ISBLK(entry.st_mode) else ""
         if not kind:
             raise OperationFailed(f"cannot give a container {path}: it is not a device")
-        found.append(oci.Device(path, kind, os.major(entry.st_rdev), os.minor(entry.st_rdev), stat.S_IMODE(entry.st_mode),
-                                entry.st_uid, entry.st_gid))
+        found.append(
+            oci.Device(
+                path,
+                kind,
+                os.major(entry.st_rdev),
+                os.minor(entry.st_rdev),
+                stat.S_IMODE(entry.st_mode),
+                entry.st_uid,
+                entry.st_gid,
+            )
+        )
     return found
 
 
 class Runtime:
     """crun, with its state in RUN/crun. `parent` is the cgroup above all containers."""
 
-    def __init__(self, run: Path, *, parent: str = "layercake", console: str = "/dev/console", crun: str = "crun",
-                 exits: Path | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        *,
+        parent: str = "layercake",
+        console: str = "/dev/console",
+        crun: str = "crun",
+        exits: Path | None = None,
+    ) -> None:
         self.run = run
         self.state = run / "crun"
         self.exits = exits or run / "exits"
@@ -80,45 +98,81 @@ class Runtime:
         return cgroup.ROOT / self.parent / instance
 
     def filter(self, instance: str) -> bytes:
-        """The seccomp filter of one container as crun keeps it (struct sock_filter[], <linux/filter.h>), b"" if it has none."""
+        """The seccomp filter of one container as crun keeps it (struct sock_filter[],
+        <linux/filter.h>), b"" if it has none."""
         try:
             return (self.state / instance / "seccomp.bpf").read_bytes()
         except FileNotFoundError:
             return b""
 
-    def _call(self, *arguments: str, timeout: float = 60, output: int | None = None) -> tuple[int, str]:
+    def _call(
+        self, *arguments: str, timeout: float = 60, output: int | None = None
+    ) -> tuple[int, str]:
         """Runs crun; returns its exit status and its error text."""
         log = self.run / "crun.log"
         log.unlink(missing_ok=True)
-        command = [self.crun, f"--root={self.state}", f"--log={log}", "--log-format=text", *arguments]
+        command = [
+            self.crun,
+            f"--root={self.state}",
+            f"--log={log}",
+            "--log-format=text",
+            *arguments,
+        ]
         out = subprocess.DEVNULL if output is None else output
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=timeout)
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=timeout
+            )
         except FileNotFoundError:
-            raise OperationFailed(f"cannot run {self.crun}: it is not installed", hint="apt-get install crun") from None
+            raise OperationFailed(
+                f"cannot run {self.crun}: it is not installed", hint="apt-get install crun"
+            ) from None
         except subprocess.TimeoutExpired:
-            raise OperationFailed(f"cannot {arguments[0]} a container: crun did not answer for {timeout:.0f} s") from None
+            raise OperationFailed(
+                f"cannot {arguments[0]} a container: crun did not answer for {timeout:.0f} s"
+            ) from None
         text = log.read_text(errors="replace").strip() if log.exists() else ""
         return done.returncode, text.splitlines()[-1][:400] if text else ""
 
-    def create(self, instance: str, spec: ContainerSpec, root: Path, binds: Iterable[oci.Bind] = (), first: int = 0) -> Process:
-        """Makes the container, all but its program's start. `first` is the node's user that is its root in a user namespace, 0 if
-        it has none. Raises OperationFailed with crun's own words."""
+    def create(
+        self,
+        instance: str,
+        spec: ContainerSpec,
+        root: Path,
+        binds: Iterable[oci.Bind] = (),
+        first: int = 0,
+    ) -> Process:
+        """Makes the container, all but its program's start. `first` is the node's user that is its
+        root in a user namespace, 0 if it has none. Raises OperationFailed with crun's own words."""
         bundle = self.bundle(instance)
         bundle.mkdir(parents=True, exist_ok=True)
         cgroup.delegate(self.parent, spec.resources.controllers)
-        data = oci.config(spec, root=str(root), cgroup=f"/{self.parent}/{instance}", hostname=os.uname().nodename,
-                          effective=effective_capabilities(), console=self.console if spec.systemd else "",
-                          devices=device_nodes(spec.devices), binds=binds, first=first)
+        data = oci.config(
+            spec,
+            root=str(root),
+            cgroup=f"/{self.parent}/{instance}",
+            hostname=os.uname().nodename,
+            effective=effective_capabilities(),
+            console=self.console if spec.systemd else "",
+            devices=device_nodes(spec.devices),
+            binds=binds,
+            first=first,
+        )
         (bundle / "config.json").write_text(json.dumps(data))
         pid_file = bundle / "pid"
-        log = os.open(self.log(instance), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        log = os.open(
+            self.log(instance), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
+        )
         try:
-            status, text = self._call("create", f"--bundle={bundle}", f"--pid-file={pid_file}", instance, output=log)
+            status, text = self._call(
+                "create", f"--bundle={bundle}", f"--pid-file={pid_file}", instance, output=log
+            )
         finally:
             os.close(log)
         if status:
-            raise OperationFailed(f"cannot create container {instance}: {text or f'crun exited with {status}'}")
+            raise OperationFailed(
+                f"cannot create container {instance}: {text or f'crun exited with {status}'}"
+            )
         pid = int(pid_file.read_text())
         (self.exits / str(pid)).unlink(missing_ok=True)
         mount.without_devices(pid)
@@ -127,21 +181,26 @@ class Runtime:
     def start(self, instance: str) -> None:
         """Starts the program of a created container. Raises OperationFailed.
 
-        This is inside the gap of a roll, and on an emulated processor each run of crun costs more than a tenth of a
-        second. All that `crun start` does to a container without hooks is to open its exec.fifo, remove it and write a byte
-        (libcrun_status_write_exec_fifo in crun's src/libcrun/status.c), so that is done here. Should the fifo not be there
-        or have no reader, crun itself is asked: another version may work differently.
+        This is inside the gap of a roll, and on an emulated processor each run of crun costs more
+        than a tenth of a second. All that `crun start` does to a container without hooks is to open
+        its exec.fifo, remove it and write a byte (libcrun_status_write_exec_fifo in crun's
+        src/libcrun/status.c), so that is done here. Should the fifo not be there or have no reader,
+        crun itself is asked: another version may work differently.
         """
         if not self._hooks(instance) and self._release(self.state / instance / "exec.fifo"):
             return
         status, text = self._call("start", instance)
         if status:
-            raise OperationFailed(f"cannot start container {instance}: {text or f'crun exited with {status}'}")
+            raise OperationFailed(
+                f"cannot start container {instance}: {text or f'crun exited with {status}'}"
+            )
 
     def _hooks(self, instance: str) -> dict[str, object]:
         """The hooks of a container, as they stand in its configuration."""
         try:
-            found: dict[str, object] = json.loads((self.bundle(instance) / "config.json").read_text()).get("hooks", {})
+            found: dict[str, object] = json.loads(
+                (self.bundle(instance) / "config.json").read_text()
+            ).get("hooks", {})
         except (FileNotFoundError, ValueError):
             return {}  # its creation was cut short
         return found
@@ -162,17 +221,26 @@ class Runtime:
             os.close(handle)
 
     def stop(self, process: Process, spec: ContainerSpec) -> bool:
-        """Asks the init to end, then kills it. Returns whether it ended by itself. Raises OperationFailed if it lives on."""
+        """Asks the init to end, then kills it. Returns whether it ended by itself. Raises
+        OperationFailed if it lives on."""
         handle = open_pidfd(process)
         if handle < 0:
             return True
         try:
-            if self._ask_to_end(process, handle, SYSTEMD_HALT if spec.systemd else signal.SIGTERM, spec.stop_timeout_s):
+            if self._ask_to_end(
+                process,
+                handle,
+                SYSTEMD_HALT if spec.systemd else signal.SIGTERM,
+                spec.stop_timeout_s,
+            ):
                 return True
             signal.pidfd_send_signal(handle, signal.SIGKILL)
             if not wait(handle, KILL_WAIT):
-                raise OperationFailed(f"cannot stop process {process.pid}: it did not end {KILL_WAIT:.0f} s after SIGKILL",
-                                      hint="it hangs in the kernel; the node may need a reset")
+                raise OperationFailed(
+                    f"cannot stop process {process.pid}: it did not end {KILL_WAIT:.0f} s after "
+                    "SIGKILL",
+                    hint="it hangs in the kernel; the node may need a reset",
+                )
             return False
         except ProcessLookupError:
             return True
@@ -183,8 +251,8 @@ class Runtime:
     def _ask_to_end(process: Process, handle: int, number: int, timeout: float) -> bool:
         """Sends a signal and waits for the end.
 
-        The kernel drops signals to the init of a pid namespace that it has no handler for: one that was only just started
-        would not hear. So the signal is sent again once there is a handler.
+        The kernel drops signals to the init of a pid namespace that it has no handler for: one that
+        was only just started would not hear. So the signal is sent again once there is a handler.
         """
         deadline = time.monotonic() + timeout
         while not catches(process.pid, number):
@@ -197,10 +265,12 @@ class Runtime:
         return wait(handle, max(0.0, deadline - time.monotonic()))
 
     def delete(self, instance: str, process: Process | None = None) -> None:
-        """Removes what crun keeps of a container, and its cgroup with all below. A container that crun does not know is fine.
+        """Removes what crun keeps of a container, and its cgroup with all below. A container that
+        crun does not know is fine.
 
-        One whose process is known to have ended needs no crun: a directory and a cgroup are all that is left of it, unless
-        it has a hook for its end. Processes that outlived its init (it shares the node's pid namespace) are killed.
+        One whose process is known to have ended needs no crun: a directory and a cgroup are all
+        that is left of it, unless it has a hook for its end. Processes that outlived its init (it
+        shares the node's pid namespace) are killed.
         """
         if (self.state / instance).exists():
             if process is None or alive(process) or "poststop" in self._hooks(instance):
@@ -209,7 +279,8 @@ class Runtime:
         cgroup.clear(self.cgroup(instance))
 
     def exit_status(self, process: Process, timeout: float = STATUS_WAIT) -> int | None:
-        """How an init ended, as the supervisor wrote it: 0..255, or 128 + signal; None if nobody knows."""
+        """How an init ended, as the supervisor wrote it: 0..255, or 128 + signal; None if nobody
+        knows."""
         file = self.exits / str(process.pid)
         deadline = time.monotonic() + timeout
         while not file.exists():
@@ -220,7 +291,8 @@ class Runtime:
         return code if code >= 0 else 128 - code
 
     def trim(self, instance: str) -> None:
-        """Keeps a log that has grown beyond its limit to its tail. The container writes with O_APPEND, so it just goes on."""
+        """Keeps a log that has grown beyond its limit to its tail. The container writes with
+        O_APPEND, so it just goes on."""
         file = self.log(instance)
         if not file.exists() or file.stat().st_size <= LOG_LIMIT:
             return
@@ -242,9 +314,25 @@ class Runtime:
 
     def journal(self, instance: str, lines: int) -> str:
         """The last lines of a systemd container's journal, "" if it has none."""
-        command = [self.crun, f"--root={self.state}", "exec", instance, "journalctl", "--no-pager", "-q", "-n", str(lines)]
+        command = [
+            self.crun,
+            f"--root={self.state}",
+            "exec",
+            instance,
+            "journalctl",
+            "--no-pager",
+            "-q",
+            "-n",
+            str(lines),
+        ]
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=20,
+            )
         except subprocess.TimeoutExpired:
             return ""
         return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""

@@ -35,7 +35,11 @@ def begin(check: Health, place: Place) -> Probe | Result:
         if check.kind == "exec":
             return ProcessProbe(place, check.command)
         if check.kind == "systemd":
-            return ProcessProbe(place, ("systemctl", "is-active", check.unit)) if check.unit else SystemProbe(place, check)
+            return (
+                ProcessProbe(place, ("systemctl", "is-active", check.unit))
+                if check.unit
+                else SystemProbe(place, check)
+            )
         link = connect(place, check.port)
         return HttpProbe(link, check.path) if check.kind == "http" else TcpProbe(link)
     except (OSError, LayercakeError) as error:
@@ -66,11 +70,15 @@ def connect(place: Place, port: int) -> socket.socket:
 
 def _enter(namespace: int) -> None:
     if _libc.setns(namespace, CLONE_NEWNET):
-        raise OperationFailed(f"cannot enter the container's network: {os.strerror(ctypes.get_errno())}")
+        raise OperationFailed(
+            f"cannot enter the container's network: {os.strerror(ctypes.get_errno())}"
+        )
 
 
 def _connecting(port: int) -> socket.socket:
-    link = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    link = socket.socket(
+        socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    )
     try:
         code = link.connect_ex((ADDRESS, port))
         if code not in (0, errno.EINPROGRESS):
@@ -111,7 +119,9 @@ class HttpProbe(TcpProbe):
 
     def __init__(self, link: socket.socket, path: str) -> None:
         super().__init__(link)
-        self._request = f"GET {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: layercake-health\r\n\r\n".encode()
+        self._request = (
+            f"GET {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: layercake-health\r\n\r\n"
+        ).encode()
         self._answer = b""
 
     def connected(self) -> Result | None:
@@ -133,13 +143,19 @@ class HttpProbe(TcpProbe):
             return None
         words = self._answer.split(b"\n", 1)[0].split()
         if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-            return False, "what answers does not speak HTTP" if self._answer else "the connection was closed without an answer"
+            return (
+                False,
+                "what answers does not speak HTTP"
+                if self._answer
+                else "the connection was closed without an answer",
+            )
         status = int(words[1])
         return (True, "") if 200 <= status < 400 else (False, f"HTTP status {status}")
 
 
 class ProcessProbe:
-    """A command that ends with 0. Its output goes to memory, not to a pipe that could fill up; it says why a check failed."""
+    """A command that ends with 0. Its output goes to memory, not to a pipe that could fill up; it
+    says why a check failed."""
 
     def __init__(self, place: Place, command: Sequence[str]) -> None:
         self._output = os.memfd_create("health")

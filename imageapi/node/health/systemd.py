@@ -1,4 +1,5 @@
-"""What a container's systemd says of itself, and whether that is well: the question, and a pure function from the answer."""
+"""What a container's systemd says of itself, and whether that is well: the question, and a pure
+function from the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ systemctl list-jobs --no-legend --no-pager
 exit 0
 """
 COMMAND = ("/bin/sh", "-c", _SCRIPT)
-"""What is run in the container. While all is well, or nobody is there yet to be asked, it is one question and no more."""
+"""What is run in the container. While all is well, or nobody is there yet to be asked, it is one
+question and no more."""
 
 _EARLY = ("", "initializing", "starting", "offline", "unknown")
 _NO_BUS = "connect to bus"
@@ -49,7 +51,7 @@ def _section(lines: Sequence[str], title: str) -> list[list[str]]:
     """The lines below a title, in words, up to the next one."""
     if title not in lines:
         return []
-    below = lines[lines.index(title) + 1:]
+    below = lines[lines.index(title) + 1 :]
     end = next((i for i, line in enumerate(below) if line.startswith("== ")), len(below))
     return [line.split() for line in below[:end] if line.strip()]
 
@@ -61,7 +63,9 @@ def _units(lines: Sequence[str], title: str) -> list[str]:
 def _waited_for(lines: Sequence[str]) -> list[str]:
     """The units whose jobs run now ("12 slow.service start running"); all others wait for them."""
     jobs = [words for words in _section(lines, _JOBS) if len(words) == 4]
-    return [unit for _, unit, _, state in jobs if state == "running"] or [unit for _, unit, _, _ in jobs]
+    return [unit for _, unit, _, state in jobs if state == "running"] or [
+        unit for _, unit, _, _ in jobs
+    ]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
-"""Whether containers do their work: when each is checked, what follows from the answers, and the thread that asks.
+"""Whether containers do their work: when each is checked, what follows from the answers, and the
+thread that asks.
 
-One thread for all containers, there only while there is something to check; it never waits for one check alone: sockets
-and processes are watched together.
+One thread for all containers, there only while there is something to check; it never waits for one
+check alone: sockets and processes are watched together.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ IDLE_WAIT = 3600.0
 
 @dataclass(slots=True)
 class Tracker:
-    """What is known of one container's health. `since` is when it started, all times are seconds of one clock."""
+    """What is known of one container's health. `since` is when it started, all times are seconds of
+    one clock."""
 
     check: Health
     since: float
@@ -33,7 +35,8 @@ class Tracker:
     due: float = 0.0
 
     def result(self, good: bool, text: str, now: float) -> bool:
-        """Takes a check's result in and says when the next is due; returns whether the status has changed."""
+        """Takes a check's result in and says when the next is due; returns whether the status has
+        changed."""
         before, self.text = self.status, "" if good else text
         if good:
             self.failures, self.status = 0, HEALTHY
@@ -46,7 +49,8 @@ class Tracker:
         return self.status != before
 
     def pause(self, now: float) -> float:
-        """Seconds to the next check. A container that starts is asked often, so that nobody waits for an answer it could give."""
+        """Seconds to the next check. A container that starts is asked often, so that nobody waits
+        for an answer it could give."""
         if self.status == STARTING and now < self.since + self.check.start_s:
             return min(self.check.interval_s, QUICK_MAX, max(QUICK_MIN, (now - self.since) / 5))
         return self.check.interval_s
@@ -99,25 +103,31 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._wake = -1
 
-    def add(self, name: str, check: Health, place: Place, since: float, status: str = STARTING) -> None:
+    def add(
+        self, name: str, check: Health, place: Place, since: float, status: str = STARTING
+    ) -> None:
         """Checks a container from now on."""
         with self._lock:
             self._entries[name] = _Entry(Tracker(check, since, status, due=self._clock()), place)
             if self._thread is None:
                 reader, self._wake = os.pipe()
                 os.set_blocking(reader, False)
-                self._thread = threading.Thread(target=self._run, args=(reader,), name="health", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, args=(reader,), name="health", daemon=True
+                )
                 self._thread.start()
             else:
                 os.write(self._wake, b"x")
 
     def remove(self, name: str) -> None:
-        """Checks a container no longer; what is under way is ended, and nothing more is reported of it."""
+        """Checks a container no longer; what is under way is ended, and nothing more is reported of
+        it."""
         with self._lock:
             if self._entries.pop(name, None) is not None and self._wake >= 0:
                 os.write(self._wake, b"x")
 
-    # ---- the thread --------------------------------------------------------------------------------------------------
+    # ---- the thread
+    # -----
 
     def _run(self, reader: int) -> None:
         running: dict[str, _Entry] = {}
@@ -133,8 +143,11 @@ class Watch:
                 self._expire(running, selector)
                 self._begin_due(running, selector)
 
-    def _still_needed(self, reader: int, selector: selectors.BaseSelector, running: dict[str, _Entry]) -> bool:
-        """Ends what was removed; with nothing left the thread ends, and leaves no descriptor behind."""
+    def _still_needed(
+        self, reader: int, selector: selectors.BaseSelector, running: dict[str, _Entry]
+    ) -> bool:
+        """Ends what was removed; with nothing left the thread ends, and leaves no descriptor
+        behind."""
         with self._lock:
             gone = [name for name, entry in running.items() if self._entries.get(name) is not entry]
             last = not self._entries
@@ -151,13 +164,20 @@ class Watch:
     def _wait(self, running: dict[str, _Entry]) -> float:
         now = self._clock()
         with self._lock:
-            times = [e.deadline if name in running else e.tracker.due for name, e in self._entries.items()]
+            times = [
+                e.deadline if name in running else e.tracker.due
+                for name, e in self._entries.items()
+            ]
         return max(0.0, min(times, default=now + IDLE_WAIT) - now)
 
     def _begin_due(self, running: dict[str, _Entry], selector: selectors.BaseSelector) -> None:
         now = self._clock()
         with self._lock:
-            due = [(name, e) for name, e in self._entries.items() if name not in running and e.tracker.due <= now]
+            due = [
+                (name, e)
+                for name, e in self._entries.items()
+                if name not in running and e.tracker.due <= now
+            ]
         for name, entry in due:
             begun = self._begin(entry.tracker.check, entry.place)
             if isinstance(begun, tuple):
@@ -167,7 +187,9 @@ class Watch:
             running[name] = entry
             selector.register(begun, begun.events, name)
 
-    def _step(self, name: str, running: dict[str, _Entry], selector: selectors.BaseSelector) -> None:
+    def _step(
+        self, name: str, running: dict[str, _Entry], selector: selectors.BaseSelector
+    ) -> None:
         entry = running[name]
         if entry.probe is None:
             return
@@ -198,6 +220,13 @@ class Watch:
                 return
             changed = entry.tracker.result(good, text, self._clock())
         if changed:
-            count, tries = entry.tracker.failures, "time" if entry.tracker.failures == 1 else "times"
-            why = f"its health check ({entry.tracker.check}) failed {count} {tries}: {text}" if count else ""
+            count, tries = (
+                entry.tracker.failures,
+                "time" if entry.tracker.failures == 1 else "times",
+            )
+            why = (
+                f"its health check ({entry.tracker.check}) failed {count} {tries}: {text}"
+                if count
+                else ""
+            )
             self._report(name, entry.tracker.status, why)

@@ -1,4 +1,5 @@
-"""Containers of the image set, made ready on their layers and taken away again; nothing here decides anything.
+"""Containers of the image set, made ready on their layers and taken away again; nothing here
+decides anything.
 
 RUN/containers/ID/          rw (tmpfs), root (overlay), config.json, log
 """
@@ -29,7 +30,8 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 Layer = Callable[[ImageSpec, Interrupt], Path]
 Files = Callable[[Instance, Path, int], None]
-"""Writes the node's own files into an instance's root, of which the node's user of this number is root. Raises LayercakeError."""
+"""Writes the node's own files into an instance's root, of which the node's user of this number is
+root. Raises LayercakeError."""
 
 
 def no_files(instance: Instance, root: Path, first: int) -> None:
@@ -43,14 +45,30 @@ class AttemptFailed(LayercakeError):
         super().__init__(error.message, hint=error.hint)
         self.image = image
         self.cause = cause
-        self.kind = UNSIGNED if isinstance(error, NotSigned) else MISMATCH if isinstance(error, DigestMismatch) else FAILED
+        self.kind = (
+            UNSIGNED
+            if isinstance(error, NotSigned)
+            else MISMATCH
+            if isinstance(error, DigestMismatch)
+            else FAILED
+        )
 
 
 class Bundles:
-    """Makes containers and removes them, each step such that it can be repeated. `layer` gives an image's mounted content."""
+    """Makes containers and removes them, each step such that it can be repeated. `layer` gives an
+    image's mounted content."""
 
-    def __init__(self, run: Path, runtime: Runtime, layer: Layer, objects: Objects, records: Records, event: EventSink,
-                 overlay_size: str, files: Files = no_files) -> None:
+    def __init__(
+        self,
+        run: Path,
+        runtime: Runtime,
+        layer: Layer,
+        objects: Objects,
+        records: Records,
+        event: EventSink,
+        overlay_size: str,
+        files: Files = no_files,
+    ) -> None:
         self._files = files
         self._directory = run / "containers"
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -63,7 +81,8 @@ class Bundles:
         self._overlay_size = overlay_size
 
     def prepare(self, instance: Instance, interrupted: Interrupt) -> dict[str, Any]:
-        """Everything up to the start of its program: attach, mount, overlay, create. Returns the seconds that the steps took.
+        """Everything up to the start of its program: attach, mount, overlay, create. Returns the
+        seconds that the steps took.
 
         Raises AttemptFailed or Interrupted; then nothing is left of it.
         """
@@ -72,17 +91,25 @@ class Bundles:
             self._records.save(instance)
             marks = [time.monotonic()]
             layer = self._layer(instance.spec, interrupted)
-            shown = kernel.binds(instance.spec, lambda content: self._layer(content, interrupted), os.uname().release)
+            shown = kernel.binds(
+                instance.spec, lambda content: self._layer(content, interrupted), os.uname().release
+            )
             marks.append(time.monotonic())
             step = LastError.OVERLAY
-            first = idmap.first_user(instance.spec.name) if instance.spec.container.user_namespace else 0
+            first = (
+                idmap.first_user(instance.spec.name)
+                if instance.spec.container.user_namespace
+                else 0
+            )
             root = self._root(instance, layer, first)
             marks.append(time.monotonic())
             step = LastError.MOUNT
             self._files(instance, root, first)
             binds = [*shown, *kept.binds(instance.spec, root, self._kept), *self._mounts(instance)]
             step = LastError.INIT_FAIL
-            instance.process = self._runtime.create(instance.id, instance.spec.container, root, binds, first)
+            instance.process = self._runtime.create(
+                instance.id, instance.spec.container, root, binds, first
+            )
             marks.append(time.monotonic())
             instance.phase = Phase.PREPARED
             self._records.save(instance)
@@ -92,10 +119,16 @@ class Bundles:
                 cause = LastError.SERVER_FAIL if isinstance(error, Unreachable) else step
                 raise AttemptFailed(error, instance.spec.name, cause) from None
             raise
-        return {name: round(b - a, 3) for name, a, b in zip(("attach_s", "mount_s", "create_s"), marks, marks[1:], strict=False)}
+        return {
+            name: round(b - a, 3)
+            for name, a, b in zip(
+                ("attach_s", "mount_s", "create_s"), marks, marks[1:], strict=False
+            )
+        }
 
     def _root(self, instance: Instance, layer: Path, first: int) -> Path:
-        """An instance's root file system; `first` is the node's user that is its root, in a user namespace."""
+        """An instance's root file system; `first` is the node's user that is its root, in a user
+        namespace."""
         bundle = self._runtime.bundle(instance.id)
         if not first:
             root = mount.overlay(layer, bundle, self._overlay_size)
@@ -112,13 +145,20 @@ class Bundles:
             try:
                 name = self._objects.acquire("mount", wanted.spec, instance.id)
             except LayercakeError as error:
-                raise type(error)(f"cannot give image {instance.spec.name} its {wanted.target}: {error.message}",
-                                  hint=error.hint) from None
-            binds.append(oci.Bind(self._objects.place(name), wanted.target, bool(wanted.spec.get("readonly"))))
+                raise type(error)(
+                    f"cannot give image {instance.spec.name} its {wanted.target}: {error.message}",
+                    hint=error.hint,
+                ) from None
+            binds.append(
+                oci.Bind(
+                    self._objects.place(name), wanted.target, bool(wanted.spec.get("readonly"))
+                )
+            )
         return binds
 
     def remove(self, name: str, process: Process | None = None) -> None:
-        """Takes an instance away. What cannot be removed now is told, and tried again when the agent starts anew."""
+        """Takes an instance away. What cannot be removed now is told, and tried again when the
+        agent starts anew."""
         try:
             clean = self._remove(name, process)
         except (LayercakeError, OSError) as error:
@@ -142,21 +182,30 @@ class Bundles:
         return clean
 
     def strays(self, known: Iterable[str]) -> list[str]:
-        """Instances of which only remains are there: an agent was killed while it made or removed them."""
+        """Instances of which only remains are there: an agent was killed while it made or removed
+        them."""
         names = {path.name for path in self._directory.iterdir()}
-        names |= {path.name for path in self._runtime.state.iterdir()} if self._runtime.state.is_dir() else set()
+        names |= (
+            {path.name for path in self._runtime.state.iterdir()}
+            if self._runtime.state.is_dir()
+            else set()
+        )
         return sorted(names - set(known))
 
 
 def give_names(root: Path, own: Path = Path("/etc")) -> None:
-    """Gives the image the node's name servers, and the node's own names beside what its hosts file says, unless it brings its own
-    arrangement (a symbolic link)."""
+    """Gives the image the node's name servers, and the node's own names beside what its hosts file
+    says, unless it brings its own arrangement (a symbolic link)."""
     etc = root / "etc"
     if not etc.is_dir() or etc.is_symlink():
         return
     for name in ("resolv.conf", "hosts"):
         source, target = own / name, etc / name
-        if source.is_file() and not target.is_symlink() and (target.is_file() or not target.exists()):
+        if (
+            source.is_file()
+            and not target.is_symlink()
+            and (target.is_file() or not target.exists())
+        ):
             has = target.read_bytes() if name == "hosts" and target.exists() else b""
             target.write_bytes(_beside(has, source.read_bytes()) if has else source.read_bytes())
 

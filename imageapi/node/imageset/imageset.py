@@ -1,10 +1,11 @@
 """A node's images, put together: who does what is in the other files of this room.
 
-    want, stage          the agent's loop says what is wanted             table.py, stock.py
-    reconcile, retry,    the worker's thread brings it about               roll.py, by bundles.py (containers made ready)
-    stop_all, adopt                                                        and running.py (started, watched, stopped)
-    watched, ended       the agent's loop tells who has ended              running.py
-    state, views, tell   what there is                                     table.py, reporter.py
+want, stage          the agent's loop says what is wanted   table.py, stock.py
+reconcile, retry,    the worker's thread brings it about     roll.py, by bundles.py (containers
+stop_all, adopt                                              made ready) and running.py
+                                                             (started, watched, stopped)
+watched, ended       the agent's loop tells who has ended    running.py
+state, views, tell   what there is                           table.py, reporter.py
 """
 
 from __future__ import annotations
@@ -42,34 +43,62 @@ def _nothing() -> None:
 
 
 class ImageSet:
-    """The image set below RUN, and what else the head asks this node for: `objects` and `containers`.
+    """The image set below RUN, and what else the head asks this node for: `objects` and
+    `containers`.
 
-    `open_url` opens an image's address, `secret` gets a key from the head, `key` is what images must be signed by; `busy` says
-    whether work is under way that must not be interrupted; `files` writes the node's own files into an image's root; `changed` is
-    called, from any thread, when the state may be another and nobody else would look.
+    `open_url` opens an image's address, `secret` gets a key from the head, `key` is what images
+    must be signed by; `busy` says whether work is under way that must not be interrupted; `files`
+    writes the node's own files into an image's root; `changed` is called, from any thread, when the
+    state may be another and nobody else would look.
     """
 
-    def __init__(self, run: Path, runtime: Runtime, open_url: Fetch, event: EventSink, *, secret: Secret = no_secret,
-                 key: Key = no_key, clock: Callable[[], float] = boottime, changed: Callable[[], None] = _nothing,
-                 busy: Callable[[], bool] = lambda: False,
-                 overlay_size: str = "50%", files: Files = no_files) -> None:
+    def __init__(
+        self,
+        run: Path,
+        runtime: Runtime,
+        open_url: Fetch,
+        event: EventSink,
+        *,
+        secret: Secret = no_secret,
+        key: Key = no_key,
+        clock: Callable[[], float] = boottime,
+        changed: Callable[[], None] = _nothing,
+        busy: Callable[[], bool] = lambda: False,
+        overlay_size: str = "50%",
+        files: Files = no_files,
+    ) -> None:
         self.runtime = runtime
         self.objects = Objects(run, Attachments(run, open_url, secret, event), event)
-        self.containers = Containers(run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects)
+        self.containers = Containers(
+            run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects
+        )
         records, layers = Records(run), Layers(run, open_url, secret, key)
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
         self._stock = Stock(layers, self.table, event)
-        self._bundles = Bundles(run, runtime, self._stock.layer, self.objects, records, event, overlay_size, files)
+        self._bundles = Bundles(
+            run, runtime, self._stock.layer, self.objects, records, event, overlay_size, files
+        )
         self._running = Running(self.table, self._reporter, runtime, layers.altered, clock, changed)
-        self._roll = Roll(self.table, self._stock, self._bundles, self._running, self._reporter, clock, busy, changed)
+        self._roll = Roll(
+            self.table,
+            self._stock,
+            self._bundles,
+            self._running,
+            self._reporter,
+            clock,
+            busy,
+            changed,
+        )
         self._changed = changed
         self._adopted = False
 
-    # ---- what is wanted ----------------------------------------------------------------------------------------------
+    # ---- what is wanted
+    # -----
 
     def want(self, specs: Iterable[ImageSpec]) -> bool:
-        """Sets what is wanted; another set than before forgets earlier failures. Returns whether it is another.
+        """Sets what is wanted; another set than before forgets earlier failures. Returns whether it
+        is another.
 
         Raises InputError if the images' dependencies cannot be met.
         """
@@ -86,7 +115,8 @@ class ImageSet:
             return False
 
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
-        """Sets what shall be ready beside what runs, and tells of each when it is; of all of it again if `anew`."""
+        """Sets what shall be ready beside what runs, and tells of each when it is; of all of it
+        again if `anew`."""
         self._stock.stage(specs, anew)
 
     def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
@@ -102,14 +132,17 @@ class ImageSet:
         self._reporter.tell()
 
     def restart(self, name: str) -> None:
-        """Has an image started anew, as by a roll: prepared, then the old one stopped, and not while the node is BUSY."""
+        """Has an image started anew, as by a roll: prepared, then the old one stopped, and not
+        while the node is BUSY."""
         self.table.renew(name)
         self._changed()
 
-    # ---- the changes ---------------------------------------------------------------------------------------------------
+    # ---- the changes
+    # -----
 
     def adopt(self) -> ImageState:
-        """Takes over what an earlier agent left: living containers are kept as they are, remains are removed."""
+        """Takes over what an earlier agent left: living containers are kept as they are, remains
+        are removed."""
         with self._stock.changing:
             if self._adopted:
                 return self.state()
@@ -139,7 +172,8 @@ class ImageSet:
         self.objects.recover({i.id for i in self.instances()} | self.containers.holders())
 
     def reconcile(self, interrupted: Interrupt = never) -> ImageState:
-        """Makes what runs be what is wanted; returns the state. A failure is counted and told, not raised."""
+        """Makes what runs be what is wanted; returns the state. A failure is counted and told, not
+        raised."""
         return self._roll.reconcile(interrupted)
 
     def retry(self, interrupted: Interrupt = never) -> ImageState:
@@ -150,10 +184,12 @@ class ImageSet:
         """Ends every instance and forgets the failures. Returns the state."""
         return self._roll.stop_all()
 
-    # ---- what there is -------------------------------------------------------------------------------------------------
+    # ---- what there is
+    # -----
 
     def state(self) -> ImageState:
-        """The value of the variable `image`. While a change is under way it is what it was before."""
+        """The value of the variable `image`. While a change is under way it is what it was
+        before."""
         return self.table.state()
 
     def watched(self) -> dict[int, str]:
@@ -165,11 +201,13 @@ class ImageSet:
         return self._running.ended(name)
 
     def views(self) -> list[dict[str, Any]]:
-        """Each image of the set with its state, health, retries and last error; what still runs beside it too."""
+        """Each image of the set with its state, health, retries and last error; what still runs
+        beside it too."""
         return self._reporter.views()
 
     def tell(self, again: bool = False) -> None:
-        """Tells the head how the containers are, if that has changed or it has to hear it `again`."""
+        """Tells the head how the containers are, if that has changed or it has to hear it
+        `again`."""
         self._reporter.tell(again)
 
     def instances(self) -> list[Instance]:
@@ -181,7 +219,9 @@ class ImageSet:
         found = [i for i in self.instances() if i.spec.name == name]
         if not found:
             known = ", ".join(sorted({i.spec.name for i in self.instances()})) or "none"
-            raise NotFound(f"cannot find container {name[:80]!r}: no such image here (there are: {known})")
+            raise NotFound(
+                f"cannot find container {name[:80]!r}: no such image here (there are: {known})"
+            )
         return found[-1]
 
     def place(self, name: str) -> Place:
@@ -190,16 +230,25 @@ class ImageSet:
 
     def process_of(self, name: str) -> Process:
         """The init of a running image, NO_PROCESS if it does not run."""
-        return next((i.process for i in self.instances() if i.spec.name == name and i.phase in LIVE), NO_PROCESS)
+        return next(
+            (i.process for i in self.instances() if i.spec.name == name and i.phase in LIVE),
+            NO_PROCESS,
+        )
 
-    # ---- logs ----------------------------------------------------------------------------------------------------------
+    # ---- logs
+    # -----
 
     def logs(self, name: str, lines: int) -> str:
-        """The last lines of an image's output; with systemd, its journal follows the console. Raises NotFound."""
+        """The last lines of an image's output; with systemd, its journal follows the console.
+        Raises NotFound."""
         instance = self.newest(name)
         text = self.runtime.tail(instance.id, lines)
         if instance.spec.container.systemd and instance.phase in LIVE:
-            text = "\n".join(part for part in (text, self.runtime.journal(instance.id, lines).rstrip("\n")) if part)
+            text = "\n".join(
+                part
+                for part in (text, self.runtime.journal(instance.id, lines).rstrip("\n"))
+                if part
+            )
         return text
 
     def trim_logs(self) -> None:

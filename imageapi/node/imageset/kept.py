@@ -1,4 +1,5 @@
-"""Directories of images that outlive them (`keep`): on a disk of the node, which the inventory has for that.
+"""Directories of images that outlive them (`keep`): on a disk of the node, which the inventory has
+for that.
 
 RUN/kept                    a link to where that disk is mounted (minos.agent.disks.keeper)
 RUN/kept/layercake/NAME     such a directory; NAME is its path with %2F for /
@@ -20,14 +21,19 @@ _COPY_S = 600.0
 
 
 def binds(spec: ImageSpec, root: Path, place: Path) -> list[Bind]:
-    """What an image keeps, as it sees it. Its first time a directory has what the image brings there. `place` is RUN/kept. Raises
-    OperationFailed."""
+    """What an image keeps, as it sees it. Its first time a directory has what the image brings
+    there. `place` is RUN/kept. Raises OperationFailed."""
     if not spec.container.keep:
         return []
     if not place.is_symlink() or not os.path.ismount(place.readlink()):
-        raise OperationFailed(f"cannot give image {spec.name} what it keeps: no disk of this node is for that",
-                              hint="`disks` in the inventory, with `kept: true` and a volume with `keeps: true`")
-    return [Bind(str(_directory(spec, path, root, place / "layercake")), path) for path in spec.container.keep]
+        raise OperationFailed(
+            f"cannot give image {spec.name} what it keeps: no disk of this node is for that",
+            hint="`disks` in the inventory, with `kept: true` and a volume with `keeps: true`",
+        )
+    return [
+        Bind(str(_directory(spec, path, root, place / "layercake")), path)
+        for path in spec.container.keep
+    ]
 
 
 def _directory(spec: ImageSpec, path: str, root: Path, place: Path) -> Path:
@@ -42,17 +48,29 @@ def _directory(spec: ImageSpec, path: str, root: Path, place: Path) -> Path:
         if source is None:
             new.mkdir(mode=0o755)
         else:
-            subprocess.run(["cp", "-a", "--", str(source), str(new)], stdin=subprocess.DEVNULL, capture_output=True, check=True,
-                           timeout=_COPY_S)
+            subprocess.run(
+                ["cp", "-a", "--", str(source), str(new)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=True,
+                timeout=_COPY_S,
+            )
         new.rename(found)
     except (OSError, subprocess.SubprocessError) as error:
-        why = error.stderr.decode(errors="replace")[-300:] if isinstance(error, subprocess.CalledProcessError) else str(error)
-        raise OperationFailed(f"cannot make what image {spec.name} keeps of {path}: {why}") from None
+        why = (
+            error.stderr.decode(errors="replace")[-300:]
+            if isinstance(error, subprocess.CalledProcessError)
+            else str(error)
+        )
+        raise OperationFailed(
+            f"cannot make what image {spec.name} keeps of {path}: {why}"
+        ) from None
     return found
 
 
 def _inside(root: Path, path: str) -> Path | None:
-    """A directory of an image, None if it has none there. A link on the way might lead out of the image: then it has none."""
+    """A directory of an image, None if it has none there. A link on the way might lead out of the
+    image: then it has none."""
     found = root
     for word in Path(path).parts[1:]:
         found /= word

@@ -1,7 +1,8 @@
 """Images' contents on this node, as mounted squashfs file systems.
 
 RUN/blobs/HEX.squashfs      a fetched image, in memory
-RUN/attached                images that are read from a cluster as they are needed (imageapi.node.attach.blocks)
+RUN/attached                images that are read from a cluster as they are needed
+(imageapi.node.attach.blocks)
 RUN/layers/HEX              an image's squashfs, mounted once however many instances use it
 """
 
@@ -36,7 +37,8 @@ class NotSigned(DigestMismatch):
 
 
 class Layers:
-    """Brings contents onto the node and takes them away again, each step such that it can be repeated."""
+    """Brings contents onto the node and takes them away again, each step such that it can be
+    repeated."""
 
     def __init__(self, run: Path, open_url: Fetch, secret: Secret, key: Key = no_key) -> None:
         self._key = key
@@ -47,13 +49,17 @@ class Layers:
         self._blocks = Blocks(run, secret)
 
     def layer(self, spec: ImageSpec, interrupted: Interrupt) -> Path:
-        """The mounted squashfs of an image; attached from its cluster, or fetched, if it is not there.
+        """The mounted squashfs of an image; attached from its cluster, or fetched, if it is not
+        there.
 
         Raises NotSigned before anything of it is touched, LayercakeError, Interrupted.
         """
         if (key := self._key()) and not by_key(key, spec.manifest, spec.signature):
-            raise NotSigned(f"cannot use image {spec.name}: its signature is {'wrong' if spec.signature else 'missing'}",
-                            hint="add it again on the head; if it is new, see who has changed the store")
+            raise NotSigned(
+                f"cannot use image {spec.name}: its signature is "
+                f"{'wrong' if spec.signature else 'missing'}",
+                hint="add it again on the head; if it is new, see who has changed the store",
+            )
         layer = self._layers / spec.hex
         if mount.is_mounted(layer):
             return layer
@@ -69,7 +75,8 @@ class Layers:
         return layer
 
     def _cluster_layer(self, spec: ImageSpec, source: RbdSource, tree: Verity) -> Path:
-        """Nothing of the image is read but what the mount needs. Raises DigestMismatch if that was altered."""
+        """Nothing of the image is read but what the mount needs. Raises DigestMismatch if that was
+        altered."""
         layer = self._layers / spec.hex
         device = self._blocks.attach(spec, source, tree)
         layer.mkdir(exist_ok=True)
@@ -79,8 +86,12 @@ class Layers:
             altered = self._blocks.altered(spec)
             self._blocks.detach(spec.hex)  # the next attempt shall see what is there then
             if altered:
-                raise DigestMismatch(f"cannot use image {spec.name}: {source.text} was altered: a block of it is not what "
-                                     "the hash tree says", hint="add it again, and see who wrote to the pool") from None
+                raise DigestMismatch(
+                    f"cannot use image {spec.name}: {source.text} was altered: a block of it is "
+                    "not what "
+                    "the hash tree says",
+                    hint="add it again, and see who wrote to the pool",
+                ) from None
             raise
         return layer
 
@@ -89,7 +100,8 @@ class Layers:
         return self._blocks.altered(spec)
 
     def collect(self, used: Iterable[str]) -> bool:
-        """Unmounts the layers and deletes the files whose digest (hex) is not used. Raises LayercakeError, OSError.
+        """Unmounts the layers and deletes the files whose digest (hex) is not used. Raises
+        LayercakeError, OSError.
 
         The loop device frees itself with the unmount. Returns False if an unmount had to be lazy.
         """

@@ -38,7 +38,8 @@ class Phase(enum.Enum):
 
 @dataclass(slots=True)
 class Instance:
-    """One image as it is on this node: a container with its mounts. `since` is when it started, CLOCK_BOOTTIME seconds."""
+    """One image as it is on this node: a container with its mounts. `since` is when it started,
+    CLOCK_BOOTTIME seconds."""
 
     id: str
     spec: ImageSpec
@@ -54,14 +55,17 @@ class Instance:
 
     @property
     def up(self) -> bool:
-        """Whether others may depend on it: it runs and is not known to be unwell, or has done what it was there for."""
-        return self.phase is Phase.FINISHED or (self.phase is Phase.RUNNING and self.health in ("", HEALTHY, DEGRADED))
+        """Whether others may depend on it: it runs and is not known to be unwell, or has done what
+        it was there for."""
+        return self.phase is Phase.FINISHED or (
+            self.phase is Phase.RUNNING and self.health in ("", HEALTHY, DEGRADED)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong with one image of the present set. `count` attempts have failed in a row; the next is due at
-    `retry_at`, 0 while it runs (again)."""
+    """What went wrong with one image of the present set. `count` attempts have failed in a row; the
+    next is due at `retry_at`, 0 while it runs (again)."""
 
     count: int = 0
     text: str = ""
@@ -89,10 +93,15 @@ class Failure:
 NO_FAILURE = Failure()
 
 
-def next_failure(before: Failure, cause: LastError, text: str, now: float, *, steady: bool, final: bool) -> Failure:
-    """One failure more. An image that had run steadily is tried again at once, a `final` failure never."""
+def next_failure(
+    before: Failure, cause: LastError, text: str, now: float, *, steady: bool, final: bool
+) -> Failure:
+    """One failure more. An image that had run steadily is tried again at once, a `final` failure
+    never."""
     count = ATTEMPTS if final else 1 if steady else before.count + 1
-    return Failure(count, text, now if steady else now + backoff(count, BACKOFF, BACKOFF_MOST), cause)
+    return Failure(
+        count, text, now if steady else now + backoff(count, BACKOFF, BACKOFF_MOST), cause
+    )
 
 
 def identity(spec: ImageSpec) -> tuple[str, str, ContainerSpec]:
@@ -101,44 +110,63 @@ def identity(spec: ImageSpec) -> tuple[str, str, ContainerSpec]:
 
 
 def restarts(spec: ContainerSpec, status: int | None) -> bool:
-    """Whether the end of its init with this exit status calls for another start. An unknown status counts as a failure."""
+    """Whether the end of its init with this exit status calls for another start. An unknown status
+    counts as a failure."""
     return spec.restart == "always" or (spec.restart == "on-failure" and status != 0)
 
 
-def difference(wanted: Iterable[ImageSpec], instances: Iterable[Instance]) -> tuple[list[Instance], list[ImageSpec]]:
+def difference(
+    wanted: Iterable[ImageSpec], instances: Iterable[Instance]
+) -> tuple[list[Instance], list[ImageSpec]]:
     """(instances that must go, specs that must be started)."""
     wanted = list(wanted)
     missing = {identity(spec): spec for spec in wanted}
     old = []
     for instance in instances:
         key = identity(instance.spec)
-        if key in missing and instance.phase in (Phase.RUNNING, Phase.FINISHED) and not instance.stale:
+        if (
+            key in missing
+            and instance.phase in (Phase.RUNNING, Phase.FINISHED)
+            and not instance.stale
+        ):
             del missing[key]
         else:
             old.append(instance)
     return old, [spec for spec in wanted if identity(spec) in missing]
 
 
-def successors(old: Iterable[Instance], fresh: Iterable[Instance]) -> tuple[list[tuple[Instance, Instance | None]], list[Instance]]:
-    """Which new instance takes the place of which old one: ([(old, its successor)], [new ones that follow nobody]).
+def successors(
+    old: Iterable[Instance], fresh: Iterable[Instance]
+) -> tuple[list[tuple[Instance, Instance | None]], list[Instance]]:
+    """Which new instance takes the place of which old one: ([(old, its successor)], [new ones that
+    follow nobody]).
 
-    The same name first. A roll to an image of another name leaves the rest, which is paired in order.
+    The same name first. A roll to an image of another name leaves the rest, which is paired in
+    order.
     """
     free = {instance.spec.name: instance for instance in fresh}
     pairs = [(instance, free.pop(instance.spec.name, None)) for instance in old]
     rest = [instance for instance in fresh if instance.spec.name in free]
-    pairs = [(instance, successor or (rest.pop(0) if rest else None)) for instance, successor in pairs]
+    pairs = [
+        (instance, successor or (rest.pop(0) if rest else None)) for instance, successor in pairs
+    ]
     return pairs, rest
 
 
-def state(wanted: Iterable[ImageSpec], instances: Iterable[Instance], failures: Iterable[Failure]) -> ImageState:
+def state(
+    wanted: Iterable[ImageSpec], instances: Iterable[Instance], failures: Iterable[Failure]
+) -> ImageState:
     """The value of the variable `image`: the worst of the images'."""
     failures, instances = list(failures), list(instances)
     if any(failure.fatal for failure in failures):
         return ImageState.FATAL
     if any(failure.open for failure in failures):
         return ImageState.ERROR
-    present = [i for i in instances if i.phase in (Phase.RUNNING, Phase.FINISHED, Phase.STOPPING, Phase.UNHEALTHY)]
+    present = [
+        i
+        for i in instances
+        if i.phase in (Phase.RUNNING, Phase.FINISHED, Phase.STOPPING, Phase.UNHEALTHY)
+    ]
     if not present:
         return ImageState.IDLE
     old, new = difference(wanted, present)
@@ -146,27 +174,42 @@ def state(wanted: Iterable[ImageSpec], instances: Iterable[Instance], failures: 
 
 
 CONTAINER_STATES = {
-    Phase.PREPARING: "creating", Phase.PREPARED: "created", Phase.RUNNING: "running", Phase.UNHEALTHY: "running",
-    Phase.STOPPING: "stopping", Phase.EXITED: "exited", Phase.FINISHED: "exited",
+    Phase.PREPARING: "creating",
+    Phase.PREPARED: "created",
+    Phase.RUNNING: "running",
+    Phase.UNHEALTHY: "running",
+    Phase.STOPPING: "stopping",
+    Phase.EXITED: "exited",
+    Phase.FINISHED: "exited",
 }
 
 
-def view(spec: ImageSpec, instance: Instance | None, failure: Failure, now: float) -> dict[str, Any]:
-    """One image of the set as people are shown it. Without an instance it is "waiting", or "dead" once it was given up."""
+def view(
+    spec: ImageSpec, instance: Instance | None, failure: Failure, now: float
+) -> dict[str, Any]:
+    """One image of the set as people are shown it. Without an instance it is "waiting", or "dead"
+    once it was given up."""
     found = "waiting" if instance is None else CONTAINER_STATES[instance.phase]
     if failure.fatal and found != "running":
         found = "dead"
     return {
-        "name": spec.name, "digest": spec.digest, "state": found, "health": instance.health if instance else "",
+        "name": spec.name,
+        "digest": spec.digest,
+        "state": found,
+        "health": instance.health if instance else "",
         "pid": instance.process.pid if instance and found in ("running", "stopping") else 0,
         "started_s": round(now - instance.since, 1) if instance and instance.since else None,
-        "retries": failure.count, "last_error": failure.error.name,
+        "retries": failure.count,
+        "last_error": failure.error.name,
         "error": (failure.text or (instance.trouble if instance else ""))[:ERROR_LIMIT],
-        "retry_in_s": round(max(0.0, failure.retry_at - now), 1) if failure.open and not failure.fatal else None,
+        "retry_in_s": round(max(0.0, failure.retry_at - now), 1)
+        if failure.open and not failure.fatal
+        else None,
     }
 
 
 def instance_id(spec: ImageSpec, counter: int) -> str:
-    """A name for one instance: readable, and never that of another instance, whatever the image is called."""
+    """A name for one instance: readable, and never that of another instance, whatever the image is
+    called."""
     slug = re.sub(r"[^A-Za-z0-9.-]", "_", spec.name)[:48]
     return f"{slug}-{spec.hex[:8]}-{counter}"

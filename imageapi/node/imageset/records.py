@@ -36,22 +36,42 @@ class Records:
 
     def save_set(self, record: SetRecord) -> None:
         """Writes down what is wanted and what failed."""
-        failures = {name: [f.count, f.text, f.retry_at, f.cause.name] for name, f in record.failures.items()}
-        write_json(self._file, {"wanted": [s.to_wire() for s in record.wanted], "counter": record.counter, "failures": failures})
+        failures = {
+            name: [f.count, f.text, f.retry_at, f.cause.name] for name, f in record.failures.items()
+        }
+        write_json(
+            self._file,
+            {
+                "wanted": [s.to_wire() for s in record.wanted],
+                "counter": record.counter,
+                "failures": failures,
+            },
+        )
 
     def load_set(self) -> SetRecord:
         """What an earlier agent wrote down; nothing is wanted if there was none."""
         data = read_json(self._file)
         if data is None:
             return SetRecord()
-        failures = {name: Failure(f[0], f[1], f[2], LastError[f[3]]) for name, f in data.get("failures", {}).items()}
+        failures = {
+            name: Failure(f[0], f[1], f[2], LastError[f[3]])
+            for name, f in data.get("failures", {}).items()
+        }
         return SetRecord(parse_images(data["wanted"]), data["counter"], failures)
 
     def save(self, instance: Instance) -> None:
         """Writes an instance down."""
-        data = {"id": instance.id, "spec": instance.spec.to_wire(), "phase": instance.phase.name, "pid": instance.process.pid,
-                "started": instance.process.started, "since": instance.since, "health": instance.health,
-                "trouble": instance.trouble, "stale": instance.stale}
+        data = {
+            "id": instance.id,
+            "spec": instance.spec.to_wire(),
+            "phase": instance.phase.name,
+            "pid": instance.process.pid,
+            "started": instance.process.started,
+            "since": instance.since,
+            "health": instance.health,
+            "trouble": instance.trouble,
+            "stale": instance.stale,
+        }
         write_json(self.instances / f"{instance.id}.json", data)
 
     def load(self) -> list[Instance]:
@@ -60,8 +80,18 @@ class Records:
         for file in sorted(self.instances.glob("*.json")):
             data = read_json(file)
             process = Process(data["pid"], data["started"])
-            found.append(Instance(data["id"], parse_image(data["spec"]), Phase[data["phase"]], process, data["since"],
-                                  data.get("health", ""), data.get("trouble", ""), data.get("stale", False)))
+            found.append(
+                Instance(
+                    data["id"],
+                    parse_image(data["spec"]),
+                    Phase[data["phase"]],
+                    process,
+                    data["since"],
+                    data.get("health", ""),
+                    data.get("trouble", ""),
+                    data.get("stale", False),
+                )
+            )
         return found
 
     def forget(self, name: str) -> None:

@@ -22,13 +22,15 @@ class Reporter:
         self._told: list[dict[str, Any]] = []
 
     def views(self) -> list[dict[str, Any]]:
-        """Each image of the set with its state, health, retries and last error; what still runs beside it too."""
+        """Each image of the set with its state, health, retries and last error; what still runs
+        beside it too."""
         now, wanted, instances = self._clock(), self._table.wanted, self._table.instances()
         newest = {i.spec.name: i for i in instances}
         names = [s.name for s in wanted]
         others = [i for i in instances if i.spec.name not in names]
-        return ([view(s, newest.get(s.name), self._table.failure_of(s.name), now) for s in wanted]
-                + [view(i.spec, i, NO_FAILURE, now) for i in others])
+        return [
+            view(s, newest.get(s.name), self._table.failure_of(s.name), now) for s in wanted
+        ] + [view(i.spec, i, NO_FAILURE, now) for i in others]
 
     def tell(self, again: bool = False) -> None:
         """Tells how the containers are, if that has changed or it has to be told `again`."""
@@ -45,8 +47,17 @@ class Reporter:
     def failed(self, name: str, failure: Failure) -> None:
         """Tells what follows from a failure of an image."""
         if failure.fatal:
-            self.event(FATAL, f"image {name} is given up after {failure.count} attempts: {failure.text}", image=name,
-                       attempts=failure.count)
+            self.event(
+                FATAL,
+                f"image {name} is given up after {failure.count} attempts: {failure.text}",
+                image=name,
+                attempts=failure.count,
+            )
         else:
             wait = max(0.0, failure.retry_at - self._clock())
-            self.event(RETRY, f"image {name}: attempt {failure.count + 1} in {wait:.0f} s", image=name, attempts=failure.count)
+            self.event(
+                RETRY,
+                f"image {name}: attempt {failure.count + 1} in {wait:.0f} s",
+                image=name,
+                attempts=failure.count,
+            )

@@ -1,9 +1,9 @@
 """The way from what runs to what is wanted.
 
-A roll prepares all of the new images while the old ones run, then stops the old and starts the new: the gap is a stop and a
-start, nothing else. Images that depend on others start after these are up, and stop before them. What went wrong is counted
-per image: after some attempts with pauses between them (plan.py) it is given up, until another set is wanted or a person
-clears it.
+A roll prepares all of the new images while the old ones run, then stops the old and starts the new:
+the gap is a stop and a start, nothing else. Images that depend on others start after these are up,
+and stop before them. What went wrong is counted per image: after some attempts with pauses between
+them (plan.py) it is given up, until another set is wanted or a person clears it.
 
 The worker's thread calls what is here, one call at a time.
 """
@@ -30,15 +30,25 @@ WAIT_SLICE = 0.1
 
 
 class Waiting(LayercakeError):
-    """An image was not started, because one that it depends on is not up. That one's failure is counted already."""
+    """An image was not started, because one that it depends on is not up. That one's failure is
+    counted already."""
 
 
 class Roll:
-    """Changes what runs. `busy` says whether work is under way on the node that must not be interrupted; `changed` is called
-    when the state may be another and nobody else would look."""
+    """Changes what runs. `busy` says whether work is under way on the node that must not be
+    interrupted; `changed` is called when the state may be another and nobody else would look."""
 
-    def __init__(self, table: Table, stock: Stock, bundles: Bundles, running: Running, reporter: Reporter,
-                 clock: Callable[[], float], busy: Callable[[], bool], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        stock: Stock,
+        bundles: Bundles,
+        running: Running,
+        reporter: Reporter,
+        clock: Callable[[], float],
+        busy: Callable[[], bool],
+        changed: Callable[[], None],
+    ) -> None:
         self._table = table
         self._stock = stock
         self._bundles = bundles
@@ -51,7 +61,8 @@ class Roll:
     def retry(self, interrupted: Interrupt = never) -> ImageState:
         """Waits until the next attempt is due, then makes it. Raises Interrupted.
 
-        A container that is unwell but runs is not restarted while the node is BUSY: what keeps it busy may be in there.
+        A container that is unwell but runs is not restarted while the node is BUSY: what keeps it
+        busy may be in there.
         """
         while self._table.failing() and not self._due():
             if interrupted():
@@ -61,11 +72,16 @@ class Roll:
 
     def _due(self) -> bool:
         """Whether an attempt may be made now."""
-        unwell = {i.spec.name for i in self._table.instances() if i.phase is Phase.UNHEALTHY} if self._busy() else set()
+        unwell = (
+            {i.spec.name for i in self._table.instances() if i.phase is Phase.UNHEALTHY}
+            if self._busy()
+            else set()
+        )
         return bool(self._table.failing() - self._table.postponed() - unwell)
 
     def reconcile(self, interrupted: Interrupt = never) -> ImageState:
-        """Makes what runs be what is wanted; returns the state. A failure is counted and told, not raised."""
+        """Makes what runs be what is wanted; returns the state. A failure is counted and told, not
+        raised."""
         with self._stock.changing:
             wanted, fresh = self._table.hold(), list[Instance]()
             try:
@@ -75,7 +91,9 @@ class Roll:
             except AttemptFailed as error:
                 self._reporter.event(error.kind, str(error), image=error.image)
                 if self._table.wanted == wanted:
-                    self._reporter.failed(error.image, self._table.fail(error.image, error.cause, str(error)))
+                    self._reporter.failed(
+                        error.image, self._table.fail(error.image, error.cause, str(error))
+                    )
             finally:
                 self._discard(fresh)
                 self._table.release()
@@ -83,8 +101,11 @@ class Roll:
             self._reporter.tell()
             return self._table.state()
 
-    def _change(self, wanted: Iterable[ImageSpec], fresh: list[Instance], interrupted: Interrupt) -> None:
-        """Prepare, switch, settle. What is prepared is put into `fresh`. Raises AttemptFailed, Waiting, Interrupted."""
+    def _change(
+        self, wanted: Iterable[ImageSpec], fresh: list[Instance], interrupted: Interrupt
+    ) -> None:
+        """Prepare, switch, settle. What is prepared is put into `fresh`. Raises AttemptFailed,
+        Waiting, Interrupted."""
         postponed = self._table.postponed()
         old, new = difference(wanted, self._table.instances())
         for spec in new:
@@ -96,7 +117,13 @@ class Roll:
     def _prepare(self, spec: ImageSpec, interrupted: Interrupt) -> Instance:
         instance = self._table.new(spec)
         took = self._bundles.prepare(instance, interrupted)
-        self._reporter.event(PREPARED, f"image {spec.name} is ready to start", image=spec.name, digest=spec.digest, **took)
+        self._reporter.event(
+            PREPARED,
+            f"image {spec.name} is ready to start",
+            image=spec.name,
+            digest=spec.digest,
+            **took,
+        )
         return instance
 
     def _switch(self, old: list[Instance], fresh: list[Instance], interrupted: Interrupt) -> None:
@@ -113,8 +140,11 @@ class Roll:
             for instance in stopped:
                 self._take_away(instance)
 
-    def _switch_in_pairs(self, old: list[Instance], fresh: list[Instance], stopped: list[Instance]) -> None:
-        """Stops each old instance and starts its successor at once; then those that follow nobody."""
+    def _switch_in_pairs(
+        self, old: list[Instance], fresh: list[Instance], stopped: list[Instance]
+    ) -> None:
+        """Stops each old instance and starts its successor at once; then those that follow
+        nobody."""
         pairs, rest = successors(old, fresh)
         for instance, successor in pairs:
             since, ran = self._clock(), self._running.stop(instance)
@@ -125,8 +155,15 @@ class Roll:
         for instance in rest:
             self._running.start(instance)
 
-    def _switch_in_order(self, old: list[Instance], fresh: list[Instance], stopped: list[Instance], interrupted: Interrupt) -> None:
-        """Stops all old instances, dependants first; then starts the new ones, each after those that it depends on."""
+    def _switch_in_order(
+        self,
+        old: list[Instance],
+        fresh: list[Instance],
+        stopped: list[Instance],
+        interrupted: Interrupt,
+    ) -> None:
+        """Stops all old instances, dependants first; then starts the new ones, each after those
+        that it depends on."""
         follows = {new.id: gone for gone, new in successors(old, fresh)[0] if new}
         after = ranks({s.name: s.container.depends for s in self._table.wanted})
         times: dict[str, tuple[float, bool]] = {}
@@ -141,22 +178,34 @@ class Roll:
                 self._rolled(follows[instance.id], instance, *times[follows[instance.id].id])
 
     def _await_dependencies(self, spec: ImageSpec, interrupted: Interrupt) -> None:
-        """Waits until all that an image depends on is up. Raises Waiting if that cannot be any more."""
-        names = {m for d in spec.container.depends for m in meant(d, [s.name for s in self._table.wanted])}
+        """Waits until all that an image depends on is up. Raises Waiting if that cannot be any
+        more."""
+        names = {
+            m
+            for d in spec.container.depends
+            for m in meant(d, [s.name for s in self._table.wanted])
+        }
         while missing := sorted(names - {i.spec.name for i in self._table.instances() if i.up}):
             starting = {i.spec.name for i in self._table.instances() if i.phase is Phase.RUNNING}
             failed = [n for n in missing if n not in starting]
             if failed:
-                raise Waiting(f"cannot start image {spec.name}: {failed[0]}, which it depends on, is not up")
+                raise Waiting(
+                    f"cannot start image {spec.name}: {failed[0]}, which it depends on, is not up"
+                )
             self._pause(interrupted)
 
     def _rolled(self, gone: Instance, new: Instance, since: float, ran: bool) -> None:
         """Tells of a roll, and of the gap: from before the stop to after the start."""
         if ran:
             now = self._clock()
-            self._reporter.event(ROLLED, f"rolled from {gone.spec.name} to {new.spec.name}", image=new.spec.name,
-                                 digest=new.spec.digest, gap_ms=round((now - since) * 1000, 1),
-                                 total_s=round(now - self._table.wanted_at, 3))
+            self._reporter.event(
+                ROLLED,
+                f"rolled from {gone.spec.name} to {new.spec.name}",
+                image=new.spec.name,
+                digest=new.spec.digest,
+                gap_ms=round((now - since) * 1000, 1),
+                total_s=round(now - self._table.wanted_at, 3),
+            )
 
     def _settle(self, interrupted: Interrupt) -> None:
         """Waits until no health check is undecided."""
@@ -180,12 +229,15 @@ class Roll:
         self._table.drop(instance)
 
     def stop_all(self) -> ImageState:
-        """Ends every instance, dependants first, and forgets the failures: nothing is wanted to run now. Returns the state."""
+        """Ends every instance, dependants first, and forgets the failures: nothing is wanted to run
+        now. Returns the state."""
         with self._stock.changing:
             for instance in _dependants_first(self._table.instances()):
                 self._running.stop(instance)
                 self._take_away(instance)
-                self._reporter.event(STOPPED, f"image {instance.spec.name} stopped", image=instance.spec.name)
+                self._reporter.event(
+                    STOPPED, f"image {instance.spec.name} stopped", image=instance.spec.name
+                )
             self._table.clear()
             self._reporter.tell()
             self._stock.collect()

@@ -1,6 +1,7 @@
 """The instances that run: started, watched for their end and their health, stopped.
 
-The worker's thread starts and stops; the agent's loop tells of ends, the thread that checks health of that.
+The worker's thread starts and stops; the agent's loop tells of ends, the thread that checks health
+of that.
 """
 
 from __future__ import annotations
@@ -32,11 +33,18 @@ ERROR_TAIL = 15
 
 
 class Running:
-    """Watches over what runs. `altered` says whether an image's content proved to be false; `changed` is called when the state
-    may be another and nobody else would look."""
+    """Watches over what runs. `altered` says whether an image's content proved to be false;
+    `changed` is called when the state may be another and nobody else would look."""
 
-    def __init__(self, table: Table, reporter: Reporter, runtime: Runtime, altered: Callable[[ImageSpec], bool],
-                 clock: Callable[[], float], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        reporter: Reporter,
+        runtime: Runtime,
+        altered: Callable[[ImageSpec], bool],
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
         self._table = table
         self._reporter = reporter
         self._runtime = runtime
@@ -55,9 +63,14 @@ class Running:
         except LayercakeError as error:
             raise AttemptFailed(error, name, LastError.INIT_FAIL) from None
         self._table.started(instance)
-        self._reporter.event(STARTED, f"image {name} runs as process {instance.process.pid}", image=name,
-                             digest=instance.spec.digest, pid=instance.process.pid,
-                             total_s=round(self._clock() - self._table.wanted_at, 3))
+        self._reporter.event(
+            STARTED,
+            f"image {name} runs as process {instance.process.pid}",
+            image=name,
+            digest=instance.spec.digest,
+            pid=instance.process.pid,
+            total_s=round(self._clock() - self._table.wanted_at, 3),
+        )
         self._watch(instance)
 
     def take_over(self, instance: Instance) -> None:
@@ -67,7 +80,9 @@ class Running:
             return
         self._table.taken_over(instance)
         self._watch(instance)
-        self._reporter.event(ADOPTED, f"image {instance.spec.name} runs on as process {instance.process.pid}")
+        self._reporter.event(
+            ADOPTED, f"image {instance.spec.name} runs on as process {instance.process.pid}"
+        )
 
     def stop(self, instance: Instance) -> bool:
         """Ends an instance. Returns whether it ran. Raises AttemptFailed if it lives on."""
@@ -82,15 +97,23 @@ class Running:
             raise AttemptFailed(error, instance.spec.name, LastError.INIT_FAIL) from None
         if not by_itself:
             waited = instance.spec.container.stop_timeout_s
-            self._reporter.event(KILLED, f"image {instance.spec.name} did not end in {waited:.0f} s and was killed",
-                                 image=instance.spec.name)
+            self._reporter.event(
+                KILLED,
+                f"image {instance.spec.name} did not end in {waited:.0f} s and was killed",
+                image=instance.spec.name,
+            )
         return True
 
     def place(self, instance: Instance) -> Place:
         """Where commands inside an instance run."""
         spec = instance.spec.container
-        return Place(instance.process, self._runtime.cgroup(instance.id), spec.namespaces,
-                     dict(word.split("=", 1) for word in environment(spec)), self._runtime.filter(instance.id))
+        return Place(
+            instance.process,
+            self._runtime.cgroup(instance.id),
+            spec.namespaces,
+            dict(word.split("=", 1) for word in environment(spec)),
+            self._runtime.filter(instance.id),
+        )
 
     def _watch(self, instance: Instance) -> None:
         """Watches for an instance's end, and its health if it has a check."""
@@ -100,11 +123,15 @@ class Running:
             return
         with self._lock:
             self._pidfds[handle] = instance.id
-        self._changed()  # the loop waits by what it knew before: one that ends at once would be seen a round later
+        # the loop waits by what it knew before: one that ends at once would be seen a round later
+        self._changed()
         if check := instance.spec.container.check:
-            self._checks.add(instance.id, check, self.place(instance), instance.since, instance.health)
+            self._checks.add(
+                instance.id, check, self.place(instance), instance.since, instance.health
+            )
 
-    # ---- processes that end ------------------------------------------------------------------------------------------
+    # ---- processes that end
+    # -----
 
     def watched(self) -> dict[int, str]:
         """Descriptors that become readable when a container ends, with the instance's id."""
@@ -118,7 +145,8 @@ class Running:
                 os.close(handle)
 
     def ended(self, name: str) -> ImageState:
-        """Called when a descriptor is readable. Returns the new state. One that lives has not ended, whoever says so."""
+        """Called when a descriptor is readable. Returns the new state. One that lives has not
+        ended, whoever says so."""
         instance = self._table.get(name)
         if instance is None or not alive(instance.process):
             self._unwatch(name)
@@ -137,13 +165,23 @@ class Running:
         tail = self._runtime.tail(instance.id, ERROR_TAIL)
         if self._altered(instance.spec):
             how += "; its content was altered where it is stored"
-        text = f"image {name}: its init ended after {lasted:.1f} s with {how}" + (f"; its last lines:\n{tail}" if tail else "")
-        self._reporter.event(EXITED, text, None if again else Severity.INFO, image=name, status=status, lasted_s=round(lasted, 1))
+        text = f"image {name}: its init ended after {lasted:.1f} s with {how}" + (
+            f"; its last lines:\n{tail}" if tail else ""
+        )
+        self._reporter.event(
+            EXITED,
+            text,
+            None if again else Severity.INFO,
+            image=name,
+            status=status,
+            lasted_s=round(lasted, 1),
+        )
         if failure := self._table.ended(instance, again, text):
             self._reporter.failed(name, failure)
         self._reporter.tell()
 
-    # ---- health ------------------------------------------------------------------------------------------------------
+    # ---- health
+    # -----
 
     def _health(self, name: str, status: str, text: str) -> None:
         """The health of an instance has changed; called from the thread that checks."""
@@ -154,7 +192,12 @@ class Running:
         if status == IS_HEALTHY:
             if not self._table.healthy(instance, status):
                 return
-            self._reporter.event(HEALTHY, f"image {image} is healthy after {lasted:.1f} s", image=image, total_s=round(lasted, 3))
+            self._reporter.event(
+                HEALTHY,
+                f"image {image} is healthy after {lasted:.1f} s",
+                image=image,
+                total_s=round(lasted, 3),
+            )
         elif status == IS_DEGRADED:
             text = f"image {image} is degraded: {text}"
             if not self._table.degraded(instance, status, text):

@@ -1,8 +1,9 @@
-"""The contents that a node has ready: those of the image set, and those that are staged, i.e. fetched or attached, checked and
-mounted before they are wanted.
+"""The contents that a node has ready: those of the image set, and those that are staged, i.e.
+fetched or attached, checked and mounted before they are wanted.
 
-A thread of its own stages, so that what runs, and the worker that changes it, never wait for a slow fetch. What cannot be
-staged is told and tried again when the head asks anew; it is no failure of the image set.
+A thread of its own stages, so that what runs, and the worker that changes it, never wait for a slow
+fetch. What cannot be staged is told and tried again when the head asks anew; it is no failure of
+the image set.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _KEPT = dataclasses.replace(STAGED, urgent=False)
 
 
 class Stock:
-    """What shall be ready, and the thread that sees to it. `stage` is called from the agent's loop, `layer` from the worker.
+    """What shall be ready, and the thread that sees to it. `stage` is called from the agent's loop,
+    `layer` from the worker.
 
     Whoever changes what runs holds `changing` meanwhile: nothing is freed then.
     """
@@ -45,7 +47,8 @@ class Stock:
         self._thread: threading.Thread | None = None
 
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
-        """Sets what shall be ready; what has failed is tried again. `anew`: tells of all of it again when it is ready."""
+        """Sets what shall be ready; what has failed is tried again. `anew`: tells of all of it
+        again when it is ready."""
         with self._moved:
             before, self._staged = self._staged, {spec.hex: spec for spec in specs}
             self._told = set() if anew else self._told & self._staged.keys()
@@ -64,7 +67,8 @@ class Stock:
 
     @contextlib.contextmanager
     def _alone(self, digest: str, interrupted: Interrupt) -> Iterator[None]:
-        """Waits until nobody else works on the layer of a digest (hex), then keeps others from it. Raises Interrupted."""
+        """Waits until nobody else works on the layer of a digest (hex), then keeps others from it.
+        Raises Interrupted."""
         with self._moved:
             while digest in self._under_way:
                 if interrupted():
@@ -85,20 +89,24 @@ class Stock:
                 kept = list(self._staged.values())
             kept += [*(i.spec for i in self._table.instances()), *self._table.wanted]
             try:
-                clean = self._layers.collect(content.hex for spec in kept for content in spec.contents)
+                clean = self._layers.collect(
+                    content.hex for spec in kept for content in spec.contents
+                )
             except (LayercakeError, OSError) as error:
                 self._event(REMAINS, f"cannot free unused images: {error}")
                 return
             if not clean:
                 self._event(LAZY_UNMOUNT, "an unused image was busy; it was detached lazily")
 
-    # ---- the thread ------------------------------------------------------------------------------------------------
+    # ---- the thread
+    # -----
 
     def _run(self) -> None:
         done = 0
         while True:
             with self._moved:
-                self._moved.wait_for(lambda: self._asked != done)  # noqa: B023 (it is called here and now)
+                # It is called here and now.
+                self._moved.wait_for(lambda: self._asked != done)  # noqa: B023
                 done = self._asked
                 todo = [spec for key, spec in self._staged.items() if key not in self._told]
             for spec in todo:
@@ -109,14 +117,22 @@ class Stock:
         def dropped() -> bool:
             return spec.hex not in self._staged
 
-        since, had = time.monotonic(), {content.hex for i in self._table.instances() for content in i.spec.contents}
+        since, had = (
+            time.monotonic(),
+            {content.hex for i in self._table.instances() for content in i.spec.contents},
+        )
         try:
             for content in spec.contents:
                 self.layer(content, dropped)
         except (LayercakeError, OSError) as error:
             if not dropped():
-                self._event(STAGE_FAILED, f"image {spec.name} cannot be made ready: {error}", name=spec.name, digest=spec.digest,
-                            error=str(error))
+                self._event(
+                    STAGE_FAILED,
+                    f"image {spec.name} cannot be made ready: {error}",
+                    name=spec.name,
+                    digest=spec.digest,
+                    error=str(error),
+                )
             return
         with self._moved:
             if dropped():
@@ -124,4 +140,6 @@ class Stock:
             self._told.add(spec.hex)
         seconds = round(time.monotonic() - since, 3)
         kind = _KEPT if all(content.hex in had for content in spec.contents) else STAGED
-        self._event(kind, f"image {spec.name} is ready", name=spec.name, digest=spec.digest, seconds=seconds)
+        self._event(
+            kind, f"image {spec.name} is ready", name=spec.name, digest=spec.digest, seconds=seconds
+        )

@@ -1,6 +1,8 @@
-"""What is wanted of a node's image set, what there is of it, and what failed: one table under one lock.
+"""What is wanted of a node's image set, what there is of it, and what failed: one table under one
+lock.
 
-Each method is one step: nobody sees half of it. None takes long, so any thread may call at any time.
+Each method is one step: nobody sees half of it. None takes long, so any thread may call at any
+time.
 """
 
 from __future__ import annotations
@@ -10,7 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from imageapi.node.imageset.plan import NO_FAILURE, STEADY, Failure, Instance, Phase, identity, instance_id, next_failure, state
+from imageapi.node.imageset.plan import (
+    NO_FAILURE,
+    STEADY,
+    Failure,
+    Instance,
+    Phase,
+    identity,
+    instance_id,
+    next_failure,
+    state,
+)
 from imageapi.node.imageset.records import Records, SetRecord
 from imageapi.spec.health import STARTING, UNHEALTHY
 from imageapi.spec.image import ImageSpec
@@ -26,7 +38,8 @@ def boottime() -> float:
 
 
 class Table:
-    """The instances on this node and what is wanted of them. `clock` gives seconds of CLOCK_BOOTTIME."""
+    """The instances on this node and what is wanted of them. `clock` gives seconds of
+    CLOCK_BOOTTIME."""
 
     def __init__(self, records: Records, clock: Callable[[], float]) -> None:
         self._records = records
@@ -35,17 +48,25 @@ class Table:
         self._moved = threading.Condition(self._lock)
         self._instances: dict[str, Instance] = {}
         self._held: ImageState | None = None
-        record = records.load_set()  # before anything else: a counter that starts anew would give ids twice
-        self.wanted, self._counter, self.failures = record.wanted, record.counter, dict(record.failures)
+        record = (
+            records.load_set()
+        )  # before anything else: a counter that starts anew would give ids twice
+        self.wanted, self._counter, self.failures = (
+            record.wanted,
+            record.counter,
+            dict(record.failures),
+        )
         self.wanted_at = clock()
 
     def _save(self) -> None:
         self._records.save_set(SetRecord(self.wanted, self._counter, self.failures))
 
-    # ---- what is wanted, and the state -----------------------------------------------------------------------------
+    # ---- what is wanted, and the state
+    # -----------------------------------------------------------------------------
 
     def want(self, specs: Iterable[ImageSpec]) -> bool:
-        """Sets what is wanted; another set than before forgets earlier failures. Returns whether it is another.
+        """Sets what is wanted; another set than before forgets earlier failures. Returns whether it
+        is another.
 
         Raises InputError if the images' dependencies cannot be met.
         """
@@ -70,14 +91,16 @@ class Table:
         return state(self.wanted, self._instances.values(), self.failures.values())
 
     def hold(self) -> tuple[ImageSpec, ...]:
-        """A change begins: `state` goes on to say what it says now, until `release`, because a set that starts is not ACTIVE
-        before its health checks say so, and nothing else either. Returns what is wanted."""
+        """A change begins: `state` goes on to say what it says now, until `release`, because a set
+        that starts is not ACTIVE before its health checks say so, and nothing else either. Returns
+        what is wanted."""
         with self._lock:
             self._held = self._seen()
             return self.wanted
 
     def release(self) -> None:
-        """The change is over. What failed of an image that is neither wanted nor there any more is forgotten."""
+        """The change is over. What failed of an image that is neither wanted nor there any more is
+        forgotten."""
         with self._lock:
             self._held = None
             known = {s.name for s in self.wanted} | {i.spec.name for i in self._instances.values()}
@@ -90,7 +113,8 @@ class Table:
         with self._moved:
             self._moved.wait(seconds)
 
-    # ---- failures --------------------------------------------------------------------------------------------------
+    # ---- failures
+    # -----
 
     def clear(self) -> None:
         """Forgets all failures."""
@@ -113,21 +137,27 @@ class Table:
             now = self._clock()
             return {name for name, f in self.failures.items() if f.open and f.retry_at > now}
 
-    def fail(self, name: str, cause: LastError, text: str, *, steady: bool = False, final: bool = False) -> Failure:
+    def fail(
+        self, name: str, cause: LastError, text: str, *, steady: bool = False, final: bool = False
+    ) -> Failure:
         """Counts a failure of an image (plan.next_failure)."""
         with self._lock:
-            failure = next_failure(self.failure_of(name), cause, text, self._clock(), steady=steady, final=final)
+            failure = next_failure(
+                self.failure_of(name), cause, text, self._clock(), steady=steady, final=final
+            )
             self.failures[name] = failure
             self._save()
             return failure
 
     def _made_good(self, image: str) -> None:
-        """An image runs, and is not known to be unwell. How often it failed before is remembered until it has run steadily."""
+        """An image runs, and is not known to be unwell. How often it failed before is remembered
+        until it has run steadily."""
         if image in self.failures:
             self.failures[image] = dataclasses.replace(self.failures[image], retry_at=0.0)
             self._save()
 
-    # ---- instances -------------------------------------------------------------------------------------------------
+    # ---- instances
+    # -----
 
     def instances(self) -> list[Instance]:
         """What is there now, oldest first."""
@@ -140,7 +170,8 @@ class Table:
             return self._instances.get(name)
 
     def new(self, spec: ImageSpec) -> Instance:
-        """An instance of an image, with a name of its own. It is in the table once it is started."""
+        """An instance of an image, with a name of its own. It is in the table once it is
+        started."""
         with self._lock:
             self._counter += 1
             self._save()
@@ -150,7 +181,9 @@ class Table:
         """What an earlier agent wrote down. What it had started is in the table from now on."""
         found = self._records.load()
         with self._lock:
-            self._instances.update({i.id: i for i in found if i.phase not in (Phase.PREPARING, Phase.PREPARED)})
+            self._instances.update(
+                {i.id: i for i in found if i.phase not in (Phase.PREPARING, Phase.PREPARED)}
+            )
         return found
 
     def taken_over(self, instance: Instance) -> None:
@@ -175,12 +208,15 @@ class Table:
             self._records.save(instance)
 
     def end_seen(self, name: str) -> Instance | None:
-        """An instance's process has ended. Returns it if nobody had stopped it; whoever is told then says why by `ended`."""
+        """An instance's process has ended. Returns it if nobody had stopped it; whoever is told
+        then says why by `ended`."""
         with self._lock:
             instance = self._instances.get(name)
             if instance is None or instance.phase not in LIVE:
                 return None
-            instance.phase = Phase.EXITED  # at once: the worker must not take it for one that it stops
+            instance.phase = (
+                Phase.EXITED
+            )  # at once: the worker must not take it for one that it stops
             return instance
 
     def ended(self, instance: Instance, again: bool, text: str) -> Failure | None:
@@ -191,7 +227,11 @@ class Table:
             self._records.save(instance)
             self._moved.notify_all()
             steady = self._clock() - instance.since >= STEADY
-            return self.fail(instance.spec.name, LastError.DIED, text, steady=steady) if again else None
+            return (
+                self.fail(instance.spec.name, LastError.DIED, text, steady=steady)
+                if again
+                else None
+            )
 
     def healthy(self, instance: Instance, health: str) -> bool:
         """An instance's health check succeeds. False if the instance does not run any more."""
@@ -202,16 +242,23 @@ class Table:
             return True
 
     def unhealthy(self, instance: Instance, health: str, text: str) -> Failure | None:
-        """An instance's health check has failed too often. None if the instance does not run any more."""
+        """An instance's health check has failed too often. None if the instance does not run any
+        more."""
         with self._lock:
             if not self._checked(instance, health, Phase.UNHEALTHY):
                 return None
             steady = self._clock() - instance.since >= STEADY
-            return self.fail(instance.spec.name, LastError.UNHEALTHY, text, steady=steady,
-                             final=instance.spec.container.restart == "never")
+            return self.fail(
+                instance.spec.name,
+                LastError.UNHEALTHY,
+                text,
+                steady=steady,
+                final=instance.spec.container.restart == "never",
+            )
 
     def degraded(self, instance: Instance, health: str, text: str) -> bool:
-        """An instance that was well has trouble of which nothing follows. False if the instance does not run any more."""
+        """An instance that was well has trouble of which nothing follows. False if the instance
+        does not run any more."""
         with self._lock:
             return self._checked(instance, health, Phase.RUNNING, text)
 
@@ -224,7 +271,8 @@ class Table:
         return True
 
     def replaced(self, old: Iterable[Instance]) -> None:
-        """Others have taken the place of these. If all that is there is up, the state says so at once."""
+        """Others have taken the place of these. If all that is there is up, the state says so at
+        once."""
         with self._lock:
             for instance in old:
                 self._instances.pop(instance.id, None)
@@ -232,7 +280,8 @@ class Table:
                 self._held = None
 
     def renew(self, image: str) -> None:
-        """What runs of an image is not what is wanted any more: another instance is to take its place."""
+        """What runs of an image is not what is wanted any more: another instance is to take its
+        place."""
         with self._lock:
             for instance in self._instances.values():
                 if instance.spec.name == image and instance.phase in LIVE:

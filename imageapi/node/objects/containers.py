@@ -1,8 +1,8 @@
 """Container objects: containers that the head asks a node for by themselves, beside its image set.
 
-Each stands on a mount object that it holds, and runs once: created, running, stopping, exited (with 0) or dead. What has
-to be kept running, rolled and healed belongs into the image set. The table is on disk, so an agent that starts anew
-goes on with what runs.
+Each stands on a mount object that it holds, and runs once: created, running, stopping, exited (with
+0) or dead. What has to be kept running, rolled and healed belongs into the image set. The table is
+on disk, so an agent that starts anew goes on with what runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ STATES = ("created", "running", "exited")
 
 @dataclass(slots=True)
 class Entry:
-    """One container object. `status` is its init's exit status, None while it runs or if nobody knows."""
+    """One container object. `status` is its init's exit status, None while it runs or if nobody
+    knows."""
 
     id: str
     name: str
@@ -66,7 +67,10 @@ class Containers:
             self._entries = {entry["id"]: Entry(**entry) for entry in data["containers"]}
 
     def _save(self) -> None:
-        write_json(self._file, {"counter": self._counter, "containers": [asdict(e) for e in self._entries.values()]})
+        write_json(
+            self._file,
+            {"counter": self._counter, "containers": [asdict(e) for e in self._entries.values()]},
+        )
 
     def holders(self) -> set[str]:
         """The containers that hold mounts."""
@@ -82,7 +86,9 @@ class Containers:
 
     def _get(self, name: str) -> Entry:
         if name not in self._entries:
-            raise NotFound(f"cannot find container object {name[:40]!r}: there is none of that id on this node")
+            raise NotFound(
+                f"cannot find container object {name[:40]!r}: there is none of that id on this node"
+            )
         return self._look(self._entries[name])
 
     def _look(self, entry: Entry) -> Entry:
@@ -110,25 +116,42 @@ class Containers:
         return self.runtime.tail(name, lines)
 
     def create(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes one from {"name", "mount": M or {"id"}, "state": "created" or "running"} and the fields of a container.
+        """Makes one from {"name", "mount": M or {"id"}, "state": "created" or "running"} and the
+        fields of a container.
 
         Raises InputError, or LayercakeError if it could not be made; then nothing is left of it.
         """
         for key in data:
             if key not in ("name", "mount", "state", *CONTAINER_FIELDS):
-                raise fail("container object", key, f"name, mount, state, {', '.join(CONTAINER_FIELDS)}")
+                raise fail(
+                    "container object", key, f"name, mount, state, {', '.join(CONTAINER_FIELDS)}"
+                )
         name, state = data.get("name"), data.get("state", "running")
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise fail("container object name", name, "letters, digits, dots, dashes and one :tag")
         if state not in STATES[:2]:
             raise fail("container object state", state, "created or running")
-        spec = parse_container({key: value for key, value in data.items() if key in CONTAINER_FIELDS})
+        spec = parse_container(
+            {key: value for key, value in data.items() if key in CONTAINER_FIELDS}
+        )
         if spec.user_namespace:
-            raise fail("container object user_namespace", True, "false: only an image's own root file system can be mapped")
+            raise fail(
+                "container object user_namespace",
+                True,
+                "false: only an image's own root file system can be mapped",
+            )
         if spec.kernel_modules:
-            raise fail("container object kernel_modules", True, "false: only images of the node's set are given them")
+            raise fail(
+                "container object kernel_modules",
+                True,
+                "false: only images of the node's set are given them",
+            )
         if spec.keep:
-            raise fail("container object keep", list(spec.keep), "none: only images of the node's set keep directories")
+            raise fail(
+                "container object keep",
+                list(spec.keep),
+                "none: only images of the node's set keep directories",
+            )
         with self._lock:
             self._counter += 1
             entry = Entry(f"c{self._counter}", name, spec.to_wire())
@@ -150,7 +173,11 @@ class Containers:
         for wanted in spec.mounts:
             part = self._objects.acquire("mount", wanted.spec, entry.id)
             entry.parts.append(part)
-            binds.append(oci.Bind(self._objects.place(part), wanted.target, bool(wanted.spec.get("readonly"))))
+            binds.append(
+                oci.Bind(
+                    self._objects.place(part), wanted.target, bool(wanted.spec.get("readonly"))
+                )
+            )
         process = self.runtime.create(entry.id, spec, Path(self._objects.place(root)), binds)
         entry.pid, entry.started, entry.state = process.pid, process.started, "created"
         self._save()
@@ -161,7 +188,8 @@ class Containers:
         self._save()
 
     def set_state(self, name: str, state: object) -> dict[str, Any]:
-        """Starts a created one ("running"), or stops one ("exited": asked first, then killed). Raises Refused, InputError."""
+        """Starts a created one ("running"), or stops one ("exited": asked first, then killed).
+        Raises Refused, InputError."""
         with self._lock:
             entry = self._get(name)
             if state == "running" and entry.state == "created":
@@ -171,7 +199,10 @@ class Containers:
             elif state not in STATES:
                 raise fail("container object state", state, "running or exited")
             elif state != entry.state:
-                raise Refused(f"cannot make container {name} {state}: it is {entry.state}", hint="a container object runs once")
+                raise Refused(
+                    f"cannot make container {name} {state}: it is {entry.state}",
+                    hint="a container object runs once",
+                )
             return asdict(entry)
 
     def _stop(self, entry: Entry) -> None:
@@ -183,7 +214,8 @@ class Containers:
         self._save()
 
     def delete(self, name: str) -> None:
-        """Stops one and takes it away with what it alone held. Raises InputError, OperationFailed if something stays."""
+        """Stops one and takes it away with what it alone held. Raises InputError, OperationFailed
+        if something stays."""
         with self._lock:
             entry = self._get(name)
             if alive(entry.process):

@@ -1,9 +1,12 @@
-"""The ImageAPI's attach and mount objects on this node: one small table, kept on disk, with counted references.
+"""The ImageAPI's attach and mount objects on this node: one small table, kept on disk, with counted
+references.
 
-An object is held by whoever asked for it: another object that stands on it, a container, a person ("user"). Equal
-descriptions share one object. When its last holder lets go it is taken away, and then lets go of what it stood on.
+An object is held by whoever asked for it: another object that stands on it, a container, a person
+("user"). Equal descriptions share one object. When its last holder lets go it is taken away, and
+then lets go of what it stood on.
 
-The table is written before anything is done and after: an agent that was killed in between finds what it had begun.
+The table is written before anything is done and after: an agent that was killed in between finds
+what it had begun.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ _LETTER = {"attach": "a", "mount": "m"}
 
 @dataclass(slots=True)
 class Object:
-    """One object. `place` is its device or mount point, "" until it is ready; `parts` are the objects that it stands on."""
+    """One object. `place` is its device or mount point, "" until it is ready; `parts` are the
+    objects that it stands on."""
 
     id: str
     type: str
@@ -40,7 +44,8 @@ class Object:
 
 
 class Objects:
-    """The table. Its methods may be called from any thread; they take their time, one after the other."""
+    """The table. Its methods may be called from any thread; they take their time, one after the
+    other."""
 
     def __init__(self, run: Path, attachments: Attachments, event: EventSink) -> None:
         self.directory = run / "objects"
@@ -59,7 +64,10 @@ class Objects:
             self._objects = {entry["id"]: Object(**entry) for entry in data["objects"]}
 
     def _save(self) -> None:
-        write_json(self._file, {"counter": self._counter, "objects": [asdict(o) for o in self._objects.values()]})
+        write_json(
+            self._file,
+            {"counter": self._counter, "objects": [asdict(o) for o in self._objects.values()]},
+        )
 
     def views(self) -> list[dict[str, Any]]:
         """All objects, JSON-ready. There are no secrets in a description."""
@@ -73,15 +81,21 @@ class Objects:
 
     def _get(self, name: str) -> Object:
         if name not in self._objects:
-            raise NotFound(f"cannot find object {name[:40]!r}: there is no such attachment or mount on this node")
+            raise NotFound(
+                f"cannot find object {name[:40]!r}: there is no such attachment or mount on this "
+                "node"
+            )
         return self._objects[name]
 
-    # ---- taking hold and letting go --------------------------------------------------------------------------------
+    # ---- taking hold and letting go
+    # --------------------------------------------------------------------------------
 
     def acquire(self, kind: str, data: object, holder: str) -> str:
-        """Makes an attach or mount object, or finds an equal one, and holds it for `holder`. Returns its id.
+        """Makes an attach or mount object, or finds an equal one, and holds it for `holder`.
+        Returns its id.
 
-        Raises InputError for an unsound description, LayercakeError if it could not be made; then nothing is left of it.
+        Raises InputError for an unsound description, LayercakeError if it could not be made; then
+        nothing is left of it.
         """
         spec = parse_attach(data) if kind == "attach" else check_mount(parse_mount(data))
         with self._lock:
@@ -89,17 +103,27 @@ class Objects:
             if found is None:
                 found = self._create(kind, spec, holder)
             elif found.type != kind:
-                raise InputError(f"cannot use object {found.id} as {kind}: it is of type {found.type}")
+                raise InputError(
+                    f"cannot use object {found.id} as {kind}: it is of type {found.type}"
+                )
             elif holder not in found.holders:
                 found.holders.append(holder)
             self._save()
             return found.id
 
     def _equal(self, kind: str, spec: Spec) -> Object | None:
-        """An object that may be shared: what can be written to by one holder is no other's business."""
+        """An object that may be shared: what can be written to by one holder is no other's
+        business."""
         if spec["kind"] in ("overlay", "tmpfs"):
             return None
-        return next((o for o in self._objects.values() if o.type == kind and o.spec == spec and o.state == "ready"), None)
+        return next(
+            (
+                o
+                for o in self._objects.values()
+                if o.type == kind and o.spec == spec and o.state == "ready"
+            ),
+            None,
+        )
 
     def _create(self, kind: str, spec: Spec, holder: str) -> Object:
         self._counter += 1
@@ -122,7 +146,9 @@ class Objects:
         target.mkdir(exist_ok=True)
         if spec["kind"] == "attach":
             device = self._part(new, "attach", spec["attach"])
-            mount.filesystem(device, target, spec["fstype"], spec["options"], readonly=spec["readonly"])
+            mount.filesystem(
+                device, target, spec["fstype"], spec["options"], readonly=spec["readonly"]
+            )
         elif spec["kind"] == "overlay":
             lower = [self._part(new, "mount", part) for part in spec["lower"]]
             return mount.overlay(lower, target, spec["size"])
@@ -131,7 +157,13 @@ class Objects:
         elif spec["kind"] == "nfs":
             nfs.mount(spec["source"], target, spec["options"], readonly=spec["readonly"])
         else:
-            mount.mount("tmpfs", target, "tmpfs", mount.MS_NOSUID | mount.MS_NODEV, f"mode=755,size={spec['size']}")
+            mount.mount(
+                "tmpfs",
+                target,
+                "tmpfs",
+                mount.MS_NOSUID | mount.MS_NODEV,
+                f"mode=755,size={spec['size']}",
+            )
         return target
 
     def _part(self, new: Object, kind: str, data: Mapping[str, Any]) -> str:
@@ -142,12 +174,15 @@ class Objects:
         return self._objects[name].place
 
     def release(self, name: str, holder: str) -> None:
-        """Lets go of an object; its last holder takes it away. Raises Refused if it is not held so, OperationFailed if it stays."""
+        """Lets go of an object; its last holder takes it away. Raises Refused if it is not held so,
+        OperationFailed if it stays."""
         with self._lock:
             found = self._get(name)
             if holder not in found.holders:
-                raise Refused(f"cannot release {name}: it is held by {', '.join(found.holders) or 'nobody'}",
-                              hint="it goes when they let go of it")
+                raise Refused(
+                    f"cannot release {name}: it is held by {', '.join(found.holders) or 'nobody'}",
+                    hint="it goes when they let go of it",
+                )
             if len(found.holders) > 1:
                 found.holders.remove(holder)
                 self._save()
@@ -155,14 +190,16 @@ class Objects:
                 self._destroy(found)
 
     def release_all(self, holder: str) -> None:
-        """Lets go of everything that `holder` has. Raises OperationFailed for the first that stays."""
+        """Lets go of everything that `holder` has. Raises OperationFailed for the first that
+        stays."""
         with self._lock:
             for found in list(self._objects.values()):
                 if found.id in self._objects and holder in found.holders:
                     self.release(found.id, holder)
 
     def _destroy(self, old: Object) -> None:
-        """Takes an object away, then lets go of its parts. What cannot be taken away stays in the table, with its reason."""
+        """Takes an object away, then lets go of its parts. What cannot be taken away stays in the
+        table, with its reason."""
         old.state = "removing"
         self._save()
         try:
@@ -185,18 +222,26 @@ class Objects:
         for target in (top / "root", top / "rw", top):
             if mount.is_mounted(target):
                 if not take(target):
-                    self._event(LAZY_UNMOUNT, f"{old.id} ({shown(old.spec)}) was busy, or its server does not answer; it was "
-                                "detached lazily")
+                    self._event(
+                        LAZY_UNMOUNT,
+                        f"{old.id} ({shown(old.spec)}) was busy, or its server does not answer; it "
+                        "was "
+                        "detached lazily",
+                    )
                 if mount.is_mounted(target):
-                    raise OperationFailed(f"cannot remove mount {old.id}: {target} is still mounted")
+                    raise OperationFailed(
+                        f"cannot remove mount {old.id}: {target} is still mounted"
+                    )
         for directory in (top / "root", top / "rw", top):
             if directory.is_dir():
                 directory.rmdir()
 
-    # ---- after an agent's start ------------------------------------------------------------------------------------
+    # ---- after an agent's start
+    # ------------------------------------------------------------------------------------
 
     def recover(self, holders: set[str]) -> None:
-        """Takes away what an earlier agent only began, and what nobody is left to hold. `holders` are the containers."""
+        """Takes away what an earlier agent only began, and what nobody is left to hold. `holders`
+        are the containers."""
         with self._lock:
             for found in reversed(list(self._objects.values())):
                 if found.id not in self._objects:

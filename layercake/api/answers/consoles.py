@@ -6,8 +6,9 @@ import msgspec
 
 
 class ConsoleShown(msgspec.Struct):
-    """How a node's console is: `state` is off, none, idle, waiting, opening, open, taken or failed, since so many seconds; `by` is
-    who has it if that is somebody else. `error`: it cannot be asked for."""
+    """How a node's console is: `state` is off, none, idle, waiting, opening, open, taken or failed,
+    since so many seconds; `by` is who has it if that is somebody else. `error`: it cannot be asked
+    for."""
 
     node: str
     state: str
@@ -27,7 +28,8 @@ class ConsoleList(msgspec.Struct):
 
 
 class ConsoleLine(msgspec.Struct):
-    """A line that a console has said, in seconds since the epoch; what a terminal would act on is left out."""
+    """A line that a console has said, in seconds since the epoch; what a terminal would act on is
+    left out."""
 
     at: float
     text: str

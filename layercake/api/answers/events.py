@@ -8,8 +8,8 @@ import msgspec
 
 
 class EventShown(msgspec.Struct):
-    """Something that happened. `at` is seconds since the epoch; `node` "" is the head itself; `security`: of those that no others
-    can push out."""
+    """Something that happened. `at` is seconds since the epoch; `node` "" is the head itself;
+    `security`: of those that no others can push out."""
 
     id: int
     at: float
@@ -28,7 +28,8 @@ class EventList(msgspec.Struct):
 
 
 class RecordShown(msgspec.Struct):
-    """A change, who asked for it, and what became of it. `status` 0: cut off; null: nobody knows."""
+    """A change, who asked for it, and what became of it. `status` 0: cut off; null: nobody
+    knows."""
 
     id: int
     at: float
@@ -52,7 +53,8 @@ class AuditList(msgspec.Struct):
 
 
 class TokenShown(msgspec.Struct):
-    """A token, without what lets one in. `groups` null is the whole site, `expires` null is never."""
+    """A token, without what lets one in. `groups` null is the whole site, `expires` null is
+    never."""
 
     name: str
     id: str

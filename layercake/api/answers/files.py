@@ -6,8 +6,9 @@ import msgspec
 
 
 class FileShown(msgspec.Struct):
-    """A file: for which images (`*` is all, `minos` is minOS), where, how large in bytes, and what is done when it changes. `left`:
-    the image's own is left there. `error` is why it could not be made."""
+    """A file: for which images (`*` is all, `minos` is minOS), where, how large in bytes, and what
+    is done when it changes. `left`: the image's own is left there. `error` is why it could not be
+    made."""
 
     targets: list[str] = msgspec.field(name="for")
     path: str
@@ -22,8 +23,9 @@ class FileShown(msgspec.Struct):
 
 
 class NodeFiles(msgspec.Struct):
-    """A node's files. `current`: the node said that it has them as they are wanted now. `waiting` are those that images which run
-    get when they are started next, `errors` what went wrong on the node."""
+    """A node's files. `current`: the node said that it has them as they are wanted now. `waiting`
+    are those that images which run get when they are started next, `errors` what went wrong on the
+    node."""
 
     node: str
     current: bool
@@ -47,8 +49,8 @@ class FileTexts(msgspec.Struct):
 
 
 class FileDiff(msgspec.Struct):
-    """The same change of a file on some nodes, as a unified diff, and what is done to running images then; "" for nothing: they
-    have it when they are started next."""
+    """The same change of a file on some nodes, as a unified diff, and what is done to running
+    images then; "" for nothing: they have it when they are started next."""
 
     nodes: list[str]
     targets: str = msgspec.field(name="for")
@@ -64,7 +66,8 @@ class FileDiffs(msgspec.Struct):
 
 
 class SourceChange(msgspec.Struct):
-    """A source of files that becomes another: how many lines come and go, and how many nodes use it."""
+    """A source of files that becomes another: how many lines come and go, and how many nodes use
+    it."""
 
     path: str
     action: str

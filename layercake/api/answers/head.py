@@ -6,7 +6,8 @@ import msgspec
 
 
 class Certificate(msgspec.Struct):
-    """A certificate, until when it is good (seconds since the epoch), and for how many days more."""
+    """A certificate, until when it is good (seconds since the epoch), and for how many days
+    more."""
 
     what: str
     until: float
@@ -34,8 +35,9 @@ class DatabaseShown(msgspec.Struct):
 
 
 class LoopShown(msgspec.Struct):
-    """Whether the head is in time: for how long its loop was held up within the last minute, the longest at once, and since when
-    that is trouble. `stood_s`: how long it stood still since its start, as one that was suspended."""
+    """Whether the head is in time: for how long its loop was held up within the last minute, the
+    longest at once, and since when that is trouble. `stood_s`: how long it stood still since its
+    start, as one that was suspended."""
 
     well: bool
     trouble: str
@@ -57,7 +59,8 @@ class ServiceShown(msgspec.Struct):
 
 
 class StopShown(msgspec.Struct):
-    """A freeze or maintenance; times are seconds since the epoch, `until` null is until it is ended."""
+    """A freeze or maintenance; times are seconds since the epoch, `until` null is until it is
+    ended."""
 
     reason: str
     by: str
@@ -79,8 +82,8 @@ class OutageShown(msgspec.Struct):
 
 
 class BootsShown(msgspec.Struct):
-    """Boots: how many are under way, how many wait for their turn, how long one takes, and until all are up; in seconds, null
-    as long as nobody knows."""
+    """Boots: how many are under way, how many wait for their turn, how long one takes, and until
+    all are up; in seconds, null as long as nobody knows."""
 
     booting: int
     waiting: int
@@ -116,8 +119,8 @@ class HeadStatus(msgspec.Struct):
 
 
 class SessionShown(msgspec.Struct):
-    """Who asks. `groups` null is the whole site, `expires` (seconds since the epoch) null is never; `exec`: the right to run
-    commands on nodes, and to type on their consoles."""
+    """Who asks. `groups` null is the whole site, `expires` (seconds since the epoch) null is never;
+    `exec`: the right to run commands on nodes, and to type on their consoles."""
 
     name: str
     role: str
@@ -135,7 +138,8 @@ class TicketShown(msgspec.Struct):
 
 
 class AuthorityShown(msgspec.Struct):
-    """The head's certificates; while the authority is being replaced, the nodes and boot sets that do not know the next one."""
+    """The head's certificates; while the authority is being replaced, the nodes and boot sets that
+    do not know the next one."""
 
     certificates: list[Certificate]
     changing: bool

@@ -65,7 +65,8 @@ class Sbom(msgspec.Struct):
 
 
 class ImageRoll(msgspec.Struct):
-    """The nodes that shall have the image, and the rolls that bring it, none if it is done at once."""
+    """The nodes that shall have the image, and the rolls that bring it, none if it is done at
+    once."""
 
     nodes: list[str]
     rolls: list[RollBegun]
@@ -122,7 +123,8 @@ class RollNode(msgspec.Struct):
 
 
 class RollShown(msgspec.Struct):
-    """A roll and how far it is; times are seconds since the epoch. `nodes` is left out where they were not asked for."""
+    """A roll and how far it is; times are seconds since the epoch. `nodes` is left out where they
+    were not asked for."""
 
     id: int
     by: str
@@ -157,8 +159,8 @@ class RollList(msgspec.Struct):
 
 
 class BootSetShown(msgspec.Struct):
-    """A boot set and its users: who boots it next, who runs it, whose agent is of it. `built` is seconds since the epoch; `trouble`
-    is why it is given to no node, else null."""
+    """A boot set and its users: who boots it next, who runs it, whose agent is of it. `built` is
+    seconds since the epoch; `trouble` is why it is given to no node, else null."""
 
     name: str
     default: bool
@@ -194,8 +196,8 @@ class Recipe(msgspec.Struct):
 
 
 class BootSetDetails(msgspec.Struct):
-    """One boot set. `modules` are those of hardware.img; `firmware_missing` are files that nobody had when it was built, with the
-    modules that may ask for them."""
+    """One boot set. `modules` are those of hardware.img; `firmware_missing` are files that nobody
+    had when it was built, with the modules that may ask for them."""
 
     name: str
     built: float

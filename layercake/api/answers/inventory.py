@@ -11,7 +11,8 @@ from layercake.api.answers.nodes import Values
 
 
 class ChangeShown(msgspec.Struct):
-    """What changes of a node, or of a network under `networks`: by field what it was and what it will be."""
+    """What changes of a node, or of a network under `networks`: by field what it was and what it
+    will be."""
 
     node: str
     action: Literal["add", "change", "remove"]
@@ -75,8 +76,8 @@ class SentElsewhere(msgspec.Struct):
 
 
 class RelayShown(msgspec.Struct):
-    """A DHCP relay: its address, the port of the client and the relay's name for itself as far as it says so, and how many seconds
-    ago it was heard."""
+    """A DHCP relay: its address, the port of the client and the relay's name for itself as far as
+    it says so, and how many seconds ago it was heard."""
 
     relay: str
     circuit: str
@@ -85,9 +86,10 @@ class RelayShown(msgspec.Struct):
 
 
 class NetworkShown(msgspec.Struct):
-    """A network, with the keys that the inventory has for it; the head's own has no name where the inventory does not say any.
-    `nodes` are those of the caller in it, `addresses` what there is room for, `use` the share of that which they have; `relay` is
-    the one that was heard last. `guest_addresses` are for machines that are not in the inventory, `guests_used` is how many of
+    """A network, with the keys that the inventory has for it; the head's own has no name where the
+    inventory does not say any. `nodes` are those of the caller in it, `addresses` what there is
+    room for, `use` the share of that which they have; `relay` is the one that was heard last.
+    `guest_addresses` are for machines that are not in the inventory, `guests_used` is how many of
     them are in use: null where that cannot be said, and for who is bound to groups."""
 
     name: str
@@ -117,8 +119,8 @@ class NetworkList(msgspec.Struct):
 
 
 class GuestShown(msgspec.Struct):
-    """The address of a machine that is not in the inventory: of which network, its MAC address, what it calls itself, and for how
-    many seconds more it has it."""
+    """The address of a machine that is not in the inventory: of which network, its MAC address,
+    what it calls itself, and for how many seconds more it has it."""
 
     network: str
     mac: str
@@ -128,14 +130,15 @@ class GuestShown(msgspec.Struct):
 
 
 class GuestList(msgspec.Struct):
-    """The guests by network and address, or null where that cannot be said: the module pxe does not answer."""
+    """The guests by network and address, or null where that cannot be said: the module pxe does not
+    answer."""
 
     guests: list[GuestShown] | None
 
 
 class NameRecord(msgspec.Struct):
-    """One record of DNS. `node` is whose it is, "" for the head's own; `bmc`: it is about the node's BMC, and viewers are not shown
-    it."""
+    """One record of DNS. `node` is whose it is, "" for the head's own; `bmc`: it is about the
+    node's BMC, and viewers are not shown it."""
 
     name: str
     type: str
@@ -145,9 +148,10 @@ class NameRecord(msgspec.Struct):
 
 
 class NameList(msgspec.Struct):
-    """The names that the head's DNS has, those of the caller's nodes and its own. `serves`: whether there is any DNS at all, at
-    `address`, or null where that cannot be said: the module pxe does not answer; `forward` are the servers that are asked for other
-    names. `ours`: whether the name that was asked for is in one of the head's zones."""
+    """The names that the head's DNS has, those of the caller's nodes and its own. `serves`: whether
+    there is any DNS at all, at `address`, or null where that cannot be said: the module pxe does
+    not answer; `forward` are the servers that are asked for other names. `ours`: whether the name
+    that was asked for is in one of the head's zones."""
 
     serves: bool | None
     address: str

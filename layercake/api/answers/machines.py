@@ -9,9 +9,10 @@ from layercake.head.machines.report import Report
 
 
 class MachineShown(msgspec.Struct, kw_only=True):
-    """A machine. `node` is "" for one that no inventory knows; `seen_s` is how many seconds ago it was heard; `on`: it waits to be
-    taken in; `drift` is how it differs from what was accepted; `rivals` claim a place or serial number of its own;
-    `relay`, `circuit` and `remote` are what option 82 of its DHCP said."""
+    """A machine. `node` is "" for one that no inventory knows; `seen_s` is how many seconds ago it
+    was heard; `on`: it waits to be taken in; `drift` is how it differs from what was accepted;
+    `rivals` claim a place or serial number of its own; `relay`, `circuit` and `remote` are what
+    option 82 of its DHCP said."""
 
     mac: str
     node: str
@@ -66,8 +67,8 @@ class Adoption(msgspec.Struct, kw_only=True):
 
 
 class Adopted(msgspec.Struct, kw_only=True):
-    """Entries for the inventory, a line of YAML for each machine; of those that are `disputed` place and serial number are left
-    out."""
+    """Entries for the inventory, a line of YAML for each machine; of those that are `disputed`
+    place and serial number are left out."""
 
     entries: list[str]
     machines: list[Adoption]
@@ -89,8 +90,8 @@ class DiskWord(msgspec.Struct):
 
 
 class NodeDisks(msgspec.Struct):
-    """A node's disks as it said last; none before it has said anything since the head was started. `state` is the value of the
-    variable disk."""
+    """A node's disks as it said last; none before it has said anything since the head was started.
+    `state` is the value of the variable disk."""
 
     node: str
     state: str
@@ -107,8 +108,9 @@ class GivenFree(msgspec.Struct):
 
 
 class ScannedBmc(msgspec.Struct, kw_only=True):
-    """A BMC that answered, by ipmi or redfish, and what it says of itself before a login. `node` is the node that it is of, by its
-    address or its UUID, `machine` the MAC address of one that no inventory knows; "" for none."""
+    """A BMC that answered, by ipmi or redfish, and what it says of itself before a login. `node` is
+    the node that it is of, by its address or its UUID, `machine` the MAC address of one that no
+    inventory knows; "" for none."""
 
     address: str
     protocol: str
@@ -121,7 +123,8 @@ class ScannedBmc(msgspec.Struct, kw_only=True):
 
 
 class Scanned(msgspec.Struct, kw_only=True):
-    """What answered in a page of addresses; `more` is where the next page begins, 0 after the last."""
+    """What answered in a page of addresses; `more` is where the next page begins, 0 after the
+    last."""
 
     found: list[ScannedBmc]
     scanned: int

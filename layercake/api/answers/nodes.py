@@ -50,7 +50,8 @@ class Container(msgspec.Struct):
 
 
 class CardShown(msgspec.Struct):
-    """A network card, as its node says. One without a driver has no name, and names the modules that it lacks, if any are known."""
+    """A network card, as its node says. One without a driver has no name, and names the modules
+    that it lacks, if any are known."""
 
     slot: str
     name: str
@@ -61,22 +62,25 @@ class CardShown(msgspec.Struct):
 
 
 class ClockShown(msgspec.Struct):
-    """A node's clock: the time server that keeps it, and how far off it was found last, in milliseconds; positive is ahead."""
+    """A node's clock: the time server that keeps it, and how far off it was found last, in
+    milliseconds; positive is ahead."""
 
     server: str
     off_ms: float
 
 
 class LegShown(msgspec.Struct):
-    """A leg of a bond: up, no carrier, no partner (802.3ad), apart (it could not be made a leg) or missing."""
+    """A leg of a bond: up, no carrier, no partner (802.3ad), apart (it could not be made a leg) or
+    missing."""
 
     name: str
     state: str
 
 
 class InterfaceShown(msgspec.Struct):
-    """An interface that the inventory names, as its node says: `kind` is card, bond or vlan, `state` up, down, no carrier or
-    missing; `trouble` says why it is not as wanted, "" if it is. Viewers are not shown the trouble."""
+    """An interface that the inventory names, as its node says: `kind` is card, bond or vlan,
+    `state` up, down, no carrier or missing; `trouble` says why it is not as wanted, "" if it is.
+    Viewers are not shown the trouble."""
 
     name: str
     kind: str
@@ -90,7 +94,8 @@ class InterfaceShown(msgspec.Struct):
 
 
 class NodeBoots(msgspec.Struct):
-    """Boot sets: of the next boot if it is not the default, of this one, of its agent, and why the agent could not be replaced."""
+    """Boot sets: of the next boot if it is not the default, of this one, of its agent, and why the
+    agent could not be replaced."""
 
     next: str | None
     runs: str | None
@@ -99,8 +104,9 @@ class NodeBoots(msgspec.Struct):
 
 
 class BootTime(msgspec.Struct):
-    """How long a node takes from power-on to its agent's join, in seconds: usually, at most, of how many boots, how long the boot
-    that goes on has taken, and how long its firmware is waited for."""
+    """How long a node takes from power-on to its agent's join, in seconds: usually, at most, of how
+    many boots, how long the boot that goes on has taken, and how long its firmware is waited
+    for."""
 
     usual_s: float | None
     longest_s: float | None
@@ -119,7 +125,8 @@ class Attempt(msgspec.Struct):
 
 
 class NodeShown(msgspec.Struct):
-    """A node. Times in seconds. `state` and `goal` are by variable; modules show parts of their own, such as `bmc`."""
+    """A node. Times in seconds. `state` and `goal` are by variable; modules show parts of their
+    own, such as `bmc`."""
 
     name: str
     id: str
@@ -189,9 +196,10 @@ class NodeListed(msgspec.Struct):
 
 
 class NodeList(msgspec.Struct):
-    """Nodes, and the names of the variables of their state. `next`: the name to go on `after`, null at the end. `change` is for
-    `since` of the next question; `whole`: these are all nodes, not only those that have changed since; `removed` are the names of
-    those that are there no more, or no longer what was asked for."""
+    """Nodes, and the names of the variables of their state. `next`: the name to go on `after`, null
+    at the end. `change` is for `since` of the next question; `whole`: these are all nodes, not only
+    those that have changed since; `removed` are the names of those that are there no more, or no
+    longer what was asked for."""
 
     nodes: list[NodeListed]
     variables: list[str]
@@ -268,9 +276,10 @@ class ExplanationShown(msgspec.Struct):
 
 
 class Causes(msgspec.Struct):
-    """How many nodes are as wanted, and what keeps the others from it: the cause of most nodes first. `stopped` are those that are
-    as wanted, but frozen, in maintenance or being released: nothing is done to them. `beside` is what else is wrong, such as
-    consoles that cannot be had; viewers are not told."""
+    """How many nodes are as wanted, and what keeps the others from it: the cause of most nodes
+    first. `stopped` are those that are as wanted, but frozen, in maintenance or being released:
+    nothing is done to them. `beside` is what else is wrong, such as consoles that cannot be had;
+    viewers are not told."""
 
     well: int
     causes: list[Cause]
@@ -311,7 +320,8 @@ class PowerList(msgspec.Struct):
 
 
 class Reading(msgspec.Struct):
-    """A sensor. `value` null: it has none now; `health` is ok, warning, critical, failed or unknown."""
+    """A sensor. `value` null: it has none now; `health` is ok, warning, critical, failed or
+    unknown."""
 
     name: str
     value: float | None
@@ -320,8 +330,8 @@ class Reading(msgspec.Struct):
 
 
 class SensorsShown(msgspec.Struct):
-    """What a machine's sensors say: what it draws, the hottest place, the slowest fan, the worst health; `error`: why nothing is
-    known."""
+    """What a machine's sensors say: what it draws, the hottest place, the slowest fan, the worst
+    health; `error`: why nothing is known."""
 
     node: str
     error: str
@@ -340,7 +350,8 @@ class SensorList(msgspec.Struct):
 
 
 class CapShown(msgspec.Struct):
-    """How many watts a node may draw by its BMC; null for as many as it likes, or where `error` says why that is not known."""
+    """How many watts a node may draw by its BMC; null for as many as it likes, or where `error`
+    says why that is not known."""
 
     node: str
     watts: int | None
@@ -354,7 +365,8 @@ class CapList(msgspec.Struct):
 
 
 class SetupShown(msgspec.Struct):
-    """A BMC: where the inventory has it, where it is, in what it is not as wanted, and whether that was changed."""
+    """A BMC: where the inventory has it, where it is, in what it is not as wanted, and whether that
+    was changed."""
 
     node: str
     address: str

@@ -6,8 +6,8 @@ import msgspec
 
 
 class ReleaseStep(msgspec.Struct, kw_only=True):
-    """A step: when it began and ended, in seconds since the epoch, 0 for not yet; `result` is done, left, failed, or "" while it is
-    not over; `tries` counts how often it was begun."""
+    """A step: when it began and ended, in seconds since the epoch, 0 for not yet; `result` is done,
+    left, failed, or "" while it is not over; `tries` counts how often it was begun."""
 
     name: str
     began: float
@@ -18,7 +18,8 @@ class ReleaseStep(msgspec.Struct, kw_only=True):
 
 
 class ErasedDisk(msgspec.Struct, kw_only=True):
-    """A disk that was erased: how, in how many seconds, and whether samples that were read back are blank."""
+    """A disk that was erased: how, in how many seconds, and whether samples that were read back are
+    blank."""
 
     model: str
     serial: str
@@ -29,7 +30,8 @@ class ErasedDisk(msgspec.Struct, kw_only=True):
 
 
 class OneRelease(msgspec.Struct, kw_only=True):
-    """A release: running, failed, abandoned, freed or done. `left` are disks that were not erased, and why."""
+    """A release: running, failed, abandoned, freed or done. `left` are disks that were not erased,
+    and why."""
 
     id: str
     by: str
@@ -45,7 +47,8 @@ class OneRelease(msgspec.Struct, kw_only=True):
 
 
 class NodeReleaseList(msgspec.Struct, kw_only=True):
-    """A node's releases, the newest first; `held` says why nothing is started on it, "" if no release holds it."""
+    """A node's releases, the newest first; `held` says why nothing is started on it, "" if no
+    release holds it."""
 
     node: str
     held: str

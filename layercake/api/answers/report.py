@@ -9,8 +9,9 @@ from layercake.api.answers.images import RollShown
 
 
 class ReportLine(msgspec.Struct):
-    """A kind of event: how often it happened, when last (seconds since the epoch), how often to which node ("" is the head; of what
-    is graver than info), what the kind means, and what the last one said, of which node."""
+    """A kind of event: how often it happened, when last (seconds since the epoch), how often to
+    which node ("" is the head; of what is graver than info), what the kind means, and what the last
+    one said, of which node."""
 
     kind: str
     count: int
@@ -22,8 +23,9 @@ class ReportLine(msgspec.Struct):
 
 
 class SiteReport(msgspec.Struct):
-    """What happened between two times (seconds since the epoch), by section, and how the site is now: nodes by status, outages,
-    a freeze, the database, certificates that end soon. `rolls` are those that went on in that time."""
+    """What happened between two times (seconds since the epoch), by section, and how the site is
+    now: nodes by status, outages, a freeze, the database, certificates that end soon. `rolls` are
+    those that went on in that time."""
 
     since: float
     until: float

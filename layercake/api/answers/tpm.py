@@ -6,8 +6,8 @@ import msgspec
 
 
 class RegisterShown(msgspec.Struct, kw_only=True):
-    """A register as it was shown last, and as it was recorded ("" if it was not), in hex. `wanted`: the inventory has it
-    compared."""
+    """A register as it was shown last, and as it was recorded ("" if it was not), in hex. `wanted`:
+    the inventory has it compared."""
 
     register: int
     what: str
@@ -17,9 +17,10 @@ class RegisterShown(msgspec.Struct, kw_only=True):
 
 
 class TpmShown(msgspec.Struct, kw_only=True):
-    """A node's TPM. `asked` is what the inventory says: none, recorded or required; `quoted`: the boot that runs has shown who it
-    is and what was booted, as recorded. `ek` is the SHA-256 of the endorsement key that was recorded, `shown` of that which was
-    shown last, "" for none; `boot` is the boot set that was shown with it, `resets` how often the TPM was reset."""
+    """A node's TPM. `asked` is what the inventory says: none, recorded or required; `quoted`: the
+    boot that runs has shown who it is and what was booted, as recorded. `ek` is the SHA-256 of the
+    endorsement key that was recorded, `shown` of that which was shown last, "" for none; `boot` is
+    the boot set that was shown with it, `resets` how often the TPM was reset."""
 
     node: str
     asked: str

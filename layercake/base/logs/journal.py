@@ -1,7 +1,9 @@
-"""What is logged, to the journal of systemd as fields: who reads it there can ask for a node or a kind of event.
+"""What is logged, to the journal of systemd as fields: who reads it there can ask for a node or a
+kind of event.
 
-The protocol is that of "Native Journal Protocol" in systemd's documentation: a datagram of lines KEY=VALUE, or of KEY, the length
-in eight bytes (little endian) and the value, where a value has several lines.
+The protocol is that of "Native Journal Protocol" in systemd's documentation: a datagram of lines
+KEY=VALUE, or of KEY, the length in eight bytes (little endian) and the value, where a value has
+several lines.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), 
 
 
 def is_journal(environ: Mapping[str, str], stream: TextIO) -> bool:
-    """Whether a stream is a connection to the journal: JOURNAL_STREAM has its device and inode then (systemd.exec(5))."""
+    """Whether a stream is a connection to the journal: JOURNAL_STREAM has its device and inode then
+    (systemd.exec(5))."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -32,7 +35,11 @@ def encoded(fields: Mapping[str, str]) -> bytes:
     parts = []
     for key, value in fields.items():
         data = value.encode("utf-8", "replace")
-        parts.append(key.encode() + (b"\n" + len(data).to_bytes(8, "little") + data if b"\n" in data else b"=" + data) + b"\n")
+        parts.append(
+            key.encode()
+            + (b"\n" + len(data).to_bytes(8, "little") + data if b"\n" in data else b"=" + data)
+            + b"\n"
+        )
     return b"".join(parts)
 
 
@@ -50,8 +57,13 @@ class Journal(logging.Handler):
         priority = next((number for level, number in _PRIORITIES if record.levelno >= level), 7)
         more = getattr(record, FIELDS, {})
         place = more or {"CODE_FILE": record.pathname, "CODE_LINE": str(record.lineno)}
-        fields = {"MESSAGE": self.format(record), "PRIORITY": str(priority), "SYSLOG_IDENTIFIER": self._identifier,
-                  "LOGGER": record.name, **place}
+        fields = {
+            "MESSAGE": self.format(record),
+            "PRIORITY": str(priority),
+            "SYSLOG_IDENTIFIER": self._identifier,
+            "LOGGER": record.name,
+            **place,
+        }
         try:
             self._socket.sendto(encoded(fields), self._path)
         except OSError:

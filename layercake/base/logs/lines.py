@@ -1,7 +1,8 @@
-"""The log of a process on the head, bounded: what one line of code says again and again is said a few times, then counted.
+"""The log of a process on the head, bounded: what one line of code says again and again is said a
+few times, then counted.
 
-By the place in the code, not by the text: a stranger chooses texts, but there are only so many places. Once for each process:
-`start` before anything is said.
+By the place in the code, not by the text: a stranger chooses texts, but there are only so many
+places. Once for each process: `start` before anything is said.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Callable
 from layercake.base.logs.journal import Journal, is_journal
 
 AT_ONCE = 30
-"""Lines that one place may say in PERIOD_S seconds; an error of another type at the same place counts as another place."""
+"""Lines that one place may say in PERIOD_S seconds; an error of another type at the same place
+counts as another place."""
 PERIOD_S = 60.0
 LINE = 8192
 """Characters of a line, with its traceback; the middle of a longer one is left out."""
@@ -31,7 +33,8 @@ def _timer(seconds: float, what: Callable[[], None]) -> None:
 
 
 class Repeats(logging.Filter):
-    """Lets AT_ONCE lines of each place through, then one that counts the rest. `later` calls something after some seconds."""
+    """Lets AT_ONCE lines of each place through, then one that counts the rest. `later` calls
+    something after some seconds."""
 
     def __init__(self, say: Callable[[logging.LogRecord], None], later: Later = _timer) -> None:
         super().__init__()
@@ -60,8 +63,13 @@ class Repeats(logging.Filter):
         """What was left out in the last PERIOD_S is told."""
         with self._lock:
             count, last = self._said.pop(place)[0] - AT_ONCE, self._last.pop(place)
-        text = f"{count} more of these in {PERIOD_S:.0f} s, the last of them: {last.getMessage()[:500]}"
-        self._say(logging.LogRecord(last.name, last.levelno, last.pathname, last.lineno, text, None, None))
+        text = (
+            f"{count} more of these in {PERIOD_S:.0f} s, the last of them: "
+            f"{last.getMessage()[:500]}"
+        )
+        self._say(
+            logging.LogRecord(last.name, last.levelno, last.pathname, last.lineno, text, None, None)
+        )
 
 
 class Lines(logging.Formatter):
@@ -70,12 +78,12 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The text."""
         text = super().format(record)
-        return text if len(text) <= LINE else f"{text[:LINE // 2]} ... {text[-LINE // 2:]}"
+        return text if len(text) <= LINE else f"{text[: LINE // 2]} ... {text[-LINE // 2 :]}"
 
 
 def start(form: str, identifier: str = "") -> None:
-    """Sends all that is logged, from INFO on, to standard error in this form (logging.Formatter); with an `identifier`, and where
-    standard error is the journal, to that as fields."""
+    """Sends all that is logged, from INFO on, to standard error in this form (logging.Formatter);
+    with an `identifier`, and where standard error is the journal, to that as fields."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines(form))
     if identifier and is_journal(os.environ, sys.stderr):

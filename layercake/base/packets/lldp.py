@@ -1,4 +1,5 @@
-"""LLDP frames (IEEE 802.1AB): what a neighbour says of itself. Pure; what a frame holds is hostile until it was read here."""
+"""LLDP frames (IEEE 802.1AB): what a neighbour says of itself. Pure; what a frame holds is hostile
+until it was read here."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ MOST = 80
 """Characters of a name that are kept."""
 _END, _CHASSIS, _PORT, _TTL, _PORT_TEXT, _NAME, _OWN = 0, 1, 2, 3, 4, 5, 127
 _MAC, _ADDRESS = {_CHASSIS: 4, _PORT: 3}, {_CHASSIS: 5, _PORT: 4}
-"""The subtypes of a chassis id and of a port id that are a MAC address, and a network address (8.5.2.2, 8.5.3.2)."""
+"""The subtypes of a chassis id and of a port id that are a MAC address, and a network address
+(8.5.2.2, 8.5.3.2)."""
 _VLAN, _FRAME = b"\x00\x80\xc2\x01", b"\x00\x12\x0f\x04"
-"""Port VLAN id (802.1Q, annex D) and maximum frame size (802.3, 79.3.4): OUI and subtype of TLVs of organisations."""
+"""Port VLAN id (802.1Q, annex D) and maximum frame size (802.3, 79.3.4): OUI and subtype of TLVs of
+organisations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Who is at the other end of a cable: `switch` is the name it has, or its chassis id; `port` its port's id, `port_text` what
-    that port is called besides. `frame` is the longest frame that it takes, in bytes; 0 if it does not say."""
+    """Who is at the other end of a cable: `switch` is the name it has, or its chassis id; `port`
+    its port's id, `port_text` what that port is called besides. `frame` is the longest frame that
+    it takes, in bytes; 0 if it does not say."""
 
     switch: str
     port: str
@@ -29,8 +33,9 @@ class Neighbour:
 
 
 def plain(data: bytes) -> str:
-    """Bytes from the network as text for people: printable characters, without blanks around them, not too many."""
-    text = data[:4 * MOST].decode("utf-8", "replace")
+    """Bytes from the network as text for people: printable characters, without blanks around them,
+    not too many."""
+    text = data[: 4 * MOST].decode("utf-8", "replace")
     return "".join(c if c.isprintable() else "?" for c in text.strip("\x00 \t\r\n"))[:MOST]
 
 
@@ -43,7 +48,7 @@ def _tlvs(data: bytes) -> Iterator[tuple[int, bytes]]:
             return
         if at + 2 + length > len(data):
             raise ValueError("an element is longer than the frame")
-        yield kind, data[at + 2:at + 2 + length]
+        yield kind, data[at + 2 : at + 2 + length]
         at += 2 + length
 
 
@@ -56,24 +61,35 @@ def _id(kind: int, value: bytes) -> str:
 
 
 def parse(frame: bytes) -> Neighbour | None:
-    """The neighbour that has sent an Ethernet frame; None for a frame that is no LLDP, is broken, or says good-bye (TTL 0)."""
+    """The neighbour that has sent an Ethernet frame; None for a frame that is no LLDP, is broken,
+    or says good-bye (TTL 0)."""
     at = 12
-    if frame[at:at + 2] == b"\x81\x00":
+    if frame[at : at + 2] == b"\x81\x00":
         at += 4
-    if int.from_bytes(frame[at:at + 2], "big") != ETHERTYPE:
+    if int.from_bytes(frame[at : at + 2], "big") != ETHERTYPE:
         return None
     found: dict[int, bytes] = {}
     own: dict[bytes, bytes] = {}
     try:
-        for kind, value in _tlvs(frame[at + 2:]):
+        for kind, value in _tlvs(frame[at + 2 :]):
             if kind == _OWN:
                 own.setdefault(value[:4], value[4:])
             else:
                 found.setdefault(kind, value)
     except ValueError:
         return None
-    if len(found.get(_CHASSIS, b"")) < 2 or len(found.get(_PORT, b"")) < 2 or found.get(_TTL, b"\1\1") == b"\0\0":
+    if (
+        len(found.get(_CHASSIS, b"")) < 2
+        or len(found.get(_PORT, b"")) < 2
+        or found.get(_TTL, b"\1\1") == b"\0\0"
+    ):
         return None
     chassis = _id(_CHASSIS, found[_CHASSIS])
-    return Neighbour(plain(found.get(_NAME, b"")) or chassis, _id(_PORT, found[_PORT]), chassis, plain(found.get(_PORT_TEXT, b"")),
-                     int.from_bytes(own.get(_VLAN, b"")[:2], "big"), int.from_bytes(own.get(_FRAME, b"")[:2], "big"))
+    return Neighbour(
+        plain(found.get(_NAME, b"")) or chassis,
+        _id(_PORT, found[_PORT]),
+        chassis,
+        plain(found.get(_PORT_TEXT, b"")),
+        int.from_bytes(own.get(_VLAN, b"")[:2], "big"),
+        int.from_bytes(own.get(_FRAME, b"")[:2], "big"),
+    )

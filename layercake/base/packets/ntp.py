@@ -1,4 +1,5 @@
-"""The packets of SNTP (RFC 4330, RFC 5905 section 7.3), as a client and a server without a past need them. Pure.
+"""The packets of SNTP (RFC 4330, RFC 5905 section 7.3), as a client and a server without a past
+need them. Pure.
 
 Times are seconds since 1970, as floats: to within a quarter of a microsecond.
 """
@@ -25,7 +26,8 @@ _LEAST_STRATUM, _MOST_STRATUM = 1, 15
 
 
 class Reply(NamedTuple):
-    """What a server said: when it got the question and when it answered, by its own clock, and how far it is from a reference."""
+    """What a server said: when it got the question and when it answered, by its own clock, and how
+    far it is from a reference."""
 
     received: float
     sent: float
@@ -33,7 +35,8 @@ class Reply(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question: its version of the protocol, how often its sender asks (log2 of seconds), and its mark."""
+    """A question: its version of the protocol, how often its sender asks (log2 of seconds), and its
+    mark."""
 
     version: int
     poll: int
@@ -49,11 +52,16 @@ def stamp(seconds: float) -> int:
 def seconds(value: int) -> float:
     """The time of a stamp: one of before 1968 is of after 2036 (RFC 4330 section 3)."""
     whole = value >> 32
-    return (whole if whole >= _FIRST_ERA_ENDS else whole + _ERA) - _TO_1970 + (value & (_ERA - 1)) / _ERA
+    return (
+        (whole if whole >= _FIRST_ERA_ENDS else whole + _ERA)
+        - _TO_1970
+        + (value & (_ERA - 1)) / _ERA
+    )
 
 
 def question(mark: int) -> bytes:
-    """What a client sends. `mark` are 64 random bits: the answer gives them back, and nobody else can know them."""
+    """What a client sends. `mark` are 64 random bits: the answer gives them back, and nobody else
+    can know them."""
     return _PACKET.pack(_VERSION << 3 | CLIENT, 0, 0, 0, 0, 0, 0, 0, 0, 0, mark)
 
 
@@ -68,20 +76,41 @@ def asked(data: bytes) -> Asked | None:
 
 def answer(to: Asked, received: float, sent: float, stratum: int) -> bytes:
     """What a server sends: as long as the question, so that nobody gains by another's address."""
-    return _PACKET.pack(to.version << 3 | SERVER, stratum, to.poll, _PRECISION, 0, _DISPERSION, _REFERENCE, stamp(received),
-                        to.mark, stamp(received), stamp(sent))
+    return _PACKET.pack(
+        to.version << 3 | SERVER,
+        stratum,
+        to.poll,
+        _PRECISION,
+        0,
+        _DISPERSION,
+        _REFERENCE,
+        stamp(received),
+        to.mark,
+        stamp(received),
+        stamp(sent),
+    )
 
 
 def reply(data: bytes, mark: int) -> Reply | None:
-    """The answer to the question with this mark, None for anything else, and for a server that does not know the time itself."""
+    """The answer to the question with this mark, None for anything else, and for a server that does
+    not know the time itself."""
     if len(data) < _PACKET.size:
         return None
     first, stratum, *_, origin, received, sent = _PACKET.unpack_from(data)
-    if first & 7 != SERVER or origin != mark or first >> 6 == UNKNOWN or not _LEAST_STRATUM <= stratum <= _MOST_STRATUM or not sent:
+    if (
+        first & 7 != SERVER
+        or origin != mark
+        or first >> 6 == UNKNOWN
+        or not _LEAST_STRATUM <= stratum <= _MOST_STRATUM
+        or not sent
+    ):
         return None
     return Reply(seconds(received), seconds(sent), stratum)
 
 
 def offset(asked_at: float, said: Reply, heard_at: float) -> tuple[float, float]:
-    """How far a server's clock is ahead of this one, and how long the way there and back took (RFC 5905 section 8)."""
-    return ((said.received - asked_at) + (said.sent - heard_at)) / 2, max(0.0, (heard_at - asked_at) - (said.sent - said.received))
+    """How far a server's clock is ahead of this one, and how long the way there and back took (RFC
+    5905 section 8)."""
+    return ((said.received - asked_at) + (said.sent - heard_at)) / 2, max(
+        0.0, (heard_at - asked_at) - (said.sent - said.received)
+    )

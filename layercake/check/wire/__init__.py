@@ -1,1 +1,2 @@
-"""Checks that listen on the nodes' network, and ask there: DHCP servers, addresses that two machines have, LLDP neighbours."""
+"""Checks that listen on the nodes' network, and ask there: DHCP servers, addresses that two
+machines have, LLDP neighbours."""

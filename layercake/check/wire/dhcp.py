@@ -29,8 +29,8 @@ _WANTED = bytes((1, 3, 6, 43, 54, 60, 66, 67, 97))
 
 @dataclass(slots=True)
 class Server:
-    """Another server. `gives` is an address that it offered to a stranger, `boots` what it offered to boot, `host` from where,
-    `relay` the agent that its answers came by; "" for none."""
+    """Another server. `gives` is an address that it offered to a stranger, `boots` what it offered
+    to boot, `host` from where, `relay` the agent that its answers came by; "" for none."""
 
     gives: str = ""
     boots: str = ""
@@ -45,7 +45,8 @@ def stranger() -> bytes:
 
 
 def discovers(port: int) -> dict[int, bytes]:
-    """{transaction id: frame} of the DHCPDISCOVERs of one stranger, who asks for a broadcast answer."""
+    """{transaction id: frame} of the DHCPDISCOVERs of one stranger, who asks for a broadcast
+    answer."""
     from scapy.layers.dhcp import BOOTP, DHCP  # here: scapy is slow to import
     from scapy.layers.inet import IP as Ip
     from scapy.layers.inet import UDP
@@ -57,14 +58,19 @@ def discovers(port: int) -> dict[int, bytes]:
         uuid = (97, b"\0" + mac + bytes(10))
         firmware = [*options, (94, b"\x01\x03\x10"), uuid] if options else []
         said = [("message-type", 1), (55, _WANTED), (57, b"\x05\xc0"), *firmware, "end"]
-        found[number] = bytes(Ether(src=mac.hex(":"), dst="ff:ff:ff:ff:ff:ff") / Ip(src="0.0.0.0", dst="255.255.255.255")
-                              / UDP(sport=port + 1, dport=port) / BOOTP(chaddr=mac + bytes(10), xid=number, flags=0x8000)
-                              / DHCP(options=said))
+        found[number] = bytes(
+            Ether(src=mac.hex(":"), dst="ff:ff:ff:ff:ff:ff")
+            / Ip(src="0.0.0.0", dst="255.255.255.255")
+            / UDP(sport=port + 1, dport=port)
+            / BOOTP(chaddr=mac + bytes(10), xid=number, flags=0x8000)
+            / DHCP(options=said)
+        )
     return found
 
 
 def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]:
-    """{(server id, MAC address): what it offers} of the offers to us. What is no DHCP is passed over."""
+    """{(server id, MAC address): what it offers} of the offers to us. What is no DHCP is passed
+    over."""
     from scapy.layers.inet import IP as Ip
     from scapy.layers.inet import UDP
     from scapy.layers.l2 import Ether
@@ -81,13 +87,19 @@ def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]
         if message.op != codec.REPLY or message.xid not in ours:
             continue
         options = message.options
-        identity = _ip(options[codec.SERVER_ID]) if codec.SERVER_ID in options else str(packet[Ip].src)
+        identity = (
+            _ip(options[codec.SERVER_ID]) if codec.SERVER_ID in options else str(packet[Ip].src)
+        )
         server = found.setdefault((identity, str(packet.src)), Server())
         server.gives = _ip(message.yiaddr) or server.gives
         server.relay = _ip(message.giaddr) or server.relay
         name = options.get(codec.BOOT_FILE) or message.file
         if name:
-            host = _host(_text(name)) or _text(options.get(codec.TFTP_SERVER, b"")) or _ip(message.siaddr)
+            host = (
+                _host(_text(name))
+                or _text(options.get(codec.TFTP_SERVER, b""))
+                or _ip(message.siaddr)
+            )
             server.boots, server.host = f"{show(_text(name))} from {show(host)}", host
         elif options.get(codec.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
             server.boots = server.boots or "something to boot (proxyDHCP)"
@@ -112,52 +124,93 @@ def _text(value: bytes) -> str:
 
 
 def _words(key: tuple[str, str], server: Server, who: str = "another DHCP server") -> str:
-    offers = [f"addresses ({server.gives})"] * bool(server.gives) + [server.boots] * bool(server.boots)
+    offers = [f"addresses ({server.gives})"] * bool(server.gives) + [server.boots] * bool(
+        server.boots
+    )
     relay = f", by the relay agent {server.relay}" if server.relay else ""
-    return f"{who}, {key[0]} (MAC address {key[1]}{relay}), offers {' and '.join(offers) or 'nothing'}"
+    return (
+        f"{who}, {key[0]} (MAC address {key[1]}{relay}), offers {' and '.join(offers) or 'nothing'}"
+    )
 
 
-def judge(found: Mapping[tuple[str, str], Server], boot: BootSettings, head: str, where: str) -> list[Finding]:
-    """What is to be said of who answers a stranger, by what the settings say of DHCP. `head` is its address, `where` how long and
-    on which interface was listened."""
+def judge(
+    found: Mapping[tuple[str, str], Server], boot: BootSettings, head: str, where: str
+) -> list[Finding]:
+    """What is to be said of who answers a stranger, by what the settings say of DHCP. `head` is its
+    address, `where` how long and on which interface was listened."""
     said = []
     for key, server in sorted(found.items()):
         if key[0] in boot.dhcp_servers:
-            said.append(_expected(_words(key, server, "the site's DHCP server"), server, boot, head))
+            said.append(
+                _expected(_words(key, server, "the site's DHCP server"), server, boot, head)
+            )
         elif boot.dhcp != "serve" and not boot.dhcp_servers:
-            said.append(warning(_words(key, server), "if it is the site's, name it in boot.dhcp_servers; if not, switch it off"))
+            said.append(
+                warning(
+                    _words(key, server),
+                    "if it is the site's, name it in boot.dhcp_servers; if not, switch it off",
+                )
+            )
         else:
-            said.append(error(_words(key, server), "switch it off, or keep it from this network; nodes take whichever answer comes "
-                              "first. The site's own are named in boot.dhcp_servers"))
+            said.append(
+                error(
+                    _words(key, server),
+                    "switch it off, or keep it from this network; nodes take whichever answer "
+                    "comes "
+                    "first. The site's own are named in boot.dhcp_servers",
+                )
+            )
     if boot.dhcp == "serve" or any(server.gives for server in found.values()):
         return said or [ok(f"nobody else answered {where}")]
-    none = f"no DHCP server of the site gave a stranger an address {where}; with boot.dhcp: {boot.dhcp} nodes have theirs from it"
-    return [*said, ok(f"{none}: it may answer machines that it knows alone") if boot.dhcp_servers else
-            warning(none, "see whether it reaches this network, and name it in boot.dhcp_servers")]
+    none = (
+        f"no DHCP server of the site gave a stranger an address {where}; with boot.dhcp: "
+        f"{boot.dhcp} nodes have theirs from it"
+    )
+    return [
+        *said,
+        ok(f"{none}: it may answer machines that it knows alone")
+        if boot.dhcp_servers
+        else warning(none, "see whether it reaches this network, and name it in boot.dhcp_servers"),
+    ]
 
 
 def _expected(text: str, server: Server, boot: BootSettings, head: str) -> Finding:
     """What is to be said of a server that the settings name."""
     if boot.dhcp == "off":
         wrong = bool(server.boots) and server.host != head
-        return warning(text, f"with boot.dhcp: off it has to name the head's files, at {head}") if wrong else ok(text)
+        return (
+            warning(text, f"with boot.dhcp: off it has to name the head's files, at {head}")
+            if wrong
+            else ok(text)
+        )
     if server.boots:
-        return error(text, "take file and next server out of what it gives: firmware may like that better than the head's")
+        return error(
+            text,
+            "take file and next server out of what it gives: firmware may like that better than "
+            "the head's",
+        )
     if boot.dhcp == "serve" and server.gives:
-        return warning(text, "nodes take whichever answer comes first: keep it from answering them, or set boot.dhcp: proxy")
+        return warning(
+            text,
+            "nodes take whichever answer comes first: keep it from answering them, or set "
+            "boot.dhcp: proxy",
+        )
     return ok(text)
 
 
 @check("dhcp", sides=True)
 def dhcp(site: Site) -> list[Finding]:
-    """Other DHCP servers on the nodes' network, proxyDHCP servers too: DHCPDISCOVERs of a machine that does not exist, as a system,
-    BIOS and UEFI firmware would send them; and whether the answers are as boot.dhcp and boot.dhcp_servers have it. A server that
-    answers known machines only is not found. The head's own server does not hear them. Also another server on the head itself, on
-    the same interface."""
+    """Other DHCP servers on the nodes' network, proxyDHCP servers too: DHCPDISCOVERs of a machine
+    that does not exist, as a system, BIOS and UEFI firmware would send them; and whether the
+    answers are as boot.dhcp and boot.dhcp_servers have it. A server that answers known machines
+    only is not found. The head's own server does not hear them. Also another server on the head
+    itself, on the same interface."""
     settings, boot = site.settings, site.of("boot")
     port = boot.dhcp_port
     frames = discovers(port)
-    heard = exchange([settings.interface], IP, site.listen_s, say=frames.values(), program=udp_to(port + 1))
+    heard = exchange(
+        [settings.interface], IP, site.listen_s, say=frames.values(), program=udp_to(port + 1)
+    )
     where = f"in {site.listen_s:g} s on {settings.interface}"
     here = [] if boot.dhcp == "off" else _on_the_head(site, port)
     found = judge(servers(heard, set(frames)), boot, settings.address, where)
@@ -165,13 +218,22 @@ def dhcp(site: Site) -> list[Finding]:
 
 
 def _on_the_head(site: Site, port: int) -> list[Finding]:
-    """A server of this machine: what it sends does not come in on the interface. Ours is a module's process."""
+    """A server of this machine: what it sends does not come in on the interface. Ours is a module's
+    process."""
     own = {str(s["pid"]) for s in (site.status or {}).get("services", [])}
     found = []
     for address, who in site.machine.listeners(port):
         host, _, interface = address.rpartition(":")[0].partition("%")
         ours = any(f"pid={pid}," in who for pid in own)
-        if not ours and interface in ("", site.settings.interface) and host in ("0.0.0.0", "*", "[::]", site.settings.address):
-            found.append(error(f"another DHCP server on this machine listens on {address} {who}".rstrip(),
-                               "stop it, or bind it to other interfaces"))
+        if (
+            not ours
+            and interface in ("", site.settings.interface)
+            and host in ("0.0.0.0", "*", "[::]", site.settings.address)
+        ):
+            found.append(
+                error(
+                    f"another DHCP server on this machine listens on {address} {who}".rstrip(),
+                    "stop it, or bind it to other interfaces",
+                )
+            )
     return found

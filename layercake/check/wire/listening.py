@@ -1,7 +1,8 @@
-"""Packet sockets on the nodes' network: what is sent there, and what comes back from others for a few seconds.
+"""Packet sockets on the nodes' network: what is sent there, and what comes back from others for a
+few seconds.
 
-The sockets are our own and scapy reads and writes the packets: scapy's sockets look for an interface in the network namespace in
-which it was imported.
+The sockets are our own and scapy reads and writes the packets: scapy's sockets look for an
+interface in the network namespace in which it was imported.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def _socket(interface: str, protocol: int, program: Program) -> socket.socket:
         if program:
             attach(made, program)
         index = socket.if_nametoindex(interface)
-        made.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _PROMISCUOUS, 0, b""))
+        made.setsockopt(
+            _SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _PROMISCUOUS, 0, b"")
+        )
         made.bind((interface, protocol))
     except BaseException:
         made.close()
@@ -51,10 +54,18 @@ def hardware_address(interface: str) -> str:
         return bytes(made.getsockname()[4]).hex(":")
 
 
-def exchange(interfaces: Sequence[str], protocol: int, seconds: float, *, say: Iterable[bytes] = (), again_s: float = 2.0,
-             program: Program = ()) -> list[Heard]:
-    """Sends frames on the first interface, now and every `again_s`, and returns what others sent to any of the interfaces within so
-    many seconds. Our own machine's frames are none of them. Raises OSError."""
+def exchange(
+    interfaces: Sequence[str],
+    protocol: int,
+    seconds: float,
+    *,
+    say: Iterable[bytes] = (),
+    again_s: float = 2.0,
+    program: Program = (),
+) -> list[Heard]:
+    """Sends frames on the first interface, now and every `again_s`, and returns what others sent to
+    any of the interfaces within so many seconds. Our own machine's frames are none of them. Raises
+    OSError."""
     frames, heard = list(say), list[Heard]()
     sockets: dict[int, tuple[str, socket.socket]] = {}
     try:

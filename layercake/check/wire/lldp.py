@@ -19,14 +19,26 @@ def neighbours(heard: list[Heard]) -> list[tuple[str, Neighbour]]:
 
 @check("lldp", sides=True)
 def lldp(site: Site) -> list[Finding]:
-    """Which switch and port the nodes' interface is at, by LLDP; whether that port takes frames of the interface's MTU. Switches
-    announce themselves every 30 s: --listen 31 waits for them."""
+    """Which switch and port the nodes' interface is at, by LLDP; whether that port takes frames of
+    the interface's MTU. Switches announce themselves every 30 s: --listen 31 waits for them."""
     name = site.settings.interface
-    links = site.machine.ip("link", "show", "master", name)  # a bridge passes LLDP on to its ports, not to itself
+    links = site.machine.ip(
+        "link", "show", "master", name
+    )  # a bridge passes LLDP on to its ports, not to itself
     interfaces = [name, *(str(link["ifname"]) for link in links)]
     mtu = next((int(link["mtu"]) for link in site.machine.ip("link", "show", "dev", name)), 0)
     found = neighbours(exchange(interfaces, LLDP, site.listen_s))
-    said = [ok(f"{interface} is at {n.switch}, port {n.port}" + (f", VLAN {n.vlan}" if n.vlan else "")) for interface, n in found]
-    said += [warning(f"{n.switch} takes frames of {n.frame} bytes on port {n.port}, and {name} sends up to {mtu + _HEADER}",
-                     "give the interface a smaller MTU, or the port a bigger one") for _, n in found if 0 < n.frame < mtu + _HEADER]
+    said = [
+        ok(f"{interface} is at {n.switch}, port {n.port}" + (f", VLAN {n.vlan}" if n.vlan else ""))
+        for interface, n in found
+    ]
+    said += [
+        warning(
+            f"{n.switch} takes frames of {n.frame} bytes on port {n.port}, and {name} sends up to "
+            f"{mtu + _HEADER}",
+            "give the interface a smaller MTU, or the port a bigger one",
+        )
+        for _, n in found
+        if 0 < n.frame < mtu + _HEADER
+    ]
     return said or [ok(f"no switch announced itself in {site.listen_s:g} s")]

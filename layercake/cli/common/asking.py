@@ -1,7 +1,9 @@
-"""The question before a command that may interrupt work: how many nodes it is about, how many of them run something or are BUSY.
+"""The question before a command that may interrupt work: how many nodes it is about, how many of
+them run something or are BUSY.
 
-`app.confirm` asks; what is asked, and when, is here. --yes answers it. Who names the nodes one by one or by a range of numbers
-knows which they are; a group is whatever the inventory makes of it today, so it is asked about also where names are not.
+`app.confirm` asks; what is asked, and when, is here. --yes answers it. Who names the nodes one by
+one or by a range of numbers knows which they are; a group is whatever the inventory makes of it
+today, so it is asked about also where names are not.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def counted(found: Iterable[NodeView]) -> str:
     from layercake.inventory.ranges import fold
 
     nodes = list(found)
-    running, busy = running_of(nodes), [n["name"] for n in nodes if n["state"].get("busy") == "BUSY"]
+    running, busy = (
+        running_of(nodes),
+        [n["name"] for n in nodes if n["state"].get("busy") == "BUSY"],
+    )
     text = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}, {len(running)} of them running"
     return text + (f", {len(busy)} BUSY ({fold(busy)})" if busy else ", none BUSY")
 
@@ -45,19 +50,25 @@ def running_of(found: Iterable[NodeView]) -> list[str]:
 
 
 def confirm_stop(app: App, nodes: str, what: str, yes: bool) -> bool:
-    """Asks before running nodes are stopped; nodes that run nothing are not worth a question. `what` is done to them: "Stop"."""
+    """Asks before running nodes are stopped; nodes that run nothing are not worth a question.
+    `what` is done to them: "Stop"."""
     if yes:
         return True
     found = app.head.get("/v1/nodes", range=nodes)["nodes"]
     return not running_of(found) or app.confirm(f"{what} {nodes}: {counted(found)}. Go on?", False)
 
 
-def confirm_images(app: App, nodes: str, image: str, how: str, yes: bool, *, always: bool = False) -> bool:
-    """Asks before the nodes of a group change their images, or of any range if `always`; `how` they do it: "in batches"."""
+def confirm_images(
+    app: App, nodes: str, image: str, how: str, yes: bool, *, always: bool = False
+) -> bool:
+    """Asks before the nodes of a group change their images, or of any range if `always`; `how` they
+    do it: "in batches"."""
     if yes or not (always or is_group(nodes)):
         return True
     found = app.head.get("/v1/nodes", range=nodes)["nodes"]
-    return not running_of(found) or app.confirm(f"Roll {nodes} to {image}{how}: {counted(found)}. Go on?", False)
+    return not running_of(found) or app.confirm(
+        f"Roll {nodes} to {image}{how}: {counted(found)}. Go on?", False
+    )
 
 
 def at_stake(app: App, names: Iterable[str]) -> str:

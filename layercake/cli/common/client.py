@@ -1,4 +1,5 @@
-"""Speaks to the head's API, over its Unix socket or over TLS with a token; turns every failure into a LayercakeError."""
+"""Speaks to the head's API, over its Unix socket or over TLS with a token; turns every failure into
+a LayercakeError."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from layercake.cli.common.target import Target
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    NotFound,
+    OperationFailed,
+    Refused,
+    Unreachable,
+)
 
 REQUEST_S = 60.0
 LONG_S = 3600.0  # an image of many GB is read and hashed before the head answers
@@ -24,7 +32,8 @@ Query = str | int | None
 
 
 class Client:
-    """Requests to one head, each on a connection of its own. All methods raise LayercakeError and nothing else."""
+    """Requests to one head, each on a connection of its own. All methods raise LayercakeError and
+    nothing else."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -54,15 +63,24 @@ class Client:
         with self._ask("GET", path, query, timeout=REQUEST_S) as response:
             return response.read().decode(errors="replace")
 
-    def stream(self, method: str, path: str, *, body: Mapping[str, Any] | None = None, **query: Query) -> Iterator[bytes]:
+    def stream(
+        self, method: str, path: str, *, body: Mapping[str, Any] | None = None, **query: Query
+    ) -> Iterator[bytes]:
         """An answer as it comes, for as long as it takes."""
         with self._ask(method, path, query, body=body, timeout=None) as response:
             while data := response.read1(_PIECE):
                 yield data
 
     @contextlib.contextmanager
-    def _ask(self, method: str, path: str, query: Mapping[str, Query] | None = None, *, body: Mapping[str, Any] | None = None,
-             timeout: float | None) -> Iterator[HTTPResponse]:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Query] | None = None,
+        *,
+        body: Mapping[str, Any] | None = None,
+        timeout: float | None,
+    ) -> Iterator[HTTPResponse]:
         headers = {"Connection": "close", **self._target.headers()}
         content = None
         if body is not None:
@@ -78,9 +96,16 @@ class Client:
                     raise failure(response.status, response.read())
                 yield response
         except TimeoutError as error:
-            raise Unreachable(f"cannot reach the head at {self._target.where}: no answer in {timeout or REQUEST_S:.0f} s",
-                              hint="what was asked may still happen; look with `layercake status`") from error
-        except (OSError, HTTPException, UnicodeError) as error:  # the last for a host that no name can be
+            raise Unreachable(
+                f"cannot reach the head at {self._target.where}: no answer in "
+                f"{timeout or REQUEST_S:.0f} s",
+                hint="what was asked may still happen; look with `layercake status`",
+            ) from error
+        except (
+            OSError,
+            HTTPException,
+            UnicodeError,
+        ) as error:  # the last for a host that no name can be
             raise unreachable(self._target, error) from error
 
     def _connection(self) -> tuple[HTTPConnection, str]:
@@ -89,7 +114,9 @@ class Client:
             return _UnixConnection(self._target.socket), ""
         url = self._target.parts()
         assert url.hostname is not None  # noqa: S101 (parts() has checked it)
-        return HTTPSConnection(url.hostname, url.port, timeout=REQUEST_S, context=self._target.tls()), url.path.rstrip("/")
+        return HTTPSConnection(
+            url.hostname, url.port, timeout=REQUEST_S, context=self._target.tls()
+        ), url.path.rstrip("/")
 
 
 class _UnixConnection(HTTPConnection):
@@ -110,15 +137,23 @@ def unreachable(target: Target, error: Exception) -> Unreachable:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     hint = "is `layercake serve` running?"
     if isinstance(error, PermissionError):
-        hint = "the socket is for root and the group socket_group of config.yaml; use sudo, or --url with a token"
+        hint = (
+            "the socket is for root and the group socket_group of config.yaml; use sudo, or "
+            "--url with a token"
+        )
     elif isinstance(error, ssl.SSLCertVerificationError):
         reason, hint = "its certificate is not trusted", "give the head's CA with --ca"
     return Unreachable(f"cannot reach the head at {target.where}: {reason}", hint=hint)
 
 
 def quoted(name: str) -> str:
-    """A name as one segment of a path. Raises InputError for what no name can be: it must not reach another route."""
-    if not name or not all(c.isascii() and (c.isalnum() or c in "._:-") for c in name) or name in (".", ".."):
+    """A name as one segment of a path. Raises InputError for what no name can be: it must not reach
+    another route."""
+    if (
+        not name
+        or not all(c.isascii() and (c.isalnum() or c in "._:-") for c in name)
+        or name in (".", "..")
+    ):
         raise InputError(f"cannot use {name!r} as a name: letters, digits and . _ - : make a name")
     return name
 
@@ -136,7 +171,10 @@ def failure(status: int, content: bytes) -> LayercakeError:
     except ValueError:
         body = None
     if not isinstance(body, dict) or "error" not in body:
-        return OperationFailed(f"cannot do this: the head answered {status}", hint="is this the head's API, of the same version?")
+        return OperationFailed(
+            f"cannot do this: the head answered {status}",
+            hint="is this the head's API, of the same version?",
+        )
     message, hint = str(body["error"]), str(body.get("hint") or "")
     if body.get("problems"):
         return _inventory_errors(body["problems"])
@@ -150,16 +188,30 @@ def failure(status: int, content: bytes) -> LayercakeError:
 def _inventory_errors(problems: list[dict[str, Any]]) -> LayercakeError:
     from layercake.inventory.problems import InventoryErrors, Problem
 
-    return InventoryErrors(str(problems[0].get("file", "")), [
-        Problem(str(p.get("file", "")), int(p.get("line", 0)), int(p.get("column", 0)), str(p.get("message", "")),
-                str(p.get("hint") or "")) for p in problems])
+    return InventoryErrors(
+        str(problems[0].get("file", "")),
+        [
+            Problem(
+                str(p.get("file", "")),
+                int(p.get("line", 0)),
+                int(p.get("column", 0)),
+                str(p.get("message", "")),
+                str(p.get("hint") or ""),
+            )
+            for p in problems
+        ],
+    )
 
 
 def _decode(content: bytes) -> Any:
-    gc.disable()  # an answer of many MB has no garbage, and looking for it takes as long as reading it
+    # an answer of many MB has no garbage, and looking for it takes as long as reading it
+    gc.disable()
     try:
         return json.loads(content)
     except ValueError:
-        raise OperationFailed("cannot read the head's answer: it is not JSON", hint="is it the head that listens there?") from None
+        raise OperationFailed(
+            "cannot read the head's answer: it is not JSON",
+            hint="is it the head that listens there?",
+        ) from None
     finally:
         gc.enable()

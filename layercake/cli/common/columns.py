@@ -1,4 +1,5 @@
-"""The columns that people choose for a list of nodes: what each needs of the head, how it is shown, and how it is sorted."""
+"""The columns that people choose for a list of nodes: what each needs of the head, how it is shown,
+and how it is sorted."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class Kind(NamedTuple):
-    """A column: the node's fields that it needs, its text of a node, and, for times, what it is sorted by instead."""
+    """A column: the node's fields that it needs, its text of a node, and, for times, what it is
+    sorted by instead."""
 
     fields: tuple[str, ...]
     text: Callable[[View], str]
@@ -25,7 +27,11 @@ class Kind(NamedTuple):
 
 
 def _time(field: str) -> Kind:
-    return Kind((field,), lambda view: seconds(view[field]), lambda view: math.inf if view[field] is None else float(view[field]))
+    return Kind(
+        (field,),
+        lambda view: seconds(view[field]),
+        lambda view: math.inf if view[field] is None else float(view[field]),
+    )
 
 
 def _plain(field: str) -> Kind:
@@ -41,12 +47,30 @@ def _place(view: View) -> str:
 
 
 KINDS: dict[str, Kind] = {
-    "name": _plain("name"), "status": _plain("status"), "wanted": _plain("wanted"), "ip": _plain("ip"), "macs": _several("macs"),
-    "groups": _several("groups"), "network": _plain("network"), "profile": _plain("profile"), "firmware": _plain("firmware"),
-    "seen": _time("last_seen_s"), "unchanged": _time("since_s"), "detail": _plain("status_text"), "stopped": _several("stopped"),
-    "labels": Kind(("labels",), lambda view: ",".join(f"{k}={v}" for k, v in sorted(view["labels"].items())) or "-"),
-    "place": Kind(("place",), _place), "serial": _plain("serial"),
-    "containers": Kind(("containers",), lambda view: ",".join(f"{c['name']}:{c['state']}" for c in view["containers"]) or "-")}
+    "name": _plain("name"),
+    "status": _plain("status"),
+    "wanted": _plain("wanted"),
+    "ip": _plain("ip"),
+    "macs": _several("macs"),
+    "groups": _several("groups"),
+    "network": _plain("network"),
+    "profile": _plain("profile"),
+    "firmware": _plain("firmware"),
+    "seen": _time("last_seen_s"),
+    "unchanged": _time("since_s"),
+    "detail": _plain("status_text"),
+    "stopped": _several("stopped"),
+    "labels": Kind(
+        ("labels",),
+        lambda view: ",".join(f"{k}={v}" for k, v in sorted(view["labels"].items())) or "-",
+    ),
+    "place": Kind(("place",), _place),
+    "serial": _plain("serial"),
+    "containers": Kind(
+        ("containers",),
+        lambda view: ",".join(f"{c['name']}:{c['state']}" for c in view["containers"]) or "-",
+    ),
+}
 """Those that have a name of their own; variables (power, image) and label:KEY are columns too."""
 _OF_SOME = ("place", "serial")  # fields of a module's, which a head may not have
 
@@ -61,29 +85,44 @@ def kind_of(name: str, variables: Sequence[str]) -> Kind:
     if name in variables:
         return Kind(("state",), lambda view: str(view["state"].get(name, "-")))
     known = (*KINDS, *variables, f"{LABEL}KEY")
-    raise InputError(f"cannot show the column {show(name)}: nodes have none",
-                     hint=nearest(name, known) or f"there are {', '.join(known)}")
+    raise InputError(
+        f"cannot show the column {show(name)}: nodes have none",
+        hint=nearest(name, known) or f"there are {', '.join(known)}",
+    )
 
 
 def fields_of(names: Sequence[str]) -> str:
     """The fields that these columns need, before it is known which variables there are."""
-    found = {field for name in names for field in (KINDS[name].fields if name in KINDS else ("state", "labels"))}
+    found = {
+        field
+        for name in names
+        for field in (KINDS[name].fields if name in KINDS else ("state", "labels"))
+    }
     return ",".join(sorted({"name"} | found - set(_OF_SOME))) if not found & set(_OF_SOME) else ""
 
 
 def column_of(name: str) -> Column:
     """How it is drawn."""
-    return Column(name.upper(), flexible=name in ("detail", "labels", "containers"), right=name in ("seen", "unchanged"),
-                  styled=True)
+    return Column(
+        name.upper(),
+        flexible=name in ("detail", "labels", "containers"),
+        right=name in ("seen", "unchanged"),
+        styled=True,
+    )
 
 
 def arranged(views: Sequence[View], order: str, variables: Sequence[str]) -> list[View]:
-    """The nodes in the order of a column; with - before it, the other way round. Raises InputError."""
+    """The nodes in the order of a column; with - before it, the other way round. Raises
+    InputError."""
     kind = kind_of(order.removeprefix("-"), variables)
 
     def mark(view: View) -> tuple[float, list[tuple[bool, int, str]]]:
         text = kind.text(view)
-        words = [(not part.isdigit(), int(part[:18]) if part.isdigit() else 0, part) for part in _DIGITS.split(text) if part]
+        words = [
+            (not part.isdigit(), int(part[:18]) if part.isdigit() else 0, part)
+            for part in _DIGITS.split(text)
+            if part
+        ]
         return (kind.number(view) if kind.number is not None else 0.0), words
 
     return sorted(views, key=mark, reverse=order.startswith("-"))

@@ -1,5 +1,5 @@
-"""What a command is: a function of the App and its options that returns an Answer. `command` does the rest: --json, the
-conversation with the head, what is printed, and the exit code."""
+"""What a command is: a function of the App and its options that returns an Answer. `command` does
+the rest: --json, the conversation with the head, what is printed, and the exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from layercake.cli.common.client import Client
 
 OK, FAILED, BAD_INPUT, UNREACHABLE, REFUSED = range(5)
-JSON = click.Option(["--json"], is_flag=True, expose_value=False, help="One JSON document, for machines.")
+JSON = click.Option(
+    ["--json"], is_flag=True, expose_value=False, help="One JSON document, for machines."
+)
 """An option of every command. `main` looks for it, as it is to hold for mistakes of usage too."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,8 +29,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has to say: the document for machines, how a person is shown it (a line, or a function that prints; ""
-    is nothing), and the exit code. `document` None: the command has printed already, also with --json."""
+    """What a command has to say: the document for machines, how a person is shown it (a line, or a
+    function that prints; "" is nothing), and the exit code. `document` None: the command has
+    printed already, also with --json."""
 
     document: Any = None
     show: str | Callable[[Output], None] = ""
@@ -57,15 +60,19 @@ class App:
             agreed = click.confirm(question, default=False, err=True)
         except click.Abort:
             click.echo(err=True)
-            raise InputError("cannot ask for confirmation: nobody answers", hint="say --yes") from None
+            raise InputError(
+                "cannot ask for confirmation: nobody answers", hint="say --yes"
+            ) from None
         if not agreed:
             self.out.note("nothing was changed")
         return agreed
 
 
-def command(group: click.Group | None = None, name: str | None = None,
-            **settings: Any) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Makes a command, of `group` or to be added to one, out of a function. `settings` are click's."""
+def command(
+    group: click.Group | None = None, name: str | None = None, **settings: Any
+) -> Callable[[Callable[..., Answer]], click.Command]:
+    """Makes a command, of `group` or to be added to one, out of a function. `settings` are
+    click's."""
 
     def decorate(function: Callable[..., Answer]) -> click.Command:
         @functools.wraps(function)

@@ -16,7 +16,8 @@ Event = Mapping[str, Any]
 
 
 class Follower:
-    """Has each event shown once, in order, across interruptions of the stream. `filters` are those of GET /v1/events."""
+    """Has each event shown once, in order, across interruptions of the stream. `filters` are those
+    of GET /v1/events."""
 
     def __init__(self, app: App, show: Callable[[Event], None], limit: int, **filters: str) -> None:
         self._app = app
@@ -32,7 +33,8 @@ class Follower:
         while True:
             try:
                 async for batch in _events(self._app.target, **self._filters):
-                    # The stream is open now, so what the list does not hold comes by the stream; ids tell them apart.
+                    # The stream is open now, so what the list does not hold comes by the stream;
+                    # ids tell them apart.
                     past = [] if batch else self._past()
                     reached = True
                     for event in [*past, *batch]:
@@ -46,14 +48,17 @@ class Follower:
             await asyncio.sleep(RETRY_S)
 
     def _past(self) -> list[Event]:
-        answer = self._app.head.get("/v1/events", since=self._last, limit=self._limit, **self._filters)
+        answer = self._app.head.get(
+            "/v1/events", since=self._last, limit=self._limit, **self._filters
+        )
         found: list[Event] = answer["events"]
         return found
 
 
 async def _events(target: Target, **query: str) -> AsyncIterator[list[Event]]:
-    """Batches of events as they happen. First an empty one: what happens from then on is not missed. Ends when the head
-    closes the stream. Raises Unreachable when it cannot be opened, and OperationFailed when the head refuses it."""
+    """Batches of events as they happen. First an empty one: what happens from then on is not
+    missed. Ends when the head closes the stream. Raises Unreachable when it cannot be opened, and
+    OperationFailed when the head refuses it."""
     async with connected(target, "/v1/events/ws", **query) as socket:
         yield []
         async for told in socket.messages():

@@ -1,4 +1,5 @@
-"""Names that the shell completes: nodes, groups, images, boot sets and profiles, as the head has them now.
+"""Names that the shell completes: nodes, groups, images, boot sets and profiles, as the head has
+them now.
 
 A shell waits for it: a head that does not answer soon completes nothing, and says nothing.
 """
@@ -51,8 +52,20 @@ def _of(answer: object, key: str, field: str = "name") -> Iterable[str]:
 
 
 _KINDS: dict[str, Callable[[Callable[..., object]], Iterable[str]]] = {
-    "RANGE": _ranges, "NODE": _nodes, "IMAGE": _images, "SET": _sets, "PROFILE": _profiles, "GROUP": _groups}
-_BY_NAME = {"nodes": "RANGE", "range_": "RANGE", "node": "NODE", "groups": "GROUP", "profile": "PROFILE"}
+    "RANGE": _ranges,
+    "NODE": _nodes,
+    "IMAGE": _images,
+    "SET": _sets,
+    "PROFILE": _profiles,
+    "GROUP": _groups,
+}
+_BY_NAME = {
+    "nodes": "RANGE",
+    "range_": "RANGE",
+    "node": "NODE",
+    "groups": "GROUP",
+    "profile": "PROFILE",
+}
 """What parameters stand for that say nothing of it themselves, by their names in the code."""
 _OF_GROUP = {"node": "NODE", "image": "IMAGE"}
 """What `name` stands for in the commands of a group."""
@@ -64,22 +77,32 @@ class Name(click.types.StringParamType):
     def __init__(self, kinds: Iterable[str]) -> None:
         self._kinds = tuple(kinds)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """The names that begin so; of a range, its last part."""
-        from click.shell_completion import CompletionItem  # here, and below: commands need none of it
+        from click.shell_completion import (
+            CompletionItem,
+        )  # here, and below: commands need none of it
 
         from layercake.cli.common.client import Client
         from layercake.cli.common.target import DEFAULT_SOCKET, Target
 
         given = ctx.find_root().params
-        words = [str(given.get(name) or "") for name in ("socket", "url", "token_file", "ca", "cert")]
-        before, comma, last = incomplete.rpartition(",") if "RANGE" in self._kinds else ("", "", incomplete)
+        words = [
+            str(given.get(name) or "") for name in ("socket", "url", "token_file", "ca", "cert")
+        ]
+        before, comma, last = (
+            incomplete.rpartition(",") if "RANGE" in self._kinds else ("", "", incomplete)
+        )
         try:
             get = Client(Target(words[0] or DEFAULT_SOCKET, *words[1:])).get
             names = [name for kind in self._kinds for name in _KINDS[kind](get)]
         except (LayercakeError, KeyError, TypeError):
             return []
-        found = [name for name in dict.fromkeys(names) if name.startswith(last) and name.isprintable()]
+        found = [
+            name for name in dict.fromkeys(names) if name.startswith(last) and name.isprintable()
+        ]
         return [CompletionItem(before + comma + name) for name in found[:MOST]]
 
 
@@ -89,7 +112,11 @@ def complete(group: click.Group | None, command: click.Command) -> None:
         metavar = (parameter.metavar or "").strip("[].")
         kinds = [kind for kind in metavar.split("|") if kind in _KINDS]
         if not kinds:
-            own = _OF_GROUP.get(group.name or "") if group is not None and parameter.name == "name" else None
+            own = (
+                _OF_GROUP.get(group.name or "")
+                if group is not None and parameter.name == "name"
+                else None
+            )
             kinds = [kind for kind in (own or _BY_NAME.get(parameter.name or ""),) if kind]
         if kinds and type(parameter.type) is click.types.StringParamType:
             parameter.type = Name(kinds)

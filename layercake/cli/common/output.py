@@ -1,7 +1,7 @@
 """What the commands print: tables, lines and progress for people, one JSON document with --json.
 
-Node names, event texts and logs come from machines that may be hostile: control characters are escaped before they
-reach a terminal.
+Node names, event texts and logs come from machines that may be hostile: control characters are
+escaped before they reach a terminal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _WORDS = {
     DIM: "OFF debug",
 }
 STYLES = {word: code for code, words in _WORDS.items() for word in words.split()} | dict.fromkeys(
-    ("rolling back", "rolled back", "going back", "to go back"), RED)
+    ("rolling back", "rolled back", "going back", "to go back"), RED
+)
 """Words that mean something, and the colour (an SGR code) that says so."""
 
 _GAP, _LEAST = "  ", 4
@@ -40,8 +41,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column. A `flexible` one gives way (with an ellipsis) when the terminal is too narrow; `styled` ones
-    colour the words of STYLES."""
+    """A table's column. A `flexible` one gives way (with an ellipsis) when the terminal is too
+    narrow; `styled` ones colour the words of STYLES."""
 
     title: str
     flexible: bool = False
@@ -50,25 +51,32 @@ class Column:
 
 
 Show = Callable[[Sequence[str], Callable[[], Sequence[str]]], None]
-"""Shows progress: the lines that are news, and what a terminal shows now in place of what it showed before."""
+"""Shows progress: the lines that are news, and what a terminal shows now in place of what it showed
+before."""
 
 
 def clean(text: object, *, lines: bool = False) -> str:
-    """Text that cannot move the cursor, colour or lie: whatever is not printable is escaped. `lines` keeps line breaks and tabs."""
+    """Text that cannot move the cursor, colour or lie: whatever is not printable is escaped.
+    `lines` keeps line breaks and tabs."""
     found = str(text)
     if found.isprintable():
         return found
     kept = "\n\t" if lines else ""
-    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in found)
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in found
+    )
 
 
 class Output:
-    """Standard output and error of one command. `terminal`: whether a person looks at it; `colour`: whether in colours."""
+    """Standard output and error of one command. `terminal`: whether a person looks at it; `colour`:
+    whether in colours."""
 
     def __init__(self) -> None:
         self.json = False
         self.terminal = sys.stdout.isatty()
-        self.colour = self.terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.colour = (
+            self.terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        )
 
     @property
     def height(self) -> int:
@@ -90,7 +98,8 @@ class Output:
         sys.stdout.flush()
 
     def line(self, text: str, style: str = "") -> None:
-        """A line, at once; not wrapped, so that it can be copied and searched for. `style` is an SGR code."""
+        """A line, at once; not wrapped, so that it can be copied and searched for. `style` is an
+        SGR code."""
         sys.stdout.write(self.styled(clean(text), style) + "\n")
         sys.stdout.flush()
 
@@ -105,11 +114,15 @@ class Output:
             self.line(text)
 
     def raw(self, text: str) -> None:
-        """Text of several lines; escaped on a terminal, as it is elsewhere (a file may want it whole)."""
-        sys.stdout.write((clean(text, lines=True) if self.terminal else text).rstrip("\n") + "\n" if text else "")
+        """Text of several lines; escaped on a terminal, as it is elsewhere (a file may want it
+        whole)."""
+        sys.stdout.write(
+            (clean(text, lines=True) if self.terminal else text).rstrip("\n") + "\n" if text else ""
+        )
 
     def piece(self, data: bytes, *, error: bool = False) -> None:
-        """A piece of a log or of a command's output, at once; escaped on a terminal, byte for byte elsewhere."""
+        """A piece of a log or of a command's output, at once; escaped on a terminal, byte for byte
+        elsewhere."""
         stream = sys.stderr if error else sys.stdout
         if stream.isatty():
             stream.write(clean(data.decode("utf-8", "replace").replace("\r\n", "\n"), lines=True))
@@ -119,7 +132,8 @@ class Output:
         stream.flush()
 
     def note(self, text: str, style: str = "") -> None:
-        """A remark on standard error, at once; does not disturb what is piped on. `style` is an SGR code."""
+        """A remark on standard error, at once; does not disturb what is piped on. `style` is an SGR
+        code."""
         sys.stderr.write(self.styled(clean(text), style) + "\n")
         sys.stderr.flush()
 
@@ -127,7 +141,9 @@ class Output:
         """A text in a colour, where colours are shown."""
         return f"\x1b[{style}m{text}\x1b[0m" if style and self.colour else text
 
-    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]], empty: str = "") -> None:
+    def table(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[object]], empty: str = ""
+    ) -> None:
         """A table. `empty` is said instead when it has no rows."""
         cells = list(rows)
         if not cells and empty:
@@ -137,9 +153,14 @@ class Output:
 
     def table_lines(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
         """The lines of a table: not wider than the terminal, and elsewhere as wide as they come."""
-        cells = [[str(cell) for cell in given] for given in zip(*rows, strict=True)] or [[] for _ in columns]
+        cells = [[str(cell) for cell in given] for given in zip(*rows, strict=True)] or [
+            [] for _ in columns
+        ]
         # Of thousands of nodes most cells of a column are alike: each text is looked at once.
-        texts = [{cell: clean(cell) for cell in {column.title, *given}} for column, given in zip(columns, cells, strict=True)]
+        texts = [
+            {cell: clean(cell) for cell in {column.title, *given}}
+            for column, given in zip(columns, cells, strict=True)
+        ]
         widths = [max(map(width, shown.values())) for shown in texts]
         if self.terminal:
             widths = _fitted(columns, widths, self.width)
@@ -157,7 +178,8 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[Show]:
-        """How progress is shown: a picture that changes on a terminal, a line for each change elsewhere, nothing with --json."""
+        """How progress is shown: a picture that changes on a terminal, a line for each change
+        elsewhere, nothing with --json."""
         if self.json:
             yield lambda news, picture: None
         elif self.terminal:
@@ -165,8 +187,11 @@ class Output:
             from rich.text import Text
 
             with Live(refresh_per_second=8, transient=True) as live:
-                yield lambda news, picture: live.update(Text.from_ansi("\n".join(picture()), no_wrap=True))
+                yield lambda news, picture: live.update(
+                    Text.from_ansi("\n".join(picture()), no_wrap=True)
+                )
         else:
+
             def lines(news: Sequence[str], picture: Callable[[], Sequence[str]]) -> None:
                 for line in news:
                     self.line(line)
@@ -180,7 +205,10 @@ def width(text: str) -> int:
         return len(text)
     import unicodedata
 
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
 
 
 def _padded(text: str, room: int, right: bool) -> str:
@@ -197,7 +225,9 @@ def _padded(text: str, room: int, right: bool) -> str:
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths that fit into `room`: the flexible columns share what the others leave."""
-    room -= len(_GAP) * (len(columns) - 1) + sum(w for w, column in zip(widths, columns, strict=True) if not column.flexible)
+    room -= len(_GAP) * (len(columns) - 1) + sum(
+        w for w, column in zip(widths, columns, strict=True) if not column.flexible
+    )
     flexible = sum(column.flexible for column in columns)
     fitted = []
     for needed, column in zip(widths, columns, strict=True):
@@ -242,7 +272,11 @@ def span(text: str) -> float:
 
 def moment(at: object) -> str:
     """A Unix time as local date and time; other things as they are."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if isinstance(at, int | float) else str(at)
+    return (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        if isinstance(at, int | float)
+        else str(at)
+    )
 
 
 def short(digest: str) -> str:

@@ -1,8 +1,10 @@
-"""`image roll --save`: writes the images of a roll into an inventory file. Only names of images change; comments and layout stay.
+"""`image roll --save`: writes the images of a roll into an inventory file. Only names of images
+change; comments and layout stay.
 
-A node's images come from its own key, else from the last of its groups that has one, else from `defaults`. A place is changed only
-if every node that has its images from there is rolled; what cannot be said so is refused, with what to write by hand. What comes
-out is read again before it counts: the rolled nodes have the new images, and nothing else is another.
+A node's images come from its own key, else from the last of its groups that has one, else from
+`defaults`. A place is changed only if every node that has its images from there is rolled; what
+cannot be said so is refused, with what to write by hand. What comes out is read again before it
+counts: the rolled nodes have the new images, and nothing else is another.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """What is to be written: these nodes have `image`, in the place of `replace` or of all their images."""
+    """What is to be written: these nodes have `image`, in the place of `replace` or of all their
+    images."""
 
     nodes: Collection[str]
     image: str
@@ -37,7 +40,11 @@ class Rolled:
 
     def after(self, images: Names) -> Names:
         """A node's images after the roll."""
-        return (self.image,) if self.replace is None else tuple(self.image if i == self.replace else i for i in images)
+        return (
+            (self.image,)
+            if self.replace is None
+            else tuple(self.image if i == self.replace else i for i in images)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +63,8 @@ class _Source:
 
 
 def save(path: Path, rolled: Rolled) -> list[int]:
-    """Changes the file in one step; returns the lines that are others. Raises InputError if it cannot be said there, and
-    OperationFailed; the file is as it was then."""
+    """Changes the file in one step; returns the lines that are others. Raises InputError if it
+    cannot be said there, and OperationFailed; the file is as it was then."""
     target = path.resolve()
     text, lines = edited(read(path), str(path), rolled)
     if lines:
@@ -72,18 +79,27 @@ def save(path: Path, rolled: Rolled) -> list[int]:
 
 
 def edited(text: str, file: str, rolled: Rolled) -> tuple[str, list[int]]:
-    """The text of an inventory with the images of a roll, and the lines that are others. Raises InputError."""
+    """The text of an inventory with the images of a roll, and the lines that are others. Raises
+    InputError."""
     root = _root(text, file)
     sources = _sources(root)
     unknown = sorted(set(rolled.nodes) - sources.keys())
     if unknown:
-        raise InputError(f"cannot save to {file}: {fold(unknown)} is not in it", hint="is it the file that was applied?")
+        raise InputError(
+            f"cannot save to {file}: {fold(unknown)} is not in it",
+            hint="is it the file that was applied?",
+        )
     changes: dict[Mark, tuple[str, str]] = {}
     for mark, users in _users(sources, rolled.nodes).items():
         source = sources[users[0]]
         if source is None or mark is None:
-            raise InputError(f"cannot save to {file}: {fold(users)} has no images there", hint=f"write images: [{rolled.image}]")
-        if source.names != rolled.after(source.names) or (rolled.replace and rolled.image not in source.names):
+            raise InputError(
+                f"cannot save to {file}: {fold(users)} has no images there",
+                hint=f"write images: [{rolled.image}]",
+            )
+        if source.names != rolled.after(source.names) or (
+            rolled.replace and rolled.image not in source.names
+        ):
             _check(file, source, users, sources, rolled)
             changes |= _scalars(source, rolled)
     new = _replaced(text, file, changes)
@@ -106,7 +122,11 @@ def _inner(table: Table, key: str) -> Mapping[str, Entry]:
 def _own(entry: Entry | None, what: str) -> _Source | None:
     """The images that a section itself names."""
     found = _inner(Table(Mark(1, 1), {"": entry}), "").get("images") if entry is not None else None
-    return _Source(what, found.value) if found is not None and isinstance(found.value, Listing) else None
+    return (
+        _Source(what, found.value)
+        if found is not None and isinstance(found.value, Listing)
+        else None
+    )
 
 
 def _sources(root: Table) -> dict[str, _Source | None]:
@@ -116,14 +136,20 @@ def _sources(root: Table) -> dict[str, _Source | None]:
     for key, entry in _inner(root, "nodes").items():
         layers = [_own(root.entries.get("defaults"), "defaults")]
         given = entry.value.entries.get("groups") if isinstance(entry.value, Table) else None
-        layers += [groups.get(str(name)) for name in plain(given.value) or ()] if given is not None else []
+        layers += (
+            [groups.get(str(name)) for name in plain(given.value) or ()]
+            if given is not None
+            else []
+        )
         layers.append(_own(entry, f"nodes {key}"))
         source = next((layer for layer in reversed(layers) if layer is not None), None)
         found |= dict.fromkeys(names_of(key) if _RANGE.search(key) else [key], source)
     return found
 
 
-def _users(sources: Mapping[str, _Source | None], nodes: Collection[str]) -> dict[Mark | None, list[str]]:
+def _users(
+    sources: Mapping[str, _Source | None], nodes: Collection[str]
+) -> dict[Mark | None, list[str]]:
     """The rolled nodes by the place that their images come from."""
     found: dict[Mark | None, list[str]] = {}
     for name, source in sources.items():
@@ -132,34 +158,60 @@ def _users(sources: Mapping[str, _Source | None], nodes: Collection[str]) -> dic
     return found
 
 
-def _check(file: str, source: _Source, users: Sequence[str], sources: Mapping[str, _Source | None], rolled: Rolled) -> None:
-    """Raises InputError, with what to write by hand, for a place that cannot be changed name by name."""
+def _check(
+    file: str,
+    source: _Source,
+    users: Sequence[str],
+    sources: Mapping[str, _Source | None],
+    rolled: Rolled,
+) -> None:
+    """Raises InputError, with what to write by hand, for a place that cannot be changed name by
+    name."""
     begin = f"cannot save to {file}: the images of {fold(users)} stand in {source}"
     after = f"images: [{', '.join(rolled.after(source.names))}]"
-    others = [n for n, s in sources.items() if s is not None and s.listing.mark == source.listing.mark and n not in rolled.nodes]
+    others = [
+        n
+        for n, s in sources.items()
+        if s is not None and s.listing.mark == source.listing.mark and n not in rolled.nodes
+    ]
     if others:
-        raise InputError(f"{begin}, and those of {fold(others)} too", hint=f"write {after} under nodes for {fold(users)} only")
+        raise InputError(
+            f"{begin}, and those of {fold(others)} too",
+            hint=f"write {after} under nodes for {fold(users)} only",
+        )
     if rolled.replace is None and len(source.names) != 1:
-        raise InputError(f"{begin}, which names {len(source.names)} images and not one", hint=f"write {after} there")
+        raise InputError(
+            f"{begin}, which names {len(source.names)} images and not one",
+            hint=f"write {after} there",
+        )
     if rolled.replace is not None and rolled.replace not in source.names:
-        raise InputError(f"{begin}, which does not name {rolled.replace}", hint=f"write {rolled.image} there")
+        raise InputError(
+            f"{begin}, which does not name {rolled.replace}", hint=f"write {rolled.image} there"
+        )
 
 
 def _scalars(source: _Source, rolled: Rolled) -> dict[Mark, tuple[str, str]]:
     """{place: (name, other name)} in a list."""
     after = rolled.after(source.names)
-    return {item.mark: (old, new) for item, old, new in zip(source.listing.items, source.names, after, strict=True) if old != new}
+    return {
+        item.mark: (old, new)
+        for item, old, new in zip(source.listing.items, source.names, after, strict=True)
+        if old != new
+    }
 
 
 def _replaced(text: str, file: str, changes: Mapping[Mark, tuple[str, str]]) -> str:
     starts = [0, *(found.end() for found in _BREAK.finditer(text))]
     for mark, (old, new) in sorted(changes.items(), reverse=True):
         at = starts[mark.line - 1] + mark.column - 1
-        quote = text[at:at + 1] if text[at:at + 1] in ("'", '"') else ""
+        quote = text[at : at + 1] if text[at : at + 1] in ("'", '"') else ""
         if not text.startswith(f"{quote}{old}{quote}", at):
-            raise InputError(f"cannot save to {file}: line {mark.line} writes {old} in a way of its own", hint=f"write {new} there")
+            raise InputError(
+                f"cannot save to {file}: line {mark.line} writes {old} in a way of its own",
+                hint=f"write {new} there",
+            )
         kept = quote or ("" if _is_plain(new) else '"')
-        text = f"{text[:at]}{kept}{new}{kept}{text[at + len(old) + 2 * len(quote):]}"
+        text = f"{text[:at]}{kept}{new}{kept}{text[at + len(old) + 2 * len(quote) :]}"
     return text
 
 
@@ -170,17 +222,31 @@ def _is_plain(name: str) -> bool:
 
 
 def _prove(file: str, before: Table, after: Table, rolled: Rolled) -> None:
-    """Raises InputError unless the rolled nodes have the new images, the others what they had, and all else is the same."""
-    old, new = ({n: s.names if s is not None else None for n, s in _sources(root).items()} for root in (before, after))
-    wanted = {n: rolled.after(names) if n in rolled.nodes and names is not None else names for n, names in old.items()}
+    """Raises InputError unless the rolled nodes have the new images, the others what they had, and
+    all else is the same."""
+    old, new = (
+        {n: s.names if s is not None else None for n, s in _sources(root).items()}
+        for root in (before, after)
+    )
+    wanted = {
+        n: rolled.after(names) if n in rolled.nodes and names is not None else names
+        for n, names in old.items()
+    }
     if new != wanted or _without_images(before) != _without_images(after):
-        raise InputError(f"cannot save to {file}: its images are shared in a way that cannot be followed", hint="edit it by hand")
+        raise InputError(
+            f"cannot save to {file}: its images are shared in a way that cannot be followed",
+            hint="edit it by hand",
+        )
 
 
 def _without_images(root: Table) -> dict[str, Any]:
     """All that is not about images."""
     data: dict[str, Any] = plain(root)
-    sections = [data.get("defaults"), *(data.get("groups") or {}).values(), *(data.get("nodes") or {}).values()]
+    sections = [
+        data.get("defaults"),
+        *(data.get("groups") or {}).values(),
+        *(data.get("nodes") or {}).values(),
+    ]
     for section in sections:
         if isinstance(section, dict):
             section.pop("images", None)

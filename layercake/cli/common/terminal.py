@@ -1,4 +1,5 @@
-"""A console in this terminal: keys go to the machine, and what it writes comes here as it is. A key of its own leaves it."""
+"""A console in this terminal: keys go to the machine, and what it writes comes here as it is. A key
+of its own leaves it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ from typing import Any
 from layercake.cli.common.output import clean
 from layercake.cli.common.websocket import Socket
 
-ESCAPE = 0x1D       # ctrl-]
-HELP = "ctrl-] and then: q leaves, b sends a break, t takes the keyboard, w says who is here, ctrl-] sends itself"
+ESCAPE = 0x1D  # ctrl-]
+HELP = (
+    "ctrl-] and then: q leaves, b sends a break, t takes the keyboard, w says who is here, "
+    "ctrl-] sends itself"
+)
 _AT_ONCE = 1024
 
 
@@ -71,8 +75,11 @@ class Session:
             typed.put_nowait(os.read(handle, _AT_ONCE))
 
         loop.add_reader(handle, readable)
-        tasks = [asyncio.ensure_future(self._show()), asyncio.ensure_future(self._type(typed)),
-                 asyncio.ensure_future(self._left.wait())]
+        tasks = [
+            asyncio.ensure_future(self._show()),
+            asyncio.ensure_future(self._type(typed)),
+            asyncio.ensure_future(self._left.wait()),
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -111,7 +118,10 @@ class Session:
             self._say(str(how["error"]))
             return
         if how["lost"]:
-            self._say(f"{how['lost']} bytes before this are not shown: they came faster than they were read")
+            self._say(
+                f"{how['lost']} bytes before this are not shown: they came faster than they were "
+                "read"
+            )
         before, self._how = self._how, dict(how)
         if how_text(before, self._writing) != how_text(self._how, self._writing):
             self._say(how_text(self._how, self._writing))
@@ -126,7 +136,13 @@ def how_text(how: Mapping[str, Any], writing: bool) -> str:
     if not how:
         return ""
     others = len(how["readers"]) - 1
-    who = "you have the keyboard" if how["writes"] else f"{how['writer']} has the keyboard" if how["writer"] else "nobody types"
+    who = (
+        "you have the keyboard"
+        if how["writes"]
+        else f"{how['writer']} has the keyboard"
+        if how["writer"]
+        else "nobody types"
+    )
     if writing and not how["writes"] and how["writer"]:
         who += ", ctrl-] t takes it"
     state = how["state"] + (f" ({how['why']})" if how["why"] else "")

@@ -1,4 +1,5 @@
-"""Follows nodes until they are where they should be. The judgement is pure; the loop around it polls."""
+"""Follows nodes until they are where they should be. The judgement is pure; the loop around it
+polls."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ STUCK_S = {"quarantined": 3.0, "blocked": 15.0, "asking": 15.0}
 GAP_S = 0.2
 SHARE = 3  # at least so many times as long as the head took to answer, it is left alone
 _LONGEST_QUERY = 2000  # an HTTP request line has 8 kB; a longer range is asked for as "all"
-_COLUMNS = (Column("NODE"), Column("STATUS", styled=True), Column("TIME", right=True), Column("DETAIL", flexible=True))
+_COLUMNS = (
+    Column("NODE"),
+    Column("STATUS", styled=True),
+    Column("TIME", right=True),
+    Column("DETAIL", flexible=True),
+)
 
 T = TypeVar("T")
 NodeView = Mapping[str, Any]
@@ -28,12 +34,16 @@ Done = Callable[[NodeView], bool]
 
 def converged(node: NodeView) -> bool:
     """The head calls it converged, and its state agrees with its goal."""
-    return node["status"] == "converged" and all(node["state"].get(k) == v for k, v in node["goal"].items())
+    return node["status"] == "converged" and all(
+        node["state"].get(k) == v for k, v in node["goal"].items()
+    )
 
 
 def rolled(node: NodeView) -> bool:
     """It runs exactly the images that are wanted, by digest."""
-    return _digests(node["images"]["running"]) == _digests(node["images"]["wanted"]) and converged(node)
+    return _digests(node["images"]["running"]) == _digests(node["images"]["wanted"]) and converged(
+        node
+    )
 
 
 def _digests(images: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
@@ -42,8 +52,8 @@ def _digests(images: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Seen:
-    """What is known of one node: `step` is the mutation under way, `finished` is in seconds since the start, None as long as
-    it is under way."""
+    """What is known of one node: `step` is the mutation under way, `finished` is in seconds since
+    the start, None as long as it is under way."""
 
     name: str
     status: str = "working"
@@ -55,13 +65,19 @@ class Seen:
 
     def to_record(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"name": self.name, "status": self.status, "status_text": self.text, "done": self.ok,
-                "seconds": None if self.finished is None or not self.ok else round(self.finished, 2)}
+        return {
+            "name": self.name,
+            "status": self.status,
+            "status_text": self.text,
+            "done": self.ok,
+            "seconds": None if self.finished is None or not self.ok else round(self.finished, 2),
+        }
 
 
 @dataclass(slots=True)
 class Watch:
-    """Judges snapshots of nodes. Times are seconds since the watch began; the caller has the clock."""
+    """Judges snapshots of nodes. Times are seconds since the watch began; the caller has the
+    clock."""
 
     names: Sequence[str]
     done: Done
@@ -116,10 +132,12 @@ class Watch:
         return [s for s in self.seen.values() if not s.ok]
 
 
-def looks(out: Output, ask: Callable[[], T], timeout: float | None, gap: float | None = None) -> Iterator[tuple[T, float]]:
-    """Asks the head again and again, `gap` seconds apart at least, until `timeout` seconds have passed: each answer, and the
-    seconds since the start.
-    A head that goes away meanwhile is waited for: it may be starting anew."""
+def looks(
+    out: Output, ask: Callable[[], T], timeout: float | None, gap: float | None = None
+) -> Iterator[tuple[T, float]]:
+    """Asks the head again and again, `gap` seconds apart at least, until `timeout` seconds have
+    passed: each answer, and the seconds since the start. A head that goes away meanwhile is waited
+    for: it may be starting anew."""
     started, away = time.monotonic(), False
     while True:
         asked = time.monotonic()
@@ -139,7 +157,8 @@ def looks(out: Output, ask: Callable[[], T], timeout: float | None, gap: float |
 
 
 def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
-    """Follows until all is over or `timeout` seconds have passed; shows progress. Whether every node is where it should be."""
+    """Follows until all is over or `timeout` seconds have passed; shows progress. Whether every
+    node is where it should be."""
     if not watch.names:
         return True
     wanted = fold(watch.names)
@@ -149,7 +168,8 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
         try:
             found: Sequence[NodeView] = head.get("/v1/nodes", range=wanted)["nodes"]
         except InputError:
-            # A node was removed meanwhile, and the range names it no longer: look at all, and call that one gone.
+            # A node was removed meanwhile, and the range names it no longer: look at all, and call
+            # that one gone.
             if not wanted:
                 raise
             wanted = ""
@@ -161,7 +181,10 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
     with out.progress() as show:
         for nodes, elapsed in looks(out, ask, timeout):
             changed = watch.update(nodes, elapsed)
-            news = [f"{elapsed:7.1f}s  {s.name}  {s.status}" + (f"  {s.text}" if s.text else "") for s in changed]
+            news = [
+                f"{elapsed:7.1f}s  {s.name}  {s.status}" + (f"  {s.text}" if s.text else "")
+                for s in changed
+            ]
             show(news, functools.partial(_picture, watch, elapsed, out))
             if watch.over:
                 break
@@ -172,7 +195,9 @@ def _picture(watch: Watch, elapsed: float, out: Output) -> list[str]:
     """The unfinished nodes first, no more than the terminal has lines."""
     ordered = sorted(watch.seen.values(), key=lambda s: s.ok)
     room = max(3, out.height - 4)
-    rows = [(s.name, s.status, seconds(s.finished if s.ok else elapsed), s.text) for s in ordered[:room]]
+    rows = [
+        (s.name, s.status, seconds(s.finished if s.ok else elapsed), s.text) for s in ordered[:room]
+    ]
     count = sum(s.ok for s in ordered)
     rest = f", {len(ordered) - room} not shown" if len(ordered) > room else ""
     footer = f"{count} of {len(ordered)} nodes are there, {seconds(elapsed)}{rest}"
@@ -183,9 +208,18 @@ def summary(watch: Watch, out: Output, timeout: float) -> None:
     """The result as a table, and what to look at for the nodes that are not there."""
     if not watch.names:
         return
-    out.table(_COLUMNS, [(s.name, s.status, seconds(s.finished) if s.ok else "-", s.text) for s in watch.seen.values()])
+    out.table(
+        _COLUMNS,
+        [
+            (s.name, s.status, seconds(s.finished) if s.ok else "-", s.text)
+            for s in watch.seen.values()
+        ],
+    )
     failed = watch.failed()
     if failed:
         late = "" if watch.over else f" after {timeout:.0f} s"
-        out.note(f"{len(failed)} of {len(watch.seen)} nodes are not where they should be{late}: {fold(s.name for s in failed)}")
+        out.note(
+            f"{len(failed)} of {len(watch.seen)} nodes are not where they should be{late}: "
+            f"{fold(s.name for s in failed)}"
+        )
         out.note(f"hint: layercake node explain {failed[0].name}")

@@ -1,4 +1,5 @@
-"""A WebSocket to the head. The one place of the client that needs aiohttp, whose import takes longer than most commands."""
+"""A WebSocket to the head. The one place of the client that needs aiohttp, whose import takes
+longer than most commands."""
 
 from __future__ import annotations
 
@@ -43,15 +44,24 @@ class Socket:
 
 @contextlib.asynccontextmanager
 async def connected(target: Target, path: str, **query: str) -> AsyncIterator[Socket]:
-    """An open WebSocket. Raises Unreachable when it cannot be opened or is lost, and what the head refuses it with."""
+    """An open WebSocket. Raises Unreachable when it cannot be opened or is lost, and what the head
+    refuses it with."""
     base = target.url.rstrip("/") if target.url and target.parts() else "http://head"
-    connector = aiohttp.TCPConnector(ssl=target.tls()) if target.url else aiohttp.UnixConnector(target.socket)
+    connector = (
+        aiohttp.TCPConnector(ssl=target.tls())
+        if target.url
+        else aiohttp.UnixConnector(target.socket)
+    )
     try:
-        async with (aiohttp.ClientSession(connector=connector, headers=target.headers()) as session,
-                    session.ws_connect(base + path + encoded(query), heartbeat=_HEARTBEAT_S) as socket):
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=target.headers()) as session,
+            session.ws_connect(base + path + encoded(query), heartbeat=_HEARTBEAT_S) as socket,
+        ):
             yield Socket(socket)
     except aiohttp.WSServerHandshakeError as error:
-        Client(target).get(path, timeout=REQUEST_S, **query)   # raises why: an answer that opens no WebSocket is not read
+        Client(target).get(
+            path, timeout=REQUEST_S, **query
+        )  # raises why: an answer that opens no WebSocket is not read
         raise OperationFailed(f"cannot open {path}: the head answered {error.status}") from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         # aiohttp wraps what the system or TLS said.

@@ -1,4 +1,5 @@
-"""Who asks for something: a token on the network, or a user of this machine. What a caller may, and may see, is decided here."""
+"""Who asks for something: a token on the network, or a user of this machine. What a caller may, and
+may see, is decided here."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ def said_by(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `kind` is how it is known: by its token, as a user of this machine by the socket, or by the site's provider.
-    `groups` are those of the inventory that it is bound to, None for the whole site. `exec`: the right to run commands on nodes,
-    which no role has. `address` and `program` are where it asks from and with what, as far as it says so. `token` is its id, and
+    """Who asks. `kind` is how it is known: by its token, as a user of this machine by the socket,
+    or by the site's provider. `groups` are those of the inventory that it is bound to, None for the
+    whole site. `exec`: the right to run commands on nodes, which no role has. `address` and
+    `program` are where it asks from and with what, as far as it says so. `token` is its id, and
     `session` that of the browser's session that it asks in, "" without one."""
 
     name: str
@@ -58,7 +60,8 @@ class Caller:
         return self.role < Role.OPERATOR
 
     def by(self, said: str = "") -> str:
-        """Its name for a history. A program may say for whom it asks; that stands beside its own name, never in its place."""
+        """Its name for a history. A program may say for whom it asks; that stands beside its own
+        name, never in its place."""
         whom = printable(said, NAME)
         return self.name if whom in ("", self.name) else f"{self.name} for {whom}"[:NAME]
 
@@ -72,16 +75,20 @@ class Caller:
         return self.groups is None or any(group in self.groups for group in record.node.groups)
 
     def sees_name(self, store: Store, name: str) -> bool:
-        """The same of a node's name; one that is not in the inventory is nobody's, and shown to who sees the whole site."""
-        return self.groups is None or ((record := store.lookup(name)) is not None and self.sees(record))
+        """The same of a node's name; one that is not in the inventory is nobody's, and shown to who
+        sees the whole site."""
+        return self.groups is None or (
+            (record := store.lookup(name)) is not None and self.sees(record)
+        )
 
     def only(self, store: Store, names: Iterable[str]) -> list[str]:
         """Those of the nodes that it sees."""
         return [name for name in names if self.sees_name(store, name)]
 
     def narrowed(self, store: Store, text: str) -> str:
-        """A range of nodes as a range of its own nodes: @all is all of those. Raises Refused for any other node, whether there
-        is one of that name or not, and InputError as `ranges.expand`."""
+        """A range of nodes as a range of its own nodes: @all is all of those. Raises Refused for
+        any other node, whether there is one of that name or not, and InputError as
+        `ranges.expand`."""
         if self.groups is None:
             return text
         mine = {record.name: record.node for record in store if self.sees(record)}
@@ -92,5 +99,7 @@ class Caller:
 
     def refusal(self, what: str, why: str) -> Refused:
         """The error for what is beyond its scope."""
-        return Refused(f"cannot {what}: {why} of {self.scope}", hint=f"that is all that {self.name} is for; "
-                       "see `layercake token list`")
+        return Refused(
+            f"cannot {what}: {why} of {self.scope}",
+            hint=f"that is all that {self.name} is for; see `layercake token list`",
+        )

@@ -1,8 +1,10 @@
-"""Sessions of browsers, and the tickets that begin one without a token: both in the head's memory, and gone when it ends.
+"""Sessions of browsers, and the tickets that begin one without a token: both in the head's memory,
+and gone when it ends.
 
-A browser keeps no token: it trades one, or a ticket, for a session, whose secret lies where no script can read it (HttpOnly). A
-session is its caller's, with the same role and the same nodes, and without the right exec unless that was asked for; it ends with
-its caller's token, and after LIFETIME_S at the latest. Of secrets only digests are kept.
+A browser keeps no token: it trades one, or a ticket, for a session, whose secret lies where no
+script can read it (HttpOnly). A session is its caller's, with the same role and the same nodes, and
+without the right exec unless that was asked for; it ends with its caller's token, and after
+LIFETIME_S at the latest. Of secrets only digests are kept.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class _Held:
 
 
 class _Secrets:
-    """Secrets with a time, so many of each caller and of all. `ended` hears of each that is over before somebody asks for it."""
+    """Secrets with a time, so many of each caller and of all. `ended` hears of each that is over
+    before somebody asks for it."""
 
     def __init__(self, wall: Clock, each: int, most: int, ended: Callable[[_Held], None]) -> None:
         self._wall, self._ended = wall, ended
@@ -46,7 +49,11 @@ class _Secrets:
     def make(self, caller: Caller, seconds: float) -> tuple[str, _Held]:
         """A secret for a caller, for so long or until what it holds is over."""
         text = secrets.token_urlsafe(32)
-        until = min(self._wall() + seconds, *(() if caller.expires is None else (caller.expires,)), float("inf"))
+        until = min(
+            self._wall() + seconds,
+            *(() if caller.expires is None else (caller.expires,)),
+            float("inf"),
+        )
         held = self._held[_digest(text)] = _Held(caller, until, _digest(text))
         gone = self._places.take(_owner(caller), held)
         if gone is not None:
@@ -77,7 +84,8 @@ def _owner(caller: Caller) -> str:
 
 
 class Sessions:
-    """The sessions of a head. `ended` is called with the id (Caller.session) of each that is over: what it has open ends."""
+    """The sessions of a head. `ended` is called with the id (Caller.session) of each that is over:
+    what it has open ends."""
 
     def __init__(self, wall: Clock) -> None:
         self._wall = wall
@@ -86,7 +94,8 @@ class Sessions:
         self._tickets = _Secrets(wall, TICKETS_EACH, TICKETS, lambda held: None)
 
     def ticket(self, caller: Caller, *, exec: bool = False) -> str:
-        """What begins one session of this caller, once, within TICKET_S. `exec`: with that right. Raises Refused."""
+        """What begins one session of this caller, once, within TICKET_S. `exec`: with that right.
+        Raises Refused."""
         return self._tickets.make(_with(caller, exec), TICKET_S)[0]
 
     def redeem(self, ticket: str) -> Caller | None:
@@ -98,7 +107,8 @@ class Sessions:
         return held.caller
 
     def begin(self, caller: Caller, *, exec: bool = False) -> tuple[str, Caller]:
-        """A session of a caller: its secret, and the caller as it is in it. `exec`: with that right. Raises Refused."""
+        """A session of a caller: its secret, and the caller as it is in it. `exec`: with that
+        right. Raises Refused."""
         text, held = self._sessions.make(_with(caller, exec), LIFETIME_S)
         return text, self._caller(held)
 
@@ -120,8 +130,10 @@ class Sessions:
 def _with(caller: Caller, exec: bool) -> Caller:
     """A caller with the right exec, or without it. Raises Refused if it never had it."""
     if exec and not caller.exec:
-        raise Refused(f"cannot sign in with the right exec: {caller.name} does not have it",
-                      hint="sign in without it, or `layercake token create --exec` makes a token that has it")
+        raise Refused(
+            f"cannot sign in with the right exec: {caller.name} does not have it",
+            hint="sign in without it, or `layercake token create --exec` makes a token that has it",
+        )
     return dataclasses.replace(caller, exec=exec)
 
 

@@ -1,9 +1,10 @@
-"""How a node shows at the join who it is by its TPM: asked first, with a pass for the join when the head is content.
+"""How a node shows at the join who it is by its TPM: asked first, with a pass for the join when the
+head is content.
 
-    POST /node/v1/join {claim, "tpm": true}              {"attest": {}}, of a node of which the inventory asks that
-    POST /node/v1/attest {claim, "tpm": {"ek", ...}}     {"credential", "secret", "nonce", "registers"}
-    POST /node/v1/attest {claim, "tpm": {"quote", ...}}  {"pass": WORD}
-    POST /node/v1/join {claim, "tpm": true, "pass": WORD}
+  POST /node/v1/join {claim, "tpm": true}    {"attest": {}} if the inventory says so
+  POST /node/v1/attest {claim, "tpm": {"ek", ...}}    {"credential", "secret", "nonce", "registers"}
+  POST /node/v1/attest {claim, "tpm": {"quote", ...}} {"pass": WORD}
+  POST /node/v1/join {claim, "tpm": true, "pass": WORD}
 
 Each of them needs the token of the boot: nobody else has the head do anything.
 """
@@ -30,7 +31,9 @@ MOST_BODY = 256 << 10
 class AttestApi:
     """`claimed` gives the node and what it says of itself, of a body; it raises Refused."""
 
-    def __init__(self, joining: Joining, tpms: Tpms, claimed: Callable[[Any, str], tuple[Record, Claim]]) -> None:
+    def __init__(
+        self, joining: Joining, tpms: Tpms, claimed: Callable[[Any, str], tuple[Record, Claim]]
+    ) -> None:
         self._joining, self._tpms, self._claimed = joining, tpms, claimed
 
     async def attest(self, request: web.Request) -> web.Response:
@@ -53,9 +56,14 @@ class AttestApi:
             answer = self._tpms.challenge(record, boot, said)
         return web.json_response(answer, headers={"Cache-Control": "no-store"})
 
-    async def before(self, record: Record, claim: Claim, body: Mapping[str, Any]) -> web.Response | None:
-        """What a node is answered that asks to join and has to show its TPM first, None for one that may. Raises Refused."""
-        if not self._tpms.asks(record) or self._tpms.passes(record, claim.boot_id, body.get("pass")):
+    async def before(
+        self, record: Record, claim: Claim, body: Mapping[str, Any]
+    ) -> web.Response | None:
+        """What a node is answered that asks to join and has to show its TPM first, None for one
+        that may. Raises Refused."""
+        if not self._tpms.asks(record) or self._tpms.passes(
+            record, claim.boot_id, body.get("pass")
+        ):
             return None
         self._joining.claim(record, claim)
         if body.get("tpm") is True:

@@ -1,7 +1,9 @@
-"""Nodes that were told that something is new for them, and have not come to fetch it: only so many at a time.
+"""Nodes that were told that something is new for them, and have not come to fetch it: only so many
+at a time.
 
-Each node that is told comes at once. Ten thousand that are told together keep all others waiting; so many that the head always has
-some, and never many, are served as fast. Nodes that are slow to come are no work: while the head has little to do, more are told.
+Each node that is told comes at once. Ten thousand that are told together keep all others waiting;
+so many that the head always has some, and never many, are served as fast. Nodes that are slow to
+come are no work: while the head has little to do, more are told.
 """
 
 from __future__ import annotations
@@ -19,9 +21,14 @@ REMEMBERED = 4096
 
 
 class Coming:
-    """Who is expected. `clock` and `timer` are in seconds; by `timer` it finds whether the head has much to do."""
+    """Who is expected. `clock` and `timer` are in seconds; by `timer` it finds whether the head has
+    much to do."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, timer: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._clock, self._timer = clock, timer
         self._told: dict[str, float] = {}  # node id -> when; the oldest first
         self._came: dict[str, int] = {}  # node id -> what it fetched; the last ones
@@ -39,12 +46,14 @@ class Coming:
             del self._came[next(iter(self._came))]
 
     async def turn(self, node: str, revision: int) -> bool:
-        """Returns when a node may be told of this revision, which it is then to be. False: it need not be, since it has come by
-        itself; the answer to its HELLO was sooner."""
+        """Returns when a node may be told of this revision, which it is then to be. False: it need
+        not be, since it has come by itself; the answer to its HELLO was sooner."""
         while not (came := self._came.get(node) == revision) and not self._room():
             began = self._timer()
             await asyncio.sleep(PAUSE_S)  # it also ends when somebody does not come
-            self._most = min(self._most + MORE, MOST_EVER) if self._timer() - began < 2 * PAUSE_S else MOST
+            self._most = (
+                min(self._most + MORE, MOST_EVER) if self._timer() - began < 2 * PAUSE_S else MOST
+            )
         if not came:
             self._told.pop(node, None)
             self._told[node] = self._clock()

@@ -1,4 +1,5 @@
-"""What nodes ask for devices without a driver: which modules of their kernel there are for them, and these modules, one by one."""
+"""What nodes ask for devices without a driver: which modules of their kernel there are for them,
+and these modules, one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ MOST_DEVICES, _MAX_ALIAS, _MAX_BODY = 1000, 1024, 1 << 20
 
 
 class DriverApi:
-    """The answers. `enabled` is the setting more_drivers. A node gets what is of the boot set that it has booted, nothing else."""
+    """The answers. `enabled` is the setting more_drivers. A node gets what is of the boot set that
+    it has booted, nothing else."""
 
     def __init__(self, authenticate: Authenticate, boots: BootSets, *, enabled: bool) -> None:
         self._authenticate = authenticate
@@ -36,8 +38,15 @@ class DriverApi:
         record = self._authenticate(request)
         release, devices = _question(await body_of(request, _MAX_BODY))
         empty: dict[str, Any] = {"devices": {}, "modules": {}}
-        found = await self._aside(record, lambda drivers: drivers.wanted(release, devices)) if self._enabled else None
-        return web.Response(body=msgspec.json.encode(empty if found is None else found), content_type="application/json")
+        found = (
+            await self._aside(record, lambda drivers: drivers.wanted(release, devices))
+            if self._enabled
+            else None
+        )
+        return web.Response(
+            body=msgspec.json.encode(empty if found is None else found),
+            content_type="application/json",
+        )
 
     async def module(self, request: web.Request) -> web.Response:
         """One module."""
@@ -45,16 +54,21 @@ class DriverApi:
 
     async def firmware(self, request: web.Request) -> web.Response:
         """One firmware file."""
-        return await self._file(request, lambda drivers: drivers.firmware(request.match_info["path"]))
+        return await self._file(
+            request, lambda drivers: drivers.firmware(request.match_info["path"])
+        )
 
     async def _file(self, request: web.Request, read: Callable[[Drivers], bytes]) -> web.Response:
         data = await self._aside(self._authenticate(request), read) if self._enabled else None
         if data is None:
-            raise NotFound("cannot hand out the file: the boot set that this node has booted has none")
+            raise NotFound(
+                "cannot hand out the file: the boot set that this node has booted has none"
+            )
         return web.Response(body=data, content_type="application/octet-stream")
 
     async def _aside(self, record: Record, what: Callable[[Drivers], Found]) -> Found | None:
-        """Has a thread do something with the modules of a node's boot set; None if there are none."""
+        """Has a thread do something with the modules of a node's boot set; None if there are
+        none."""
         name = record.boots.runs
         if not name:
             return None
@@ -73,8 +87,19 @@ def _question(data: bytes) -> tuple[str, list[str]]:
         body = parse_json(data)
     except ValueError:
         body = None
-    release, devices = (body.get(word) for word in ("release", "devices")) if isinstance(body, dict) else (None, None)
-    if not isinstance(release, str) or not isinstance(devices, list) or len(devices) > MOST_DEVICES \
-            or not all(isinstance(alias, str) and len(alias) <= _MAX_ALIAS for alias in devices):
-        raise InputError(f"cannot take the question: expected a release, and up to {MOST_DEVICES} devices as their modalias says")
+    release, devices = (
+        (body.get(word) for word in ("release", "devices"))
+        if isinstance(body, dict)
+        else (None, None)
+    )
+    if (
+        not isinstance(release, str)
+        or not isinstance(devices, list)
+        or len(devices) > MOST_DEVICES
+        or not all(isinstance(alias, str) and len(alias) <= _MAX_ALIAS for alias in devices)
+    ):
+        raise InputError(
+            f"cannot take the question: expected a release, and up to {MOST_DEVICES} devices as "
+            "their modalias says"
+        )
     return release, devices

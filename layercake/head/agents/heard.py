@@ -17,18 +17,34 @@ from minos.events import AGENT, AGENT_SWAP_FAILED, CLOCK, HARDWARE, NETWORK, NO_
 _MAX_CONTAINERS, _MAX_CARDS, _MAX_OFF_MS = 200, 64, 1e9
 _MAX_INTERFACES, _MAX_OF_ONE = 128, 64
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
-    "name": str, "digest": str, "state": str, "health": str, "pid": int, "started_s": (int, float, type(None)), "retries": int,
-    "last_error": str, "error": str, "retry_in_s": (int, float, type(None)),
+    "name": str,
+    "digest": str,
+    "state": str,
+    "health": str,
+    "pid": int,
+    "started_s": (int, float, type(None)),
+    "retries": int,
+    "last_error": str,
+    "error": str,
+    "retry_in_s": (int, float, type(None)),
 }
 
 
 def containers(data: object) -> tuple[dict[str, Any], ...]:
-    """How a node says its containers are, as far as it is well-formed: it goes to people's screens."""
+    """How a node says its containers are, as far as it is well-formed: it goes to people's
+    screens."""
     found = []
     for entry in data if isinstance(data, list) else []:
-        if isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in _FIELDS.items()):
+        if isinstance(entry, dict) and all(
+            isinstance(entry.get(name), kind) for name, kind in _FIELDS.items()
+        ):
             shown = {name: entry.get(name) for name in _FIELDS}
-            found.append({name: value[:500] if isinstance(value, str) else value for name, value in shown.items()})
+            found.append(
+                {
+                    name: value[:500] if isinstance(value, str) else value
+                    for name, value in shown.items()
+                }
+            )
     return tuple(found[:_MAX_CONTAINERS])
 
 
@@ -37,16 +53,31 @@ def cards(data: object) -> tuple[Card, ...]:
     found = []
     for entry in data[:_MAX_CARDS] if isinstance(data, list) else []:
         if isinstance(entry, dict):
-            words = {k: v[:80] for k in ("slot", "name", "mac", "driver", "id") if isinstance(v := entry.get(k), str)}
+            words = {
+                k: v[:80]
+                for k in ("slot", "name", "mac", "driver", "id")
+                if isinstance(v := entry.get(k), str)
+            }
             absent = entry.get("absent")
-            found.append(Card(**words, absent=tuple(str(m)[:80] for m in absent[:8]) if isinstance(absent, list) else ()))
+            found.append(
+                Card(
+                    **words,
+                    absent=tuple(str(m)[:80] for m in absent[:8])
+                    if isinstance(absent, list)
+                    else (),
+                )
+            )
     return tuple(found)
 
 
 def interfaces(data: object) -> tuple[Interface, ...]:
     """A node's interfaces as it says, as far as they are well-formed."""
     entries = data[:_MAX_INTERFACES] if isinstance(data, list) else []
-    return tuple(_interface(entry) for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str))
+    return tuple(
+        _interface(entry)
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str)
+    )
 
 
 def _interface(entry: Mapping[str, Any]) -> Interface:
@@ -58,23 +89,38 @@ def _interface(entry: Mapping[str, Any]) -> Interface:
 
     mtu = entry.get("mtu")
     return Interface(
-        word("name"), word("kind"), word("state"), word("mac"), mtu if type(mtu) is int and 0 <= mtu < 1 << 32 else 0,
-        tuple(str(one)[:80] for one in some("addresses")), tuple(str(one)[:120] for one in some("routes")),
-        tuple(Leg(str(leg.get("name"))[:80], str(leg.get("state"))[:80]) for leg in some("legs") if isinstance(leg, dict)),
-        word("trouble", 500))
+        word("name"),
+        word("kind"),
+        word("state"),
+        word("mac"),
+        mtu if type(mtu) is int and 0 <= mtu < 1 << 32 else 0,
+        tuple(str(one)[:80] for one in some("addresses")),
+        tuple(str(one)[:120] for one in some("routes")),
+        tuple(
+            Leg(str(leg.get("name"))[:80], str(leg.get("state"))[:80])
+            for leg in some("legs")
+            if isinstance(leg, dict)
+        ),
+        word("trouble", 500),
+    )
 
 
 def clock(data: Mapping[str, Any]) -> NodeClock | None:
     """A node's clock as it says, None if that is not well-formed."""
     server, off = data.get("server"), data.get("off_ms")
-    if not isinstance(server, str) or isinstance(off, bool) or not isinstance(off, int | float) or abs(off) >= _MAX_OFF_MS:
+    if (
+        not isinstance(server, str)
+        or isinstance(off, bool)
+        or not isinstance(off, int | float)
+        or abs(off) >= _MAX_OFF_MS
+    ):
         return None
     return NodeClock(server[:80], float(off))
 
 
 def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -> bool:
-    """Keeps what is to be known of a node from one of its events: what it has staged, and how its containers are. Whether anything
-    was."""
+    """Keeps what is to be known of a node from one of its events: what it has staged, and how its
+    containers are. Whether anything was."""
     if kind is images.STAGED:
         digest = str(data.get("digest", ""))
         if digest not in {i.digest for i in record.stage}:
@@ -86,7 +132,9 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
         record.unhealthy = "" if kind is images.HEALTHY else text[:500]
     elif kind is images.CONTAINERS:
         record.containers = containers(data.get("containers"))
-        record.unhealthy = next((c["error"] for c in record.containers if c["health"] in (UNHEALTHY, DEGRADED)), "")
+        record.unhealthy = next(
+            (c["error"] for c in record.containers if c["health"] in (UNHEALTHY, DEGRADED)), ""
+        )
     elif kind is NODE_API:
         port = data.get("port")
         record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
@@ -102,7 +150,9 @@ def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -
     elif kind is NO_TIME:
         record.clock = None
     elif kind is AGENT:
-        record.boots = replace(record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent")))
+        record.boots = replace(
+            record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent"))
+        )
     elif kind is AGENT_SWAP_FAILED:
         if data.get("ask") != record.boots.ask:
             return False

@@ -1,10 +1,12 @@
 """The life of a session: how a node gets one, and when it ends.
 
-A window opens when the engine arms a boot, and the session from before ends with that. A node proves with the window's one-use
-token that it is the boot that the engine itself started. The window closes at its end, when the boot fails, or when the node is
-switched off; a session ends when the node is seen off. A claim without a right token is refused, recorded and shown. One with a
-right token that cannot be true, because another boot had it, or it comes from elsewhere, means that two machines claim to be one
-node: nobody can say which is the real one, so both are refused, and a person has to look.
+A window opens when the engine arms a boot, and the session from before ends with that. A node
+proves with the window's one-use token that it is the boot that the engine itself started. The
+window closes at its end, when the boot fails, or when the node is switched off; a session ends when
+the node is seen off. A claim without a right token is refused, recorded and shown. One with a right
+token that cannot be true, because another boot had it, or it comes from elsewhere, means that two
+machines claim to be one node: nobody can say which is the real one, so both are refused, and a
+person has to look.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from layercake.head import events
 from layercake.head.state.store import Record, Session, Store
 from layercake.kraken.errors import Refused
 
-GRACE_S = 30.0  # a node that got its token in the last second of the window still has to load a kernel
+GRACE_S = (
+    30.0  # a node that got its token in the last second of the window still has to load a kernel
+)
 
 
 class NoJoin(enum.Enum):
@@ -61,18 +65,24 @@ class Window:
 
 
 class Joining:
-    """The open boot windows, by node id, and the end of sessions. `ended` is told of a node before its session is taken away,
-    `barred` of one that is to be left alone, and why."""
+    """The open boot windows, by node id, and the end of sessions. `ended` is told of a node before
+    its session is taken away, `barred` of one that is to be left alone, and why."""
 
-    def __init__(self, store: Store, clock: Clock, ended: Callable[[Record], None],
-                 barred: Callable[[Record, str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ended: Callable[[Record], None],
+        barred: Callable[[Record, str], None],
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ended, self._barred = ended, barred
         self._windows: dict[str, Window] = {}
 
     def open(self, record: Record, seconds: float) -> str:
-        """Opens a window, which ends the session from before, or extends the one that is open. Returns its token, a secret."""
+        """Opens a window, which ends the session from before, or extends the one that is open.
+        Returns its token, a secret."""
         window = self._windows.get(record.node.id)
         if window is None or window.used or window.until < self._clock():
             self.end(record)
@@ -92,16 +102,18 @@ class Joining:
             self._store.mark(record)
 
     def bar(self, record: Record, why: str) -> None:
-        """Closes a node's window, ends its session, and leaves it alone until a person has looked."""
+        """Closes a node's window, ends its session, and leaves it alone until a person has
+        looked."""
         self.close(record)
         self.end(record)
         self._barred(record, why)
 
     def claim(self, record: Record, claim: Claim) -> Session:
-        """The new session that a token is good for, until it is spent. Raises Refused with the reason, and records it.
+        """The new session that a token is good for, until it is spent. Raises Refused with the
+        reason, and records it.
 
-        A claim of the same boot, before anything else was heard of it, gets the same session again: the answer was lost on its way.
-        Its boot id went over TLS only, so no one else can know it.
+        A claim of the same boot, before anything else was heard of it, gets the same session again:
+        the answer was lost on its way. Its boot id went over TLS only, so no one else can know it.
         """
         window = self._windows.get(record.node.id)
         if window is None or window.until < self._clock():
@@ -113,7 +125,13 @@ class Joining:
         if claim.address != record.node.ip:
             raise self._dispute(record, Dispute.OTHER_ADDRESS, claim)
         if not window.used:
-            return Session(secrets.randbits(63), secrets.token_bytes(32), claim.boot_id, self._clock(), record.planner.layout)
+            return Session(
+                secrets.randbits(63),
+                secrets.token_bytes(32),
+                claim.boot_id,
+                self._clock(),
+                record.planner.layout,
+            )
         session = record.session
         if session is None or session.boot_id != claim.boot_id:
             raise self._dispute(record, Dispute.USED_TOKEN, claim)
@@ -134,12 +152,29 @@ class Joining:
             self._dispute(record, Dispute.SCRIPT, Claim(window.token, "", "", address))
 
     def _refused(self, record: Record, why: NoJoin, claim: Claim) -> Refused:
-        self._store.event(record, events.JOIN_REFUSED, f"a join from {claim.address} was refused: {why.value}",
-                          data={"boot_id": claim.boot_id, "address": claim.address})
-        return Refused(f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again")
+        self._store.event(
+            record,
+            events.JOIN_REFUSED,
+            f"a join from {claim.address} was refused: {why.value}",
+            data={"boot_id": claim.boot_id, "address": claim.address},
+        )
+        return Refused(
+            f"cannot join {record.name}: {why.value}", hint="power-cycle the node to boot it again"
+        )
 
     def _dispute(self, record: Record, why: Dispute, claim: Claim) -> Refused:
-        text = f"two machines claim to be {record.name}: {why.value} (from {claim.address}, MAC {claim.mac[:40] or 'not said'})"
-        self._store.event(record, events.JOIN_DISPUTED, text, data={"address": claim.address, "mac": claim.mac[:40]})
+        text = (
+            f"two machines claim to be {record.name}: {why.value} (from {claim.address}, MAC "
+            f"{claim.mac[:40] or 'not said'})"
+        )
+        self._store.event(
+            record,
+            events.JOIN_DISPUTED,
+            text,
+            data={"address": claim.address, "mac": claim.mac[:40]},
+        )
         self.bar(record, text)
-        return Refused(f"cannot join {record.name}: {why.value}", hint="a person has to look: see the head's events")
+        return Refused(
+            f"cannot join {record.name}: {why.value}",
+            hint="a person has to look: see the head's events",
+        )

@@ -1,4 +1,5 @@
-"""What machines hand in of their hardware: nodes under their session, and strangers by a ticket that is good for nothing else."""
+"""What machines hand in of their hardware: nodes under their session, and strangers by a ticket
+that is good for nothing else."""
 
 from __future__ import annotations
 

@@ -44,7 +44,14 @@ from layercake.head.state.store import Record, Session, Store, Trust
 from layercake.head.thermal.keeper import ThermalKeeper
 from layercake.head.tpm.keeper import Tpms
 from layercake.kraken.converge import Discovered
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused, Unreachable, WireError
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    OperationFailed,
+    Refused,
+    Unreachable,
+    WireError,
+)
 from layercake.kraken.wire import check_bearer, node_text, peek_bearer
 from layercake.moduleapi.quick import Asked, Quick
 from layercake.moduleapi.web import body_of, known, shown
@@ -68,9 +75,24 @@ class NodeApi:
     """The /node/v1 routes, and the requests that are waiting for a node's answer."""
 
     def __init__(
-        self, store: Store, desire: Desire, joining: Joining, sync: Sync, settings: Settings,
-        images: ImageStore, serves: Callable[[str], str], address: Address, authority: Authority, table: Table, boots: BootSets,
-        vault: Vault, files: Room, machines: Machines, disks: DiskRoom, tpms: Tpms, thermal: ThermalKeeper,
+        self,
+        store: Store,
+        desire: Desire,
+        joining: Joining,
+        sync: Sync,
+        settings: Settings,
+        images: ImageStore,
+        serves: Callable[[str], str],
+        address: Address,
+        authority: Authority,
+        table: Table,
+        boots: BootSets,
+        vault: Vault,
+        files: Room,
+        machines: Machines,
+        disks: DiskRoom,
+        tpms: Tpms,
+        thermal: ThermalKeeper,
     ) -> None:
         self._tpms, self._attest = tpms, AttestApi(joining, tpms, self._claimed)
         self._files, self._disks = files, disks
@@ -87,8 +109,14 @@ class NodeApi:
         self._settings = settings
         self._images = images
         self._authority = authority
-        self.told = Told(store, {minos.events.FILES: files.heard, minos.events.DISKS: disks.heard,
-                                 minos.events.THERMAL: thermal.heard})
+        self.told = Told(
+            store,
+            {
+                minos.events.FILES: files.heard,
+                minos.events.DISKS: disks.heard,
+                minos.events.THERMAL: thermal.heard,
+            },
+        )
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -114,7 +142,8 @@ class NodeApi:
         ]
 
     async def ask(self, record: Record, request: dict[str, Any], timeout: float = 15.0) -> Any:
-        """Sends a request to a node's agent and waits for its answer. Raises Unreachable if none comes in `timeout` seconds."""
+        """Sends a request to a node's agent and waits for its answer. Raises Unreachable if none
+        comes in `timeout` seconds."""
         if record.value("run") != "SYNC":
             hint = f"see `layercake node explain {record.name}`"
             raise Unreachable(f"cannot ask {record.name}: its agent is not in sync", hint=hint)
@@ -140,28 +169,45 @@ class NodeApi:
     async def _join(self, request: web.Request) -> web.Response:
         body = await _body(request, _MAX_CLAIM)
         record, said = self._claimed(body, request.remote or "")
-        boot, agent = (set_name(body.get(k)) for k in ("boot", "agent"))  # an older agent says nothing of them
+        boot, agent = (
+            set_name(body.get(k)) for k in ("boot", "agent")
+        )  # an older agent says nothing of them
         if (first := await self._attest.before(record, said, body)) is not None:
             return first
         async with self._desire.draft(revises=False) as draft:
-            session = dataclasses.replace(self._joining.claim(record, said), mutual=body.get("mutual") is True,
-                                          quoted=self._tpms.spend(record, said.boot_id))
+            session = dataclasses.replace(
+                self._joining.claim(record, said),
+                mutual=body.get("mutual") is True,
+                quoted=self._tpms.spend(record, said.boot_id),
+            )
             draft.after(self._joining.spend, record)
             draft.after(self._sync.forget, record)
             draft.change(record, partial(_begin_session, session, boot, agent))
             facts = {"boot_id": session.boot_id, "mac": said.mac, "version": body["version"]}
             draft.event(record, events.NODE_JOINED, f"joined from {request.remote}", data=facts)
-            draft.post(record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined"))
+            draft.post(
+                record, Discovered({**self._table.alive, "run": "INIT"}, "the node has joined")
+            )
         known(request, record.node.id, WEIGHT)
         timers = self._settings.sync
-        return web.json_response({
-            "session": session.number, "key": base64.b64encode(session.key).decode(), "epoch": self._store.epoch,
-            "layout": record.planner.layout.to_wire(), "hello_s": timers.hello_s, "dead_s": timers.dead_s,
-            "sync": f"{self._serves(record.node.id)}:{timers.port}", "desired": self._document(record),
-            "tls": self._authority.issue(record.node.id, session.number), "certificate": 1, "mutual": session.mutual,
-            "mutations": [m.to_wire() for m in record.planner.mutations], "traits": record.planner.traits,
-            "image_key": self._images.signer.public,
-        })
+        return web.json_response(
+            {
+                "session": session.number,
+                "key": base64.b64encode(session.key).decode(),
+                "epoch": self._store.epoch,
+                "layout": record.planner.layout.to_wire(),
+                "hello_s": timers.hello_s,
+                "dead_s": timers.dead_s,
+                "sync": f"{self._serves(record.node.id)}:{timers.port}",
+                "desired": self._document(record),
+                "tls": self._authority.issue(record.node.id, session.number),
+                "certificate": 1,
+                "mutual": session.mutual,
+                "mutations": [m.to_wire() for m in record.planner.mutations],
+                "traits": record.planner.traits,
+                "image_key": self._images.signer.public,
+            }
+        )
 
     def _claimed(self, body: Any, address: str) -> tuple[Record, Claim]:
         """The node that somebody claims to be, and the claim. Raises Refused."""
@@ -170,8 +216,12 @@ class NodeApi:
             raise Refused("cannot join: the claim is not well-formed")
         record = self._store.find(str(claim["node"]))
         if record is None:
-            self._store.event(None, events.JOIN_REFUSED, f"a join from {address} was refused: {NoJoin.NO_NODE.value}",
-                              data={"address": address})
+            self._store.event(
+                None,
+                events.JOIN_REFUSED,
+                f"a join from {address} was refused: {NoJoin.NO_NODE.value}",
+                data={"address": address},
+            )
             raise Refused(f"cannot join: {NoJoin.NO_NODE.value}")
         return record, Claim(str(claim["token"]), str(claim["boot_id"]), str(claim["mac"]), address)
 
@@ -179,31 +229,52 @@ class NodeApi:
         told = self._table.told_to(record.node)
         if record.held is not None:  # what is erased next is not mounted, and no task is begun
             told = {word: its for word, its in told.items() if word not in NOT_WHILE_HELD}
-        return {**told, **self._files.document(record),
-                **self._disks.document(record, self._address), **desired(
-            record, self._address, self._requests.get(record.node.id, {}), self._images.attachment, self._boots.order(record.boots),
-            {"authorities": self._authority.mark, "certificate": record.trust.certificate}, self._images.signature,
-            partial(self._modules, record))}
+        return {
+            **told,
+            **self._files.document(record),
+            **self._disks.document(record, self._address),
+            **desired(
+                record,
+                self._address,
+                self._requests.get(record.node.id, {}),
+                self._images.attachment,
+                self._boots.order(record.boots),
+                {"authorities": self._authority.mark, "certificate": record.trust.certificate},
+                self._images.signature,
+                partial(self._modules, record),
+            ),
+        }
 
     def _modules(self, record: Record) -> dict[str, Any] | None:
         """The modules of the kernel that a node has booted; they lie where its images do."""
         name = record.boots.runs
         found = self._boots.part(name, MODULES) if name else None
-        return None if found is None else {**found, "url": self._address(f"boot/{name}", record.node.id)}
+        return (
+            None
+            if found is None
+            else {**found, "url": self._address(f"boot/{name}", record.node.id)}
+        )
 
     def _authenticate(self, request: web.Request) -> Record:
         record = self._bearer(request.headers.get("Authorization", ""), request.transport)
         if record is None:
-            raise web.HTTPUnauthorized(text=json.dumps({"error": "cannot serve this: not the session of a joined node"}))
+            raise web.HTTPUnauthorized(
+                text=json.dumps({"error": "cannot serve this: not the session of a joined node"})
+            )
         known(request, record.node.id, WEIGHT)
         return record
 
     def _bearer(self, header: str, transport: asyncio.BaseTransport | None) -> Record | None:
-        """The node whose session somebody has a right to speak for by this header and the certificate of the connection."""
+        """The node whose session somebody has a right to speak for by this header and the
+        certificate of the connection."""
         try:
             node, number = peek_bearer(header)
             record = self._store.find(node_text(node))
-            if record is not None and record.session is not None and record.session.number == number:
+            if (
+                record is not None
+                and record.session is not None
+                and record.session.number == number
+            ):
                 _genuine(header, record.session.key)
                 if not record.session.mutual or name_of(record.node.id, number) in shown(transport):
                     return record
@@ -221,32 +292,51 @@ class NodeApi:
     async def _trust(self, request: web.Request) -> web.Response:
         """The authorities that the node shall trust, and its next certificate."""
         record = self._authenticate(request)
-        return web.json_response({
-            "authorities": self._authority.trusted.read_text(), "certificate": record.trust.certificate,
-            "tls": self._authority.issue(record.node.id, record.session.number if record.session else 0),
-        }, headers={"Cache-Control": "no-store"})
+        return web.json_response(
+            {
+                "authorities": self._authority.trusted.read_text(),
+                "certificate": record.trust.certificate,
+                "tls": self._authority.issue(
+                    record.node.id, record.session.number if record.session else 0
+                ),
+            },
+            headers={"Cache-Control": "no-store"},
+        )
 
     async def _secret(self, request: web.Request) -> web.Response:
-        """A key that an image of this node's needs, and no other: of the store's cluster, or of what its containers mount."""
+        """A key that an image of this node's needs, and no other: of the store's cluster, or of
+        what its containers mount."""
         record, name = self._authenticate(request), request.match_info["name"]
         self._tpms.guard_secrets(record, f"secret {name}")
         document = self._document(record)
         images = (*document["images"], *document["stage"])
         if any(name in secrets_of(i["container"]) for i in images):
-            return web.json_response({"key": self._of_mount(record, name)}, headers={"Cache-Control": "no-store"})
+            return web.json_response(
+                {"key": self._of_mount(record, name)}, headers={"Cache-Control": "no-store"}
+            )
         if not any(i.get("attach", {}).get("secret") == name for i in images):
-            self._store.event(record, events.SECRET_REFUSED, "asked for a secret that none of its images needs",
-                              data={"secret": name[:80]})
+            self._store.event(
+                record,
+                events.SECRET_REFUSED,
+                "asked for a secret that none of its images needs",
+                data={"secret": name[:80]},
+            )
             raise Refused("cannot hand out the secret: no image of this node needs it")
-        return web.json_response({"key": self._images.secret(name, record.name)}, headers={"Cache-Control": "no-store"})
+        return web.json_response(
+            {"key": self._images.secret(name, record.name)}, headers={"Cache-Control": "no-store"}
+        )
 
     def _of_mount(self, record: Record, name: str) -> str:
         """A secret in the directory of those that nodes get, base64."""
         try:
-            return base64.b64encode(self._vault.open(SecretRef(file=f"{OF_IMAGES}/{name}")).reveal().encode()).decode()
+            return base64.b64encode(
+                self._vault.open(SecretRef(file=f"{OF_IMAGES}/{name}")).reveal().encode()
+            ).decode()
         except InputError as error:
             self._store.event(record, events.SECRET_UNREADABLE, str(error))
-            raise OperationFailed(f"cannot hand out secret {name}: the head cannot read it") from None
+            raise OperationFailed(
+                f"cannot hand out secret {name}: the head cannot read it"
+            ) from None
 
     async def _disk_key(self, request: web.Request) -> web.Response:
         """The key of a layout of this node's disks that keeps what is on them."""
@@ -262,15 +352,22 @@ class NodeApi:
         if has_secrets(manifest):
             self._tpms.guard_secrets(record, "its files, and there are secrets in them")
         found = await asyncio.to_thread(self._files.for_node, manifest)
-        return web.Response(body=msgspec.json.encode({"mark": manifest.mark, "files": found}), content_type="application/json",
-                            headers={"Cache-Control": "no-store"})
+        return web.Response(
+            body=msgspec.json.encode({"mark": manifest.mark, "files": found}),
+            content_type="application/json",
+            headers={"Cache-Control": "no-store"},
+        )
 
     async def _agent(self, request: web.Request) -> web.Response:
         """The agent that a node shall have, and no other."""
         record, name = self._authenticate(request), request.match_info["name"]
         if name != record.boots.agent:
-            raise Refused("cannot hand out the agent: it is not the one that is wanted of this node")
-        return web.Response(body=await asyncio.to_thread(self._boots.agent, name), content_type="application/zip")
+            raise Refused(
+                "cannot hand out the agent: it is not the one that is wanted of this node"
+            )
+        return web.Response(
+            body=await asyncio.to_thread(self._boots.agent, name), content_type="application/zip"
+        )
 
     async def _events(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)
@@ -280,8 +377,8 @@ class NodeApi:
         return _json({"taken": taken})
 
     def quick(self, asked: Asked) -> Quick | None:
-        """What nodes ask most, out of hand: their desired state, and to take events. What is refused is left to the routes, which
-        say why."""
+        """What nodes ask most, out of hand: their desired state, and to take events. What is
+        refused is left to the routes, which say why."""
         if asked.path != (DESIRED if asked.body is None else EVENTS):
             return None
         record = self._bearer(asked.authorization, asked.transport)
@@ -295,7 +392,14 @@ class NodeApi:
                 answer = {"taken": taken}
         except (LayercakeError, ValueError):
             return None
-        return Quick(record.node.id, HTTPStatus.OK, msgspec.json.encode(answer), kind="application/json", weight=WEIGHT, wait=wait)
+        return Quick(
+            record.node.id,
+            HTTPStatus.OK,
+            msgspec.json.encode(answer),
+            kind="application/json",
+            weight=WEIGHT,
+            wait=wait,
+        )
 
     async def _answer(self, request: web.Request) -> web.Response:
         record = self._authenticate(request)
@@ -304,14 +408,19 @@ class NodeApi:
             raise OperationFailed("cannot take the answer: it is not an object")
         asked = whole_number(request.match_info["id"], 1 << 63)
         future = None if asked is None else self._answers.get(asked)
-        if future is not None and asked in self._requests.get(record.node.id, {}) and not future.done():
+        if (
+            future is not None
+            and asked in self._requests.get(record.node.id, {})
+            and not future.done()
+        ):
             future.set_result(body)
         return _json({"taken": future is not None})
 
 
 @functools.lru_cache(maxsize=16_384)
 def _genuine(header: str, key: bytes) -> None:
-    """Checks a credential, of which nodes show the same one each time. Raises WireError, each time."""
+    """Checks a credential, of which nodes show the same one each time. Raises WireError, each
+    time."""
     check_bearer(header, key)
 
 
@@ -319,8 +428,20 @@ def _begin_session(session: Session, boot: str, agent: str, record: Record) -> N
     """The node has been booted: what was heard of it before counts no more."""
     record.boots = replace(record.boots, runs=boot, agent_runs=agent)
     record.trust = Trust(at=session.joined)
-    record.session, record.last_seen, record.address, record.acked, record.running = session, None, None, 0, ()
-    record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = frozenset(), "", "", (), 0
+    record.session, record.last_seen, record.address, record.acked, record.running = (
+        session,
+        None,
+        None,
+        0,
+        (),
+    )
+    record.staged, record.stage_error, record.unhealthy, record.containers, record.api_port = (
+        frozenset(),
+        "",
+        "",
+        (),
+        0,
+    )
     record.interfaces = ()
 
 

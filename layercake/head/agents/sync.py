@@ -1,9 +1,10 @@
 """State sync with the nodes: one UDP socket, read until it is empty, no task per node.
 
-A node's HELLO carries its packed discovered state; every HELLO is answered with DESIRED. Datagrams of an earlier life
-of the head or of a node's earlier boot are refused (epoch, session, sequence). A node that is silent for `dead_s`
-is lost; one that something else speaks against (its firmware asks for a boot program, its BMC says it is off) is probed
-and is lost if it does not answer within `probe_s`.
+A node's HELLO carries its packed discovered state; every HELLO is answered with DESIRED. Datagrams
+of an earlier life of the head or of a node's earlier boot are refused (epoch, session, sequence). A
+node that is silent for `dead_s` is lost; one that something else speaks against (its firmware asks
+for a boot program, its BMC says it is off) is probed and is lost if it does not answer within
+`probe_s`.
 """
 
 from __future__ import annotations
@@ -49,10 +50,14 @@ from layercake.kraken.wire import (
 
 log = logging.getLogger("layercake.sync")
 _DRAIN = 32  # datagrams at a stretch: each may set off much
-_GATHER_S = 0.008  # at 2,000 HELLOs a second: half of the processor that a turn of the loop for each few takes
-_QUEUED = 1024  # turns of reading at most that empty what a busy head has not read yet: more than the socket can hold
+# at 2,000 HELLOs a second: half of the processor that a turn of the loop for each few takes
+_GATHER_S = 0.008
+# turns of reading at most that empty what a busy head has not read yet: more than the socket can
+# hold
+_QUEUED = 1024
 _SURE = 2
-"""HELLOs after which a node that was asked is known to speak: one may have been on its way before."""
+"""HELLOs after which a node that was asked is known to speak: one may have been on its way
+before."""
 
 
 class Loss(enum.Enum):
@@ -65,7 +70,8 @@ class Loss(enum.Enum):
 
 @dataclass(slots=True)
 class _Asked:
-    """A node that was asked whether it speaks, since when, how often it was heard since, and who wants to know."""
+    """A node that was asked whether it speaks, since when, how often it was heard since, and who
+    wants to know."""
 
     since: float
     answer: Callable[[bool], None]
@@ -74,8 +80,9 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Quiet:
-    """A HELLO that changed nothing, and all that this depended on: one with the same bytes changes nothing either, for as long as
-    the rest is the same. `starts` and `tells` are its bytes but for number and tag, `says` is what DESIRED tells in answer."""
+    """A HELLO that changed nothing, and all that this depended on: one with the same bytes changes
+    nothing either, for as long as the rest is the same. `starts` and `tells` are its bytes but for
+    number and tag, `says` is what DESIRED tells in answer."""
 
     record: Record
     session: Session
@@ -93,17 +100,29 @@ class _Quiet:
 
     def holds(self, record: Record | None) -> bool:
         """Whether everything is as it was."""
-        return (self.record is record and record.machine is self.machine and record.session is self.session
-                and record.planner is self.planner and record.wanted is self.wanted and record.running is self.running
-                and (record.cfg_revision, record.dsc_revision, record.acked) == self.revisions)
+        return (
+            self.record is record
+            and record.machine is self.machine
+            and record.session is self.session
+            and record.planner is self.planner
+            and record.wanted is self.wanted
+            and record.running is self.running
+            and (record.cfg_revision, record.dsc_revision, record.acked) == self.revisions
+        )
 
 
 class Sync:
     """The sync socket and the liveness of the nodes."""
 
     def __init__(
-        self, store: Store, engine: Engine, settings: Settings, table: Table, clock: Clock,
-        on_lost: Callable[[Record, Loss, str], None], on_heard: Callable[[Record, str], None],
+        self,
+        store: Store,
+        engine: Engine,
+        settings: Settings,
+        table: Table,
+        clock: Clock,
+        on_lost: Callable[[Record, Loss, str], None],
+        on_heard: Callable[[Record, str], None],
     ) -> None:
         self._store = store
         self._engine = engine
@@ -115,8 +134,15 @@ class Sync:
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
         self._servers = [
-            DatagramServer(partial(self._take, number), at_once=_DRAIN, gather_s=_GATHER_S, failed=self._failed, clock=clock)
-            for number in range(len(settings.heads))]
+            DatagramServer(
+                partial(self._take, number),
+                at_once=_DRAIN,
+                gather_s=_GATHER_S,
+                failed=self._failed,
+                clock=clock,
+            )
+            for number in range(len(settings.heads))
+        ]
         self._heard_by: dict[int, int] = {}  # session -> which of them, where it is not the first
         self._guards: dict[int, ReplayGuard] = {}
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
@@ -124,13 +150,16 @@ class Sync:
         self._asked: dict[str, _Asked] = {}
         self._ended: dict[str, Session] = {}  # node id -> its session before
         self._quiet: dict[bytes, _Quiet] = {}  # by the node's 16 bytes
-        self._due: dict[int, list[str]] = {}  # second -> nodes that may have fallen silent by then; each node stands there once
+        self._due: dict[
+            int, list[str]
+        ] = {}  # second -> nodes that may have fallen silent by then; each node stands there once
         self._watched: set[str] = set()  # the nodes that stand there
         self.counters: Counter[str] = Counter()
         self.coming = Coming()
 
     def open(self) -> None:
-        """Binds a socket to each of the head's addresses and reads them from the running event loop."""
+        """Binds a socket to each of the head's addresses and reads them from the running event
+        loop."""
         for server, address in zip(self._servers, self._settings.addresses, strict=True):
             server.open((address, self.port or self._settings.sync.port))
 
@@ -164,8 +193,8 @@ class Sync:
             log.debug("datagram from %s refused: %s", address[0], error)
 
     def receive(self, data: bytes, address: tuple[str, int], server: int = 0) -> None:
-        """Handles one datagram, which came to that one of the head's addresses. Raises WireError if it is malformed, forged,
-        replayed or of an unknown session."""
+        """Handles one datagram, which came to that one of the head's addresses. Raises WireError if
+        it is malformed, forged, replayed or of an unknown session."""
         if self._again(data, address, server):
             return
         node, number = peek(data)
@@ -189,10 +218,16 @@ class Sync:
         self._remember(record, data, server, self._hello(record, datagram, address))
 
     def _again(self, data: bytes, address: tuple[str, int], server: int) -> bool:
-        """Takes a HELLO that says what the last one said, of a node of which nothing else has changed: 8 us where the long way
-        takes 28 (one node, in a tight loop). It checks the same, in the same order. Says whether it was one."""
+        """Takes a HELLO that says what the last one said, of a node of which nothing else has
+        changed: 8 us where the long way takes 28 (one node, in a tight loop). It checks the same,
+        in the same order. Says whether it was one."""
         quiet = self._quiet.get(data[NODE])
-        if quiet is None or len(data) != SIZE or data[STARTS] != quiet.starts or data[TELLS] != quiet.tells:
+        if (
+            quiet is None
+            or len(data) != SIZE
+            or data[STARTS] != quiet.starts
+            or data[TELLS] != quiet.tells
+        ):
             return False
         record = quiet.record
         key = record.node.id
@@ -207,26 +242,52 @@ class Sync:
         self._suspects.pop(key, None)
         if quiet.busy is not None:
             self._on_heard(record, quiet.busy)
-        self._put(record, answer(data, next(self._numbers), quiet.says, quiet.session.key), server, address)
+        self._put(
+            record,
+            answer(data, next(self._numbers), quiet.says, quiet.session.key),
+            server,
+            address,
+        )
         return True
 
     def _remember(self, record: Record, data: bytes, server: int, values: dict[str, str]) -> None:
         """Keeps what a HELLO said that would change nothing if it was said again."""
         node, machine, session = data[NODE], record.machine, record.session
         known = record.values()
-        if session is None or machine.active is not None or machine.held_until or any(known.get(k) != v for k, v in values.items()):
+        if (
+            session is None
+            or machine.active is not None
+            or machine.held_until
+            or any(known.get(k) != v for k, v in values.items())
+        ):
             self._quiet.pop(node, None)
             return
         goal, layout = machine.goal, record.planner.layout
         layout_said = session.layout or layout
-        busy = layout_said.unpack(int.from_bytes(data[TELLS][-16:], "big"))["busy"] if values["run"] == "SYNC" else None
+        busy = (
+            layout_said.unpack(int.from_bytes(data[TELLS][-16:], "big"))["busy"]
+            if values["run"] == "SYNC"
+            else None
+        )
         self._quiet[node] = _Quiet(
-            record, session, record.planner, machine, record.wanted, record.running,
-            (record.cfg_revision, record.dsc_revision, record.acked), data[STARTS], data[TELLS],
-            tells(record.cfg_revision, record.dsc_revision, layout.digest, goal.mask, goal.value), self._guards[session.number],
-            busy, server)
+            record,
+            session,
+            record.planner,
+            machine,
+            record.wanted,
+            record.running,
+            (record.cfg_revision, record.dsc_revision, record.acked),
+            data[STARTS],
+            data[TELLS],
+            tells(record.cfg_revision, record.dsc_revision, layout.digest, goal.mask, goal.value),
+            self._guards[session.number],
+            busy,
+            server,
+        )
 
-    def _hello(self, record: Record, datagram: Datagram, address: tuple[str, int]) -> dict[str, str]:
+    def _hello(
+        self, record: Record, datagram: Datagram, address: tuple[str, int]
+    ) -> dict[str, str]:
         """Takes what a HELLO says, and answers. Returns the values that it tells of variables."""
         layout = (record.session and record.session.layout) or record.planner.layout
         if datagram.layout != layout.digest or not layout.valid(datagram.state):
@@ -239,7 +300,8 @@ class Sync:
         said = layout.unpack(datagram.state)
         run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
         values = {**self._alive, "run": run} | {
-            k: said[k] for k in self._of_nodes if said.get(k) in self._values[k]}
+            k: said[k] for k in self._of_nodes if said.get(k) in self._values[k]
+        }
         if record.value("run") != "SYNC" and run == "SYNC":
             self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
         moved = record.acked != datagram.cfg_revision
@@ -249,7 +311,11 @@ class Sync:
         self._engine.discover(record, values, "the agent says so")
         if record.machine.held_until:  # what the head waited for after its start
             self._engine.post(record, Released())
-        if said["image"] == "ACTIVE" and record.acked == record.cfg_revision and record.running != record.wanted:
+        if (
+            said["image"] == "ACTIVE"
+            and record.acked == record.cfg_revision
+            and record.running != record.wanted
+        ):
             record.running = record.wanted
             moved = True
         if moved:
@@ -264,12 +330,14 @@ class Sync:
         return values
 
     def push(self, record: Record) -> None:
-        """Tells a node at once that its desired state has changed. A lost datagram is made good by its next HELLO."""
+        """Tells a node at once that its desired state has changed. A lost datagram is made good by
+        its next HELLO."""
         if record.session is not None and record.address is not None:
             self._send(record, Kind.DESIRED, record.address)
 
     def suspect(self, record: Record, why: Loss) -> None:
-        """Something speaks against a node being alive: asks it, and gives it `probe_s` to answer."""
+        """Something speaks against a node being alive: asks it, and gives it `probe_s` to
+        answer."""
         if record.node.id not in self._suspects:
             self._suspects[record.node.id] = (self._clock(), why)
             if record.address is not None:
@@ -278,11 +346,16 @@ class Sync:
     def speaks(self, record: Record) -> bool:
         """Whether a node's agent was heard not long ago."""
         seen = record.last_seen
-        return record.value("run") in ("INIT", "SYNC") and seen is not None and self._clock() - seen <= self._settings.sync.dead_s
+        return (
+            record.value("run") in ("INIT", "SYNC")
+            and seen is not None
+            and self._clock() - seen <= self._settings.sync.dead_s
+        )
 
     def ask(self, record: Record, answer: Callable[[bool], None]) -> None:
-        """Finds out whether a node speaks: calls `answer` with True when it does, with False when nothing comes in `probe_s`. What
-        it said before it was asked, and a busy head has not read yet, is no answer."""
+        """Finds out whether a node speaks: calls `answer` with True when it does, with False when
+        nothing comes in `probe_s`. What it said before it was asked, and a busy head has not read
+        yet, is no answer."""
         for _ in range(_QUEUED):
             if not self.read():
                 break
@@ -291,7 +364,8 @@ class Sync:
             self._send(record, Kind.DESIRED, record.address, probe=True)
 
     def end(self, record: Record) -> None:
-        """A node's session is about to end: what goes on to speak with it is told of, once, and not listened to."""
+        """A node's session is about to end: what goes on to speak with it is told of, once, and not
+        listened to."""
         if record.session is not None:
             self._ended[record.node.id] = record.session
         self.forget(record)
@@ -302,9 +376,14 @@ class Sync:
             return
         decode(data, session.key)
         del self._ended[record.node.id]
-        self._store.event(record, events.SESSION_STALE, f"{address[0]} still speaks with the session that ended when the node was "
-                          "switched off or booted anew: the BMC did not do what it said, or somebody has taken the session",
-                          data={"address": address[0]})
+        self._store.event(
+            record,
+            events.SESSION_STALE,
+            f"{address[0]} still speaks with the session that ended when the node was "
+            "switched off or booted anew: the BMC did not do what it said, or somebody has taken "
+            "the session",
+            data={"address": address[0]},
+        )
 
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""
@@ -318,8 +397,9 @@ class Sync:
     def scan(self) -> None:
         """Finds the nodes that have fallen silent; called once a second.
 
-        A head that did not listen itself (a busy or suspended machine) has nobody to blame: it listens for `dead_s` first. Nor has
-        one that does not keep up with what it hears: a node that is said to be silent may have spoken long ago.
+        A head that did not listen itself (a busy or suspended machine) has nobody to blame: it
+        listens for `dead_s` first. Nor has one that does not keep up with what it hears: a node
+        that is said to be silent may have spoken long ago.
         """
         now, timers = self._clock(), self._settings.sync
         deaf, self._scanned = now - self._scanned, now
@@ -330,7 +410,9 @@ class Sync:
             return
         for key in [k for k, asked in self._asked.items() if now - asked.since > timers.probe_s]:
             self._asked.pop(key).answer(False)
-        due = [key for second in [s for s in self._due if s <= now] for key in self._due.pop(second)]
+        due = [
+            key for second in [s for s in self._due if s <= now] for key in self._due.pop(second)
+        ]
         self._watched.difference_update(due)
         for key in dict.fromkeys((*self._suspects, *due)):
             record = self._store.find(key)
@@ -338,7 +420,8 @@ class Sync:
                 self._judge(record, record.last_seen, now)
 
     def _watch(self, key: str, seen: float) -> None:
-        """Has a node looked at when it was silent for `dead_s`. Nothing is done at each HELLO: who was heard is put back."""
+        """Has a node looked at when it was silent for `dead_s`. Nothing is done at each HELLO: who
+        was heard is put back."""
         if key not in self._watched:
             self._watched.add(key)
             self._due.setdefault(math.floor(seen + self._settings.sync.dead_s), []).append(key)
@@ -347,7 +430,11 @@ class Sync:
         """Whether a node is lost that was last heard at `seen`."""
         timers, suspect = self._settings.sync, self._suspects.get(record.node.id)
         if suspect is not None and now - suspect[0] > timers.probe_s:
-            self._lost(record, suspect[1], f"{suspect[1].value}, and it did not answer in {timers.probe_s:.0f} s")
+            self._lost(
+                record,
+                suspect[1],
+                f"{suspect[1].value}, and it did not answer in {timers.probe_s:.0f} s",
+            )
         elif now - seen > timers.dead_s and (suspect is not None or record.value("run") == "SYNC"):
             self._lost(record, Loss.SILENT, f"{Loss.SILENT.value} for {timers.dead_s:.0f} s")
         self._watch(record.node.id, seen if now - seen <= timers.dead_s else now)
@@ -359,17 +446,35 @@ class Sync:
         self._on_lost(record, loss, why)
 
     def _send(
-        self, record: Record, kind: Kind, address: tuple[str, int], sequence: int | None = None, *, probe: bool = False
+        self,
+        record: Record,
+        kind: Kind,
+        address: tuple[str, int],
+        sequence: int | None = None,
+        *,
+        probe: bool = False,
     ) -> None:
         if record.session is None:
             return
         goal, layout = record.machine.goal, record.planner.layout
         datagram = Datagram(
-            kind=kind, node=uuid.UUID(record.node.id).bytes, session=record.session.number, epoch=self._store.epoch,
-            sequence=next(self._numbers) if sequence is None else sequence, cfg_revision=record.cfg_revision,
-            dsc_revision=0 if probe else record.dsc_revision, layout=layout.digest, mask=goal.mask, state=goal.value,
+            kind=kind,
+            node=uuid.UUID(record.node.id).bytes,
+            session=record.session.number,
+            epoch=self._store.epoch,
+            sequence=next(self._numbers) if sequence is None else sequence,
+            cfg_revision=record.cfg_revision,
+            dsc_revision=0 if probe else record.dsc_revision,
+            layout=layout.digest,
+            mask=goal.mask,
+            state=goal.value,
         )
-        self._put(record, encode(datagram, record.session.key), self._heard_by.get(record.session.number, 0), address)
+        self._put(
+            record,
+            encode(datagram, record.session.key),
+            self._heard_by.get(record.session.number, 0),
+            address,
+        )
 
     def _put(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
         sock = self._servers[server].socket

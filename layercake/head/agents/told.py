@@ -14,12 +14,28 @@ from layercake.head.agents.heard import heard
 from layercake.head.hosting.budget import Budget
 from layercake.head.state.store import Record, Store
 from layercake.kraken.errors import OperationFailed
-from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET, Bearing, EventKind
+from layercake.kraken.events import (
+    MUTATION_FAILED,
+    NO_CHAIN,
+    QUARANTINE_CLEARED,
+    QUARANTINE_SET,
+    Bearing,
+    EventKind,
+)
 
 _MAX_EVENTS = 500
 _MAX_DATA, _MAX_TEXT = 16384, 2000
-OF_NODES = {kind.name: kind for kind in (*minos.events.EVENTS, *imageapi.events.EVENTS, MUTATION_FAILED, QUARANTINE_SET,
-                                         QUARANTINE_CLEARED, NO_CHAIN)}
+OF_NODES = {
+    kind.name: kind
+    for kind in (
+        *minos.events.EVENTS,
+        *imageapi.events.EVENTS,
+        MUTATION_FAILED,
+        QUARANTINE_SET,
+        QUARANTINE_CLEARED,
+        NO_CHAIN,
+    )
+}
 """What a node may tell. What others tell, like who ran a command there, is not its to say."""
 
 Hears = Callable[[Record, Mapping[str, Any]], None]
@@ -32,11 +48,12 @@ class Told:
         self._store, self._hears = store, hears
         self._budget = Budget(self._left_out, at_once=_MAX_EVENTS)
         self.flood_s = 1.0
-        """Who tells too many events waits so long for each answer, and takes less of the head's time."""
+        """Who tells too many events waits so long for each answer, and takes less of the head's
+        time."""
 
     def take(self, record: Record, body: Any) -> tuple[int, float]:
-        """Takes one event or a list of them. Returns how many there were, and the seconds that the node is to wait for that. Raises
-        OperationFailed, and has taken none then."""
+        """Takes one event or a list of them. Returns how many there were, and the seconds that the
+        node is to wait for that. Raises OperationFailed, and has taken none then."""
         told = body if isinstance(body, list) else [body]
         for event in told[:_MAX_EVENTS]:
             if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
@@ -46,18 +63,26 @@ class Told:
 
     def _take(self, record: Record, event: Mapping[str, Any]) -> bool:
         """Whether there was room for it."""
-        name, text, data = str(event.get("kind", ""))[:64], str(event.get("text", ""))[:_MAX_TEXT], event.get("data", {})
+        name, text, data = (
+            str(event.get("kind", ""))[:64],
+            str(event.get("text", ""))[:_MAX_TEXT],
+            event.get("data", {}),
+        )
         kind = OF_NODES.get(name, events.NODE_EVENT)
         if kind is events.NODE_EVENT:
             text = f"{name}: {text}"
-        kept = kind.bearing is Bearing.STANDING or self._keep(record, kind, text, str(event.get("severity", "")), data)
+        kept = kind.bearing is Bearing.STANDING or self._keep(
+            record, kind, text, str(event.get("severity", "")), data
+        )
         if kind in self._hears:
             self._hears[kind](record, data)
         if heard(record, kind, text, data):
             self._store.mark(record)
         return kept
 
-    def _keep(self, record: Record, kind: EventKind, text: str, severity: str, data: dict[str, Any]) -> bool:
+    def _keep(
+        self, record: Record, kind: EventKind, text: str, severity: str, data: dict[str, Any]
+    ) -> bool:
         """Adds to a node's history what the node itself says, within bounds; whether it did."""
         key = record.node.id
         if not self._budget.take((key, key)):
@@ -71,5 +96,9 @@ class Told:
     def _left_out(self, node: str, count: int) -> None:
         record = self._store.find(node)
         if record is not None:
-            self._store.event(record, events.NODE_FLOODS, f"{count} events of the node were left out: it tells too many",
-                              data={"count": count})
+            self._store.event(
+                record,
+                events.NODE_FLOODS,
+                f"{count} events of the node were left out: it tells too many",
+                data={"count": count},
+            )

@@ -11,7 +11,8 @@ STATES = ("BLANK", "FOREIGN", "READY", "ERROR")
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk: its kernel name, its lasting names, and what it holds that is in the way ("": nothing), with a mark of that."""
+    """A disk: its kernel name, its lasting names, and what it holds that is in the way ("":
+    nothing), with a mark of that."""
 
     name: str
     names: tuple[str, ...] = ()
@@ -50,16 +51,30 @@ def said(data: object) -> Said | None:
         return None
     if found.state not in STATES:
         return None
-    return Said(state=found.state, disks=tuple(map(_disk, found.disks[:MOST_DISKS])), done=found.done[:64],
-                layouts=tuple(State(name=_plain(one.name, 16), state=_plain(one.state, 16), why=_plain(one.why, 500))
-                              for one in found.layouts[:MOST_LAYOUTS]))
+    return Said(
+        state=found.state,
+        disks=tuple(map(_disk, found.disks[:MOST_DISKS])),
+        done=found.done[:64],
+        layouts=tuple(
+            State(name=_plain(one.name, 16), state=_plain(one.state, 16), why=_plain(one.why, 500))
+            for one in found.layouts[:MOST_LAYOUTS]
+        ),
+    )
 
 
 def _disk(one: Disk) -> Disk:
-    return Disk(name=_plain(one.name, 32), names=tuple(_plain(word, 120) for word in one.names[:8]),
-                bytes=one.bytes if 0 <= one.bytes < 1 << 60 else 0, model=_plain(one.model, 80), path=_plain(one.path, 200),
-                rotational=one.rotational, transport=_plain(one.transport, 16), layout=_plain(one.layout, 16),
-                holds=_plain(one.holds, 400), mark=_plain(one.mark, 32))
+    return Disk(
+        name=_plain(one.name, 32),
+        names=tuple(_plain(word, 120) for word in one.names[:8]),
+        bytes=one.bytes if 0 <= one.bytes < 1 << 60 else 0,
+        model=_plain(one.model, 80),
+        path=_plain(one.path, 200),
+        rotational=one.rotational,
+        transport=_plain(one.transport, 16),
+        layout=_plain(one.layout, 16),
+        holds=_plain(one.holds, 400),
+        mark=_plain(one.mark, 32),
+    )
 
 
 def _plain(word: str, most: int) -> str:

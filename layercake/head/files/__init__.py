@@ -1,1 +1,2 @@
-"""The files that make one node different from the next: what the inventory says of them, rendered for each node."""
+"""The files that make one node different from the next: what the inventory says of them, rendered
+for each node."""

@@ -16,7 +16,8 @@ DOCUMENTS = "hostkey/"
 
 
 class HostKey(NamedTuple):
-    """A key as OpenSSH has it: the private part is a PEM text, the public one a line without a comment."""
+    """A key as OpenSSH has it: the private part is a PEM text, the public one a line without a
+    comment."""
 
     private: str
     public: str
@@ -25,8 +26,14 @@ class HostKey(NamedTuple):
 def make() -> HostKey:
     """A new one, of Ed25519 (RFC 8709)."""
     key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
     return HostKey(private.decode(), public.decode())
 
 
@@ -39,10 +46,14 @@ class HostKeys:
 
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what was made."""
-        self._kept = {key.removeprefix(DOCUMENTS): msgspec.json.decode(data, type=HostKey) for key, data in documents.items()}
+        self._kept = {
+            key.removeprefix(DOCUMENTS): msgspec.json.decode(data, type=HostKey)
+            for key, data in documents.items()
+        }
 
     async def of(self, record: Record) -> HostKey:
-        """A node's key. A new one is on disk before anybody has it. Raises OperationFailed if it cannot be written."""
+        """A node's key. A new one is on disk before anybody has it. Raises OperationFailed if it
+        cannot be written."""
         node = record.node.id
         if node not in self._kept:
             async with self._desire.draft(revises=False) as draft:

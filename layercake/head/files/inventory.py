@@ -1,7 +1,9 @@
-"""The key `files` of the inventory: which files a node has beside what its images bring, for minOS or for images.
+"""The key `files` of the inventory: which files a node has beside what its images bring, for minOS
+or for images.
 
-A key is a path, or "TARGET:PATH" with an image's name or `minos` as the target, several with commas between them; without one it is
-all images. Later layers win by the whole key; `null` takes one away again.
+A key is a path, or "TARGET:PATH" with an image's name or `minos` as the target, several with commas
+between them; without one it is all images. Later layers win by the whole key; `null` takes one away
+again.
 """
 
 from __future__ import annotations
@@ -36,37 +38,54 @@ SIGNALS = ("HUP", "USR1", "USR2", "INT", "TERM", "QUIT", "WINCH")
 def _content(value: object) -> str:
     word = text(value)
     if len(word) > MAX_CONTENT or "\0" in word:
-        raise Mistake(f"the content is longer than {MAX_CONTENT} characters, or has a zero byte",
-                      "put it into the directory of files, and write `source`")
+        raise Mistake(
+            f"the content is longer than {MAX_CONTENT} characters, or has a zero byte",
+            "put it into the directory of files, and write `source`",
+        )
     return word
 
 
 def _source(value: object) -> str:
     """A path in the directory of files."""
     word = text(value)
-    if not word or len(word) > MAX_PATH or word.startswith("/") or not word.isprintable() \
-            or any(part in ("", ".", "..") for part in word.rstrip("/").split("/")):
-        raise Mistake(f"{show(word)} is no path in the directory of files", "such as slurm/slurm.conf.j2: relative, without ..")
+    if (
+        not word
+        or len(word) > MAX_PATH
+        or word.startswith("/")
+        or not word.isprintable()
+        or any(part in ("", ".", "..") for part in word.rstrip("/").split("/"))
+    ):
+        raise Mistake(
+            f"{show(word)} is no path in the directory of files",
+            "such as slurm/slurm.conf.j2: relative, without ..",
+        )
     return word.rstrip("/")
 
 
 def _mode(value: object) -> str:
     if not isinstance(value, str) or not _MODE.fullmatch(value):
-        raise Mistake(f"expected a mode, found {describe(value)}", 'write it in octal and in quotes: "0644"')
+        raise Mistake(
+            f"expected a mode, found {describe(value)}", 'write it in octal and in quotes: "0644"'
+        )
     return value.zfill(4)
 
 
 def _owner(value: object) -> str:
     word = str(value) if isinstance(value, int) and not isinstance(value, bool) else text(value)
     if not _OWNER.fullmatch(word):
-        raise Mistake(f"{show(word)} is no user or group", "a name as in the image's /etc/passwd, or a number")
+        raise Mistake(
+            f"{show(word)} is no user or group", "a name as in the image's /etc/passwd, or a number"
+        )
     return word
 
 
 def _secret(value: object) -> str:
     word = text(value)
     if not _SECRET.fullmatch(word):
-        raise Mistake(f"{show(word)} is no secret's name", "the name of a file below files/ in the directory of secrets")
+        raise Mistake(
+            f"{show(word)} is no secret's name",
+            "the name of a file below files/ in the directory of secrets",
+        )
     return word
 
 
@@ -74,37 +93,81 @@ def _on_change(value: object) -> str:
     """What is done when the file of a running image changes."""
     words = text(value).split()
     what, rest = (words[0] if words else ""), words[1:]
-    if (what == "reload" and len(rest) == 1 and _UNIT.fullmatch(rest[0])) or (what == "signal" and len(rest) == 1
-                                                                             and rest[0] in SIGNALS):
+    if (what == "reload" and len(rest) == 1 and _UNIT.fullmatch(rest[0])) or (
+        what == "signal" and len(rest) == 1 and rest[0] in SIGNALS
+    ):
         return " ".join(words)
     if words in (["write"], ["restart"]):
         return what
-    raise Mistake(f"expected what to do, found {show(text(value))}",
-                  f"reload UNIT, signal {'|'.join(SIGNALS)}, restart (of the image), or write: the file alone")
+    raise Mistake(
+        f"expected what to do, found {show(text(value))}",
+        f"reload UNIT, signal {'|'.join(SIGNALS)}, restart (of the image), or write: the file "
+        "alone",
+    )
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One file, or with `tree` all files of a directory."""
 
     content: Annotated[str | None, Check(_content), Meta(description="What is in it.")] = None
-    source: Annotated[str, Check(_source), Meta(
-        description="The file in the directory of files (`files.directory` of config.yaml) that has its content.")] = ""
-    tree: Annotated[str, Check(_source), Meta(
-        description="A directory in the directory of files: each file in it is given, below the key's path.")] = ""
-    secret: Annotated[str, Check(_secret), Meta(
-        description="The secret that is its content: a file below `files/` in the directory of secrets.")] = ""
-    template: Annotated[bool | None, Meta(
-        description="Whether it is a Jinja2 template. Sources whose names end in .j2 are, and others are not.")] = None
+    source: Annotated[
+        str,
+        Check(_source),
+        Meta(
+            description="The file in the directory of files (`files.directory` of config.yaml) "
+            "that has its content."
+        ),
+    ] = ""
+    tree: Annotated[
+        str,
+        Check(_source),
+        Meta(
+            description="A directory in the directory of files: each file in it is given, below "
+            "the key's path."
+        ),
+    ] = ""
+    secret: Annotated[
+        str,
+        Check(_secret),
+        Meta(
+            description="The secret that is its content: a file below `files/` in the directory of "
+            "secrets."
+        ),
+    ] = ""
+    template: Annotated[
+        bool | None,
+        Meta(
+            description="Whether it is a Jinja2 template. Sources whose names end in .j2 are, and "
+            "others are not."
+        ),
+    ] = None
     owner: Annotated[str, Check(_owner), Meta(description="Its user, by name or number.")] = "root"
     group: Annotated[str, Check(_owner), Meta(description="Its group, by name or number.")] = "root"
-    mode: Annotated[str, Check(_mode), Meta(
-        description='Its mode in octal, in quotes: "0644", of secrets "0600", and of sources that may be executed "0755" if not '
-                    "given.")] = ""
-    on_change: Annotated[str, Check(_on_change), Meta(
-        description="What is done to a running image when it changes: `reload UNIT`, `signal HUP`, `restart` or `write`. If not "
-                    "given, the image has the change when it is started next.")] = ""
-    leave: Annotated[bool, Meta(
-        description="This path is left as the image has it, also if Layercake would give a file by itself.")] = False
+    mode: Annotated[
+        str,
+        Check(_mode),
+        Meta(
+            description='Its mode in octal, in quotes: "0644", of secrets "0600", and of sources '
+            'that may be executed "0755" if not '
+            "given."
+        ),
+    ] = ""
+    on_change: Annotated[
+        str,
+        Check(_on_change),
+        Meta(
+            description="What is done to a running image when it changes: `reload UNIT`, `signal "
+            "HUP`, `restart` or `write`. If not "
+            "given, the image has the change when it is started next."
+        ),
+    ] = ""
+    leave: Annotated[
+        bool,
+        Meta(
+            description="This path is left as the image has it, also if Layercake would give a "
+            "file by itself."
+        ),
+    ] = False
 
 
 class Files(NodePart, frozen=True, kw_only=True):
@@ -131,21 +194,44 @@ def place_of(key: str) -> Place:
     path = f"/{path}" if colon else key
     for target in targets:
         if target not in (MINOS, METADATA, ALL) and not IMAGE.fullmatch(target):
-            raise Mistake(f"{show(target)} is no image's name, and not {MINOS}", "as compute:/etc/motd or minos:/etc/motd",
-                          f"{key}.")
-    if not path.startswith("/") or len(path) > MAX_PATH or not path.isprintable() or posixpath.normpath(path) != path:
-        raise Mistake(f"{show(path)} is no path of a file", "absolute, without . and .., as /etc/motd", f"{key}.")
+            raise Mistake(
+                f"{show(target)} is no image's name, and not {MINOS}",
+                "as compute:/etc/motd or minos:/etc/motd",
+                f"{key}.",
+            )
+    if (
+        not path.startswith("/")
+        or len(path) > MAX_PATH
+        or not path.isprintable()
+        or posixpath.normpath(path) != path
+    ):
+        raise Mistake(
+            f"{show(path)} is no path of a file",
+            "absolute, without . and .., as /etc/motd",
+            f"{key}.",
+        )
     if path in _NOT_BELOW or path.startswith(tuple(f"{place}/" for place in _NOT_BELOW)):
-        raise Mistake(f"no file is put below {', '.join(_NOT_BELOW)}", "a sysctl goes into uinit, or into /etc/sysctl.d", f"{key}.")
+        raise Mistake(
+            f"no file is put below {', '.join(_NOT_BELOW)}",
+            "a sysctl goes into uinit, or into /etc/sysctl.d",
+            f"{key}.",
+        )
     if METADATA in targets and (len(targets) > 1 or path not in SAID):
-        raise Mistake(f"the metadata service has no {show(path)}", f"one of {', '.join(SAID)}, for {METADATA} alone", f"{key}.")
+        raise Mistake(
+            f"the metadata service has no {show(path)}",
+            f"one of {', '.join(SAID)}, for {METADATA} alone",
+            f"{key}.",
+        )
     return Place(targets, path)
 
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:
     """All files of a node. Raises Mistake for what does not go together."""
     if len(given) > MAX_FILES:
-        raise Mistake(f"{len(given)} files, a node has {MAX_FILES} at most", "put them into a directory, and give it as a `tree`")
+        raise Mistake(
+            f"{len(given)} files, a node has {MAX_FILES} at most",
+            "put them into a directory, and give it as a `tree`",
+        )
     found = {key: File(**fields) for key, fields in given.items()}
     for key, one in found.items():
         _sound(key, one, place_of(key))
@@ -157,16 +243,29 @@ def _sound(key: str, one: File, place: Place) -> None:
     said += ["content"] if one.content is not None else []
     if len(said) != 1:
         has = f"says {' and '.join(said)}" if said else "does not say what is in it"
-        raise Mistake(f"file {key} {has}", "give it one of content, source, tree, secret and leave", f"{key}.")
+        raise Mistake(
+            f"file {key} {has}", "give it one of content, source, tree, secret and leave", f"{key}."
+        )
     if place.path == "/" and not one.tree:
-        raise Mistake(f"file {key} is a directory", "write a tree for it, or the path of a file", f"{key}.")
+        raise Mistake(
+            f"file {key} is a directory", "write a tree for it, or the path of a file", f"{key}."
+        )
     if one.template is not None and (one.secret or one.leave or one.tree):
-        raise Mistake(f"file {key}: template means nothing with {said[0]}", "remove it", f"{key}.template")
+        raise Mistake(
+            f"file {key}: template means nothing with {said[0]}", "remove it", f"{key}.template"
+        )
     if not {MINOS, METADATA}.isdisjoint(place.targets) and one.on_change not in ("", "write"):
-        raise Mistake(f"file {key}: nothing can be reloaded in minOS", "what is for minOS is written at once; remove it",
-                      f"{key}.on_change")
+        raise Mistake(
+            f"file {key}: nothing can be reloaded in minOS",
+            "what is for minOS is written at once; remove it",
+            f"{key}.on_change",
+        )
     if METADATA in place.targets and (one.tree or one.leave):
-        raise Mistake(f"file {key}: the metadata service takes one text", "give it content, source or secret", f"{key}.")
+        raise Mistake(
+            f"file {key}: the metadata service takes one text",
+            "give it content, source or secret",
+            f"{key}.",
+        )
 
 
 def view(part: Files | None) -> dict[str, Any]:

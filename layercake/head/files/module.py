@@ -1,4 +1,5 @@
-"""Files as a module of the head: a key of the inventory, and a section of config.yaml. It has no process."""
+"""Files as a module of the head: a key of the inventory, and a section of config.yaml. It has no
+process."""
 
 from __future__ import annotations
 
@@ -23,13 +24,29 @@ def _directory(value: object) -> str:
 class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files that nodes have beside what their images bring."""
 
-    directory: Annotated[str, Check(_directory), Meta(
-        description="Where the inventory's files and templates are; best under version control.",
-        extra=NEWER)] = "/etc/layercake/files"
-    given: Annotated[bool, Meta(
-        description="Whether images get host name, machine-id, hosts, SSH host keys and authorized_keys without asking.",
-        extra=NEWER)] = True
+    directory: Annotated[
+        str,
+        Check(_directory),
+        Meta(
+            description="Where the inventory's files and templates are; best under version "
+            "control.",
+            extra=NEWER,
+        ),
+    ] = "/etc/layercake/files"
+    given: Annotated[
+        bool,
+        Meta(
+            description="Whether images get host name, machine-id, hosts, SSH host keys and "
+            "authorized_keys without asking.",
+            extra=NEWER,
+        ),
+    ] = True
 
 
-MODULE = Module(name="files", doc="Files that make one node different from the next.", section="files", settings=FileSettings,
-                part=Part(Files, complete, view=view))
+MODULE = Module(
+    name="files",
+    doc="Files that make one node different from the next.",
+    section="files",
+    settings=FileSettings,
+    part=Part(Files, complete, view=view),
+)

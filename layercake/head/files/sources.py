@@ -1,7 +1,8 @@
-"""The directory of files as it was when an inventory was applied: what nodes get does not change because somebody edits there.
+"""The directory of files as it was when an inventory was applied: what nodes get does not change
+because somebody edits there.
 
-Contents are kept by digest in the data directory; which path has which digest is a document of the database, written with the
-inventory that it belongs to.
+Contents are kept by digest in the data directory; which path has which digest is a document of the
+database, written with the inventory that it belongs to.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _REMAINS = ("~", ".swp", ".orig", ".rej")
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A file in the directory: what is in it (blake2b, hex), its size in bytes, and whether it may be executed."""
+    """A file in the directory: what is in it (blake2b, hex), its size in bytes, and whether it may
+    be executed."""
 
     digest: str
     size: int
@@ -44,26 +46,32 @@ class Lines(NamedTuple):
 
 
 def read(directory: Path) -> tuple[dict[str, Source], dict[str, bytes]]:
-    """All files of the directory by their paths in it, and their contents by digest. A directory that is not there has none. May
-    block. Raises InputError for what cannot be used."""
+    """All files of the directory by their paths in it, and their contents by digest. A directory
+    that is not there has none. May block. Raises InputError for what cannot be used."""
     found: dict[str, Source] = {}
     contents: dict[str, bytes] = {}
     whole = 0
     for path, data, executable in _walk(directory):
         whole += len(data)
         if len(found) >= MAX_SOURCES or whole > MAX_ALL:
-            raise InputError(f"cannot use {directory}: it has more than {MAX_SOURCES} files, or {MAX_ALL >> 20} MiB",
-                             hint="large things belong into an image")
+            raise InputError(
+                f"cannot use {directory}: it has more than {MAX_SOURCES} files, or {MAX_ALL >> 20} "
+                "MiB",
+                hint="large things belong into an image",
+            )
         digest = hashlib.blake2b(data, digest_size=32).hexdigest()
         found[path], contents[digest] = Source(digest, len(data), executable), data
     return found, contents
 
 
 def _walk(directory: Path) -> Iterator[tuple[str, bytes, bool]]:
-    """(path, content, executable) of each file, by names; symbolic links are refused, for nobody sees where they lead."""
+    """(path, content, executable) of each file, by names; symbolic links are refused, for nobody
+    sees where they lead."""
     if not directory.is_dir():
         return
-    for here, directories, names in os.walk(directory, onerror=functools.partial(_refused, directory)):
+    for here, directories, names in os.walk(
+        directory, onerror=functools.partial(_refused, directory)
+    ):
         directories[:] = sorted(name for name in directories if name not in _SKIPPED)
         for name in sorted([*names, *directories]):
             file = Path(here, name)
@@ -71,11 +79,16 @@ def _walk(directory: Path) -> Iterator[tuple[str, bytes, bool]]:
             if name.endswith(_REMAINS):
                 continue
             if file.is_symlink():
-                raise InputError(f"cannot use {file}: it is a symbolic link", hint="put the file itself there")
+                raise InputError(
+                    f"cannot use {file}: it is a symbolic link", hint="put the file itself there"
+                )
             if name in directories:
                 continue
             if not path.isprintable() or not path.isascii():
-                raise InputError(f"cannot use a file in {here}: its name has characters that are not printable ASCII")
+                raise InputError(
+                    f"cannot use a file in {here}: its name has characters that are not printable "
+                    "ASCII"
+                )
             yield path, *_content(file)
 
 
@@ -90,7 +103,10 @@ def _content(file: Path) -> tuple[bytes, bool]:
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from None
     if len(data) > MAX_SIZE:
-        raise InputError(f"cannot use {file}: it has more than {MAX_SIZE >> 20} MiB", hint="large things belong into an image")
+        raise InputError(
+            f"cannot use {file}: it has more than {MAX_SIZE >> 20} MiB",
+            hint="large things belong into an image",
+        )
     return data, bool(facts.st_mode & 0o100)
 
 
@@ -145,16 +161,21 @@ class Sources:
         try:
             data = (self._directory / digest).read_bytes()
         except OSError as error:
-            raise OperationFailed(f"cannot read a content of the site's files: {error.strerror}",
-                                  hint="apply the inventory again") from None
+            raise OperationFailed(
+                f"cannot read a content of the site's files: {error.strerror}",
+                hint="apply the inventory again",
+            ) from None
         if hashlib.blake2b(data, digest_size=32).hexdigest() != digest:
-            raise OperationFailed("cannot use a content of the site's files: it was altered where it is kept",
-                                  hint="apply the inventory again")
+            raise OperationFailed(
+                "cannot use a content of the site's files: it was altered where it is kept",
+                hint="apply the inventory again",
+            )
         return data
 
 
 def changes(old: Mapping[str, Source], new: Mapping[str, Source], used: set[str]) -> list[str]:
-    """The paths that are new, gone or other, of those that somebody uses (paths, or directories of trees)."""
+    """The paths that are new, gone or other, of those that somebody uses (paths, or directories of
+    trees)."""
     different = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
     return [path for path in different if is_used(path, used)]
 
@@ -167,7 +188,9 @@ def is_used(path: str, used: set[str]) -> bool:
 
 def counted(before: bytes, after: bytes) -> Lines:
     """How many lines a change adds and removes."""
-    ops = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).get_opcodes()
+    ops = difflib.SequenceMatcher(
+        None, before.splitlines(), after.splitlines(), autojunk=False
+    ).get_opcodes()
     other = [op for op in ops if op[0] != "equal"]
     return Lines(sum(op[4] - op[3] for op in other), sum(op[2] - op[1] for op in other))
 

@@ -1,5 +1,5 @@
-"""Templates of files: Jinja2 in its sandbox, with names that must be known, bounded in time, memory and output. Pure; it runs in a
-process of its own (worker.py)."""
+"""Templates of files: Jinja2 in its sandbox, with names that must be known, bounded in time, memory
+and output. Pure; it runs in a process of its own (worker.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ SECONDS = 1.0
 """How long a file may be rendered."""
 _MOST, _BITS = 1 << 20, 4096
 OPENS, CLOSES = "\ue000", "\ue001"
-"""What stands around a secret's name until a node fetches the file: characters that no template may have itself."""
+"""What stands around a secret's name until a node fetches the file: characters that no template may
+have itself."""
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = "<template>"
 
@@ -49,16 +50,24 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """See ImmutableSandboxedEnvironment. Raises SecurityError."""
-        if operator == "**" and not (isinstance(right, int | float) and abs(right) <= 64 and abs(left) <= _MOST):
+        if operator == "**" and not (
+            isinstance(right, int | float) and abs(right) <= 64 and abs(left) <= _MOST
+        ):
             raise SecurityError("** is for small numbers")
         if operator == "*":
-            sizes = [len(side) for side in (left, right) if isinstance(side, str | bytes | list | tuple)]
+            sizes = [
+                len(side) for side in (left, right) if isinstance(side, str | bytes | list | tuple)
+            ]
             times = [side for side in (left, right) if isinstance(side, int)]
             if sizes and times and sizes[0] * times[0] > _MOST:
                 raise SecurityError("* makes a text or list that is too long")
             if sum(number.bit_length() for number in times) > _BITS:
                 raise SecurityError("* is for small numbers")
-        if operator == "%" and isinstance(left, str) and (len(left) > 1000 or re.search(r"\d{4}|\*", left)):
+        if (
+            operator == "%"
+            and isinstance(left, str)
+            and (len(left) > 1000 or re.search(r"\d{4}|\*", left))
+        ):
             raise SecurityError("% is for short formats, of widths below 1000")
         return super().call_binop(context, operator, left, right)
 
@@ -66,14 +75,22 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 def _secret(name: object) -> str:
     """In the place of a secret, until the node fetches the file."""
     if not isinstance(name, str) or not _SECRET.fullmatch(name):
-        raise SecurityError("secret() takes the name of a file below files/ in the directory of secrets")
+        raise SecurityError(
+            "secret() takes the name of a file below files/ in the directory of secrets"
+        )
     return f"{OPENS}{name}{CLOSES}"
 
 
 def environment() -> jinja2.Environment:
     """Templates read no files and include none."""
-    made = _Sandbox(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True,
-                    autoescape=False, cache_size=0)
+    made = _Sandbox(
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+        cache_size=0,
+    )
     kept = {name: made.globals[name] for name in ("range", "dict", "namespace", "joiner")}
     made.globals.clear()
     made.globals.update(kept, secret=_secret)
@@ -88,13 +105,19 @@ class Templates:
         self._most = most
         self._made: dict[str, jinja2.Template] = {}
 
-    def render(self, key: str, text: str, facts: Mapping[str, Any], seconds: float = SECONDS) -> str:
-        """The file that a template makes of some facts. `key` stands for the text. Takes SIGALRM. Raises NotRendered."""
+    def render(
+        self, key: str, text: str, facts: Mapping[str, Any], seconds: float = SECONDS
+    ) -> str:
+        """The file that a template makes of some facts. `key` stands for the text. Takes SIGALRM.
+        Raises NotRendered."""
+
         def work() -> str:
             template = self._made.get(key)
             if template is None:
                 if OPENS in text or CLOSES in text:
-                    raise NotRendered(0, "it has a character of those that stand around secrets (U+E000, U+E001)")
+                    raise NotRendered(
+                        0, "it has a character of those that stand around secrets (U+E000, U+E001)"
+                    )
                 while len(self._made) >= self._most:
                     del self._made[next(iter(self._made))]
                 template = self._made[key] = self._environment.from_string(text)
@@ -115,6 +138,7 @@ def _bounded(template: jinja2.Template, facts: Mapping[str, Any]) -> str:
 
 def _in_time(work: Callable[[], str], seconds: float) -> str:
     """Does it, or raises NotRendered with what went wrong and where."""
+
     def late(number: int, frame: FrameType | None) -> None:
         raise _Late
 
@@ -133,7 +157,8 @@ def _in_time(work: Callable[[], str], seconds: float) -> str:
         raise NotRendered(0, "it takes too much memory") from None
     except jinja2.TemplateSyntaxError as error:
         raise NotRendered(error.lineno, error.message or "bad syntax") from None
-    except Exception as error:  # noqa: BLE001 (whatever a site's template does wrong is told with its line)
+    # Whatever a site's template does wrong is told with its line.
+    except Exception as error:  # noqa: BLE001
         raise NotRendered(_line(error), str(error)[:300] or type(error).__name__) from None
     finally:
         signal.signal(signal.SIGALRM, before)
@@ -141,5 +166,9 @@ def _in_time(work: Callable[[], str], seconds: float) -> str:
 
 def _line(error: BaseException) -> int:
     """The last line of the template in a traceback; jinja2 puts them there."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _NAME]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == _NAME
+    ]
     return lines[-1] or 0 if lines else 0

@@ -1,6 +1,8 @@
 """Renders templates in a process of its own: one that runs away takes nobody with it.
 
-    python -m layercake.head.files.worker     frames of four bytes of length and MessagePack, both ways: a Question, an Answer
+    python -m layercake.head.files.worker
+
+Frames of four bytes of length and MessagePack, both ways: a Question, an Answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the guard knows of one node, and what people have said about it. Kept with the node's record. Frozen facts, no behaviour."""
+"""What the guard knows of one node, and what people have said about it. Kept with the node's
+record. Frozen facts, no behaviour."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ PAST_KEPT = 20
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """A person's word that a node is to be left alone. Times are seconds since the epoch; `until` None is until somebody ends it.
+    """A person's word that a node is to be left alone. Times are seconds since the epoch; `until`
+    None is until somebody ends it.
 
     `ended` is when it was ended, and `ended_by` by whom: only of one that is over.
     """
@@ -27,9 +29,10 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What a person ordered of a node's power, carried out by the engine. A cycle is done when the node was seen off; forced, it
-    does not wait for images or for work that must not be interrupted. `soft`: the system inside shuts down by itself, or the node
-    stays on; such an order stands until it is done, or a person says something else."""
+    """What a person ordered of a node's power, carried out by the engine. A cycle is done when the
+    node was seen off; forced, it does not wait for images or for work that must not be interrupted.
+    `soft`: the system inside shuts down by itself, or the node stays on; such an order stands until
+    it is done, or a person says something else."""
 
     what: Literal["cycle", "off"]
     force: bool
@@ -41,10 +44,12 @@ class Order(msgspec.Struct, frozen=True):
 class Care(msgspec.Struct, frozen=True):
     """What is to be minded of a node.
 
-    `ours`: the head has started it, it has joined, or a person said so; what runs on another is not ours to end. `up`: it has been
-    in sync since it was last meant to go down, so that starting it again is a remedy. `busy`: its last word was that it must not be
-    interrupted. `released`: a person said that it shall be started, until it is up. `wished`: since when it waits for its turn to
-    be started, in seconds since the epoch, 0.0 if it does not; it keeps its turn over a restart of the head.
+    `ours`: the head has started it, it has joined, or a person said so; what runs on another is not
+    ours to end. `up`: it has been in sync since it was last meant to go down, so that starting it
+    again is a remedy. `busy`: its last word was that it must not be interrupted. `released`: a
+    person said that it shall be started, until it is up. `wished`: since when it waits for its turn
+    to be started, in seconds since the epoch, 0.0 if it does not; it keeps its turn over a restart
+    of the head.
     """
 
     ours: bool = False

@@ -1,8 +1,10 @@
-"""The guard: the engine asks it before each step that does something to a machine, and it says when the step may begin.
+"""The guard: the engine asks it before each step that does something to a machine, and it says when
+the step may begin.
 
-This is the wiring: it keeps what is known of the nodes, asks witnesses, and tells. What a step goes by is in verdict.py, what an
-outage is in outage.py, how much happens at once in slots.py, who is next in queue.py. What has to wait is looked at again and
-again, but who waits for others' boots only when it is its turn; the reason is shown by `node explain`.
+This is the wiring: it keeps what is known of the nodes, asks witnesses, and tells. What a step goes
+by is in verdict.py, what an outage is in outage.py, how much happens at once in slots.py, who is
+next in queue.py. What has to wait is looked at again and again, but who waits for others' boots
+only when it is its turn; the reason is shown by `node explain`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from layercake.kraken.errors import Refused
 WRITTEN_S = 5.0
 """So long the next step waits at most for a disk to take that a power cycle is half done."""
 LOOKED_AT = 1000
-"""How many of those that wait are looked at in a second, 6 us each: of a large site a third may be dark, and others would wait."""
+"""How many of those that wait are looked at in a second, 6 us each: of a large site a third may be
+dark, and others would wait."""
 _TOLD = (Why.FOUND_RUNNING, Why.NEVER, Why.HOLD, Why.BUSY, Why.ALIVE)
 """The reasons that a node's history tells of; the others are told elsewhere, or pass."""
 _DOCUMENT = "guard/freeze"
@@ -65,20 +68,32 @@ class _Asked:
 class Guard:
     """Says when a step may begin. Runs on the event loop."""
 
-    def __init__(self, store: Store, engine: Engine, settings: GuardSettings, witnesses: Witnesses, hands: Hands,
-                 clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        settings: GuardSettings,
+        witnesses: Witnesses,
+        hands: Hands,
+        clock: Clock,
+    ) -> None:
         self._store, self._engine, self._settings = store, engine, settings
         self._witnesses, self._hands, self._clock = witnesses, hands, clock
         self._slots, self._queue, self._admitting = Slots(settings), Queue(), False
         self._members = Members(store)
         self._stopped = Noted(store, lambda record: record.care.maintenance is not None)
         self._waiting: dict[str, _Asked] = {}
-        self._watched: dict[str, None] = {}  # of those that wait, the ones that do not for others' boots; who was looked at is last
+        self._watched: dict[
+            str, None
+            # of those that wait, the ones that do not for others' boots; who was looked at is last
+        ] = {}
         self._silent: dict[str, float] = {}
         self._firmware: set[str] = set()
         self._findings: dict[str, Findings] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._done: dict[str, float] = {}  # nodes whose order is done, and until when that is waited for to be written
+        self._done: dict[
+            str, float
+        ] = {}  # nodes whose order is done, and until when that is waited for to be written
         self.written: Callable[[str], bool] = lambda key: True
         self._expected, self._expected_until = set[str](), 0.0
         self.outages: dict[str, Outage] = {}
@@ -87,7 +102,8 @@ class Guard:
     # -- life
 
     def load(self, documents: Mapping[str, bytes], until: float) -> None:
-        """Takes over what an earlier head left. Nodes that were in sync and do not speak `until` then are silent."""
+        """Takes over what an earlier head left. Nodes that were in sync and do not speak `until`
+        then are silent."""
         if data := documents.get(_DOCUMENT):
             self.freeze = msgspec.json.decode(data, type=Stop)
         self._expected = {r.node.id for r in self._store if r.care.up}
@@ -110,7 +126,13 @@ class Guard:
         key, care = record.node.id, record.care
         said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
         up = record.meant == "up"
-        if (care.ours, care.up, care.busy, care.released, care.wished) != (True, up, said, False, 0.0):
+        if (care.ours, care.up, care.busy, care.released, care.wished) != (
+            True,
+            up,
+            said,
+            False,
+            0.0,
+        ):
             record.care = replace(care, ours=True, up=up, busy=said, released=False, wished=0.0)
             self._store.mark(record)
         self._expected.discard(key)
@@ -128,7 +150,8 @@ class Guard:
             self._admit()
 
     def lost(self, record: Record, *, firmware: bool = False) -> None:
-        """A node fell silent; `firmware`: because its firmware asked for a boot program, so nothing runs there any more."""
+        """A node fell silent; `firmware`: because its firmware asked for a boot program, so nothing
+        runs there any more."""
         self._silent.setdefault(record.node.id, self._clock())
         if firmware:
             self._firmware.add(record.node.id)
@@ -148,7 +171,9 @@ class Guard:
             return
         care, order = record.care, record.care.order
         if order is not None:
-            record.care = replace(care, order=None, up=False, busy=False, released=order.what == "cycle")
+            record.care = replace(
+                care, order=None, up=False, busy=False, released=order.what == "cycle"
+            )
             self._silent.pop(record.node.id, None)
             self._done[record.node.id] = self._clock() + WRITTEN_S
             self._store.mark(record)
@@ -161,21 +186,30 @@ class Guard:
             self._store.mark(record)
 
     def failed(self, record: Record, why: str, *, for_good: bool) -> None:
-        """A step of a node has failed; its slot is another's. What was ordered of one that is given up has failed too."""
+        """A step of a node has failed; its slot is another's. What was ordered of one that is given
+        up has failed too."""
         self._slots.free(record.node.id)
         order = record.care.order
         self._admit()
         if not for_good:
             return
-        if order is not None and order.soft:    # what comes instead would cut its power
-            self._store.event(record, events.POWER_ORDER_FAILED, f"{order.what}, softly, ordered by {order.by} has failed: {why}; "
-                              f"it is left on (hint: `layercake power off {record.name}` cuts its power)")
+        if order is not None and order.soft:  # what comes instead would cut its power
+            self._store.event(
+                record,
+                events.POWER_ORDER_FAILED,
+                f"{order.what}, softly, ordered by {order.by} has failed: {why}; "
+                f"it is left on (hint: `layercake power off {record.name}` cuts its power)",
+            )
             return
         self._silent.pop(record.node.id, None)  # it was treated, and counts for no outage
         if order is not None:
             record.care = replace(record.care, order=None)
             self._store.mark(record)
-            self._store.event(record, events.POWER_ORDER_FAILED, f"{order.what} ordered by {order.by} has failed: {why}")
+            self._store.event(
+                record,
+                events.POWER_ORDER_FAILED,
+                f"{order.what} ordered by {order.by} has failed: {why}",
+            )
             self._hands.want_again(record)
 
     # -- may it?
@@ -184,7 +218,9 @@ class Guard:
         """The engine asks whether a step may begin; it is answered now or later."""
         old = self._waiting.get(record.node.id)
         since = old.since if old is not None else self._clock()
-        self._waiting[record.node.id] = _Asked(mutation, since, old.verdict if old is not None else None)
+        self._waiting[record.node.id] = _Asked(
+            mutation, since, old.verdict if old is not None else None
+        )
         self._answer(record)
 
     def _answer(self, record: Record) -> None:
@@ -210,7 +246,12 @@ class Guard:
     def _tell(self, record: Record, asked: _Asked, verdict: Verdict) -> None:
         if verdict.why in _TOLD and (asked.verdict is None or asked.verdict.why is not verdict.why):
             kind = events.NODE_FOUND if verdict.why is Why.FOUND_RUNNING else events.REMEDY_HELD
-            self._store.event(record, kind, f"{asked.mutation} has to wait: {verdict.text}", data={"why": verdict.why.name.lower()})
+            self._store.event(
+                record,
+                kind,
+                f"{asked.mutation} has to wait: {verdict.text}",
+                data={"why": verdict.why.name.lower()},
+            )
 
     def _begin(self, record: Record, mutation: str) -> None:
         care, now, step = record.care, self._clock(), record.planner.mutation(mutation)
@@ -218,13 +259,27 @@ class Guard:
             record.care = replace(care, ours=True)
             self._store.mark(record)
         if self._starts(record):
-            if record.node.id not in self._slots and not step.person:  # a person takes long, and no other node's turn
-                self._slots.take(record.node.id, record.node.domains, remedy=care.up, now=now, network=record.node.network)
+            if (
+                record.node.id not in self._slots and not step.person
+            ):  # a person takes long, and no other node's turn
+                self._slots.take(
+                    record.node.id,
+                    record.node.domains,
+                    remedy=care.up,
+                    now=now,
+                    network=record.node.network,
+                )
             if step.turns_on and not step.person:
                 self._slots.switched(record.node.domains, now)
-            if (found := self._findings.get(record.node.id)) is not None and self._ends(record, mutation):
-                self._store.event(record, events.REMEDY, f"{mutation}: silent for "
-                                  f"{when(self._silent.get(record.node.id, now), now)}; {found.text}")
+            if (found := self._findings.get(record.node.id)) is not None and self._ends(
+                record, mutation
+            ):
+                self._store.event(
+                    record,
+                    events.REMEDY,
+                    f"{mutation}: silent for "
+                    f"{when(self._silent.get(record.node.id, now), now)}; {found.text}",
+                )
         self._engine.post(record, Permitted(mutation))
 
     def _starts(self, record: Record) -> bool:
@@ -237,17 +292,27 @@ class Guard:
         return step.cuts_power or (step.joins and record.session is not None)
 
     def _verdict(self, record: Record, mutation: str) -> Verdict | None:
-        """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it takes."""
+        """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it
+        takes."""
         now, key = self._clock(), record.node.id
         if now < self._done.get(key, now) and not self.written(key):
-            return Verdict(Why.UNWRITTEN, "a head that is killed must not carry its last order out once more")
+            return Verdict(
+                Why.UNWRITTEN, "a head that is killed must not carry its last order out once more"
+            )
         self._done.pop(key, None)
         ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
         if ruling.ask and key not in self._asking:
             self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
         by_hand = bool(record.planner.mutation(mutation).person)
-        if ruling.verdict is None and self._starts(record) and key not in self._slots and not by_hand:
-            full = self._slots.full(record.node.domains, remedy=record.care.up, now=now, network=record.node.network)
+        if (
+            ruling.verdict is None
+            and self._starts(record)
+            and key not in self._slots
+            and not by_hand
+        ):
+            full = self._slots.full(
+                record.node.domains, remedy=record.care.up, now=now, network=record.node.network
+            )
             if not full and self._queue and not self._admitting:
                 full = f"{len(self._queue)} nodes wait for a slot, and it has just joined them"
             return Verdict(Why.QUEUE, full) if full else None
@@ -260,11 +325,16 @@ class Guard:
             record.care = replace(record.care, wished=self._store.wall())
             self._store.mark(record)
         rank = Rank(-wishes(record.node).priority, record.care.wished, record.name)
-        self._queue.put(record.node.id, Lane(record.care.up, record.node.network, record.node.domains), rank,
-                        usual(record.boot_times))
+        self._queue.put(
+            record.node.id,
+            Lane(record.care.up, record.node.network, record.node.domains),
+            rank,
+            usual(record.boot_times),
+        )
 
     def _admit(self) -> None:
-        """Gives out the slots that are free, in turn. Nobody's turn comes while the site is frozen."""
+        """Gives out the slots that are free, in turn. Nobody's turn comes while the site is
+        frozen."""
         if self._admitting or not self._queue or self._slots.none_left or self.freeze is not None:
             return
         self._admitting = True
@@ -282,7 +352,9 @@ class Guard:
             return Turn.GIVEN
         if self._slots.none_left:
             return Turn.ALL_FULL
-        if self._slots.full(lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network):
+        if self._slots.full(
+            lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network
+        ):
             return Turn.LANE_FULL
         self._answer(record)
         return Turn.LANE_FULL if key in self._queue else Turn.GIVEN
@@ -290,10 +362,19 @@ class Guard:
     def _case(self, record: Record, mutation: str, now: float) -> Case:
         key = record.node.id
         return Case(
-            record.name, record.care, wishes(record.node), self.freeze or record.care.freeze, off=record.value("power") == "OFF",
-            firmware=key in self._firmware, starts=self._starts(record), ends=self._ends(record, mutation),
-            expected=key in self._expected, outage=next((o for o in self.outages.values() if key in o.silent), None),
-            silent=now - self._silent.get(key, now), findings=self._findings.get(key))
+            record.name,
+            record.care,
+            wishes(record.node),
+            self.freeze or record.care.freeze,
+            off=record.value("power") == "OFF",
+            firmware=key in self._firmware,
+            starts=self._starts(record),
+            ends=self._ends(record, mutation),
+            expected=key in self._expected,
+            outage=next((o for o in self.outages.values() if key in o.silent), None),
+            silent=now - self._silent.get(key, now),
+            findings=self._findings.get(key),
+        )
 
     async def _ask(self, record: Record) -> None:
         key = record.node.id
@@ -324,29 +405,51 @@ class Guard:
             self._answer(record)
         for key in list(self._slots):
             record = self._store.find(key)
-            if record is None or not self._starts(record) or record.machine.goal.met(record.machine.state):
+            if (
+                record is None
+                or not self._starts(record)
+                or record.machine.goal.met(record.machine.state)
+            ):
                 self._slots.free(key)
         self._admit()
 
     def _look_at_outages(self) -> None:
         members, silent = self._members.look(), self._members.silent(self._silent)
-        before, self.outages = self.outages, outage.look(self.outages, members, silent, self._settings, self._clock())
+        before, self.outages = (
+            self.outages,
+            outage.look(self.outages, members, silent, self._settings, self._clock()),
+        )
         for domain, now in self.outages.items():
             if domain not in before:
-                text = f"{now.where}: {len(now.silent)} of {now.members} nodes fell silent together; nothing is done to them"
-                self._store.event(None, events.OUTAGE_CALLED, text, data={"domain": domain, "nodes": len(now.silent)})
+                text = (
+                    f"{now.where}: {len(now.silent)} of {now.members} nodes fell silent "
+                    "together; nothing is done to them"
+                )
+                self._store.event(
+                    None,
+                    events.OUTAGE_CALLED,
+                    text,
+                    data={"domain": domain, "nodes": len(now.silent)},
+                )
         for domain, was in before.items():
             if domain not in self.outages:
                 left = sum(key in self._silent for key in was.silent)
-                text = f"{was.where}: over after {when(was.since, self._clock())}; {left} nodes are still silent"
-                self._store.event(None, events.OUTAGE_OVER, text, data={"domain": domain, "nodes": left})
+                text = (
+                    f"{was.where}: over after {when(was.since, self._clock())}; {left} nodes "
+                    "are still silent"
+                )
+                self._store.event(
+                    None, events.OUTAGE_OVER, text, data={"domain": domain, "nodes": left}
+                )
 
     def _end_maintenance(self, now: float) -> None:
         for record in self._stopped.look():
             stop = record.care.maintenance
             if stop is not None and stop.until is not None and stop.until <= now:
                 record.care = ended(record.care, "its time", now)
-                self._store.event(record, events.MAINTENANCE_ENDED, f"its time is over: {stop.reason}")
+                self._store.event(
+                    record, events.MAINTENANCE_ENDED, f"its time is over: {stop.reason}"
+                )
                 self._store.mark(record)
 
     # -- what people say
@@ -357,13 +460,16 @@ class Guard:
         draft.after(lambda: setattr(self, "freeze", stop))
 
     def refuse_frozen(self, records: Iterable[Record], what: str) -> None:
-        """Raises Refused if one of the nodes is frozen or being released, or all of the site is frozen."""
+        """Raises Refused if one of the nodes is frozen or being released, or all of the site is
+        frozen."""
         frozen = [r for r in records if (self.freeze or r.care.freeze or r.held) is not None]
         if frozen:
             more = f" and {len(frozen) - 10} more" if len(frozen) > 10 else ""
             names = ", ".join(r.name for r in frozen[:10])
-            raise Refused(f"cannot {what} {names}{more}: {self.stopped(frozen[0])}",
-                          hint="`layercake thaw` ends a freeze; see `layercake node release --show`")
+            raise Refused(
+                f"cannot {what} {names}{more}: {self.stopped(frozen[0])}",
+                hint="`layercake thaw` ends a freeze; see `layercake node release --show`",
+            )
 
     # -- what is shown
 
@@ -383,16 +489,30 @@ class Guard:
         return f"in maintenance by {care.by}: {care.reason}" if care is not None else ""
 
     def view(self, sees: Callable[[Record], bool] | None = None) -> dict[str, Any]:
-        """The outages, the freeze, and how much waits. With `sees`, only outages that have nodes for which it holds, and only those
-        nodes."""
+        """The outages, the freeze, and how much waits. With `sees`, only outages that have nodes
+        for which it holds, and only those nodes."""
         now = self._clock()
-        names = {r.node.id: r.name for o in self.outages.values() for k in o.silent
-                 if (r := self._store.find(k)) is not None and (sees is None or sees(r))}
+        names = {
+            r.node.id: r.name
+            for o in self.outages.values()
+            for k in o.silent
+            if (r := self._store.find(k)) is not None and (sees is None or sees(r))
+        }
         return {
             "frozen": None if self.freeze is None else msgspec.to_builtins(self.freeze),
-            "outages": [{"domain": o.domain, "where": o.where, "seconds": round(now - o.since, 1), "silent": len(o.silent),
-                         "members": o.members, "nodes": sorted(names[k] for k in o.silent if k in names)[:100]}
-                        for o in self.outages.values() if sees is None or not names.keys().isdisjoint(o.silent)],
-            "waiting": len(self._waiting), "silent": len(self._silent),
+            "outages": [
+                {
+                    "domain": o.domain,
+                    "where": o.where,
+                    "seconds": round(now - o.since, 1),
+                    "silent": len(o.silent),
+                    "members": o.members,
+                    "nodes": sorted(names[k] for k in o.silent if k in names)[:100],
+                }
+                for o in self.outages.values()
+                if sees is None or not names.keys().isdisjoint(o.silent)
+            ],
+            "waiting": len(self._waiting),
+            "silent": len(self._silent),
             "boots": self._queue.view(self._slots.settings, len(self._slots)),
         }

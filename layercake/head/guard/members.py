@@ -1,4 +1,5 @@
-"""How many nodes of each domain should speak, counted along as nodes change: to look at all of 4,000 took 5 ms each second."""
+"""How many nodes of each domain should speak, counted along as nodes change: to look at all of
+4,000 took 5 ms each second."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from layercake.head.state.store import Record, Store
 
 
 class Members:
-    """The nodes that were in sync, are not meant to go down, and are in no quarantine, by domain and of the site."""
+    """The nodes that were in sync, are not meant to go down, and are in no quarantine, by domain
+    and of the site."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._changed = store, Changed(store)

@@ -1,7 +1,9 @@
-"""Outages: when many nodes fall silent together, that is the network's or the power's fault until shown otherwise. Pure.
+"""Outages: when many nodes fall silent together, that is the network's or the power's fault until
+shown otherwise. Pure.
 
-The rule is that of others: OpenShift's MachineHealthCheck stops its remedies above maxUnhealthy, Kubernetes' node lifecycle
-controller when most of a zone is gone, Ceph's mon_osd_down_out_subtree_limit when a whole rack is.
+The rule is that of others: OpenShift's MachineHealthCheck stops its remedies above maxUnhealthy,
+Kubernetes' node lifecycle controller when most of a zone is gone, Ceph's
+mon_osd_down_out_subtree_limit when a whole rack is.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ SITE = ""
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Many nodes of a domain are silent. `silent` are their ids, `members` how many of the domain there are, `back` when one last
-    came back, None before."""
+    """Many nodes of a domain are silent. `silent` are their ids, `members` how many of the domain
+    there are, `back` when one last came back, None before."""
 
     domain: str
     since: float
@@ -46,13 +48,17 @@ def is_outage(silent: int, members: int, settings: GuardSettings) -> bool:
 
 
 def look(
-    outages: Mapping[str, Outage], members: Mapping[str, int], silent: Mapping[str, Mapping[str, float]], settings: GuardSettings,
+    outages: Mapping[str, Outage],
+    members: Mapping[str, int],
+    silent: Mapping[str, Mapping[str, float]],
+    settings: GuardSettings,
     now: float,
 ) -> dict[str, Outage]:
-    """The outages now, by domain. `members` is how many nodes should speak, by domain and of the site; `silent` which of them do
-    not, and since when.
+    """The outages now, by domain. `members` is how many nodes should speak, by domain and of the
+    site; `silent` which of them do not, and since when.
 
-    A domain of one node, and a site of nodes that are all in one domain, are no evidence of their own.
+    A domain of one node, and a site of nodes that are all in one domain, are no evidence of their
+    own.
     """
     found: dict[str, Outage] = {}
     recent = together(silent.get(SITE, {}), settings.outage_window_s)
@@ -66,7 +72,9 @@ def look(
             continue
         back = now if old.silent - gone else old.back
         settled = back is not None and now - back >= settings.outage_settle_s
-        receding = back is not None  # the others follow: they were away as long, and one comes back before the other
+        receding = (
+            back is not None
+        )  # the others follow: they were away as long, and one comes back before the other
         if gone and (receding or is_outage(len(gone), count, settings)) and not settled:
             found[domain] = replace(old, silent=frozenset(gone), members=count, back=back)
     return found

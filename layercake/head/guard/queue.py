@@ -1,8 +1,10 @@
-"""Who boots next when more are wanted up than may boot at once: one queue, by priority, then by who was wanted first. Pure.
+"""Who boots next when more are wanted up than may boot at once: one queue, by priority, then by who
+was wanted first. Pure.
 
-Nodes that share their limits (domains, network, whether it is a remedy) stand in one lane. A pass looks at the first of a lane
-only, at no other of a lane that is full, and ends when the site is: so it costs what begins in it, whatever waits (a slot that gets
-free costs 0.3 ms with 100,000 nodes in 2,500 racks, and 14 ms when all lanes were looked at).
+Nodes that share their limits (domains, network, whether it is a remedy) stand in one lane. A pass
+looks at the first of a lane only, at no other of a lane that is full, and ends when the site is: so
+it costs what begins in it, whatever waits (a slot that gets free costs 0.3 ms with 100,000 nodes in
+2,500 racks, and 14 ms when all lanes were looked at).
 """
 
 from __future__ import annotations
@@ -65,8 +67,8 @@ class Queue:
         return node in self._of
 
     def put(self, node: str, lane: Lane, rank: Rank, usual_s: float | None) -> None:
-        """A node waits; `usual_s` is how long its boot usually takes, None if that is not known. One that waits already keeps its
-        place, unless its rank or lane is another now."""
+        """A node waits; `usual_s` is how long its boot usually takes, None if that is not known.
+        One that waits already keeps its place, unless its rank or lane is another now."""
         before = self._of.get(node)
         if before is not None and before[:2] == (lane, rank):
             return
@@ -133,27 +135,45 @@ class Queue:
         self._took.append(seconds)
 
     def usual_s(self) -> float | None:
-        """How long a boot takes, on the average of those that wait; None as long as nobody knows."""
+        """How long a boot takes, on the average of those that wait; None as long as nobody
+        knows."""
         others = statistics.median(self._took) if self._took else None
         if others is None:
             return self._known_s / self._known if self._known else None
-        return (self._known_s + others * (len(self._of) - self._known)) / len(self._of) if self._of else others
+        return (
+            (self._known_s + others * (len(self._of) - self._known)) / len(self._of)
+            if self._of
+            else others
+        )
 
     def view(self, settings: GuardSettings, booting: int) -> dict[str, Any]:
-        """How many boot, how many wait for a slot, and how long it takes until all are up, as far as that is known. JSON-ready."""
+        """How many boot, how many wait for a slot, and how long it takes until all are up, as far
+        as that is known. JSON-ready."""
         left, usual_s = self.left_s(settings, booting), self.usual_s()
-        return {"booting": booting, "waiting": len(self), "usual_s": None if usual_s is None else round(usual_s, 1),
-                "left_s": None if left is None or not (len(self) or booting) else round(left, 1)}
+        return {
+            "booting": booting,
+            "waiting": len(self),
+            "usual_s": None if usual_s is None else round(usual_s, 1),
+            "left_s": None if left is None or not (len(self) or booting) else round(left, 1),
+        }
 
     def left_s(self, settings: GuardSettings, booting: int) -> float | None:
-        """Seconds until the last that waits or boots is up, by the limit that binds most; None as long as nobody knows how long a
-        boot takes."""
+        """Seconds until the last that waits or boots is up, by the limit that binds most; None as
+        long as nobody knows how long a boot takes."""
         usual = self.usual_s()
         if usual is None:
             return None
-        waiting, domain, network = len(self._of), max(self._domains.values(), default=0), max(self._networks.values(), default=0)
-        rounds = max(waiting / settings.site_boots, domain / settings.boots, network / settings.network_boots)
-        power_s = max(waiting / settings.site_power_ons, domain / settings.power_ons) * settings.inrush_s
+        waiting, domain, network = (
+            len(self._of),
+            max(self._domains.values(), default=0),
+            max(self._networks.values(), default=0),
+        )
+        rounds = max(
+            waiting / settings.site_boots, domain / settings.boots, network / settings.network_boots
+        )
+        power_s = (
+            max(waiting / settings.site_power_ons, domain / settings.power_ons) * settings.inrush_s
+        )
         return max(math.ceil(rounds) * usual, power_s) + (usual if booting else 0.0)
 
     def __iter__(self) -> Iterator[str]:

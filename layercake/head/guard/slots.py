@@ -1,4 +1,5 @@
-"""How much happens at once: remedies, boots and power-ons, over the site, in each domain and in each network. Pure."""
+"""How much happens at once: remedies, boots and power-ons, over the site, in each domain and in
+each network. Pure."""
 
 from __future__ import annotations
 
@@ -57,10 +58,21 @@ class Slots:
             if recent >= (self.settings.power_ons if domain else self.settings.site_power_ons):
                 return f"{recent} nodes {where} were just switched on"
         if self._networks[network] >= self.settings.network_boots:
-            return f"{self._networks[network]} nodes boot in network {network or 'of the head'}, no more at once"
+            return (
+                f"{self._networks[network]} nodes boot in network {network or 'of the head'}, "
+                "no more at once"
+            )
         return ""
 
-    def take(self, node: str, domains: tuple[str, ...], *, remedy: bool, now: float = 0.0, network: str = "") -> None:
+    def take(
+        self,
+        node: str,
+        domains: tuple[str, ...],
+        *,
+        remedy: bool,
+        now: float = 0.0,
+        network: str = "",
+    ) -> None:
         """Gives a node a slot, until `free`."""
         self.free(node)
         self._held[node] = _Held(remedy, domains, network, now)

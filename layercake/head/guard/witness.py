@@ -1,4 +1,5 @@
-"""Who can say whether a silent node is alive: its BMC, its agent's TLS port, and its kernel, which answers ARP."""
+"""Who can say whether a silent node is alive: its BMC, its agent's TLS port, and its kernel, which
+answers ARP."""
 
 from __future__ import annotations
 
@@ -33,16 +34,27 @@ class Findings:
     def text(self) -> str:
         """For people."""
         words = {True: "answers", False: "no answer", None: "not asked"}
-        return f"its BMC: {self.bmc}; its agent's TLS port: {words[self.agent]}; ARP: {words[self.arp]}"
+        return (
+            f"its BMC: {self.bmc}; its agent's TLS port: {words[self.agent]}; ARP: "
+            f"{words[self.arp]}"
+        )
 
 
 async def neighbour(address: str) -> bool | None:
-    """Whether a host of this link answers ARP, as far as the kernel has found out since it was last spoken to; None if it does not
-    know, as of a host behind a router."""
+    """Whether a host of this link answers ARP, as far as the kernel has found out since it was last
+    spoken to; None if it does not know, as of a host behind a router."""
     try:
         process = await asyncio.create_subprocess_exec(
-            "ip", "-j", "neigh", "show", "to", address, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL)
+            "ip",
+            "-j",
+            "neigh",
+            "show",
+            "to",
+            address,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
         try:
             out, _ = await process.communicate()
         finally:

@@ -1,8 +1,8 @@
 """Nodes that a person switches: what is seen of them stands in for the BMC that they do not have.
 
-A firmware that asks for something to boot shows that a machine is on and that whatever ran there runs no more; an agent that falls
-silent while the machine shall go off shows that it is off. The first is believed of every node that is to be switched on: some
-BMCs say OFF for ever.
+A firmware that asks for something to boot shows that a machine is on and that whatever ran there
+runs no more; an agent that falls silent while the machine shall go off shows that it is off. The
+first is believed of every node that is to be switched on: some BMCs say OFF for ever.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Attended:
                 self._engine.post(record, Discovered({"power": "ON"}, why))
 
     def restarted(self, record: Record, why: str) -> None:
-        """A machine without a BMC was seen to have been started anew. One that shall be off is still on, then."""
+        """A machine without a BMC was seen to have been started anew. One that shall be off is
+        still on, then."""
         if record.meant == "off" and record.care.order is None:
             return
         self._engine.post(record, Discovered({"power": "OFF"}, f"{why}: it was started anew"))
@@ -43,17 +44,24 @@ class Attended:
             self._engine.post(record, Discovered({"power": "ON"}, why))
 
     def look(self) -> None:
-        """Takes those for off that a person was asked to switch off and that are not heard any more; called once a second."""
+        """Takes those for off that a person was asked to switch off and that are not heard any
+        more; called once a second."""
         for record in self._asked.look():
             if _switched_off(record) and not self._sync.speaks(record):
-                self._engine.post(record, Discovered({"power": "OFF"}, "it has no BMC, and nothing is heard of it"))
+                self._engine.post(
+                    record,
+                    Discovered({"power": "OFF"}, "it has no BMC, and nothing is heard of it"),
+                )
 
 
 def _tried(record: Record) -> list[Mutation]:
     """The steps that are or were tried at a node, and did not come to their end yet."""
     machine = record.machine
-    names = {*machine.attempts, machine.active.mutation if machine.active is not None and machine.active.mine else "",
-             machine.quarantine.mutation if machine.quarantine is not None else ""}
+    names = {
+        *machine.attempts,
+        machine.active.mutation if machine.active is not None and machine.active.mine else "",
+        machine.quarantine.mutation if machine.quarantine is not None else "",
+    }
     return [record.planner.mutation(name) for name in names if name in record.planner]
 
 

@@ -1,5 +1,5 @@
-"""How much one module, or one node, may add to the history, so that one that cannot stop does not push out what others have
-told."""
+"""How much one module, or one node, may add to the history, so that one that cannot stop does not
+push out what others have told."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 AT_ONCE = 60.0
-"""Things that a module may say of one node at once: a boot takes a dozen, and a history has room for 200."""
+"""Things that a module may say of one node at once: a boot takes a dozen, and a history has room
+for 200."""
 PER_S = 1.0
 """And so many a second in the long run."""
 OF_NONE = 10.0
-"""Of what is no node of ours it may say so many times more: that is all machines that are not known yet."""
+"""Of what is no node of ours it may say so many times more: that is all machines that are not known
+yet."""
 TELL_S = 5.0
 """Seconds after which it is told how many were left out."""
 
@@ -25,8 +27,8 @@ Key = tuple[str, str]
 
 
 class Budget:
-    """Counts what each module says of each node. `tell` is told (module, how many were left out). `at_once` are let through in a
-    burst."""
+    """Counts what each module says of each node. `tell` is told (module, how many were left out).
+    `at_once` are let through in a burst."""
 
     def __init__(self, tell: Callable[[str, int], None], at_once: float = AT_ONCE) -> None:
         self._tell = tell
@@ -55,7 +57,8 @@ class Budget:
 
 
 class Later:
-    """Discoveries beyond the budget: the newest of each is handed on a little later, as what is known in the end must be right."""
+    """Discoveries beyond the budget: the newest of each is handed on a little later, as what is
+    known in the end must be right."""
 
     def __init__(self, hand_on: Callable[[Key, Mapping[str, str], str], None]) -> None:
         self._hand_on = hand_on

@@ -1,4 +1,5 @@
-"""Carries out what the engine decides: attempts go to the module that owns the mutation, their results come back."""
+"""Carries out what the engine decides: attempts go to the module that owns the mutation, their
+results come back."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from layercake.kraken.errors import Refused
 from layercake.moduleapi import module_pb2 as pb
 
 WINDOW_TIMES = 3.0
-"""A boot window is open for so many times the longest step that a node joins by: a boot that gets on may take that long."""
+"""A boot window is open for so many times the longest step that a node joins by: a boot that gets
+on may take that long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,9 @@ class Flight:
 class Dispatcher:
     """The attempts under way, by number and by node."""
 
-    def __init__(self, host: ModuleHost, joining: Joining, table: Table, patience: Patience) -> None:
+    def __init__(
+        self, host: ModuleHost, joining: Joining, table: Table, patience: Patience
+    ) -> None:
         self._patience = patience
         self._host = host
         self._joining = joining
@@ -42,7 +46,8 @@ class Dispatcher:
         self._by_node: dict[str, Flight] = {}
 
     def start(self, record: Record, name: str, attempt: int, timeout: float) -> None:
-        """Sends an attempt to its module; one whose module is not attached goes out when it attaches."""
+        """Sends an attempt to its module; one whose module is not attached goes out when it
+        attaches."""
         module, mutation = self._table.owner.get(name, ""), record.planner.mutation(name)
         if mutation.cuts_power:  # a token that it was given is worth nothing from then on
             self._joining.close(record)
@@ -61,7 +66,11 @@ class Dispatcher:
             params |= self._patience.params(record, flight.mutation, flight.attempt)
             params |= {"token": self._joining.open(record, window), "window_s": window}
         message = pb.Mutate(
-            id=flight.number, node=flight.node, mutation=flight.mutation, attempt=flight.attempt, timeout_s=flight.timeout,
+            id=flight.number,
+            node=flight.node,
+            mutation=flight.mutation,
+            attempt=flight.attempt,
+            timeout_s=flight.timeout,
             params_json=json.dumps(params).encode(),
         )
         self._host.send(module, pb.FromHead(mutate=message))
@@ -71,20 +80,27 @@ class Dispatcher:
         flight = self._by_node.get(record.node.id)
         if flight is not None and flight.mutation == mutation:
             self._drop(flight)
-            self._host.send(self._table.owner[mutation], pb.FromHead(cancel=pb.Cancel(id=flight.number)))
+            self._host.send(
+                self._table.owner[mutation], pb.FromHead(cancel=pb.Cancel(id=flight.number))
+            )
 
     def resend(self, record: Record, module: str) -> None:
-        """A module attached anew: it gets the attempt of this node that is under way, if it owns that."""
+        """A module attached anew: it gets the attempt of this node that is under way, if it owns
+        that."""
         flight, active = self._by_node.get(record.node.id), record.machine.active
         if flight is None or self._table.owner.get(flight.mutation) != module:
             return
-        if active is not None and (active.mutation, active.attempt) == (flight.mutation, flight.attempt):
+        if active is not None and (active.mutation, active.attempt) == (
+            flight.mutation,
+            flight.attempt,
+        ):
             self._send(record, flight, module)
         else:  # what it is for was seen meanwhile
             self._drop(flight)
 
     def finished(self, module: str, number: int) -> Flight | None:
-        """Takes an attempt off the list; None when nobody waits for it any more. Raises Refused if it is another module's."""
+        """Takes an attempt off the list; None when nobody waits for it any more. Raises Refused if
+        it is another module's."""
         flight = self._flights.get(number)
         if flight is not None:
             if self._table.owner.get(flight.mutation) != module:

@@ -1,10 +1,13 @@
-"""The head's side of the module API: a gRPC server on a Unix socket to which the modules' processes attach.
+"""The head's side of the module API: a gRPC server on a Unix socket to which the modules' processes
+attach.
 
-Only a process that the manager started may attach: it shows the one-use cookie of its instance. Messages to a module are sent in
-the order they were queued; one that is not attached gets a full snapshot when it attaches.
+Only a process that the manager started may attach: it shows the one-use cookie of its instance.
+Messages to a module are sent in the order they were queued; one that is not attached gets a full
+snapshot when it attaches.
 
-No module can harm another, or the head: one that says much is read more slowly, one that does not read is cut off, and what makes
-no sense, or is not its to say, is left out and told once in a while.
+No module can harm another, or the head: one that says much is read more slowly, one that does not
+read is cut off, and what makes no sense, or is not its to say, is left out and told once in a
+while.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ log = logging.getLogger("layercake.modules")
 HELLO_S = 10.0
 """Seconds that a process has to say Hello after it connected."""
 RATE, AT_ONCE = 5000.0, 200
-"""Messages a second that one module may say in the long run, and how many are handled before others have their turn."""
+"""Messages a second that one module may say in the long run, and how many are handled before others
+have their turn."""
 BURST = 50_000.0
 BACKLOG = 500_000
 """Messages to a module that does not read them, before it is cut off and started again."""
@@ -45,7 +49,8 @@ class Listener(Protocol):
     """What the head does with what modules say."""
 
     def attached(self, module: str) -> None:
-        """A module's process attached and has its settings: send it the nodes, their states, and what is under way."""
+        """A module's process attached and has its settings: send it the nodes, their states, and
+        what is under way."""
 
     def detached(self, module: str) -> None:
         """Its stream ended."""
@@ -53,11 +58,21 @@ class Listener(Protocol):
     def discovered(self, module: str, node: str, values: Mapping[str, str], why: str) -> None:
         """It found something out. Raises LayercakeError for what is not its to say."""
 
-    def event(self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
+    def event(
+        self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]
+    ) -> None:
         """It adds to a node's history."""
 
-    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str],
-               after: str = "") -> None:
+    def result(
+        self,
+        module: str,
+        number: int,
+        ok: bool,
+        error: str,
+        hint: str,
+        values: Mapping[str, str],
+        after: str = "",
+    ) -> None:
         """An attempt at a mutation ended. Raises LayercakeError for what is not its to say."""
 
     def health(self, module: str, text: str) -> None:
@@ -96,7 +111,9 @@ class Start:
     def message(self, version: int) -> pb.FromHead:
         """As the version of the API that the process speaks has it."""
         if version == 1:
-            return pb.FromHead(settings=pb.Settings(json=json.dumps({**self.site, **self.settings}).encode()))
+            return pb.FromHead(
+                settings=pb.Settings(json=json.dumps({**self.site, **self.settings}).encode())
+            )
         settings, site = json.dumps(dict(self.settings)), json.dumps(dict(self.site))
         return pb.FromHead(settings=pb.Settings(json=settings.encode(), site_json=site.encode()))
 
@@ -120,15 +137,22 @@ class ModuleHost:
         return self._heard_by
 
     async def start(self, listener: Listener) -> None:
-        """Listens on the socket, which only this user may open; what modules say goes to `listener`."""
+        """Listens on the socket, which only this user may open; what modules say goes to
+        `listener`."""
         self._heard_by = listener
         self._path.unlink(missing_ok=True)
         self._server = grpc.aio.server()
         handler = grpc.stream_stream_rpc_method_handler(
-            self._attach, request_deserializer=pb.FromService.FromString, response_serializer=pb.FromHead.SerializeToString
+            self._attach,
+            request_deserializer=pb.FromService.FromString,
+            response_serializer=pb.FromHead.SerializeToString,
         )
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("layercake.module.v1.ModuleHost", {"Attach": handler}),)
+            (
+                grpc.method_handlers_generic_handler(
+                    "layercake.module.v1.ModuleHost", {"Attach": handler}
+                ),
+            )
         )
         self._server.add_insecure_port(f"unix:{self._path}")
         await self._server.start()
@@ -143,12 +167,14 @@ class ModuleHost:
             await self._server.stop(grace=2.0)
 
     def expect(self, module: str, instance: str, cookie: str, start: Start) -> None:
-        """Lets an instance attach once, with this cookie; the manager calls it before each start."""
+        """Lets an instance attach once, with this cookie; the manager calls it before each
+        start."""
         self._cookies[instance] = (module, cookie)
         self._starts[module] = start
 
     def send(self, module: str, message: pb.FromHead) -> bool:
-        """Queues a message; False if the module is not attached (it will get a snapshot when it attaches)."""
+        """Queues a message; False if the module is not attached (it will get a snapshot when it
+        attaches)."""
         attachment = self._attached.get(module)
         if attachment is None:
             return False
@@ -165,29 +191,44 @@ class ModuleHost:
         """Whether an instance has not attached yet."""
         return instance in self._cookies
 
-    async def call(self, module: str, method: str, params: Mapping[str, Any], timeout: float = 20.0) -> Any:
-        """Asks a module for something. Raises Unreachable if it is not attached or silent, or the error that it answers with."""
+    async def call(
+        self, module: str, method: str, params: Mapping[str, Any], timeout: float = 20.0
+    ) -> Any:
+        """Asks a module for something. Raises Unreachable if it is not attached or silent, or the
+        error that it answers with."""
         attachment = self._attached.get(module)
         if attachment is None:
-            raise Unreachable(f"cannot ask module {module}: it is not running", hint="see `layercake status`")
+            raise Unreachable(
+                f"cannot ask module {module}: it is not running", hint="see `layercake status`"
+            )
         number = next(self._numbers) | _MUTATE_NUMBERS
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         attachment.calls[number] = future
-        attachment.queue.put_nowait(pb.FromHead(call=pb.Call(id=number, method=method, json=json.dumps(dict(params)).encode())))
+        attachment.queue.put_nowait(
+            pb.FromHead(
+                call=pb.Call(id=number, method=method, json=json.dumps(dict(params)).encode())
+            )
+        )
         try:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            raise Unreachable(f"cannot ask module {module}: no answer to {method} in {timeout:.0f} s") from None
+            raise Unreachable(
+                f"cannot ask module {module}: no answer to {method} in {timeout:.0f} s"
+            ) from None
         finally:
             attachment.calls.pop(number, None)
 
-    async def _attach(self, requests: AsyncIterator[pb.FromService], context: Any) -> AsyncIterator[pb.FromHead]:
+    async def _attach(
+        self, requests: AsyncIterator[pb.FromService], context: Any
+    ) -> AsyncIterator[pb.FromHead]:
         attachment = await self._hello(requests, context)
         reader = asyncio.create_task(self._read(attachment, requests))
         try:
             yield self._starts[attachment.module].message(attachment.version)
-            self._attached[attachment.module] = attachment  # not before: what began meanwhile would be told twice
+            self._attached[attachment.module] = (
+                attachment  # not before: what began meanwhile would be told twice
+            )
             self._listener.attached(attachment.module)
             attachment.queue.put_nowait(pb.FromHead(ready=True))
             while (message := await attachment.queue.get()) is not None:
@@ -207,11 +248,20 @@ class ModuleHost:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "say Hello first")
         hello = first.hello if first is not None else pb.Hello()
         if not 1 <= hello.version <= API_VERSION:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"module API version {hello.version} is not served")
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"module API version {hello.version} is not served",
+            )
         module, cookie = self._cookies.pop(hello.instance, ("", ""))
-        if not cookie or module != hello.service or not hmac.compare_digest(cookie.encode(), hello.cookie.encode()):
+        if (
+            not cookie
+            or module != hello.service
+            or not hmac.compare_digest(cookie.encode(), hello.cookie.encode())
+        ):
             log.warning("refused a process that attached as %r", hello.service[:80])
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not an instance that the head started")
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, "not an instance that the head started"
+            )
         return _Attachment(module, hello.version)
 
     async def _read(self, attachment: _Attachment, requests: AsyncIterator[pb.FromService]) -> None:
@@ -220,10 +270,14 @@ class ModuleHost:
             async for message in requests:
                 self._take(attachment, message)
                 count += 1
-                if count % AT_ONCE == 0:  # gRPC's flow control holds a module back that is read slowly
+                if (
+                    count % AT_ONCE == 0
+                ):  # gRPC's flow control holds a module back that is read slowly
                     await asyncio.sleep(attachment.wait())
         finally:
-            attachment.queue.put_nowait(None)  # ends the sending half when the process closes its half
+            attachment.queue.put_nowait(
+                None
+            )  # ends the sending half when the process closes its half
 
     def _take(self, attachment: _Attachment, message: pb.FromService) -> None:
         try:
@@ -242,11 +296,18 @@ class ModuleHost:
         elif kind == "event":
             e = message.event
             if len(e.data_json) > EVENT_DATA:
-                raise Refused(f"the data of an event of kind {e.kind[:60]!r} are longer than {EVENT_DATA} characters")
-            self._listener.event(module, e.node, e.kind, e.severity, e.text, dict(parse_json(e.data_json or "{}")))
+                raise Refused(
+                    f"the data of an event of kind {e.kind[:60]!r} are longer than {EVENT_DATA} "
+                    "characters"
+                )
+            self._listener.event(
+                module, e.node, e.kind, e.severity, e.text, dict(parse_json(e.data_json or "{}"))
+            )
         elif kind == "result":
             r = message.result
-            self._listener.result(module, r.id, r.ok, r.error[:2000], r.hint[:500], dict(r.values), r.after[:200])
+            self._listener.result(
+                module, r.id, r.ok, r.error[:2000], r.hint[:500], dict(r.values), r.after[:200]
+            )
         elif kind == "health":
             self._listener.health(module, message.health[:500])
         elif kind == "answer":
@@ -258,7 +319,9 @@ class ModuleHost:
             self._listener.detached(attachment.module)
         for future in attachment.calls.values():
             if not future.done():
-                future.set_exception(Unreachable(f"cannot ask module {attachment.module}: it went away"))
+                future.set_exception(
+                    Unreachable(f"cannot ask module {attachment.module}: it went away")
+                )
 
 
 def _answer(future: asyncio.Future[Any] | None, answer: pb.Answer) -> None:
@@ -267,4 +330,8 @@ def _answer(future: asyncio.Future[Any] | None, answer: pb.Answer) -> None:
     if answer.ok:
         future.set_result(parse_json(answer.json))
     else:
-        future.set_exception(ERROR_KINDS.get(answer.kind, OperationFailed)(answer.error[:2000], hint=answer.hint[:500]))
+        future.set_exception(
+            ERROR_KINDS.get(answer.kind, OperationFailed)(
+                answer.error[:2000], hint=answer.hint[:500]
+            )
+        )

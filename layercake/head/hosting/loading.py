@@ -18,14 +18,23 @@ log = logging.getLogger("layercake.modules")
 
 
 def load_modules(data_dir: Path, settings: Settings) -> tuple[Table, dict[str, Launch]]:
-    """The modules that the settings ask for, and how their processes are started. Raises InputError and DeclarationError."""
+    """The modules that the settings ask for, and how their processes are started. Raises InputError
+    and DeclarationError."""
     loaded = declared.load(settings.modules)
-    own = [m for m in modules.built_in() if not (m.gives_way and _taken(m, [found.module for found in loaded.values()]))]
-    given = {m.name: settings.of(m) for m in own} | {name: found.settings for name, found in loaded.items()}
+    own = [
+        m
+        for m in modules.built_in()
+        if not (m.gives_way and _taken(m, [found.module for found in loaded.values()]))
+    ]
+    given = {m.name: settings.of(m) for m in own} | {
+        name: found.settings for name, found in loaded.items()
+    }
     places = modules.references() | {name: found.reference for name, found in loaded.items()}
     table = Table([*own, *(found.module for found in loaded.values())], given, places)
     site = settings.site(data_dir)
-    return table, {m.name: launch_of(m, given[m.name], site, places[m.name]) for m in table.having_process()}
+    return table, {
+        m.name: launch_of(m, given[m.name], site, places[m.name]) for m in table.having_process()
+    }
 
 
 def _taken(own: Module, of_site: Iterable[Module]) -> bool:
@@ -33,7 +42,12 @@ def _taken(own: Module, of_site: Iterable[Module]) -> bool:
     variables = {v.name for v in own.variables}
     for other in of_site:
         if other.name == own.name or variables & {v.name for v in other.variables}:
-            log.warning("the site's module %s takes the place of Layercake's own %s (%s)", other.name, own.name, own.doc)
+            log.warning(
+                "the site's module %s takes the place of Layercake's own %s (%s)",
+                other.name,
+                own.name,
+                own.doc,
+            )
             return True
     return False
 

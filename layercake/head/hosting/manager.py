@@ -1,8 +1,9 @@
 """The module manager: runs each module's process and keeps it running.
 
-One that dies is started again with exponential back-off; one that stays up for a minute starts from the shortest wait again. None
-outlives the head: setpriv(1) has the kernel kill each when its parent dies. Nothing may be run in the child before it becomes the
-program (preexec_fn): gRPC's threads do not survive a fork, and the child would crash now and then.
+One that dies is started again with exponential back-off; one that stays up for a minute starts from
+the shortest wait again. None outlives the head: setpriv(1) has the kernel kill each when its parent
+dies. Nothing may be run in the child before it becomes the program (preexec_fn): gRPC's threads do
+not survive a fork, and the child would crash now and then.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ ATTACH_S = 30.0
 _BACK_OFF_MAX = 30.0
 _STABLE_AFTER = 60.0
 _LOG_BYTES = 16 << 20
-"""What a module's log may grow to; then it begins anew, and what there was is beside it under .1."""
+"""What a module's log may grow to; then it begins anew, and what there was is beside it under
+.1."""
 
 
 class ServiceState(enum.Enum):
@@ -51,7 +53,8 @@ class ServiceState(enum.Enum):
 
 @dataclass(slots=True)
 class ServiceStatus:
-    """What `layercake status` shows of a module's process. `since` is seconds of CLOCK_MONOTONIC, 0.0 before its start."""
+    """What `layercake status` shows of a module's process. `since` is seconds of CLOCK_MONOTONIC,
+    0.0 before its start."""
 
     name: str
     state: ServiceState = ServiceState.STOPPED
@@ -63,7 +66,8 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a module's process is started: the program and its arguments (socket and instance are added), and what it is told."""
+    """How a module's process is started: the program and its arguments (socket and instance are
+    added), and what it is told."""
 
     command: tuple[str, ...]
     start: Start
@@ -72,13 +76,19 @@ class Launch:
 def launch_of(module: Module, settings: Any, site: Site, reference: str = "") -> Launch:
     """The launch of a module; `reference` says where a module in Python is found by its process."""
     start = Start(msgspec.to_builtins(settings), msgspec.to_builtins(site))
-    return Launch(module.command or (sys.executable, "-m", "layercake.moduleapi.client", "--module", reference), start)
+    return Launch(
+        module.command
+        or (sys.executable, "-m", "layercake.moduleapi.client", "--module", reference),
+        start,
+    )
 
 
 class ServiceManager:
     """Starts, watches and stops the modules' processes."""
 
-    def __init__(self, host: ModuleHost, socket_path: Path, log_dir: Path, launches: Mapping[str, Launch]) -> None:
+    def __init__(
+        self, host: ModuleHost, socket_path: Path, log_dir: Path, launches: Mapping[str, Launch]
+    ) -> None:
         self._host = host
         self._socket = socket_path
         self._log_dir = log_dir
@@ -106,7 +116,8 @@ class ServiceManager:
                     await asyncio.shield(task)
 
     def trim_logs(self) -> None:
-        """Bounds the modules' logs, whatever they write. The processes hold the files open, to append: so they are copied."""
+        """Bounds the modules' logs, whatever they write. The processes hold the files open, to
+        append: so they are copied."""
         for name in self.status:
             file = self._log_dir / f"{name}.log"
             with contextlib.suppress(FileNotFoundError):
@@ -157,9 +168,23 @@ class ServiceManager:
             raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
         with (self._log_dir / f"{name}.log").open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                "setpriv", "--pdeathsig", "KILL", "--", *command, "--socket", str(self._socket), "--instance", instance,
-                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
-                env={**without_secrets(os.environ), COOKIE_VARIABLE: cookie, "GRPC_VERBOSITY": "ERROR"},
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "--",
+                *command,
+                "--socket",
+                str(self._socket),
+                "--instance",
+                instance,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={
+                    **without_secrets(os.environ),
+                    COOKIE_VARIABLE: cookie,
+                    "GRPC_VERBOSITY": "ERROR",
+                },
             )
         status.pid = process.pid
         with contextlib.suppress(TimeoutError):

@@ -1,4 +1,5 @@
-"""The modules of one head, put together: what all of them declare, checked as a whole, and looked up by name."""
+"""The modules of one head, put together: what all of them declare, checked as a whole, and looked
+up by name."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ def _once(what: str, found: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
     things: dict[str, Any] = {}
     for module, name, thing in found:
         if name in things and things[name] != thing:
-            raise DeclarationError(f"cannot load module {module}: {what} {name} is declared by module {owners[name]} already")
+            raise DeclarationError(
+                f"cannot load module {module}: {what} {name} is declared by module {owners[name]} "
+                "already"
+            )
         owners[name], things[name] = module, thing
     return things
 
@@ -37,31 +41,50 @@ class Discovered(Protocol):
         """Its variables."""
 
 
-
 class Table:
-    """What a set of modules declares. Raises DeclarationError or GraphTooLarge, with the module's name, for what cannot work."""
+    """What a set of modules declares. Raises DeclarationError or GraphTooLarge, with the module's
+    name, for what cannot work."""
 
-    def __init__(self, modules: Iterable[Module], settings: Mapping[str, Any] | None = None,
-                 places: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        modules: Iterable[Module],
+        settings: Mapping[str, Any] | None = None,
+        places: Mapping[str, str] | None = None,
+    ) -> None:
         self.modules: dict[str, Module] = _once("module", ((m.name, m.name, m) for m in modules))
         self.settings: Mapping[str, Any] = settings or {}
-        self.places: Mapping[str, str] = places or {}  # where another process finds each: "package.module:NAME"
+        self.places: Mapping[str, str] = (
+            places or {}
+        )  # where another process finds each: "package.module:NAME"
         all_of = list(self.modules.values())
         _once("section", ((m.name, m.section, m.name) for m in all_of if m.section))
         _once("variable", ((m.name, v.name, v.values) for m in all_of for v in m.variables))
         self.variables: tuple[Variable, ...] = tuple(v for m in all_of for v in m.variables)
         mutations = _once("mutation", ((m.name, x.name, x) for m in all_of for x in m.mutations))
         self.mutations: tuple[Mutation, ...] = tuple(mutations.values())
-        self.calls: dict[str, Call] = _once("call", ((m.name, c.name, c) for m in all_of for c in m.calls))
-        self.events: dict[str, EventKind] = _once("event kind", ((m.name, e.name, e) for m in all_of for e in m.events))
+        self.calls: dict[str, Call] = _once(
+            "call", ((m.name, c.name, c) for m in all_of for c in m.calls)
+        )
+        self.events: dict[str, EventKind] = _once(
+            "event kind", ((m.name, e.name, e) for m in all_of for e in m.events)
+        )
         self.owner: dict[str, str] = {
-            x.name: m.name for m in all_of for x in m.mutations if x.where is Where.HEAD and m.has_process}
+            x.name: m.name
+            for m in all_of
+            for x in m.mutations
+            if x.where is Where.HEAD and m.has_process
+        }
         self.caller: dict[str, str] = {c.name: m.name for m in all_of for c in m.calls}
         self.parts = {m.name: m.part for m in all_of if m.part is not None}
         self._records = NodeRecords(self.parts)
-        _once("part of a node", ((m.name, m.part.key, m.name) for m in all_of if m.part is not None and m.part.key))
+        _once(
+            "part of a node",
+            ((m.name, m.part.key, m.name) for m in all_of if m.part is not None and m.part.key),
+        )
         self.alive: dict[str, str] = {k: v for m in all_of for k, v in m.alive.items()}
-        self.of_nodes: frozenset[str] = frozenset(v for x in self.mutations if x.where is Where.NODE for v in x.changes)
+        self.of_nodes: frozenset[str] = frozenset(
+            v for x in self.mutations if x.where is Where.NODE for v in x.changes
+        )
         self._planners: dict[Hashable, Planner] = {}
         self._alike: dict[Hashable, Planner] = {}
         self._tuned = [m for m in all_of if m.tune is not None]
@@ -69,7 +92,8 @@ class Table:
         self._check()
 
     def _check(self) -> None:
-        """Every goal must be reachable from a node of which nothing is known, or the declarations contradict each other."""
+        """Every goal must be reachable from a node of which nothing is known, or the declarations
+        contradict each other."""
         try:
             planner = self._planner(self._of(self.modules))
         except LayercakeError as error:
@@ -83,20 +107,33 @@ class Table:
                 own = _goals(module, what)
                 if planner.chain(0, planner.layout.goal(own)) is None:
                     raise DeclarationError(
-                        f"cannot load module {module.name}: no mutations lead from {UNKNOWN} to its goal {_listed(own)}",
-                        hint=f"a node that is {what} could never be so; declare a mutation that makes it so")
+                        f"cannot load module {module.name}: no mutations lead from {UNKNOWN} to "
+                        f"its goal {_listed(own)}",
+                        hint=f"a node that is {what} could never be so; declare a mutation that "
+                        "makes it so",
+                    )
                 both = planner.layout.goal({**wanted, **own})
-                if any(wanted.get(k, v) != v for k, v in own.items()) or planner.chain(0, both) is None:
-                    raise DeclarationError(f"cannot load module {module.name}: of a node that is {what} it wants {_listed(own)}, a "
-                                           f"contradiction to what other modules want: {_listed(wanted)}")
+                if (
+                    any(wanted.get(k, v) != v for k, v in own.items())
+                    or planner.chain(0, both) is None
+                ):
+                    raise DeclarationError(
+                        f"cannot load module {module.name}: of a node that is {what} it wants "
+                        f"{_listed(own)}, a "
+                        f"contradiction to what other modules want: {_listed(wanted)}"
+                    )
                 wanted.update(own)
 
     def _culprit(self) -> str:
-        """Whose declarations are to blame when they make no graph: of the last module without which the others do."""
+        """Whose declarations are to blame when they make no graph: of the last module without which
+        the others do."""
         for module in reversed(self.modules.values()):
             others = [m for m in self.modules.values() if m is not module]
             try:
-                Planner([x for m in others for x in m.mutations], [v for m in others for v in m.variables])
+                Planner(
+                    [x for m in others for x in m.mutations],
+                    [v for m in others for v in m.variables],
+                )
             except LayercakeError:
                 continue
             return f"module {module.name}"
@@ -108,13 +145,15 @@ class Table:
         return {k: v for m in self.modules.values() for k, v in _goals(m, what).items()}
 
     def goal_values(self, state: str, *, empty: bool) -> dict[str, str]:
-        """{variable: value} that is wanted of a node in the desired state "up" or "off"; `empty`: it shall run no images."""
+        """{variable: value} that is wanted of a node in the desired state "up" or "off"; `empty`:
+        it shall run no images."""
         return self._wanted("empty" if state == "up" and empty else state)
 
     # -- planners
 
     def planner_for(self, node: Node, *, forced: bool = False) -> Planner:
-        """The planner for a node; nodes alike share one. `forced`: power goes off whatever runs there."""
+        """The planner for a node; nodes alike share one. `forced`: power goes off whatever runs
+        there."""
         # To tune each node's mutations was a quarter of what taking it in cost.
         alike: list[Hashable] = [forced, *(module.name in node.parts for module in self._apart)]
         for module in self._tuned:
@@ -134,23 +173,38 @@ class Table:
         found = [x for x in self.mutations if x.name not in without]
         for module in self._apart:
             if module.name in parts:
-                found = [_also(x, module.before.get(x.name, {}), module.unless.get(x.name, {})) for x in found]
+                found = [
+                    _also(x, module.before.get(x.name, {}), module.unless.get(x.name, {}))
+                    for x in found
+                ]
         return found
 
     def _tune(self, node: Node, forced: bool) -> Planner:
-        mutations = [dataclasses.replace(m, excludes={}) if forced and m.cuts_power else m for m in self._of(node.parts)]
+        mutations = [
+            dataclasses.replace(m, excludes={}) if forced and m.cuts_power else m
+            for m in self._of(node.parts)
+        ]
         for module in self._tuned:
             if module.tune is not None:
                 own = {m.name for m in module.mutations}
                 part, settings = node.parts.get(module.name), self.settings.get(module.name)
-                mutations = [module.tune(m, part, settings) if m.name in own else m for m in mutations]
-        if any(m.person for m in mutations):  # whoever is switched on by a person is booted, however often that failed before
-            mutations = [dataclasses.replace(m, retries=ENDLESS) if m.joins else m for m in mutations]
+                mutations = [
+                    module.tune(m, part, settings) if m.name in own else m for m in mutations
+                ]
+        if any(
+            m.person for m in mutations
+        ):  # whoever is switched on by a person is booted, however often that failed before
+            mutations = [
+                dataclasses.replace(m, retries=ENDLESS) if m.joins else m for m in mutations
+            ]
         return self._planner(mutations)
 
     def _planner(self, mutations: Iterable[Mutation]) -> Planner:
         some = tuple(mutations)
-        key = tuple((m.name, m.timeout, m.retries, m.cost, bool(m.excludes), m.person, m.stall) for m in some)
+        key = tuple(
+            (m.name, m.timeout, m.retries, m.cost, bool(m.excludes), m.person, m.stall)
+            for m in some
+        )
         if key not in self._planners:
             self._planners[key] = Planner(some, self.variables)
         return self._planners[key]
@@ -172,18 +226,35 @@ class Table:
 
     def told_to(self, node: Node) -> dict[str, Any]:
         """What the modules have a node told with its desired state."""
-        return {k: v for m in self.modules.values() if m.tells is not None for k, v in m.tells(node.parts.get(m.name)).items()}
+        return {
+            k: v
+            for m in self.modules.values()
+            if m.tells is not None
+            for k, v in m.tells(node.parts.get(m.name)).items()
+        }
 
     def held(self, record: Discovered) -> str:
         """Why rolls are to leave a node out, by the first module that wants it; "" if none does."""
         parts, values = record.node.parts, record.values()
-        return next(filter(None, (m.held(parts.get(m.name), values) for m in self.modules.values() if m.held is not None)), "")
+        return next(
+            filter(
+                None,
+                (
+                    m.held(parts.get(m.name), values)
+                    for m in self.modules.values()
+                    if m.held is not None
+                ),
+            ),
+            "",
+        )
 
     def call(self, name: str) -> Call:
         """A call. Raises NotFound."""
         found = self.calls.get(name)
         if found is None:
-            raise NotFound(f"cannot call {name[:80]}: no module offers it", hint="see `layercake calls`")
+            raise NotFound(
+                f"cannot call {name[:80]}: no module offers it", hint="see `layercake calls`"
+            )
         return found
 
     # -- records
@@ -197,8 +268,11 @@ def _also(mutation: Mutation, wanted: Mapping[str, str], unwanted: Mapping[str, 
     """A mutation that requires and excludes more."""
     if not wanted and not unwanted:
         return mutation
-    return dataclasses.replace(mutation, requires={**mutation.requires, **{k: (v,) for k, v in wanted.items()}},
-                               excludes={**mutation.excludes, **{k: (v,) for k, v in unwanted.items()}})
+    return dataclasses.replace(
+        mutation,
+        requires={**mutation.requires, **{k: (v,) for k, v in wanted.items()}},
+        excludes={**mutation.excludes, **{k: (v,) for k, v in unwanted.items()}},
+    )
 
 
 def _check_names(module: Module, layout: Layout) -> None:
@@ -209,7 +283,9 @@ def _check_names(module: Module, layout: Layout) -> None:
         for name in module.watches:
             layout.mask(name)
     except DeclarationError as error:
-        raise DeclarationError(f"cannot load module {module.name}: {error.message}", hint=error.hint) from None
+        raise DeclarationError(
+            f"cannot load module {module.name}: {error.message}", hint=error.hint
+        ) from None
 
 
 def _listed(values: Mapping[str, str]) -> str:
@@ -218,4 +294,6 @@ def _listed(values: Mapping[str, str]) -> str:
 
 def _goals(module: Module, what: str) -> Mapping[str, str]:
     goals = module.goals
-    return {**goals.up, **goals.empty} if what == "empty" else goals.off if what == "off" else goals.up
+    return (
+        {**goals.up, **goals.empty} if what == "empty" else goals.off if what == "off" else goals.up
+    )

@@ -1,4 +1,5 @@
-"""What the modules' processes are told of the nodes, and what they say: between the host and the engine."""
+"""What the modules' processes are told of the nodes, and what they say: between the host and the
+engine."""
 
 from __future__ import annotations
 
@@ -52,12 +53,21 @@ class Told:
 
 
 class Teller:
-    """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the secrets, `site` is what modules
-    are told of the head, `networks` what of a node's network, `strangers` gives the boot set of those that are being
-    discovered."""
+    """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the
+    secrets, `site` is what modules are told of the head, `networks` what of a node's network,
+    `strangers` gives the boot set of those that are being discovered."""
 
-    def __init__(self, store: Store, table: Table, host: ModuleHost, boots: Callable[[Record], str], vault: Vault,
-                 site: Site, networks: SiteNetworks, strangers: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        host: ModuleHost,
+        boots: Callable[[Record], str],
+        vault: Vault,
+        site: Site,
+        networks: SiteNetworks,
+        strangers: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._vault, self._site, self._networks = vault, site, networks
         self._strangers = strangers
         self._exposed: set[str] = set()
@@ -76,15 +86,20 @@ class Teller:
     def removed(self, record: Record) -> None:
         """A node is gone."""
         for module in self._modules:
-            self._host.send(module.name, pb.FromHead(node_removed=pb.NodeRemoved(node=record.node.id)))
+            self._host.send(
+                module.name, pb.FromHead(node_removed=pb.NodeRemoved(node=record.node.id))
+            )
 
     def state(self, record: Record, before: int) -> None:
-        """A node's discovered state has changed: told to the modules that watch one of the variables."""
+        """A node's discovered state has changed: told to the modules that watch one of the
+        variables."""
         layout, moved = record.planner.layout, record.machine.state ^ before
         message = None
         for module in self._modules:
             if any(moved & layout.mask(name) for name in module.watches):
-                message = message or pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values()))
+                message = message or pb.FromHead(
+                    node_state=pb.NodeState(node=record.node.id, values=record.values())
+                )
                 self._host.send(module.name, message)
 
     def network(self, name: str) -> None:
@@ -102,8 +117,13 @@ class Teller:
         told = self._networks.named(name)
         if told is not None and told.get("discovery"):
             told = {**told, "boot_sets": self._strangers()}
-        message = (pb.FromHead(network_removed=pb.NetworkRemoved(name=name)) if told is None else
-                   pb.FromHead(network_changed=pb.NetworkChanged(name=name, json=json.dumps(told).encode())))
+        message = (
+            pb.FromHead(network_removed=pb.NetworkRemoved(name=name))
+            if told is None
+            else pb.FromHead(
+                network_changed=pb.NetworkChanged(name=name, json=json.dumps(told).encode())
+            )
+        )
         self._host.send(module.name, message)
 
     def everything(self, module: Module) -> None:
@@ -115,15 +135,31 @@ class Teller:
             return
         for record in self._store:
             self._record(module, record)
-            self._host.send(module.name, pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values())))
+            self._host.send(
+                module.name,
+                pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values())),
+            )
 
     def _facts(self, record: Record) -> Told:
         node = record.node
-        facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, self._boots(record),
-                     network=self._networks.told(node))
-        offered = [module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)
-                   for name, module in self._table.modules.items() if module.offers is not None]
-        return replace(facts, offers={word: text for offers in offered for word, text in offers.items()})
+        facts = Told(
+            node.id,
+            node.name,
+            node.macs,
+            node.ip,
+            node.arch,
+            node.firmware,
+            self._boots(record),
+            network=self._networks.told(node),
+        )
+        offered = [
+            module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)
+            for name, module in self._table.modules.items()
+            if module.offers is not None
+        ]
+        return replace(
+            facts, offers={word: text for offers in offered for word, text in offers.items()}
+        )
 
     def _open_to_others(self, warning: str) -> None:
         """Told once while the head runs, not for every node."""
@@ -137,33 +173,56 @@ class Teller:
 
         def reveal(secret: SecretRef | None) -> str:
             try:
-                return "" if secret is None else self._vault.open(secret, self._open_to_others).reveal()
+                return (
+                    ""
+                    if secret is None
+                    else self._vault.open(secret, self._open_to_others).reveal()
+                )
             except LayercakeError as error:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))
                 return ""
 
         try:
-            told = json.dumps(module.record(self._facts(record), record.node.parts.get(module.name), reveal)).encode()
-        except Exception as error:  # noqa: BLE001  a site's code, in the head: others are told all the same
+            told = json.dumps(
+                module.record(self._facts(record), record.node.parts.get(module.name), reveal)
+            ).encode()
+        # A site's code, in the head: others are told all the same.
+        except Exception as error:  # noqa: BLE001
             where = traceback.extract_tb(error.__traceback__)[-1]
-            why = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"  # its text may hold a secret
-            self._store.event(record, events.SERVICE_REFUSED, f"module {module.name} is not told of this node: its record "
-                              f"cannot be made: {why}", data={"service": module.name})
+            # its text may hold a secret
+            why = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
+            self._store.event(
+                record,
+                events.SERVICE_REFUSED,
+                f"module {module.name} is not told of this node: its record cannot be made: {why}",
+                data={"service": module.name},
+            )
             return
-        self._host.send(module.name, pb.FromHead(node_changed=pb.NodeChanged(node=record.node.id, json=told)))
+        self._host.send(
+            module.name, pb.FromHead(node_changed=pb.NodeChanged(node=record.node.id, json=told))
+        )
 
 
 class Hands:
     """The hands of the engine (engine.Hands)."""
 
-    def __init__(self, dispatcher: Dispatcher, teller: Teller, joining: Joining, patience: Patience) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, teller: Teller, joining: Joining, patience: Patience
+    ) -> None:
         self.begin: Callable[[Record, str, int, float], None] = self._begin
         self.cancel = dispatcher.cancel
-        self._dispatcher, self._teller, self._joining, self._patience = dispatcher, teller, joining, patience
+        self._dispatcher, self._teller, self._joining, self._patience = (
+            dispatcher,
+            teller,
+            joining,
+            patience,
+        )
 
     def _begin(self, record: Record, mutation: str, attempt: int, timeout: float) -> None:
         """Begins an attempt at a mutation, which a node that is known may have less time for."""
-        self._dispatcher.start(record, mutation, attempt, self._patience.begins(record, mutation, attempt, timeout))
+        self._dispatcher.start(
+            record, mutation, attempt, self._patience.begins(record, mutation, attempt, timeout)
+        )
 
     def changed(self, record: Record, before: int) -> None:
         """The discovered state of a node changed. With its power goes its session."""
@@ -174,12 +233,29 @@ class Hands:
 
 
 class Ear:
-    """Hears what modules say (host.Listener), and lets nothing through that is not the module's to say."""
+    """Hears what modules say (host.Listener), and lets nothing through that is not the module's to
+    say."""
 
-    def __init__(self, store: Store, table: Table, engine: Engine, sync: Sync, dispatcher: Dispatcher, teller: Teller,
-                 joining: Joining, attended: Attended, patience: Patience, set_health: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        engine: Engine,
+        sync: Sync,
+        dispatcher: Dispatcher,
+        teller: Teller,
+        joining: Joining,
+        attended: Attended,
+        patience: Patience,
+        set_health: Callable[[str, str], None],
+    ) -> None:
         self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self._dispatcher, self._teller, self._joining, self._attended = dispatcher, teller, joining, attended
+        self._dispatcher, self._teller, self._joining, self._attended = (
+            dispatcher,
+            teller,
+            joining,
+            attended,
+        )
         self._patience, self._set_health = patience, set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
@@ -195,25 +271,35 @@ class Ear:
 
     def detached(self, module: str) -> None:
         """It is started again by the manager."""
-        self._store.event(None, events.SERVICE_DETACHED, f"module {module} went away", data={"service": module})
+        self._store.event(
+            None, events.SERVICE_DETACHED, f"module {module} went away", data={"service": module}
+        )
 
     def refused(self, module: str, why: str) -> None:
         """Told at most once a minute."""
-        self._store.event(None, events.SERVICE_REFUSED, f"module {module}: {why}", data={"service": module})
+        self._store.event(
+            None, events.SERVICE_REFUSED, f"module {module}: {why}", data={"service": module}
+        )
 
     def _left_out(self, module: str, count: int) -> None:
-        self._store.event(None, events.SERVICE_FLOODS, f"{count} events of module {module} were left out: it tells too many",
-                          data={"service": module, "count": count})
+        self._store.event(
+            None,
+            events.SERVICE_FLOODS,
+            f"{count} events of module {module} were left out: it tells too many",
+            data={"service": module, "count": count},
+        )
 
     def _own(self, module: str, record: Record, values: Mapping[str, str]) -> None:
-        """Raises Refused for a variable of another module, DeclarationError for a value that nobody declared."""
+        """Raises Refused for a variable of another module, DeclarationError for a value that nobody
+        declared."""
         foreign = sorted(values.keys() - self._table.modules[module].discovers)
         if foreign:
             raise Refused(f"variable {foreign[0][:40]!r} is not its to say something about")
         record.planner.layout.pack(values)
 
     def discovered(self, module: str, node: str, values: Mapping[str, str], why: str) -> None:
-        """It found something out. A BMC that says OFF of a node that speaks is not believed before the node was asked."""
+        """It found something out. A BMC that says OFF of a node that speaks is not believed before
+        the node was asked."""
         record = self._store.find(node)
         if record is None:
             return
@@ -228,12 +314,17 @@ class Ear:
             self._later.hold(key, values, why)
 
     def _doubted(self, record: Record, values: Mapping[str, str]) -> bool:
-        """Whether a BMC says OFF of a node that speaks: the node is asked before that is believed. One that shall go off has a BMC
-        that lies if it answers; any other one is lost if it does not."""
+        """Whether a BMC says OFF of a node that speaks: the node is asked before that is believed.
+        One that shall go off has a BMC that lies if it answers; any other one is lost if it does
+        not."""
         if values.get("power") != "OFF" or not self._sync.speaks(record):
             return False
         active = record.machine.active
-        if active is not None and active.mine and record.planner.mutation(active.mutation).cuts_power:
+        if (
+            active is not None
+            and active.mine
+            and record.planner.mutation(active.mutation).cuts_power
+        ):
             self._sync.ask(record, partial(self._switched_off, record, active))
         else:
             self._sync.suspect(record, Loss.BMC_OFF)
@@ -244,18 +335,28 @@ class Ear:
         if self._store.find(record.node.id) is not record:
             return
         if speaks:
-            why = (f"cannot power off {record.name}: its BMC says that it is off, and its agent still answers (hint: the BMC says "
-                   "something wrong, or is another machine's)")
+            why = (
+                f"cannot power off {record.name}: its BMC says that it is off, and its agent still "
+                "answers (hint: the BMC says "
+                "something wrong, or is another machine's)"
+            )
             self._engine.post(record, Failed(active.mutation, active.attempt, why))
         else:
-            self._engine.post(record, Discovered({"power": "OFF"}, "the BMC says so, and its agent does not answer any more"))
+            self._engine.post(
+                record,
+                Discovered(
+                    {"power": "OFF"}, "the BMC says so, and its agent does not answer any more"
+                ),
+            )
 
     def _news(self, key: Key, values: Mapping[str, str], why: str) -> None:
         record = self._store.find(key[1])
         if record is not None:
             self._engine.discover(record, values, why)
 
-    def event(self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]) -> None:
+    def event(
+        self, module: str, node: str, kind: str, severity: str, text: str, data: Mapping[str, Any]
+    ) -> None:
         """It adds to a node's history, by one of the kinds that it declares."""
         known = next((e for e in self._table.modules[module].events if e.name == kind), None)
         if known is None:
@@ -282,8 +383,16 @@ class Ear:
         elif known.bearing is Bearing.FIRMWARE:
             self._patience.firmware_works(record)
 
-    def result(self, module: str, number: int, ok: bool, error: str, hint: str, values: Mapping[str, str],
-               after: str = "") -> None:
+    def result(
+        self,
+        module: str,
+        number: int,
+        ok: bool,
+        error: str,
+        hint: str,
+        values: Mapping[str, str],
+        after: str = "",
+    ) -> None:
         """An attempt ended."""
         flight = self._dispatcher.finished(module, number)
         record = self._store.find(flight.node) if flight is not None else None
@@ -293,19 +402,38 @@ class Ear:
         try:
             self._own(module, record, values)
         except LayercakeError as refusal:
-            ok, error, hint, after = False, f"module {module} answers nonsense: {refusal.message}", "", ""
+            ok, error, hint, after = (
+                False,
+                f"module {module} answers nonsense: {refusal.message}",
+                "",
+                "",
+            )
         if not ok:
-            if record.planner.mutation(flight.mutation).stall and (left := self._patience.left(record)) >= _WORTH_S:
+            if (
+                record.planner.mutation(flight.mutation).stall
+                and (left := self._patience.left(record)) >= _WORTH_S
+            ):
                 self._dispatcher.start(record, flight.mutation, flight.attempt, left)
                 return
-            if record.planner.mutation(flight.mutation).joins:  # the next attempt has a token of its own
+            if record.planner.mutation(
+                flight.mutation
+            ).joins:  # the next attempt has a token of its own
                 self._joining.close(record)
-            self._engine.post(record, Failed(flight.mutation, flight.attempt, f"{error} (hint: {hint})" if hint else error, after))
+            self._engine.post(
+                record,
+                Failed(
+                    flight.mutation,
+                    flight.attempt,
+                    f"{error} (hint: {hint})" if hint else error,
+                    after,
+                ),
+            )
         elif values and not self._doubted(record, values):
             self._engine.post(record, Discovered(values, f"{flight.mutation} says so"))
 
     def health(self, module: str, text: str) -> None:
-        """It says how it is. The same again is not told again, and of one that cannot make up its mind a line a second."""
+        """It says how it is. The same again is not told again, and of one that cannot make up its
+        mind a line a second."""
         self._set_health(module, text)
         said, at = self._last_health.get(module, ("", float("-inf")))
         now = time.monotonic()

@@ -1,4 +1,5 @@
-"""What queries ask of a node (query.Facts), out of its record; and since when nodes are not as wanted."""
+"""What queries ask of a node (query.Facts), out of its record; and since when nodes are not as
+wanted."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from layercake.head.views.nodes import status_of
 
 
 class Unmet:
-    """Since when the goal of a node is not met. What was so before the head started is so since its start. `over` hears for how
-    many seconds one was not, once it is."""
+    """Since when the goal of a node is not met. What was so before the head started is so since its
+    start. `over` hears for how many seconds one was not, once it is."""
 
-    def __init__(self, store: Store, clock: Clock, over: Callable[[float], None] = lambda seconds: None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, over: Callable[[float], None] = lambda seconds: None
+    ) -> None:
         self._store, self._over = store, over
         self._clock = clock
         self._began = clock()
@@ -41,9 +44,12 @@ class Unmet:
 
 
 class RecordFacts:
-    """One node at a time: `record` is set before it is asked. `why` is why the guard holds a node's next step."""
+    """One node at a time: `record` is set before it is asked. `why` is why the guard holds a node's
+    next step."""
 
-    def __init__(self, record: Record, now: float, unmet: Unmet, why: Callable[[Record], Verdict | None]) -> None:
+    def __init__(
+        self, record: Record, now: float, unmet: Unmet, why: Callable[[Record], Verdict | None]
+    ) -> None:
         self.record = record
         self._now, self._unmet, self._why = now, unmet, why
 
@@ -78,4 +84,10 @@ def _whereabouts(part: object, name: str) -> str:
     """The serial number, or a word of the place, that the inventory says."""
     if not isinstance(part, Whereabouts):
         return ""
-    return (part.serial or "") if name == "serial" else str(getattr(part.place, name.removeprefix(PLACE), "")) if part.place else ""
+    return (
+        (part.serial or "")
+        if name == "serial"
+        else str(getattr(part.place, name.removeprefix(PLACE), ""))
+        if part.place
+        else ""
+    )

@@ -1,7 +1,8 @@
-"""Numbers for Prometheus: what is counted as it happens, and what is counted when somebody asks, in its text format.
+"""Numbers for Prometheus: what is counted as it happens, and what is counted when somebody asks, in
+its text format.
 
-Source: Prometheus' "Exposition formats", text format 0.0.4. A library for it keeps a registry with locks for the threads of a
-process; here is one loop, and the format is a page of code.
+Source: Prometheus' "Exposition formats", text format 0.0.4. A library for it keeps a registry with
+locks for the threads of a process; here is one loop, and the format is a page of code.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Sample = tuple[Labels, float]
 
 
 class Tally:
-    """What is counted as it happens: events by kind, and of mutations how long they took and how often an attempt failed. Its
-    labels are words of the head's own: what a node calls a mutation that there is not is "other"."""
+    """What is counted as it happens: events by kind, and of mutations how long they took and how
+    often an attempt failed. Its labels are words of the head's own: what a node calls a mutation
+    that there is not is "other"."""
 
     def __init__(self, store: Store, mutations: Collection[str]) -> None:
         self._mutations = mutations
@@ -40,7 +42,9 @@ class Tally:
     def _heard(self, event: Event) -> None:
         self.events[event.kind] += 1
         if event.kind == MUTATION_DONE.name:
-            self.took.setdefault(self._of(event), Histogram(BUCKETS)).add(float(event.data.get("seconds") or 0.0))
+            self.took.setdefault(self._of(event), Histogram(BUCKETS)).add(
+                float(event.data.get("seconds") or 0.0)
+            )
         elif event.kind == MUTATION_FAILED.name:
             self.failed[self._of(event)] += 1
 
@@ -58,16 +62,22 @@ class Page:
     def add(self, name: str, kind: str, help_: str, samples: Sequence[Sample]) -> None:
         """A metric, `kind` gauge or counter, with its samples."""
         self._head(name, kind, help_)
-        self._lines += [f"layercake_{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+        self._lines += [
+            f"layercake_{name}{_labels(labels)} {_number(value)}" for labels, value in samples
+        ]
 
     def histograms(self, name: str, help_: str, found: Iterable[tuple[Labels, Histogram]]) -> None:
         """A histogram, one for each set of labels."""
         self._head(name, "histogram", help_)
         for labels, histogram in found:
             sofar = 0
-            for count, bound in zip(histogram.counts, (*map(_number, histogram.bounds), "+Inf"), strict=True):
+            for count, bound in zip(
+                histogram.counts, (*map(_number, histogram.bounds), "+Inf"), strict=True
+            ):
                 sofar += count
-                self._lines.append(f"layercake_{name}_bucket{_labels({**labels, 'le': bound})} {sofar}")
+                self._lines.append(
+                    f"layercake_{name}_bucket{_labels({**labels, 'le': bound})} {sofar}"
+                )
             self._lines.append(f"layercake_{name}_sum{_labels(labels)} {_number(histogram.sum)}")
             self._lines.append(f"layercake_{name}_count{_labels(labels)} {sofar}")
 
@@ -80,7 +90,8 @@ class Page:
 
 
 def states(store: Store) -> Counter[tuple[str, str]]:
-    """How many nodes have a value of a variable. Nodes of one layout and state are counted together: 10,000 take 3 ms."""
+    """How many nodes have a value of a variable. Nodes of one layout and state are counted
+    together: 10,000 take 3 ms."""
     packed = Counter((record.planner.layout, record.machine.state) for record in store)
     found: Counter[tuple[str, str]] = Counter()
     for (layout, state), count in packed.items():
@@ -92,14 +103,33 @@ def states(store: Store) -> Counter[tuple[str, str]]:
 def process() -> Iterator[tuple[str, str, str, float]]:
     """(name, kind, help, value) of what the head takes of its machine."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    yield "process_cpu_seconds_total", "counter", "Processor time of the head.", used.ru_utime + used.ru_stime
+    yield (
+        "process_cpu_seconds_total",
+        "counter",
+        "Processor time of the head.",
+        used.ru_utime + used.ru_stime,
+    )
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    yield "process_resident_memory_bytes", "gauge", "Memory of the head.", float(pages * os.sysconf("SC_PAGE_SIZE"))
-    yield "process_open_fds", "gauge", "Open files of the head.", float(len(os.listdir("/proc/self/fd")))  # noqa: PTH208 (names)
+    yield (
+        "process_resident_memory_bytes",
+        "gauge",
+        "Memory of the head.",
+        float(pages * os.sysconf("SC_PAGE_SIZE")),
+    )
+    yield (
+        "process_open_fds",
+        "gauge",
+        "Open files of the head.",
+        float(len(os.listdir("/proc/self/fd"))),  # noqa: PTH208 (names)
+    )
 
 
 def _labels(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}" if labels else ""
+    return (
+        "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+        if labels
+        else ""
+    )
 
 
 def _escaped(value: str) -> str:

@@ -1,11 +1,14 @@
 """Queries: which nodes a text like `image=ERROR and unchanged>5m` means. Pure.
 
-    query  = and { "or" and }          and = not { "and" not }          not = "not" not | "(" query ")" | test
+    query  = and { "or" and }
+    and    = not { "and" not }
+    not    = "not" not | "(" query ")" | test
     test   = NAME ("=" | "!=" | "<" | "<=" | ">" | ">=") VALUE  |  NAME "in" VALUE
 
-A NAME is a variable (power, image), `status`, `wanted`, `name`, `group`, `network`, `ip`, `mac`, `trait:arch`, `trait:firmware`,
-`trait:profile`, `serial`, `place:switch`, `place:port` and the other words of a place in the inventory, `label:KEY`, or a time:
-`unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it is not as wanted). Times are numbers with
+A NAME is a variable (power, image), `status`, `wanted`, `name`, `group`, `network`, `ip`, `mac`,
+`trait:arch`, `trait:firmware`, `trait:profile`, `serial`, `place:switch`, `place:port` and the
+other words of a place in the inventory, `label:KEY`, or a time: `unchanged`, `seen` (since its
+agent was last heard) and `unconverged` (for how long it is not as wanted). Times are numbers with
 s, m, h or d. `in` takes a node range for a name, a subnet for an address.
 """
 
@@ -27,12 +30,21 @@ MAX_TEXT = 4096
 MAX_DEPTH = 50
 MAX_TESTS = 200
 MAX_RANGES, SPARE = 4, 1024
-"""How many node ranges there may be, and how many names each may spell out beyond twice the number of nodes: that takes time."""
-_TOKEN = re.compile(r"\s*(?:(?P<sign><=|>=|!=|[=<>()])|(?P<word>[^\s=<>()!]+(?:!(?!=)[^\s=<>()!]*)*))")
+"""How many node ranges there may be, and how many names each may spell out beyond twice the number
+of nodes: that takes time."""
+_TOKEN = re.compile(
+    r"\s*(?:(?P<sign><=|>=|!=|[=<>()])|(?P<word>[^\s=<>()!]+(?:!(?!=)[^\s=<>()!]*)*))"
+)
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ORDER: Mapping[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne}
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
 TIMES = ("unchanged", "seen", "unconverged")
 TRAITS = ("trait:arch", "trait:firmware", "trait:profile")
 LABEL = "label:"
@@ -75,10 +87,12 @@ class _Token:
 
 
 def parse(text: str, variables: Mapping[str, Collection[str]], nodes: int = 0) -> Query:
-    """What a text means; `variables` are those of the head's modules with their values, `nodes` is how many there are. Raises
-    InputError that names the place."""
+    """What a text means; `variables` are those of the head's modules with their values, `nodes` is
+    how many there are. Raises InputError that names the place."""
     if len(text) > MAX_TEXT:
-        raise InputError(f"cannot use the query: it has {len(text)} characters, {MAX_TEXT} are possible")
+        raise InputError(
+            f"cannot use the query: it has {len(text)} characters, {MAX_TEXT} are possible"
+        )
     return Query(text, _Parser(text, variables, 2 * nodes + SPARE).whole())
 
 
@@ -106,8 +120,10 @@ class _Parser:
             at = found.end()
 
     def _wrong(self, at: int, why: str, hint: str = "") -> NoReturn:
-        raise InputError(f"cannot use the query: at character {at + 1}, {why}",
-                         hint=hint or "such as: image=ERROR and (group=gpu or unchanged>5m)")
+        raise InputError(
+            f"cannot use the query: at character {at + 1}, {why}",
+            hint=hint or "such as: image=ERROR and (group=gpu or unchanged>5m)",
+        )
 
     def _next(self, *texts: str) -> bool:
         """Whether the next token is one of these; it is passed then."""
@@ -146,7 +162,10 @@ class _Parser:
 
     def _one(self, depth: int) -> Test:
         if depth > MAX_DEPTH:
-            self._wrong(self._tokens[min(self._at, len(self._tokens) - 1)].at, f"it is nested more than {MAX_DEPTH} deep")
+            self._wrong(
+                self._tokens[min(self._at, len(self._tokens) - 1)].at,
+                f"it is nested more than {MAX_DEPTH} deep",
+            )
         if self._next("not"):
             inner = self._one(depth + 1)
             return lambda node: not inner(node)
@@ -163,9 +182,14 @@ class _Parser:
         self._tests += 1
         if self._tests > MAX_TESTS:
             self._wrong(name.at, f"there are more than {MAX_TESTS} tests")
-        if name.text not in self._names and not (name.text.startswith(LABEL) and name.text != LABEL):
-            self._wrong(name.at, f"nodes have no {show(name.text)}",
-                        nearest(name.text, self._names) or f"there are {', '.join(self._names)}")
+        if name.text not in self._names and not (
+            name.text.startswith(LABEL) and name.text != LABEL
+        ):
+            self._wrong(
+                name.at,
+                f"nodes have no {show(name.text)}",
+                nearest(name.text, self._names) or f"there are {', '.join(self._names)}",
+            )
         if self._next("in"):
             return self._within(name.text, self._take("a range", sign=False))
         sign = self._take("one of = != < <= > >= in", sign=True)
@@ -177,10 +201,16 @@ class _Parser:
         if name in TIMES:
             return self._time(name, sign, value)
         if sign.text not in ("=", "!="):
-            self._wrong(sign.at, f"{name} is no time: {sign.text} says nothing of it", "write = or !=")
+            self._wrong(
+                sign.at, f"{name} is no time: {sign.text} says nothing of it", "write = or !="
+            )
         known, word, equal = self._variables.get(name), value.text, sign.text == "="
         if known is not None and word not in known:
-            self._wrong(value.at, f"{name} is never {show(word)}", nearest(word, known) or f"it is one of {', '.join(known)}")
+            self._wrong(
+                value.at,
+                f"{name} is never {show(word)}",
+                nearest(word, known) or f"it is one of {', '.join(known)}",
+            )
         if name in SEVERAL:
             return lambda node: (word in node.several(name)) is equal
         return lambda node: (node.text(name) == word) is equal
@@ -188,7 +218,9 @@ class _Parser:
     def _time(self, name: str, sign: _Token, value: _Token) -> Test:
         found, holds = _TIME.fullmatch(value.text), _ORDER[sign.text]
         if found is None or not value.text.isascii():
-            self._wrong(value.at, f"{show(value.text)} is no time", "write a number with s, m, h or d: 5m")
+            self._wrong(
+                value.at, f"{show(value.text)} is no time", "write a number with s, m, h or d: 5m"
+            )
         limit = float(found[1]) * _UNITS[found[2]]
         return lambda node: (took := node.seconds(name)) is not None and holds(took, limit)
 
@@ -196,18 +228,26 @@ class _Parser:
         if name == "name":
             self._ranges += 1
             if self._ranges > MAX_RANGES:
-                self._wrong(value.at, f"there are more than {MAX_RANGES} node ranges", "write n[0-9,20-29]")
+                self._wrong(
+                    value.at, f"there are more than {MAX_RANGES} node ranges", "write n[0-9,20-29]"
+                )
             try:
                 names = frozenset(names_of(value.text, self._most))
             except InputError as error:
                 self._wrong(value.at, error.message, error.hint)
             return lambda node: node.text("name") in names
         if name != "ip":
-            self._wrong(value.at, f"{name} is in no range", "`in` is for name and ip: name in n[0-9], ip in 10.0.0.0/24")
+            self._wrong(
+                value.at,
+                f"{name} is in no range",
+                "`in` is for name and ip: name in n[0-9], ip in 10.0.0.0/24",
+            )
         try:
             subnet = ipaddress.ip_network(value.text)
         except ValueError as error:
-            self._wrong(value.at, f"{show(value.text)} is no subnet: {error}", "such as 10.0.1.0/24")
+            self._wrong(
+                value.at, f"{show(value.text)} is no subnet: {error}", "such as 10.0.1.0/24"
+            )
         first, last = int(subnet.network_address), int(subnet.broadcast_address)
 
         def inside(node: Facts) -> bool:

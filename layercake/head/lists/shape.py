@@ -1,4 +1,5 @@
-"""What of a node's words goes with the time, as words that lack nothing but numbers: most nodes are so for long."""
+"""What of a node's words goes with the time, as words that lack nothing but numbers: most nodes are
+so for long."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ _PLAIN = b',"last_seen_s":%b,"since_s":%.1f}'
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The words, with places for numbers: of an active node for how long it is by now (twice), how long its boot takes, and when
-    it is to be done; of all when it was last heard, and for how long it is as it is. They are JSON that goes on behind a comma and
-    ends the node. It stands until the node's records, or the boot, are others."""
+    """The words, with places for numbers: of an active node for how long it is by now (twice), how
+    long its boot takes, and when it is to be done; of all when it was last heard, and for how long
+    it is as it is. They are JSON that goes on behind a comma and ends the node. It stands until the
+    node's records, or the boot, are others."""
 
     text: bytes
     active: tuple[float, float] | None
@@ -31,7 +33,14 @@ class Shape:
             return self.text % (seen, since)
         started, deadline = self.active
         boot = b"null" if self.boot is None else b"%.1f" % (now - self.boot)
-        return self.text % (max(0.0, now - started), boot, now - started, deadline - now, seen, since)
+        return self.text % (
+            max(0.0, now - started),
+            boot,
+            now - started,
+            deadline - now,
+            seen,
+            since,
+        )
 
 
 def shape_of(record: Record, status: tuple[Status, str], patience: Patience) -> Shape | None:
@@ -44,9 +53,18 @@ def shape_of(record: Record, status: tuple[Status, str], patience: Patience) -> 
     if active is None or status[0] is not Status.WORKING:
         return None
     times = {key: value for key, value in view["boot_time"].items() if key != "now_s"}
-    return Shape(b',"status_text":' + _safe(active.mutation)[:-1] + b', %.0f s","boot_time":' + _safe(times)[:-1]
-                 + b',"now_s":%b},"active":' + _safe({"mutation": active.mutation, "attempt": active.attempt})[:-1]
-                 + b',"seconds":%.1f,"deadline_s":%.1f}' + _PLAIN, (active.started, active.deadline), boot)
+    return Shape(
+        b',"status_text":'
+        + _safe(active.mutation)[:-1]
+        + b', %.0f s","boot_time":'
+        + _safe(times)[:-1]
+        + b',"now_s":%b},"active":'
+        + _safe({"mutation": active.mutation, "attempt": active.attempt})[:-1]
+        + b',"seconds":%.1f,"deadline_s":%.1f}'
+        + _PLAIN,
+        (active.started, active.deadline),
+        boot,
+    )
 
 
 def _safe(value: object) -> bytes:

@@ -11,7 +11,8 @@ Thing = TypeVar("Thing")
 SLICE_S = 0.002
 """How long it is worked before the rest of the head has its turn."""
 ROUNDS, NOTHING_S = 25, 0.0003
-"""It goes on when the loop had nothing else to do for a round, which then takes less than so many seconds; or after ROUNDS."""
+"""It goes on when the loop had nothing else to do for a round, which then takes less than so many
+seconds; or after ROUNDS."""
 
 
 async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
@@ -29,11 +30,16 @@ async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
 
 
 class Once(Generic[Thing]):
-    """What is worked out once for all who ask, and told again until the work was `part` of the time: ten thousand nodes that take
-    40 ms are looked at every 400 ms. Who asks while it is worked at waits for that. `timer` gives seconds."""
+    """What is worked out once for all who ask, and told again until the work was `part` of the
+    time: ten thousand nodes that take 40 ms are looked at every 400 ms. Who asks while it is worked
+    at waits for that. `timer` gives seconds."""
 
-    def __init__(self, work: Callable[[], Awaitable[Thing]], part: float = 0.1,
-                 timer: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        work: Callable[[], Awaitable[Thing]],
+        part: float = 0.1,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._work, self._part, self._timer = work, part, timer
         self._task: asyncio.Task[Thing] | None = None
         self._until = float("-inf")

@@ -1,4 +1,5 @@
-"""A line of a log, and the lines that wait for one collector. Pure, but for its lock: lines come from any thread."""
+"""A line of a log, and the lines that wait for one collector. Pure, but for its lock: lines come
+from any thread."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ LINE = 8192
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line: when (seconds since the epoch), how grave (as syslog has it: 3 error, 4 warning, 6 info), and of what: `app` of
-    `host`, "" for the head itself. `fields` are short words that say more of it: {"node": "n1", "kind": "boot.slow"}."""
+    """A line: when (seconds since the epoch), how grave (as syslog has it: 3 error, 4 warning, 6
+    info), and of what: `app` of `host`, "" for the head itself. `fields` are short words that say
+    more of it: {"node": "n1", "kind": "boot.slow"}."""
 
     at: float
     severity: int
@@ -49,7 +51,8 @@ class Waiting:
                 self._left_out += 1
 
     def take(self, most: int) -> tuple[list[Entry], int]:
-        """The oldest, at most so many and about BATCH_BYTES, which wait no more; and how many were left out before them."""
+        """The oldest, at most so many and about BATCH_BYTES, which wait no more; and how many were
+        left out before them."""
         taken: list[Entry] = []
         size = 0
         with self._lock:

@@ -1,4 +1,5 @@
-"""Where lines come from: the head's own log, containers' logs and consoles of the nodes that a collector asks for."""
+"""Where lines come from: the head's own log, containers' logs and consoles of the nodes that a
+collector asks for."""
 
 from __future__ import annotations
 
@@ -28,7 +29,12 @@ LOOK_S, AGAIN_S = 5.0, 10.0
 MOST = 1000
 """Containers and consoles that are followed at a time; each is a connection."""
 WHO = "logs"
-_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "none": logging.CRITICAL + 1}
+_LEVELS = {
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "none": logging.CRITICAL + 1,
+}
 _SEVERITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _OWN = {"LAYERCAKE_KIND": "kind", "LAYERCAKE_EVENT": "event", "LAYERCAKE_NODE": "node"}
 Key = tuple[str, str, str]
@@ -36,7 +42,8 @@ Key = tuple[str, str, str]
 
 
 class Own(logging.Handler):
-    """The head's own log to the senders. What one line of code says again and again is counted, as in the log itself."""
+    """The head's own log to the senders. What one line of code says again and again is counted, as
+    in the log itself."""
 
     def __init__(self, senders: Iterable[Sender]) -> None:
         super().__init__()
@@ -46,16 +53,26 @@ class Own(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record, of any thread."""
-        fields = {_OWN[key]: str(value) for key, value in getattr(record, FIELDS, {}).items() if key in _OWN and value}
+        fields = {
+            _OWN[key]: str(value)
+            for key, value in getattr(record, FIELDS, {}).items()
+            if key in _OWN and value
+        }
         severity = next((number for level, number in _SEVERITIES if record.levelno >= level), 7)
-        entry = Entry(record.created, severity, plain(self.format(record)), fields={"logger": record.name, **fields})
+        entry = Entry(
+            record.created,
+            severity,
+            plain(self.format(record)),
+            fields={"logger": record.name, **fields},
+        )
         for sender, least in self._senders:
             if record.levelno >= least:
                 sender.waiting.add(entry)
 
 
 class Pieces:
-    """Lines out of bytes as they come: a long one is cut, and nothing that a terminal would act on is left. Pure."""
+    """Lines out of bytes as they come: a long one is cut, and nothing that a terminal would act on
+    is left. Pure."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -106,12 +123,17 @@ class Followers:
                 if record.value("run") == "SYNC":
                     for one in record.containers:
                         if one.get("state") == "running":
-                            found.setdefault(("container", record.node.id, str(one["name"])), []).append(sender)
+                            found.setdefault(
+                                ("container", record.node.id, str(one["name"])), []
+                            ).append(sender)
             for record in self._range(sender, "consoles", sender.settings.consoles):
                 found.setdefault(("console", record.node.id, ""), []).append(sender)
         kept = dict(list(found.items())[:MOST])
         more = len(found) - MOST
-        self._say("most", f"{more} containers and consoles beyond {MOST} are not followed" if more > 0 else "")
+        self._say(
+            "most",
+            f"{more} containers and consoles beyond {MOST} are not followed" if more > 0 else "",
+        )
         return kept
 
     def _range(self, sender: Sender, what: str, text: str) -> list[Record]:
@@ -135,7 +157,9 @@ class Followers:
     async def _follow(self, key: Key) -> None:
         kind, node, container = key
         while (record := self._head.store.find(node)) is not None:
-            with contextlib.suppress(LayercakeError, OSError, TimeoutError):  # a node that is away says so elsewhere
+            with contextlib.suppress(
+                LayercakeError, OSError, TimeoutError
+            ):  # a node that is away says so elsewhere
                 if kind == "console":
                     await self._console(key, record)
                 else:
@@ -145,7 +169,9 @@ class Followers:
     async def _container(self, key: Key, record: Record, name: str) -> None:
         pieces = Pieces()
         query = {"lines": "0", "follow": "1"}
-        async with self._head.node_link.open(record, "GET", f"/v1/containers/{quote(name, safe='')}/log", query=query) as answer:
+        async with self._head.node_link.open(
+            record, "GET", f"/v1/containers/{quote(name, safe='')}/log", query=query
+        ) as answer:
             async for data in answer.content.iter_any():
                 self._tell(key, name, record, pieces.add(data))
 
@@ -162,7 +188,14 @@ class Followers:
 
     def _tell(self, key: Key, app: str, record: Record, lines: Iterable[str]) -> None:
         for text in lines:
-            entry = Entry(time.time(), 6, text, app=app, host=record.name, fields={"node": record.name, "source": key[0]})
+            entry = Entry(
+                time.time(),
+                6,
+                text,
+                app=app,
+                host=record.name,
+                fields={"node": record.name, "source": key[0]},
+            )
             for sender in self._wanted.get(key, ()):
                 sender.waiting.add(entry)
 
@@ -171,9 +204,13 @@ class Logs:
     """All of it, for a head that runs."""
 
     def __init__(self, settings: Mapping[str, LogSettings], head: Head) -> None:
-        self._senders = [Sender(name, one, head.store, head.vault) for name, one in settings.items()]
+        self._senders = [
+            Sender(name, one, head.store, head.vault) for name, one in settings.items()
+        ]
         self._handler = Own(self._senders)
-        self._followers = Followers(head, [s for s in self._senders if s.settings.containers or s.settings.consoles])
+        self._followers = Followers(
+            head, [s for s in self._senders if s.settings.containers or s.settings.consoles]
+        )
         self._following: asyncio.Task[None] | None = None
 
     def start(self) -> None:

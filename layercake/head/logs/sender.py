@@ -1,5 +1,6 @@
-"""Sends lines to collectors: in batches, in their order, again until they were taken. One that hangs or is away costs a queue that
-is bounded; the oldest lines are left out then, and a line in their place says how many."""
+"""Sends lines to collectors: in batches, in their order, again until they were taken. One that
+hangs or is away costs a queue that is bounded; the oldest lines are left out then, and a line in
+their place says how many."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ class Transport(Protocol):
 def transport(settings: LogSettings, authorization: Callable[[], str]) -> Transport:
     """The way that the settings say. Raises OSError for an authority that cannot be read."""
     address, head = urlsplit(settings.to), socket.gethostname()
-    context = ssl.create_default_context(cafile=settings.ca or None) if address.scheme in ("tls", "https") else None
+    context = (
+        ssl.create_default_context(cafile=settings.ca or None)
+        if address.scheme in ("tls", "https")
+        else None
+    )
     if address.scheme == "udp":
         return Datagrams(address, head)
     if address.scheme in ("tcp", "tls"):
@@ -122,8 +127,14 @@ class Sender:
             self._batch, left_out = self.waiting.take(AT_ONCE)
             if left_out:
                 self._lost += left_out
-                self._batch.insert(0, Entry(self._batch[0].at if self._batch else time.time(), 4,
-                                            f"{left_out} lines are left out here: they could not be sent"))
+                self._batch.insert(
+                    0,
+                    Entry(
+                        self._batch[0].at if self._batch else time.time(),
+                        4,
+                        f"{left_out} lines are left out here: they could not be sent",
+                    ),
+                )
         if self._transport is None:
             self._transport = await asyncio.to_thread(transport, self.settings, self._authorization)
         try:
@@ -137,14 +148,21 @@ class Sender:
         if self._failed_at is not None:
             took, self._failed_at = time.monotonic() - self._failed_at, None
             lost, self._lost = self._lost, 0
-            self._store.event(None, events.LOGS_WELL, f"logs to {self.name} are taken again, after {took:.0f} s"
-                              + (f"; {lost} lines were left out" if lost else ""))
+            self._store.event(
+                None,
+                events.LOGS_WELL,
+                f"logs to {self.name} are taken again, after {took:.0f} s"
+                + (f"; {lost} lines were left out" if lost else ""),
+            )
 
     def _failed(self, why: str) -> None:
         if self._failed_at is None:
             self._failed_at = time.monotonic()
-            self._store.event(None, events.LOGS_FAILED,
-                              f"logs to {self.name}: {self._host}: {why}; they wait, and it is tried again")
+            self._store.event(
+                None,
+                events.LOGS_FAILED,
+                f"logs to {self.name}: {self._host}: {why}; they wait, and it is tried again",
+            )
 
     def _authorization(self) -> str:
         name = self.settings.authorization

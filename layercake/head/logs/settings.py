@@ -20,7 +20,8 @@ _SUCH = "udp://HOST, tcp://HOST, tls://HOST for syslog, or https://HOST:4318/v1/
 
 
 def to(value: object) -> str:
-    """Where logs go. Encrypted, or to this machine, or by syslog in the clear because the site has said so by `udp` or `tcp`."""
+    """Where logs go. Encrypted, or to this machine, or by syslog in the clear because the site has
+    said so by `udp` or `tcp`."""
     word = text(value)
     try:
         found = urlsplit(word)
@@ -29,8 +30,15 @@ def to(value: object) -> str:
         raise Mistake("the address cannot be read", _SUCH) from None
     if not name or found.scheme not in (*_PORTS, "https", "http"):
         raise Mistake(f"expected {_SUCH}, found {describe(value)}")
-    if found.username is not None or found.password is not None or re.search(r"[\s\x00-\x1f\x7f]", word) or port == 0:
-        raise Mistake("an address has no user, password or blanks", "`authorization` names a secret")
+    if (
+        found.username is not None
+        or found.password is not None
+        or re.search(r"[\s\x00-\x1f\x7f]", word)
+        or port == 0
+    ):
+        raise Mistake(
+            "an address has no user, password or blanks", "`authorization` names a secret"
+        )
     if found.scheme in _PORTS and (found.path or found.query):
         raise Mistake("an address of syslog has no path", _SUCH)
     not_in_the_open(found.scheme, name)
@@ -46,23 +54,53 @@ def secret(value: object) -> str:
     """The name of a secret of a collector."""
     word = text(value)
     if word and not _NAME.fullmatch(word):
-        raise Mistake(f"{show(word)} is no secret's name", f"the name of a file in {OF_LOGS}/ in the directory of secrets")
+        raise Mistake(
+            f"{show(word)} is no secret's name",
+            f"the name of a file in {OF_LOGS}/ in the directory of secrets",
+        )
     return word
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One collector of logs."""
 
-    to: Annotated[str, Check(to), Meta(
-        description="Where they go: `udp://HOST[:514]`, `tcp://HOST[:514]` or `tls://HOST[:6514]` for syslog (RFC 5424), "
-                    "`https://...` for OTLP by HTTP; http:// on this machine only.")]
-    level: Annotated[Literal["info", "warning", "error", "none"], Meta(
-        description="What of the head's own log is at least so grave.")] = "info"
-    containers: Annotated[str, Meta(
-        description="The range of nodes whose containers' logs go there too, such as `@compute`; empty for none.")] = ""
-    consoles: Annotated[str, Meta(
-        description="The range of nodes whose consoles' lines go there too; empty for none. What is typed there is in them.")] = ""
-    ca: Annotated[str, Meta(description="A file with the authority of its certificate; empty for the system's.")] = ""
-    authorization: Annotated[str, Check(secret), Meta(
-        description="For OTLP: the secret that holds the header Authorization, such as `Bearer ...`: a file in `logs/` in the "
-                    "directory of secrets.")] = ""
+    to: Annotated[
+        str,
+        Check(to),
+        Meta(
+            description="Where they go: `udp://HOST[:514]`, `tcp://HOST[:514]` or "
+            "`tls://HOST[:6514]` for syslog (RFC 5424), "
+            "`https://...` for OTLP by HTTP; http:// on this machine only."
+        ),
+    ]
+    level: Annotated[
+        Literal["info", "warning", "error", "none"],
+        Meta(description="What of the head's own log is at least so grave."),
+    ] = "info"
+    containers: Annotated[
+        str,
+        Meta(
+            description="The range of nodes whose containers' logs go there too, such as "
+            "`@compute`; empty for none."
+        ),
+    ] = ""
+    consoles: Annotated[
+        str,
+        Meta(
+            description="The range of nodes whose consoles' lines go there too; empty for none. "
+            "What is typed there is in them."
+        ),
+    ] = ""
+    ca: Annotated[
+        str,
+        Meta(description="A file with the authority of its certificate; empty for the system's."),
+    ] = ""
+    authorization: Annotated[
+        str,
+        Check(secret),
+        Meta(
+            description="For OTLP: the secret that holds the header Authorization, such as `Bearer "
+            "...`: a file in `logs/` in the "
+            "directory of secrets."
+        ),
+    ] = ""

@@ -1,5 +1,5 @@
-"""To a syslog server: messages of RFC 5424; one a datagram (RFC 5426), or counted one after the other by TCP (RFC 6587, 3.4.1) or
-TLS (RFC 5425)."""
+"""To a syslog server: messages of RFC 5424; one a datagram (RFC 5426), or counted one after the
+other by TCP (RFC 6587, 3.4.1) or TLS (RFC 5425)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _UNFIT = re.compile(r"[^!-~]")
 
 def message(entry: Entry, head: str) -> bytes:
     """One message; `head` is what the head's machine is called."""
-    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.at)) + f".{int(entry.at % 1 * 1_000_000):06d}Z"
+    at = (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.at))
+        + f".{int(entry.at % 1 * 1_000_000):06d}Z"
+    )
     host, app = _word(entry.host or head, 255), _word(entry.app, 48)
     kind = _word(entry.fields.get("kind", ""), 32)
-    return f"<{_DAEMON * 8 + entry.severity}>1 {at} {host} {app} - {kind} {_data(entry.fields)} ".encode() + entry.text.encode(
-        "utf-8", "replace")
+    header = f"<{_DAEMON * 8 + entry.severity}>1 {at} {host} {app} - {kind} {_data(entry.fields)} "
+    return header.encode() + entry.text.encode("utf-8", "replace")
 
 
 def _word(text: str, most: int) -> str:
@@ -51,7 +54,9 @@ class Datagrams:
 
     async def send(self, entries: Sequence[Entry]) -> None:
         """Sends them. Raises OSError for what is known to be lost."""
-        found = await asyncio.get_running_loop().getaddrinfo(self._address.hostname, port_of(self._address), type=socket.SOCK_DGRAM)
+        found = await asyncio.get_running_loop().getaddrinfo(
+            self._address.hostname, port_of(self._address), type=socket.SOCK_DGRAM
+        )
         family, kind, protocol, _, where = found[0]
         with socket.socket(family, kind, protocol) as sender:
             sender.setblocking(False)
@@ -73,7 +78,8 @@ def _cut(data: bytes) -> bytes:
 
 
 class Stream:
-    """By TCP, or TLS with a context. The connection is kept; what was under way when it broke is sent again."""
+    """By TCP, or TLS with a context. The connection is kept; what was under way when it broke is
+    sent again."""
 
     def __init__(self, address: SplitResult, head: str, context: ssl.SSLContext | None) -> None:
         self._address, self._head, self._context = address, head, context
@@ -85,8 +91,12 @@ class Stream:
             if self._open is not None and (self._open[0].at_eof() or self._open[1].is_closing()):
                 self._drop()
             if self._open is None:
-                self._open = await asyncio.open_connection(self._address.hostname, port_of(self._address), ssl=self._context)
-                self._open[1].transport.set_write_buffer_limits(0)  # what is drained is out of this process
+                self._open = await asyncio.open_connection(
+                    self._address.hostname, port_of(self._address), ssl=self._context
+                )
+                self._open[1].transport.set_write_buffer_limits(
+                    0
+                )  # what is drained is out of this process
             writer = self._open[1]
             for entry in entries:
                 data = message(entry, self._head)

@@ -1,4 +1,5 @@
-"""How a machine's hardware differs from what was accepted of it, and what is wrong with it in any case. Pure."""
+"""How a machine's hardware differs from what was accepted of it, and what is wrong with it in any
+case. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ MOST = 32
 
 
 def differences(was: Report | None, now: Report) -> tuple[str, ...]:
-    """What people should know, a line for each: what is gone or slower or other than in `was`, and disks that say they fail."""
+    """What people should know, a line for each: what is gone or slower or other than in `was`, and
+    disks that say they fail."""
     return tuple(_lines(was, now))[:MOST]
 
 
@@ -24,8 +26,11 @@ def _lines(was: Report | None, now: Report) -> Iterator[str]:
     yield from _memory(was, now)
     yield from _cpu(was, now)
     if "disks" not in now.failed:
-        yield from _gone("disk", Counter(f"{d.model} {d.serial}".strip() or d.path for d in was.disks),
-                         Counter(f"{d.model} {d.serial}".strip() or d.path for d in now.disks))
+        yield from _gone(
+            "disk",
+            Counter(f"{d.model} {d.serial}".strip() or d.path for d in was.disks),
+            Counter(f"{d.model} {d.serial}".strip() or d.path for d in now.disks),
+        )
     if "cards" not in now.failed:
         have = {card.mac: card for card in now.cards}
         for card in was.cards:
@@ -35,13 +40,25 @@ def _lines(was: Report | None, now: Report) -> Iterator[str]:
             elif card.link and not found.link:
                 yield f"network card {card.mac} has no link any more"
             elif card.mbps > found.mbps > 0:
-                yield f"network card {card.mac} has a link of {found.mbps} Mb/s, it had {card.mbps} Mb/s"
-    for what, before, after in (("accelerator", was.gpus, now.gpus), ("fabric adapter", was.fabrics, now.fabrics)):
+                yield (
+                    f"network card {card.mac} has a link of {found.mbps} Mb/s, it had "
+                    f"{card.mbps} Mb/s"
+                )
+    for what, before, after in (
+        ("accelerator", was.gpus, now.gpus),
+        ("fabric adapter", was.fabrics, now.fabrics),
+    ):
         if "pci" not in now.failed:
-            yield from _gone(what, Counter(f"{d.vendor}:{d.device}" for d in before),
-                             Counter(f"{d.vendor}:{d.device}" for d in after))
-    for name, old, new in (("firmware", was.smbios.bios.version, now.smbios.bios.version), ("TPM", was.tpm, now.tpm),
-                           ("serial number", was.smbios.system.serial, now.smbios.system.serial)):
+            yield from _gone(
+                what,
+                Counter(f"{d.vendor}:{d.device}" for d in before),
+                Counter(f"{d.vendor}:{d.device}" for d in after),
+            )
+    for name, old, new in (
+        ("firmware", was.smbios.bios.version, now.smbios.bios.version),
+        ("TPM", was.tpm, now.tpm),
+        ("serial number", was.smbios.system.serial, now.smbios.system.serial),
+    ):
         if old and old != new:
             yield f"its {name} is {new or 'gone'}, it was {old}"
 

@@ -1,4 +1,5 @@
-"""The keys of the inventory by which a machine is recognised: where it is, its serial number, and what becomes of other hardware.
+"""The keys of the inventory by which a machine is recognised: where it is, its serial number, and
+what becomes of other hardware.
 
 A module of its own, without mutations and without a process.
 """
@@ -21,11 +22,15 @@ from layercake.moduleapi.module import Module, NodeFacts, NodePart, Part, Site, 
 
 _MOST, _MOST_82 = 80, 191
 _KEYS = ("switch", "port", "relay", "circuit", "remote")
-_SUCH = "such as {switch: sw1, port: 7}, as the switch says by LLDP, or {circuit: eth7, remote: sw1} as `machine list` shows it"
+_SUCH = (
+    "such as {switch: sw1, port: 7}, as the switch says by LLDP, or {circuit: eth7, remote: "
+    "sw1} as `machine list` shows it"
+)
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A port of a switch, as they call themselves by LLDP; or by the words of option 82 in DHCP, which a relay or a switch adds."""
+    """A port of a switch, as they call themselves by LLDP; or by the words of option 82 in DHCP,
+    which a relay or a switch adds."""
 
     switch: str = ""
     port: str = ""
@@ -47,9 +52,16 @@ def place(value: object) -> Place:
             if key not in found:
                 raise Mistake(f"it has no {key}", _SUCH)
     elif found.keys() & {"switch", "port"}:
-        raise Mistake("it is either a switch and a port, or a circuit with its remote identifier or relay", _SUCH)
+        raise Mistake(
+            "it is either a switch and a port, or a circuit with its remote identifier or relay",
+            _SUCH,
+        )
     elif "circuit" not in found or len(found) < 2:
-        raise Mistake("what option 82 says is a circuit, and the remote identifier or the relay that it is at", _SUCH)
+        raise Mistake(
+            "what option 82 says is a circuit, and the remote identifier or the relay that it is "
+            "at",
+            _SUCH,
+        )
     if "relay" in found:
         try:
             found["relay"] = str(ipaddress.IPv4Address(found["relay"]))
@@ -60,10 +72,18 @@ def place(value: object) -> Place:
 
 def _word(key: str, word: object) -> str:
     most = _MOST_82 if key in ("circuit", "remote") else _MOST
-    if isinstance(word, bool) or not isinstance(word, int | str) or not str(word).strip() or len(str(word)) > most:
+    if (
+        isinstance(word, bool)
+        or not isinstance(word, int | str)
+        or not str(word).strip()
+        or len(str(word)) > most
+    ):
         raise Mistake(f"it has no {key} that can be", _SUCH)
     if not str(word).isprintable():
-        raise Mistake(f"its {key} holds what cannot be printed", "bytes that are no text are written in hex: 00:04:01")
+        raise Mistake(
+            f"its {key} holds what cannot be printed",
+            "bytes that are no text are written in hex: 00:04:01",
+        )
     return str(word).strip()
 
 
@@ -73,24 +93,50 @@ def serial(value: object) -> str:
     if not isinstance(word, str) or not 0 < len(word) <= _MOST or not word.isprintable():
         raise Mistake(f"expected a serial number, found {describe(value)}")
     if claim_of_serial(word) is None:
-        raise Mistake("that is what firmware says where nobody wrote a serial number", "it does not tell one machine from another")
+        raise Mistake(
+            "that is what firmware says where nobody wrote a serial number",
+            "it does not tell one machine from another",
+        )
     return word
 
 
 class Whereabouts(NodePart, frozen=True, kw_only=True, omit_defaults=True):
-    """By what a node's machine is recognised beside its MAC addresses, and what becomes of hardware that is not as it was."""
+    """By what a node's machine is recognised beside its MAC addresses, and what becomes of hardware
+    that is not as it was."""
 
-    place: Annotated[Place | None, Check(place, own=True), Meta(
-        description="Where the node is: the port of a switch, {switch: NAME, port: ID}, as it says by LLDP; or what a relay or a "
-                    "switch adds to its DHCP (option 82), {circuit: TEXT, remote: TEXT, relay: ADDRESS}, without `relay` by "
-                    "whichever it comes.")] = None
-    serial: Annotated[str, Check(serial, own=True), Meta(description="The serial number of the machine, by its SMBIOS.")] = ""
-    hardware: Annotated[Literal["report", "hold"], Meta(
-        description="What becomes of a node whose hardware is not as it was accepted: that is reported, or rolls leave it out "
-                    "too.")] = "report"
-    replace: Annotated[Literal["ask", "auto"], Meta(
-        description="What becomes of a machine that no inventory knows and that has the node's place or serial number: people are "
-                    "told, or it is taken for the node, if nobody else claims that and the node's own machine is silent.")] = "ask"
+    place: Annotated[
+        Place | None,
+        Check(place, own=True),
+        Meta(
+            description="Where the node is: the port of a switch, {switch: NAME, port: ID}, as it "
+            "says by LLDP; or what a relay or a "
+            "switch adds to its DHCP (option 82), {circuit: TEXT, remote: TEXT, relay: ADDRESS}, "
+            "without `relay` by "
+            "whichever it comes."
+        ),
+    ] = None
+    serial: Annotated[
+        str,
+        Check(serial, own=True),
+        Meta(description="The serial number of the machine, by its SMBIOS."),
+    ] = ""
+    hardware: Annotated[
+        Literal["report", "hold"],
+        Meta(
+            description="What becomes of a node whose hardware is not as it was accepted: that is "
+            "reported, or rolls leave it out "
+            "too."
+        ),
+    ] = "report"
+    replace: Annotated[
+        Literal["ask", "auto"],
+        Meta(
+            description="What becomes of a machine that no inventory knows and that has the node's "
+            "place or serial number: people are "
+            "told, or it is taken for the node, if nobody else claims that and the node's own "
+            "machine is silent."
+        ),
+    ] = "ask"
 
 
 def claims(part: Whereabouts | None) -> tuple[Claim, ...]:
@@ -99,18 +145,34 @@ def claims(part: Whereabouts | None) -> tuple[Claim, ...]:
         return ()
     number = claim_of_serial(part.serial) if part.serial else None
     where = part.place
-    return (*(() if where is None else (relayed(where.relay, where.circuit, where.remote),) if where.circuit else
-              (at_port(where.switch, where.port),)),
-            *((number,) if number is not None else ()))
+    return (
+        *(
+            ()
+            if where is None
+            else (relayed(where.relay, where.circuit, where.remote),)
+            if where.circuit
+            else (at_port(where.switch, where.port),)
+        ),
+        *((number,) if number is not None else ()),
+    )
 
 
 def unique(part: Whereabouts) -> tuple[Unique, ...]:
     """No two nodes are in one place or have one serial number."""
-    return tuple(Unique("serial number" if one.kind == "serial" else "place", one.value, one.value,
-                        "serial" if one.kind == "serial" else "place") for one in claims(part))
+    return tuple(
+        Unique(
+            "serial number" if one.kind == "serial" else "place",
+            one.value,
+            one.value,
+            "serial" if one.kind == "serial" else "place",
+        )
+        for one in claims(part)
+    )
 
 
-def offers(node: NodeFacts, part: Whereabouts | None, settings: object, site: Site) -> dict[str, str]:
+def offers(
+    node: NodeFacts, part: Whereabouts | None, settings: object, site: Site
+) -> dict[str, str]:
     """Its place by option 82, for the boot service, which hears that."""
     found = [one.value for one in claims(part) if one.kind == "option 82"]
     return {"option82": found[0]} if found else {}
@@ -120,10 +182,21 @@ def view(part: Whereabouts | None) -> dict[str, Any]:
     """What of it people see with the node."""
     if part is None:
         return {"place": None, "serial": None}
-    return {"place": msgspec.to_builtins(part.place) if part.place else None, "serial": part.serial or None}
+    return {
+        "place": msgspec.to_builtins(part.place) if part.place else None,
+        "serial": part.serial or None,
+    }
 
 
-HARDWARE = Variable("hardware", (UNKNOWN, "OK", "DRIFTED"), "whether the node's hardware is as it was accepted")
+HARDWARE = Variable(
+    "hardware", (UNKNOWN, "OK", "DRIFTED"), "whether the node's hardware is as it was accepted"
+)
 
-MODULE = Module(name="machines", doc="By what machines are recognised, and their hardware.", part=Part(Whereabouts, unique=unique,
-                view=view, known_by=claims), variables=(HARDWARE,), offers=offers, events=EVENTS)
+MODULE = Module(
+    name="machines",
+    doc="By what machines are recognised, and their hardware.",
+    part=Part(Whereabouts, unique=unique, view=view, known_by=claims),
+    variables=(HARDWARE,),
+    offers=offers,
+    events=EVENTS,
+)

@@ -1,4 +1,5 @@
-"""A machine's report of its hardware (minos.survey), as the head reads it: hostile until it was cleaned and checked here."""
+"""A machine's report of its hardware (minos.survey), as the head reads it: hostile until it was
+cleaned and checked here."""
 
 from __future__ import annotations
 
@@ -179,7 +180,10 @@ def _cleaned(value: object, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_cleaned(one, depth + 1) for one in value[:MOST_LIST]]
     if isinstance(value, dict):
-        return {plain(str(key)): _cleaned(one, depth + 1) for key, one in list(value.items())[:MOST_LIST]}
+        return {
+            plain(str(key)): _cleaned(one, depth + 1)
+            for key, one in list(value.items())[:MOST_LIST]
+        }
     raise InputError("cannot take the report: it holds something that is no JSON")
 
 

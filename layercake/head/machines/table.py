@@ -1,4 +1,5 @@
-"""The table of machines in the head's database: what is small of each, its report, and the report that was accepted."""
+"""The table of machines in the head's database: what is small of each, its report, and the report
+that was accepted."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ T = TypeVar("T")
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is small of a machine. `key` is node/ID of a node, mac/MAC of a stranger; `mac` is the card it booted by. Times are in
-    seconds since the epoch; `alive_until`: a stranger's ticket. `claims` are those by which it is recognised (Claim);
-    `relayed` are relay, circuit and remote identifier by option 82."""
+    """What is small of a machine. `key` is node/ID of a node, mac/MAC of a stranger; `mac` is the
+    card it booted by. Times are in seconds since the epoch; `alive_until`: a stranger's ticket.
+    `claims` are those by which it is recognised (Claim); `relayed` are relay, circuit and remote
+    identifier by option 82."""
 
     key: str
     mac: str
@@ -52,7 +54,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Rows:
-    """Reads and writes. What is written survives a kill when the call returns. All raise OperationFailed."""
+    """Reads and writes. What is written survives a kill when the call returns. All raise
+    OperationFailed."""
 
     def __init__(self, database: Database, store: Store) -> None:
         self._database, self._store = database, store
@@ -61,27 +64,39 @@ class Rows:
         return await self._database.ask(self._store, work)
 
     def all(self) -> list[Machine]:
-        """What is small of all machines, as the head starts; a row that cannot be read is left out."""
+        """What is small of all machines, as the head starts; a row that cannot be read is left
+        out."""
         rows = self._database.rows("SELECT data FROM machines")
         return [found for (data,) in rows if (found := _decoded(data, Machine)) is not None]
 
-    async def put(self, machine: Machine, report: bytes | None, accepted: bytes | None = None) -> None:
+    async def put(
+        self, machine: Machine, report: bytes | None, accepted: bytes | None = None
+    ) -> None:
         """Writes a machine, with a report if it is new, and with the accepted one if that is."""
         data = msgspec.json.encode(machine)
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute("INSERT INTO machines (key, data) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET data = excluded.data",
-                       (machine.key, data))
+            db.execute(
+                "INSERT INTO machines (key, data) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+                "data = excluded.data",
+                (machine.key, data),
+            )
             if report is not None:
                 db.execute("UPDATE machines SET report = ? WHERE key = ?", (report, machine.key))
             if accepted is not None:
-                db.execute("UPDATE machines SET accepted = ? WHERE key = ?", (accepted, machine.key))
+                db.execute(
+                    "UPDATE machines SET accepted = ? WHERE key = ?", (accepted, machine.key)
+                )
 
         await self._ask(work)
 
     async def reports(self, key: str) -> tuple[Report | None, Report | None]:
         """A machine's report, and the one that was accepted."""
-        row = await self._ask(lambda db: db.execute("SELECT report, accepted FROM machines WHERE key = ?", (key,)).fetchone())
+        row = await self._ask(
+            lambda db: db.execute(
+                "SELECT report, accepted FROM machines WHERE key = ?", (key,)
+            ).fetchone()
+        )
         found: list[Any] = [_decoded(data, Report) for data in row or (None, None)]
         return found[0], found[1]
 

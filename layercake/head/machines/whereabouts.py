@@ -1,4 +1,5 @@
-"""By what a machine is recognised: the switch port of a card, what option 82 of its DHCP says, or a serial number. Pure."""
+"""By what a machine is recognised: the switch port of a card, what option 82 of its DHCP says, or a
+serial number. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def at_port(switch: str, port: str) -> Claim:
-    """The port of a switch. Names of switches are compared without their domain, and all without case."""
+    """The port of a switch. Names of switches are compared without their domain, and all without
+    case."""
     name = switch.strip().lower()
     short = name if name.replace(".", "").isdigit() or ":" in name else name.partition(".")[0]
     return Claim("port", f"{short} {port.strip().lower()}")
@@ -40,10 +42,15 @@ def relayed(relay: str, circuit: str, remote: str) -> Claim:
 
 
 def heard(relay: str, circuit: str, remote: str) -> tuple[Claim, ...]:
-    """All that such words can be in an inventory: with the relay, and where the switch has a name of its own, without it."""
+    """All that such words can be in an inventory: with the relay, and where the switch has a name
+    of its own, without it."""
     if not circuit:
         return ()
-    return tuple(dict.fromkeys((relayed(relay, circuit, remote), *((relayed("", circuit, remote),) if remote else ()))))
+    return tuple(
+        dict.fromkeys(
+            (relayed(relay, circuit, remote), *((relayed("", circuit, remote),) if remote else ()))
+        )
+    )
 
 
 def of(report: Report) -> tuple[Claim, ...]:
@@ -64,7 +71,11 @@ def _of(report: Report) -> Iterator[Claim]:
 
 def macs(report: Report) -> tuple[str, ...]:
     """The MAC addresses of its network cards."""
-    return tuple(dict.fromkeys(card.mac for card in report.cards if len(card.mac) == 17 and card.kind == "ethernet"))
+    return tuple(
+        dict.fromkeys(
+            card.mac for card in report.cards if len(card.mac) == 17 and card.kind == "ethernet"
+        )
+    )
 
 
 def shared(claims: Iterable[Claim], others: Iterable[Claim]) -> list[Claim]:

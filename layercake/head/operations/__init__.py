@@ -1,4 +1,5 @@
-"""What people can do, one file per noun. Each operation checks everything first, then changes the desired state.
+"""What people can do, one file per noun. Each operation checks everything first, then changes the
+desired state.
 
 Those that change desired state return when the change is on disk and on its way.
 """

@@ -1,4 +1,5 @@
-"""Boot sets: what nodes boot, and rolls to another kernel and minOS, or to another agent in place."""
+"""Boot sets: what nodes boot, and rolls to another kernel and minOS, or to another agent in
+place."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ from minos.build import sets
 from minos.build.sets import BootSet
 
 BOOT_S, AGENT_S = 3600.0, 180.0
-"""How long a node may take to come back with another boot set (the engine gives it up before, when its boots fail), and to replace
-its agent."""
+"""How long a node may take to come back with another boot set (the engine gives it up before, when
+its boots fail), and to replace its agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A boot set, whether it is the default of the site, and of its profile, why it is not used ("" if it is), and the names of the
-    nodes that boot it next, run it, and have its agent."""
+    """A boot set, whether it is the default of the site, and of its profile, why it is not used (""
+    if it is), and the names of the nodes that boot it next, run it, and have its agent."""
 
     found: BootSet
     default: bool
@@ -48,24 +49,40 @@ class BootSets:
     def all(self) -> list[Use]:
         """All sets, newest first, with who uses them."""
         known, uses = self._head.boots, []
-        of = [(r.name, known.of(r.boots, r.node.profile, r.node.arch), r.boots) for r in self._store]
+        of = [
+            (r.name, known.of(r.boots, r.node.profile, r.node.arch), r.boots) for r in self._store
+        ]
         for found in known.all():
-            uses.append(Use(
-                found, found.name == known.default, found.name in known.of_profiles.values(), known.trouble(found.name),
-                sorted(n for n, wanted, _ in of if wanted == found.name),
-                sorted(n for n, _, b in of if b.runs == found.name), sorted(n for n, _, b in of if b.agent_runs == found.name)))
+            uses.append(
+                Use(
+                    found,
+                    found.name == known.default,
+                    found.name in known.of_profiles.values(),
+                    known.trouble(found.name),
+                    sorted(n for n, wanted, _ in of if wanted == found.name),
+                    sorted(n for n, _, b in of if b.runs == found.name),
+                    sorted(n for n, _, b in of if b.agent_runs == found.name),
+                )
+            )
         return uses
 
     async def choose(self, name: str, by: str, *, of_profile: bool = False) -> list[str]:
-        """Makes a set the one that nodes boot which no roll took elsewhere: those without a profile, or those of its own; it
-        touches none that runs. Returns who boots it next."""
+        """Makes a set the one that nodes boot which no roll took elsewhere: those without a
+        profile, or those of its own; it touches none that runs. Returns who boots it next."""
         known = self._head.boots
         async with self._head.desire.draft(revises=False) as draft:
             found = known.get(name)
             profile = found.profile.name if found.profile is not None else ""
             if of_profile and not profile:
-                raise InputError(f"cannot make {name} the set of a profile: it does not say by which it was built")
-            theirs = [r for r in self._store if not r.boots.wanted and r.node.profile == (profile if of_profile else "")]
+                raise InputError(
+                    f"cannot make {name} the set of a profile: it does not say by which it was "
+                    "built"
+                )
+            theirs = [
+                r
+                for r in self._store
+                if not r.boots.wanted and r.node.profile == (profile if of_profile else "")
+            ]
             _check_architecture(found, theirs, "boot")
             if of_profile:
                 draft.documents[boots.OF_PROFILES + profile] = name.encode
@@ -75,18 +92,26 @@ class BootSets:
                 draft.after(setattr, known, "default", name)
                 draft.after(self._head.teller.networks)
             whose = f"nodes of profile {profile}" if of_profile else "nodes"
-            draft.event(None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}")
+            draft.event(
+                None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}"
+            )
             for record in theirs:
                 draft.after(self._head.teller.changed, record)
         return sorted(r.name for r in theirs)
 
     async def remove_profile(self, profile: str) -> list[str]:
-        """Deletes all sets that were built by a profile; returns their names. Raises NotFound, and Refused while a node, the site
-        or a roll needs one of them: none is deleted then."""
-        found = [s.name for s in self._head.boots.all() if s.profile is not None and s.profile.name == profile]
+        """Deletes all sets that were built by a profile; returns their names. Raises NotFound, and
+        Refused while a node, the site or a roll needs one of them: none is deleted then."""
+        found = [
+            s.name
+            for s in self._head.boots.all()
+            if s.profile is not None and s.profile.name == profile
+        ]
         if not found:
-            raise NotFound(f"cannot find boot profile {profile[:64]!r}: no boot set was built by it",
-                           hint="see `layercake profile list`")
+            raise NotFound(
+                f"cannot find boot profile {profile[:64]!r}: no boot set was built by it",
+                hint="see `layercake profile list`",
+            )
         for name in found:
             self._check_unused(name)
         for name in found:
@@ -100,7 +125,8 @@ class BootSets:
         await self._delete(name)
 
     async def _delete(self, name: str) -> None:
-        """Deletes a set that nobody needs. Was it its profile's, that of the sets which are left is looked for (BootSets.look)."""
+        """Deletes a set that nobody needs. Was it its profile's, that of the sets which are left is
+        looked for (BootSets.look)."""
         known = self._head.boots
         await asyncio.to_thread(sets.remove, known.directory, name)
         for profile in [profile for profile, its in list(known.of_profiles.items()) if its == name]:
@@ -108,8 +134,17 @@ class BootSets:
 
     def _check_unused(self, name: str) -> None:
         known = self._head.boots
-        users = [r.name for r in self._store
-                 if name in (known.of(r.boots, r.node.profile, r.node.arch), r.boots.runs, r.boots.agent, r.boots.agent_runs)]
+        users = [
+            r.name
+            for r in self._store
+            if name
+            in (
+                known.of(r.boots, r.node.profile, r.node.arch),
+                r.boots.runs,
+                r.boots.agent,
+                r.boots.agent_runs,
+            )
+        ]
         if name == known.default or users:
             why = f"used by {', '.join(users[:10])}" if users else "it is the default"
             raise Refused(f"cannot remove boot set {name}: {why}", hint="see `layercake boot list`")
@@ -118,8 +153,8 @@ class BootSets:
             raise Refused(f"cannot remove boot set {name}: roll {roll.id} needs it")
 
     async def roll(self, text: str, ask: Ask, *, agent_only: bool) -> Roll:
-        """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in place. Raises NotFound,
-        InputError and Refused; nothing has changed then."""
+        """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in
+        place. Raises NotFound, InputError and Refused; nothing has changed then."""
         head, kind = self._head, Kind.AGENT if agent_only else Kind.BOOT
         async with head.desire.draft(revises=False) as draft:
             records, found = self._nodes.select(text), head.boots.get(ask.image)
@@ -128,36 +163,66 @@ class BootSets:
             if agent_only:
                 self._check_agents(found, records)
             stages, names = stages_of(records, ask.stages)
-            plan = msgspec.structs.replace(with_batches(plan_of(ask), records, head.table.settings),
-                                           switch_s=AGENT_S if agent_only else BOOT_S)
-            return await head.rolls.start_boots(draft, records, kind, found.name, partial(self._before, kind), plan, stages, names,
-                                                said_by(ask.by))
+            plan = msgspec.structs.replace(
+                with_batches(plan_of(ask), records, head.table.settings),
+                switch_s=AGENT_S if agent_only else BOOT_S,
+            )
+            return await head.rolls.start_boots(
+                draft,
+                records,
+                kind,
+                found.name,
+                partial(self._before, kind),
+                plan,
+                stages,
+                names,
+                said_by(ask.by),
+            )
 
     def _before(self, kind: Kind, record: Record) -> str:
         """What a node goes back to."""
         mine, node = record.boots, record.node
-        return mine.agent_runs if kind is Kind.AGENT else mine.runs or self._head.boots.of(mine, node.profile, node.arch)
+        return (
+            mine.agent_runs
+            if kind is Kind.AGENT
+            else mine.runs or self._head.boots.of(mine, node.profile, node.arch)
+        )
 
     def _check_agents(self, found: BootSet, records: Sequence[Record]) -> None:
         if not found.agent:
-            raise InputError(f"cannot replace agents by that of {found.name}: the set has none", hint="`layercake boot build`")
+            raise InputError(
+                f"cannot replace agents by that of {found.name}: the set has none",
+                hint="`layercake boot build`",
+            )
         pythons = {one.name: one.python for one in self._head.boots.all()}
         other = [r.name for r in records if pythons.get(r.boots.runs, found.python) != found.python]
         if other:
-            raise Refused(f"cannot replace the agent of {_some(other)}: it runs another Python than {found.python}, which that of "
-                          f"{found.name} is for", hint=f"boot them: `layercake boot roll RANGE {found.name}`")
+            raise Refused(
+                f"cannot replace the agent of {_some(other)}: it runs another Python than "
+                f"{found.python}, which that of "
+                f"{found.name} is for",
+                hint=f"boot them: `layercake boot roll RANGE {found.name}`",
+            )
         fixed = [r.name for r in records if r.value("run") == "SYNC" and not r.boots.agent_runs]
         if fixed:
-            raise Refused(f"cannot replace the agent of {_some(fixed)}: it is of a version that cannot be replaced "
-                          "while it runs", hint=f"boot them: `layercake boot roll RANGE {found.name}`")
+            raise Refused(
+                f"cannot replace the agent of {_some(fixed)}: it is of a version that cannot be "
+                "replaced "
+                "while it runs",
+                hint=f"boot them: `layercake boot roll RANGE {found.name}`",
+            )
 
 
 def _check_architecture(found: BootSet, records: Sequence[Record], what: str) -> None:
     """Raises Refused for a set that is for other machines."""
     other = [r.name for r in records if r.node.arch != found.architecture]
     if other:
-        raise Refused(f"cannot {what} {_some(other)} with {found.name}: the boot set is for {found.architecture}, "
-                      "and by the inventory these are not", hint="`layercake profile list` says what is for which machines")
+        raise Refused(
+            f"cannot {what} {_some(other)} with {found.name}: the boot set is for "
+            f"{found.architecture}, "
+            "and by the inventory these are not",
+            hint="`layercake profile list` says what is for which machines",
+        )
 
 
 def _some(names: list[str]) -> str:

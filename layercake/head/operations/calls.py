@@ -28,19 +28,27 @@ class Calls:
         """The call of that name, of those that people may ask. Raises NotFound."""
         found = self._head.table.call(name)
         if found.inside:
-            raise NotFound(f"cannot call {name}: only the head itself does", hint="see `layercake calls`")
+            raise NotFound(
+                f"cannot call {name}: only the head itself does", hint="see `layercake calls`"
+            )
         return found
 
     async def ask(self, name: str, nodes: str, params: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """[{"node", "ok", "answer", "error", "hint"}], one for each node of the range, or one with node "" for a call that is about
-        no node. Raises NotFound for the call, and InputError for a range where none belongs, or none where one does."""
+        """[{"node", "ok", "answer", "error", "hint"}], one for each node of the range, or one with
+        node "" for a call that is about no node. Raises NotFound for the call, and InputError for a
+        range where none belongs, or none where one does."""
         call = self.find(name)
         if not call.per_node:
             if nodes:
-                raise InputError(f"cannot call {name} of {nodes[:80]}: it is about no node", hint="leave the range out")
+                raise InputError(
+                    f"cannot call {name} of {nodes[:80]}: it is about no node",
+                    hint="leave the range out",
+                )
             return [await self._one(name, None, params)]
         if not nodes:
-            raise InputError(f"cannot call {name}: of which nodes?", hint="name them; @all is every node")
+            raise InputError(
+                f"cannot call {name}: of which nodes?", hint="name them; @all is every node"
+            )
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(record: Record) -> dict[str, Any]:
@@ -49,8 +57,16 @@ class Calls:
 
         return list(await asyncio.gather(*(one(record) for record in self._nodes.select(nodes))))
 
-    async def _one(self, name: str, record: Record | None, params: Mapping[str, Any]) -> dict[str, Any]:
-        row: dict[str, Any] = {"node": record.name if record else "", "ok": False, "answer": None, "error": "", "hint": ""}
+    async def _one(
+        self, name: str, record: Record | None, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "node": record.name if record else "",
+            "ok": False,
+            "answer": None,
+            "error": "",
+            "hint": "",
+        }
         try:
             about = {"node": record.node.id} if record else {}
             return {**row, "ok": True, "answer": await self._head.ask(name, {**params, **about})}
@@ -58,9 +74,19 @@ class Calls:
             return {**row, "error": error.message, "hint": error.hint}
 
     def views(self) -> list[dict[str, Any]]:
-        """All calls as the API shows them: name, module, summary, role, per_node, and JSON schemas of request and answer."""
+        """All calls as the API shows them: name, module, summary, role, per_node, and JSON schemas
+        of request and answer."""
         table = self._head.table
-        return [{
-            "name": c.name, "module": table.caller[c.name], "summary": c.summary, "role": c.role.name.lower(),
-            "per_node": c.per_node, "request": msgspec.json.schema(c.request), "answer": msgspec.json.schema(c.answer),
-        } for _, c in sorted(table.calls.items()) if not c.inside]
+        return [
+            {
+                "name": c.name,
+                "module": table.caller[c.name],
+                "summary": c.summary,
+                "role": c.role.name.lower(),
+                "per_node": c.per_node,
+                "request": msgspec.json.schema(c.request),
+                "answer": msgspec.json.schema(c.answer),
+            }
+            for _, c in sorted(table.calls.items())
+            if not c.inside
+        ]

@@ -1,5 +1,5 @@
-"""Consoles: how they are, what was kept of them, and who reads and writes. The module that has them holds the one session of each;
-who attaches here shares it."""
+"""Consoles: how they are, what was kept of them, and who reads and writes. The module that has them
+holds the one session of each; who attaches here shares it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound
 
 STATE, TROUBLES, LOG, SEARCH = "console.state", "console.troubles", "console.log", "console.search"
-ATTACH, FOLLOW, WRITE, DETACH = "console.attach", "console.follow", "console.write", "console.detach"
-_LAST_S = 2.0       # what `node explain` waits for the last lines
+ATTACH, FOLLOW, WRITE, DETACH = (
+    "console.attach",
+    "console.follow",
+    "console.write",
+    "console.detach",
+)
+_LAST_S = 2.0  # what `node explain` waits for the last lines
 _AGAIN_S = 1.0
-_END = 1 << 62      # behind all that a console may ever say
-_WHOLE_S = 0.05     # between two tries to have the rest of a long paste taken
+_END = 1 << 62  # behind all that a console may ever say
+_WHOLE_S = 0.05  # between two tries to have the rest of a long paste taken
 
 
 class Attached:
@@ -43,22 +48,39 @@ class Attached:
         self._position = _END
 
     async def follow(self) -> tuple[bytes, dict[str, Any]]:
-        """(what came, how it is: state, why, writer, readers, writes, lost), as soon as there is news, and now and then."""
+        """(what came, how it is: state, why, writer, readers, writes, lost), as soon as there is
+        news, and now and then."""
         try:
-            found = await self._head.ask(FOLLOW, {"node": self._node, "reader": self._reader, "position": self._position})
+            found = await self._head.ask(
+                FOLLOW, {"node": self._node, "reader": self._reader, "position": self._position}
+            )
         except LayercakeError as error:
             await asyncio.sleep(_AGAIN_S)
-            with contextlib.suppress(LayercakeError):   # the next time again
+            with contextlib.suppress(LayercakeError):  # the next time again
                 await self.attach(False)
-            return b"", {"state": "failed", "why": error.message, "writer": "", "readers": [], "writes": False, "lost": 0}
+            return b"", {
+                "state": "failed",
+                "why": error.message,
+                "writer": "",
+                "readers": [],
+                "writes": False,
+                "lost": 0,
+            }
         self._position = int(found["position"])
         data = base64.b64decode(found["data"])
-        return data, {key: found[key] for key in ("state", "why", "writer", "readers", "writes", "lost")}
+        return data, {
+            key: found[key] for key in ("state", "why", "writer", "readers", "writes", "lost")
+        }
 
     async def write(self, data: bytes) -> None:
-        """Types all of it. Raises LayercakeError: without the keyboard, or while the console is not open."""
+        """Types all of it. Raises LayercakeError: without the keyboard, or while the console is not
+        open."""
         while data:
-            asked = {"node": self._node, "reader": self._reader, "data": base64.b64encode(data[:4096]).decode()}
+            asked = {
+                "node": self._node,
+                "reader": self._reader,
+                "data": base64.b64encode(data[:4096]).decode(),
+            }
             taken = int((await self._head.ask(WRITE, asked))["taken"])
             data = data[taken:]
             if data:
@@ -66,7 +88,9 @@ class Attached:
 
     async def send_break(self) -> None:
         """Sends a break. Raises as `write`."""
-        await self._head.ask(WRITE, {"node": self._node, "reader": self._reader, "send_break": True})
+        await self._head.ask(
+            WRITE, {"node": self._node, "reader": self._reader, "send_break": True}
+        )
 
     async def take(self) -> None:
         """Takes the keyboard, and the console from another session. Raises LayercakeError."""
@@ -86,12 +110,14 @@ class Consoles:
 
     async def states(self, text: str) -> list[dict[str, Any]]:
         """How the consoles of a range are; one that cannot be asked for has an error in its row."""
-        return [{"node": one["node"], **(one["answer"] or {"state": "unknown"}), "error": one["error"]}
-                for one in await self._calls.ask(STATE, text, {})]
+        return [
+            {"node": one["node"], **(one["answer"] or {"state": "unknown"}), "error": one["error"]}
+            for one in await self._calls.ask(STATE, text, {})
+        ]
 
     async def troubles(self) -> tuple[str, dict[str, str]]:
-        """(why what consoles say is not written, {the id of a node whose console cannot be had: why}). Nothing, if the module with
-        the consoles does not answer: of that others tell."""
+        """(why what consoles say is not written, {the id of a node whose console cannot be had:
+        why}). Nothing, if the module with the consoles does not answer: of that others tell."""
         try:
             found = await self._head.ask(TROUBLES, {}, _LAST_S)
         except LayercakeError:
@@ -101,46 +127,73 @@ class Consoles:
     async def log(self, name: str, lines: int) -> list[dict[str, Any]]:
         """The last lines that a node's console has said: {"at", "text"}. Raises LayercakeError."""
         record = self._head.store.named(name)
-        found: list[dict[str, Any]] = await self._head.ask(LOG, {"node": record.node.id, "lines": max(1, min(lines, 5000))})
+        found: list[dict[str, Any]] = await self._head.ask(
+            LOG, {"node": record.node.id, "lines": max(1, min(lines, 5000))}
+        )
         return found
 
     async def last(self, record: Record, lines: int) -> list[str]:
-        """The last lines for `node explain`, with their times; why there are none, if they cannot be read."""
+        """The last lines for `node explain`, with their times; why there are none, if they cannot
+        be read."""
         try:
             async with asyncio.timeout(_LAST_S):
                 found = await self._head.ask(LOG, {"node": record.node.id, "lines": lines})
         except NotFound:
-            return []       # no module has consoles
+            return []  # no module has consoles
         except TimeoutError:
             return [f"it cannot be read: no answer in {_LAST_S:.0f} s"]
         except LayercakeError as error:
             return [f"it cannot be read: {error.message}"]
-        return [f"{time.strftime('%H:%M:%S', time.localtime(one['at']))} {one['text'][:200]}" for one in found]
+        return [
+            f"{time.strftime('%H:%M:%S', time.localtime(one['at']))} {one['text'][:200]}"
+            for one in found
+        ]
 
-    async def search(self, text: str, pattern: str, *, regex: bool, ignore_case: bool, limit: int) -> dict[str, Any]:
-        """Looks for a pattern in the logs of the nodes of a range: {"matches", "more"}. Raises LayercakeError."""
+    async def search(
+        self, text: str, pattern: str, *, regex: bool, ignore_case: bool, limit: int
+    ) -> dict[str, Any]:
+        """Looks for a pattern in the logs of the nodes of a range: {"matches", "more"}. Raises
+        LayercakeError."""
         if not text:
-            raise InputError("cannot search the consoles' logs: of which nodes?", hint="name them; @all is every node")
+            raise InputError(
+                "cannot search the consoles' logs: of which nodes?",
+                hint="name them; @all is every node",
+            )
         names = [record.name for record in self._nodes.select(text)]
-        asked = {"names": names, "pattern": pattern, "regex": regex, "ignore_case": ignore_case, "limit": limit}
+        asked = {
+            "names": names,
+            "pattern": pattern,
+            "regex": regex,
+            "ignore_case": ignore_case,
+            "limit": limit,
+        }
         found: dict[str, Any] = await self._head.ask(SEARCH, asked, timeout=60.0)
         return found
 
     @contextlib.asynccontextmanager
-    async def attached(self, name: str, who: str, *, write: bool, take: bool) -> AsyncIterator[Attached]:
-        """Attaches for the length of a block; the node's history says who had the keyboard. Raises LayercakeError."""
+    async def attached(
+        self, name: str, who: str, *, write: bool, take: bool
+    ) -> AsyncIterator[Attached]:
+        """Attaches for the length of a block; the node's history says who had the keyboard. Raises
+        LayercakeError."""
         record = self._head.store.named(name)
         reader = Attached(self._head, record, who, write)
         await reader.attach(take)
         since = time.monotonic()
         if write:
             what = "takes the console" if take else "opens the console"
-            self._head.store.event(record, events.NODE_CONSOLE, f"{who} {what}, to write to it", data={"by": who})
+            self._head.store.event(
+                record, events.NODE_CONSOLE, f"{who} {what}, to write to it", data={"by": who}
+            )
         try:
             yield reader
         finally:
             await reader.detach()
             if write and self._head.store.find(record.node.id) is record:
                 seconds = round(time.monotonic() - since, 1)
-                self._head.store.event(record, events.NODE_CONSOLE_LEFT, f"{who} leaves the console after {seconds:.0f} s",
-                                       data={"by": who, "seconds": seconds})
+                self._head.store.event(
+                    record,
+                    events.NODE_CONSOLE_LEFT,
+                    f"{who} leaves the console after {seconds:.0f} s",
+                    data={"by": who, "seconds": seconds},
+                )

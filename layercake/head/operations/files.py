@@ -1,4 +1,5 @@
-"""Files of nodes: what another state of the directory of files changes, taking it over, and what nodes have."""
+"""Files of nodes: what another state of the directory of files changes, taking it over, and what
+nodes have."""
 
 from __future__ import annotations
 
@@ -28,15 +29,23 @@ DIFFED = 200
 
 
 class Wanted:
-    """The directory of files as somebody wants it in force: those that nodes use, and their contents."""
+    """The directory of files as somebody wants it in force: those that nodes use, and their
+    contents."""
 
-    def __init__(self, by_path: Mapping[str, Source], contents: Mapping[str, bytes], users: Mapping[str, list[str]]) -> None:
+    def __init__(
+        self,
+        by_path: Mapping[str, Source],
+        contents: Mapping[str, bytes],
+        users: Mapping[str, list[str]],
+    ) -> None:
         self.by_path, self.contents, self.users = by_path, contents, users
 
     @property
     def mark(self) -> str:
         """Stands for it."""
-        return " ".join(f"{path}={one.digest}{one.executable}" for path, one in sorted(self.by_path.items()))
+        return " ".join(
+            f"{path}={one.digest}{one.executable}" for path, one in sorted(self.by_path.items())
+        )
 
 
 def _part(node: Node) -> Files:
@@ -52,7 +61,8 @@ class NodeFiles:
         self._room = head.files
 
     async def wanted(self, nodes: Iterable[Node]) -> Wanted:
-        """What these nodes use of the directory, as it is now. Raises InputError for what is missing there, or cannot be used."""
+        """What these nodes use of the directory, as it is now. Raises InputError for what is
+        missing there, or cannot be used."""
         users: dict[str, list[str]] = {}
         single: set[str] = set()
         async for node in slowly(nodes):
@@ -63,22 +73,33 @@ class NodeFiles:
         directory = self._room.directory
         found, contents = await asyncio.to_thread(sources.read, directory) if users else ({}, {})
         for path, names in users.items():
-            there = path in found if path in single else any(name.startswith(f"{path}/") for name in found)
+            there = (
+                path in found
+                if path in single
+                else any(name.startswith(f"{path}/") for name in found)
+            )
             if not there:
-                raise InputError(f"cannot use the inventory: there is no {path} in {directory}, and {fold(names[:NAMED])} "
-                                 f"{'has' if len(names) == 1 else 'have'} it among the files", hint="put it there first")
+                raise InputError(
+                    f"cannot use the inventory: there is no {path} in {directory}, and "
+                    f"{fold(names[:NAMED])} "
+                    f"{'has' if len(names) == 1 else 'have'} it among the files",
+                    hint="put it there first",
+                )
         used = {path: one for path, one in found.items() if sources.is_used(path, set(users))}
         digests = {one.digest for one in used.values()}
-        return Wanted(used, {digest: data for digest, data in contents.items() if digest in digests}, users)
+        return Wanted(
+            used, {digest: data for digest, data in contents.items() if digest in digests}, users
+        )
 
     async def beside(self, node: Node) -> Wanted:
-        """What is in force, and what one node uses that is not: no other node's files change by it. Raises InputError as
-        `wanted`."""
+        """What is in force, and what one node uses that is not: no other node's files change by it.
+        Raises InputError as `wanted`."""
         new, has = await self.wanted([node]), self._room.sources.by_path
         return Wanted({**new.by_path, **has}, new.contents, new.users)
 
     async def plan(self, wanted: Wanted) -> list[dict[str, Any]]:
-        """What becomes of the sources in force, with how many lines come and go, and on how many nodes."""
+        """What becomes of the sources in force, with how many lines come and go, and on how many
+        nodes."""
         return await asyncio.to_thread(self._changes, wanted)
 
     def _changes(self, wanted: Wanted) -> list[dict[str, Any]]:
@@ -87,10 +108,19 @@ class NodeFiles:
             before, after = old.get(path), new.get(path)
             if before == after:
                 continue
-            texts = [b"" if one is None else wanted.contents.get(one.digest) or self._room.sources.content(one.digest)
-                     for one in (before, after)]
+            texts = [
+                b""
+                if one is None
+                else wanted.contents.get(one.digest) or self._room.sources.content(one.digest)
+                for one in (before, after)
+            ]
             lines = Lines(0, 0) if any(b"\0" in text for text in texts) else sources.counted(*texts)
-            names = {name for used, its in wanted.users.items() if sources.is_used(path, {used}) for name in its}
+            names = {
+                name
+                for used, its in wanted.users.items()
+                if sources.is_used(path, {used})
+                for name in its
+            }
             found.append({**sources.to_record(path, before, after, lines), "nodes": len(names)})
         return found
 
@@ -101,40 +131,67 @@ class NodeFiles:
     def take(self, draft: Draft, wanted: Wanted, by: str) -> list[str]:
         """Has these in force once all is on disk; the paths that are others than before."""
         old = self._room.sources.by_path
-        changed = [path for path in sorted({*old, *wanted.by_path}) if old.get(path) != wanted.by_path.get(path)]
+        changed = [
+            path
+            for path in sorted({*old, *wanted.by_path})
+            if old.get(path) != wanted.by_path.get(path)
+        ]
         if changed:
             key, data = self._room.sources.document(wanted.by_path)
             draft.documents[key] = lambda: data
             draft.after(lambda: self._room.sources.take(wanted.by_path))
             more = f", and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
-            draft.event(None, events.FILES_CHANGED, f"files by {by}: {', '.join(changed[:NAMED])}{more}",
-                        data={"sources": changed[:NAMED]})
+            draft.event(
+                None,
+                events.FILES_CHANGED,
+                f"files by {by}: {', '.join(changed[:NAMED])}{more}",
+                data={"sources": changed[:NAMED]},
+            )
         return changed
 
-    # ---- what nodes have ---------------------------------------------------------------------------------------------------
+    # ---- what nodes have
+    # -----
 
     async def show(self, name: str) -> dict[str, Any]:
-        """A node's files, without their contents, and what it last said of them. Raises NotFound."""
+        """A node's files, without their contents, and what it last said of them. Raises
+        NotFound."""
         record = self._head.store.named(name)
         manifest = await self._room.manifest(record)
         said = self._room.said.get(record.node.id, {})
-        return {"node": name, "current": said.get("mark") == manifest.mark, "waiting": said.get("waiting", []),
-                "errors": said.get("errors", []), "files": [_view(entry) for entry in manifest.entries]}
+        return {
+            "node": name,
+            "current": said.get("mark") == manifest.mark,
+            "waiting": said.get("waiting", []),
+            "errors": said.get("errors", []),
+            "files": [_view(entry) for entry in manifest.entries],
+        }
 
     async def content(self, name: str, path: str) -> list[dict[str, Any]]:
-        """What is in a node's files of this path, one for each target; never a secret. Raises NotFound."""
+        """What is in a node's files of this path, one for each target; never a secret. Raises
+        NotFound."""
         manifest = await self._room.manifest(self._head.store.named(name))
-        found = [{"for": list(e.targets), "text": shown(e), "error": e.error} for e in manifest.entries if e.path == path]
+        found = [
+            {"for": list(e.targets), "text": shown(e), "error": e.error}
+            for e in manifest.entries
+            if e.path == path
+        ]
         if not found:
-            raise NotFound(f"cannot find {path[:200]} among the files of {name}", hint=f"see `layercake files show {name}`")
+            raise NotFound(
+                f"cannot find {path[:200]} among the files of {name}",
+                hint=f"see `layercake files show {name}`",
+            )
         return found
 
     async def diff(self, text: str, nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
-        """How the files of the nodes of a range change when these entries, and the directory as it is now, come into force; without
-        entries, those that are. Nodes with the same change are one. Raises InputError."""
+        """How the files of the nodes of a range change when these entries, and the directory as it
+        is now, come into force; without entries, those that are. Nodes with the same change are
+        one. Raises InputError."""
         records = self._nodes.select(text)
         if len(records) > DIFFED:
-            raise InputError(f"cannot compare the files of {len(records)} nodes: {DIFFED} are possible", hint="name a range")
+            raise InputError(
+                f"cannot compare the files of {len(records)} nodes: {DIFFED} are possible",
+                hint="name a range",
+            )
         entries = {r.name: nodes.get(r.name, r.node) for r in records}
         wanted = await self.wanted(entries.values())
         found: dict[tuple[str, str, str, str], list[str]] = {}
@@ -142,11 +199,15 @@ class NodeFiles:
             before = (await self._room.manifest(record)).entries
             other = record.copy()
             other.node = entries[record.name]
-            after = await self._room.rendered(other, _part(other.node), wanted.by_path, wanted.contents)
+            after = await self._room.rendered(
+                other, _part(other.node), wanted.by_path, wanted.contents
+            )
             for change in _changed(before, after):
                 found.setdefault(change, []).append(record.name)
-        return [{"nodes": names, "for": target, "path": path, "diff": diff, "on_change": action}
-                for (target, path, diff, action), names in found.items()]
+        return [
+            {"nodes": names, "for": target, "path": path, "diff": diff, "on_change": action}
+            for (target, path, diff, action), names in found.items()
+        ]
 
     def known_hosts(self, records: Iterable[Record]) -> str:
         """Lines for ~/.ssh/known_hosts of nodes that have a host key already."""
@@ -154,25 +215,50 @@ class NodeFiles:
 
 
 def _view(entry: Entry) -> dict[str, Any]:
-    return {"for": list(entry.targets), "path": entry.path, "size": len(entry.data), "mode": entry.mode, "owner": entry.owner,
-            "group": entry.group, "on_change": entry.on_change, "secret": entry.secret, "left": entry.leave, "error": entry.error}
+    return {
+        "for": list(entry.targets),
+        "path": entry.path,
+        "size": len(entry.data),
+        "mode": entry.mode,
+        "owner": entry.owner,
+        "group": entry.group,
+        "on_change": entry.on_change,
+        "secret": entry.secret,
+        "left": entry.leave,
+        "error": entry.error,
+    }
 
 
-def _changed(before: Iterable[Entry], after: Iterable[Entry]) -> Iterable[tuple[str, str, str, str]]:
+def _changed(
+    before: Iterable[Entry], after: Iterable[Entry]
+) -> Iterable[tuple[str, str, str, str]]:
     """(targets, path, unified diff, what is done then) of each file that is another."""
     old, new = ({(",".join(e.targets), e.path): e for e in entries} for entries in (before, after))
     for key in dict.fromkeys([*old, *new]):
         first, second = old.get(key), new.get(key)
-        if first is not None and second is not None and (first.digest, first.error) == (second.digest, second.error):
+        if (
+            first is not None
+            and second is not None
+            and (first.digest, first.error) == (second.digest, second.error)
+        ):
             continue
         lines = [_lines(one) for one in (first, second)]
-        yield (*key, "".join(difflib.unified_diff(lines[0], lines[1], key[1], key[1])), second.on_change if second else "")
+        yield (
+            *key,
+            "".join(difflib.unified_diff(lines[0], lines[1], key[1], key[1])),
+            second.on_change if second else "",
+        )
 
 
 def _lines(entry: Entry | None) -> list[str]:
     if entry is None or entry.leave:
         return []
-    about = [] if (entry.mode, entry.owner, entry.group) == ("0644", "root", "root") else [
-        f"(mode {entry.mode}, {entry.owner}:{entry.group})\n"]
+    about = (
+        []
+        if (entry.mode, entry.owner, entry.group) == ("0644", "root", "root")
+        else [f"(mode {entry.mode}, {entry.owner}:{entry.group})\n"]
+    )
     text = f"(cannot be made: {entry.error})\n" if entry.error else shown(entry)
-    return about + [line if line.endswith("\n") else f"{line}\n" for line in text.splitlines(keepends=True)]
+    return about + [
+        line if line.endswith("\n") else f"{line}\n" for line in text.splitlines(keepends=True)
+    ]

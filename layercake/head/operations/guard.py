@@ -1,4 +1,5 @@
-"""What people say of how careful to be: freezes, maintenances, machines that were found running, silent nodes, outages."""
+"""What people say of how careful to be: freezes, maintenances, machines that were found running,
+silent nodes, outages."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def reason_of(text: str, what: str) -> str:
     """A reason as it is kept. Raises InputError if there is none."""
     found = printable(text, REASON)
     if not found:
-        raise InputError(f"cannot {what}: no reason is given", hint="say why: the others will want to know (--reason)")
+        raise InputError(
+            f"cannot {what}: no reason is given",
+            hint="say why: the others will want to know (--reason)",
+        )
     return found
 
 
@@ -42,7 +46,8 @@ class Care:
     # -- freezes
 
     async def freeze(self, text: str, reason: str, by: str) -> list[str]:
-        """Has nodes observed and nothing done to them; without a range, the whole site. It lasts over restarts."""
+        """Has nodes observed and nothing done to them; without a range, the whole site. It lasts
+        over restarts."""
         why = reason_of(reason, "freeze")
         stop = Stop(why, said_by(by), self._store.wall())
         if not text:
@@ -55,18 +60,27 @@ class Care:
         return self._looked_at(records)
 
     async def thaw(self, text: str, by: str) -> list[str]:
-        """Ends a freeze: of nodes, or without a range that of the site. Raises Refused if there is none."""
+        """Ends a freeze: of nodes, or without a range that of the site. Raises Refused if there is
+        none."""
         who = said_by(by)
         if not text:
             if self._guard.freeze is None:
-                raise Refused("cannot thaw the site: it is not frozen", hint="name the nodes; see `layercake status`")
+                raise Refused(
+                    "cannot thaw the site: it is not frozen",
+                    hint="name the nodes; see `layercake status`",
+                )
             return await self._site(None, events.THAWED, f"the site, by {who}")
         async with self._head.desire.draft() as draft:
             if self._guard.freeze is not None:
-                raise Refused("cannot thaw some nodes: the whole site is frozen", hint="`layercake thaw` without a range ends that")
+                raise Refused(
+                    "cannot thaw some nodes: the whole site is frozen",
+                    hint="`layercake thaw` without a range ends that",
+                )
             records = [r for r in self._nodes.select(text) if r.care.freeze is not None]
             if not records:
-                raise Refused(f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`")
+                raise Refused(
+                    f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`"
+                )
             for record in records:
                 self._mind(draft, record, freeze=None)
                 draft.event(record, events.THAWED, f"by {who}")
@@ -84,15 +98,21 @@ class Care:
         """Begins the maintenance of nodes, for `seconds` or until somebody ends it."""
         why = reason_of(reason, "begin a maintenance")
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
-            raise InputError(f"cannot begin a maintenance of {seconds} seconds: it is a time above 0, a year at most")
+            raise InputError(
+                f"cannot begin a maintenance of {seconds} seconds: it is a time above 0, a year at "
+                "most"
+            )
         now = self._store.wall()
         stop = Stop(why, said_by(by), now, None if seconds is None else now + seconds)
         async with self._head.desire.draft() as draft:
             records = self._nodes.select(text)
             already = [r.name for r in records if r.care.maintenance is not None]
             if already:
-                raise Refused(f"cannot begin a maintenance of {', '.join(already[:10])}: there is one already",
-                              hint="`layercake node maintenance end` ends it")
+                raise Refused(
+                    f"cannot begin a maintenance of {', '.join(already[:10])}: there is one "
+                    "already",
+                    hint="`layercake node maintenance end` ends it",
+                )
             for record in records:
                 self._mind(draft, record, maintenance=stop)
                 draft.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
@@ -104,73 +124,102 @@ class Care:
         async with self._head.desire.draft() as draft:
             records = [r for r in self._nodes.select(text) if r.care.maintenance is not None]
             if not records:
-                raise Refused(f"cannot end the maintenance of {text[:80]}: there is none",
-                              hint="see `layercake node maintenance list`")
+                raise Refused(
+                    f"cannot end the maintenance of {text[:80]}: there is none",
+                    hint="see `layercake node maintenance list`",
+                )
             for record in records:
-                draft.change(record, lambda record: setattr(record, "care", ended(record.care, who, now)))
+                draft.change(
+                    record, lambda record: setattr(record, "care", ended(record.care, who, now))
+                )
                 draft.event(record, events.MAINTENANCE_ENDED, f"by {who}")
         return self._looked_at(records)
 
     def maintenances(self, text: str) -> list[dict[str, Any]]:
         """The maintenances of nodes, newest first: those that go on, and those that are over."""
-        found = [(record, stop) for record in self._nodes.select(text)
-                 for stop in (*record.care.past, *((record.care.maintenance,) if record.care.maintenance else ()))]
+        found = [
+            (record, stop)
+            for record in self._nodes.select(text)
+            for stop in (
+                *record.care.past,
+                *((record.care.maintenance,) if record.care.maintenance else ()),
+            )
+        ]
         found.sort(key=lambda pair: pair[1].since, reverse=True)
         return [{"node": record.name, **msgspec.to_builtins(stop)} for record, stop in found]
 
     # -- machines that were found running, silent nodes, outages
 
     async def take(self, text: str, by: str) -> list[str]:
-        """Machines that were found running are ours from now on: they are started anew, whatever runs there."""
+        """Machines that were found running are ours from now on: they are started anew, whatever
+        runs there."""
         who = said_by(by)
         async with self._head.desire.draft() as draft:
             records = self._nodes.select(text)
             self._guard.refuse_frozen(records, "take")
             ours = [r.name for r in records if r.care.ours]
             if ours:
-                raise Refused(f"cannot take {', '.join(ours[:10])}: ours already",
-                              hint="`layercake power cycle` starts a node anew")
+                raise Refused(
+                    f"cannot take {', '.join(ours[:10])}: ours already",
+                    hint="`layercake power cycle` starts a node anew",
+                )
             for record in records:
                 draft.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
                 draft.post(record, Cleared(f"{who} takes it"))
                 if record.value("power") == "OFF":
                     self._mind(draft, record, ours=True)
                 else:
-                    self._nodes.order(draft, record, Order("cycle", force=True, by=who, at=self._head.clock()))
+                    self._nodes.order(
+                        draft, record, Order("cycle", force=True, by=who, at=self._head.clock())
+                    )
         return self._looked_at(records)
 
     async def release(self, text: str, by: str) -> list[str]:
-        """Silent nodes may be started anew, though the inventory, their last word or a witness speaks against it."""
+        """Silent nodes may be started anew, though the inventory, their last word or a witness
+        speaks against it."""
         who = said_by(by)
         async with self._head.desire.draft() as draft:
             records = self._nodes.select(text)
             self._guard.refuse_frozen(records, "treat")
             well = [r.name for r in records if r.value("run") == "SYNC"]
             if well:
-                raise Refused(f"cannot treat {', '.join(well[:10])}: in sync", hint="`layercake power cycle` starts a node anew")
+                raise Refused(
+                    f"cannot treat {', '.join(well[:10])}: in sync",
+                    hint="`layercake power cycle` starts a node anew",
+                )
             for record in records:
                 self._mind(draft, record, released=True)
                 draft.event(record, events.REMEDY_RELEASED, f"by {who}")
         return self._looked_at(records)
 
     async def end_outage(self, domain: str, by: str) -> None:
-        """What is still silent in a domain ("" is the site) is treated from now on. Raises NotFound if there is no outage."""
+        """What is still silent in a domain ("" is the site) is treated from now on. Raises NotFound
+        if there is no outage."""
         who = said_by(by)
         async with self._head.desire.draft() as draft:
             found = self._guard.outages.get(domain)
             if found is None:
                 where = f"domain {domain[:80]}" if domain else "the site"
-                raise NotFound(f"cannot end the outage of {where}: there is none", hint="see `layercake status`")
+                raise NotFound(
+                    f"cannot end the outage of {where}: there is none",
+                    hint="see `layercake status`",
+                )
             records = [r for key in found.silent if (r := self._store.find(key)) is not None]
             for record in records:
                 self._mind(draft, record, released=True)
             draft.after(self._guard.outages.pop, domain, None)
-            draft.event(None, events.OUTAGE_OVER, f"{found.where}: ended by {who}; {len(records)} nodes are silent",
-                        data={"domain": domain, "nodes": len(records)})
+            draft.event(
+                None,
+                events.OUTAGE_OVER,
+                f"{found.where}: ended by {who}; {len(records)} nodes are silent",
+                data={"domain": domain, "nodes": len(records)},
+            )
         self._looked_at(records)
 
     def _mind(self, draft: Draft, record: Record, **changes: Any) -> None:
-        draft.change(record, lambda record: setattr(record, "care", replace(record.care, **changes)))
+        draft.change(
+            record, lambda record: setattr(record, "care", replace(record.care, **changes))
+        )
 
     def _looked_at(self, records: Iterable[Record]) -> list[str]:
         """What waited may go on, or has to wait."""

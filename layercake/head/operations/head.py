@@ -1,4 +1,5 @@
-"""The head's authority: how old its certificates are, its replacement, and the end of a node's credentials."""
+"""The head's authority: how old its certificates are, its replacement, and the end of a node's
+credentials."""
 
 from __future__ import annotations
 
@@ -26,44 +27,70 @@ class AuthorityChanges:
         self._head, self._nodes = head, nodes
 
     def view(self) -> dict[str, Any]:
-        """The certificates and how long they are good, whether the authority is being replaced, and which nodes and boot sets do
-        not know the next one."""
+        """The certificates and how long they are good, whether the authority is being replaced, and
+        which nodes and boot sets do not know the next one."""
         authority = self._head.authority
         behind, sets = self._behind() if authority.changing else ([], [])
-        return {"certificates": [age._asdict() for age in authority.ages()], "changing": authority.changing,
-                "nodes": behind, "boot_sets": sets}
+        return {
+            "certificates": [age._asdict() for age in authority.ages()],
+            "changing": authority.changing,
+            "nodes": behind,
+            "boot_sets": sets,
+        }
 
     def _behind(self) -> tuple[list[str], list[str]]:
-        """The nodes that have not taken over the authorities and certificates of now, and the boot sets in use that were built
-        before there was the next one: a node that boots such a set could not join."""
+        """The nodes that have not taken over the authorities and certificates of now, and the boot
+        sets in use that were built before there was the next one: a node that boots such a set
+        could not join."""
         mark, boots = self._head.authority.mark, self._head.boots
-        nodes = sorted(r.name for r in self._head.store if r.session is not None
-                       and (r.trust.authorities, r.trust.has) != (mark, r.trust.certificate))
-        used = {boots.default, *(boots.of(r.boots, r.node.profile, r.node.arch) for r in self._head.store)} - {""}
-        return nodes, sorted(s.name for s in boots.all() if s.name in used and s.authorities != mark)
+        nodes = sorted(
+            r.name
+            for r in self._head.store
+            if r.session is not None
+            and (r.trust.authorities, r.trust.has) != (mark, r.trust.certificate)
+        )
+        used = {
+            boots.default,
+            *(boots.of(r.boots, r.node.profile, r.node.arch) for r in self._head.store),
+        } - {""}
+        return nodes, sorted(
+            s.name for s in boots.all() if s.name in used and s.authorities != mark
+        )
 
     async def rotate(self, by: str) -> dict[str, Any]:
-        """Begins to replace the authority: nodes are told to trust the next one too, and get certificates of it. Raises
-        InputError."""
+        """Begins to replace the authority: nodes are told to trust the next one too, and get
+        certificates of it. Raises InputError."""
         await asyncio.to_thread(self._head.authority.begin)
-        self._head.store.event(None, events.AUTHORITY_ROTATING, f"by {said_by(by)}: nodes learn to trust the next authority")
+        self._head.store.event(
+            None,
+            events.AUTHORITY_ROTATING,
+            f"by {said_by(by)}: nodes learn to trust the next authority",
+        )
         for record in self._head.store:
             if record.session is not None:
                 self.certify(record)
         return self.view()
 
     async def finish(self, by: str, force: bool) -> dict[str, Any]:
-        """Ends the replacement: the next authority is the only one. Raises InputError, and Refused while a node or a boot set that
-        is in use knows only the old one, unless forced."""
+        """Ends the replacement: the next authority is the only one. Raises InputError, and Refused
+        while a node or a boot set that is in use knows only the old one, unless forced."""
         if self._head.authority.changing and not force:
             nodes, sets = self._behind()
             if nodes or sets:
-                what = [f"nodes {', '.join(nodes[:10])}{' ...' if nodes[10:] else ''}"] * bool(nodes) + (
-                    [f"boot sets {', '.join(sets[:5])}"] * bool(sets))
-                raise Refused(f"cannot finish: {' and '.join(what)} do not know the next authority yet",
-                              hint="boot sets: `layercake boot build`, `boot default`; what is cut off must boot again: --force")
+                what = [f"nodes {', '.join(nodes[:10])}{' ...' if nodes[10:] else ''}"] * bool(
+                    nodes
+                ) + ([f"boot sets {', '.join(sets[:5])}"] * bool(sets))
+                raise Refused(
+                    f"cannot finish: {' and '.join(what)} do not know the next authority yet",
+                    hint="boot sets: `layercake boot build`, `boot default`; what is cut off must "
+                    "boot again: --force",
+                )
         await asyncio.to_thread(self._head.authority.finish, *self._head.settings.certificate_names)
-        self._head.store.event(None, events.AUTHORITY_ROTATED, f"by {said_by(by)}: the old authority is trusted no more")
+        self._head.store.event(
+            None,
+            events.AUTHORITY_ROTATED,
+            f"by {said_by(by)}: the old authority is trusted no more",
+        )
         for record in self._head.store:
             if record.session is not None:
                 self._tell(record)
@@ -71,7 +98,9 @@ class AuthorityChanges:
 
     def certify(self, record: Record) -> None:
         """Has a node fetch another certificate of its session."""
-        record.trust = replace(record.trust, certificate=record.trust.certificate + 1, at=self._head.clock())
+        record.trust = replace(
+            record.trust, certificate=record.trust.certificate + 1, at=self._head.clock()
+        )
         self._tell(record)
 
     def _tell(self, record: Record) -> None:
@@ -80,7 +109,8 @@ class AuthorityChanges:
         self._head.sync.push(record)
 
     def renew(self) -> int:
-        """Renews what has become old: the head's own certificate, and those of nodes. How many nodes are told."""
+        """Renews what has become old: the head's own certificate, and those of nodes. How many
+        nodes are told."""
         self._head.authority.renew(*self._head.settings.certificate_names)
         now, told = self._head.clock(), 0
         for record in self._head.store:
@@ -93,12 +123,14 @@ class AuthorityChanges:
         """Renews for as long as the head lives."""
         while True:
             await asyncio.sleep(LOOK_S)
-            await asyncio.to_thread(self._head.authority.renew, *self._head.settings.certificate_names)
+            await asyncio.to_thread(
+                self._head.authority.renew, *self._head.settings.certificate_names
+            )
             self.renew()
 
     async def revoke(self, text: str, by: str) -> list[str]:
-        """Ends the sessions of nodes, with all keys and certificates of this boot, and leaves the nodes alone until a person clears
-        them. Raises InputError and NotFound."""
+        """Ends the sessions of nodes, with all keys and certificates of this boot, and leaves the
+        nodes alone until a person clears them. Raises InputError and NotFound."""
         async with self._head.desire.draft(revises=False) as draft:
             records = self._nodes.select(text)
             for record in records:

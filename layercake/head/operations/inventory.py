@@ -1,6 +1,7 @@
 """The inventory: what applying one would do, and making it the desired state.
 
-Other images for many running nodes are rolls (rolls/policy.py); all else that an inventory changes is wanted at once.
+Other images for many running nodes are rolls (rolls/policy.py); all else that an inventory changes
+is wanted at once.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a person has agreed to: that images of `image roll` are taken back, that all nodes change their images at once, that
-    secrets are sent to other places. `by` says who it is."""
+    """What a person has agreed to: that images of `image roll` are taken back, that all nodes
+    change their images at once, that secrets are sent to other places. `by` says who it is."""
 
     take_back: bool = False
     at_once: bool = False
@@ -67,7 +68,10 @@ class _TakenBack:
     to: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{fold(self.nodes)}: rolled to {_listed(self.images)} since; this inventory takes them back to {_listed(self.to)}"
+        return (
+            f"{fold(self.nodes)}: rolled to {_listed(self.images)} since; this inventory takes "
+            f"them back to {_listed(self.to)}"
+        )
 
     def to_record(self) -> dict[str, Any]:
         return {"nodes": list(self.nodes), "images": list(self.images), "to": list(self.to)}
@@ -75,8 +79,9 @@ class _TakenBack:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An inventory that was read. `nodes` are those that are new or other than before, `known` all that there were, and `removed`
-    the names of those that are there no more; `changes` is what becomes of all these."""
+    """An inventory that was read. `nodes` are those that are new or other than before, `known` all
+    that there were, and `removed` the names of those that are there no more; `changes` is what
+    becomes of all these."""
 
     file: str
     nodes: Mapping[str, Node]
@@ -87,22 +92,38 @@ class _Read:
     changes: list[Change] = field(default_factory=list)
 
     def over(self, now: Mapping[str, Node], parts: Mapping[str, Part]) -> _Read:
-        """The same, where nodes are not all as they were when it was read: rolls go on meanwhile. What it said of a node that had
-        the same entry is that entry."""
-        moved = {name for name, node in now.items() if self.known.get(name) is not node} | (self.known.keys() - now.keys())
+        """The same, where nodes are not all as they were when it was read: rolls go on meanwhile.
+        What it said of a node that had the same entry is that entry."""
+        moved = {name for name, node in now.items() if self.known.get(name) is not node} | (
+            self.known.keys() - now.keys()
+        )
         if not moved:
             return self
         given = {mac for node in self.all() for mac in node.macs}
-        wanted = {node.name: entry.with_cards(node, now.get(node.name), given, parts) for node in self.all()}
+        wanted = {
+            node.name: entry.with_cards(node, now.get(node.name), given, parts)
+            for node in self.all()
+        }
         nodes = {name: node for name, node in wanted.items() if name in self.nodes or name in moved}
         changes = [change for change in self.changes if change.node not in moved]
-        changes += diff({name: now[name] for name in now if name in moved}, {name: nodes[name] for name in nodes if name in moved})
-        return replace(self, nodes=nodes, known=now, removed=tuple(name for name in now if name not in wanted), changes=changes)
+        changes += diff(
+            {name: now[name] for name in now if name in moved},
+            {name: nodes[name] for name in nodes if name in moved},
+        )
+        return replace(
+            self,
+            nodes=nodes,
+            known=now,
+            removed=tuple(name for name in now if name not in wanted),
+            changes=changes,
+        )
 
     def all(self) -> Iterator[Node]:
         """All nodes of the inventory, those that stay as they are first."""
         gone = set(self.removed)
-        yield from (node for name, node in self.known.items() if name not in gone and name not in self.nodes)
+        yield from (
+            node for name, node in self.known.items() if name not in gone and name not in self.nodes
+        )
         yield from self.nodes.values()
 
 
@@ -116,15 +137,22 @@ class InventoryChanges:
         self._plans, self._applied = head.readers.plans, head.readers.applied
 
     async def _parse(self, aside: Aside, text: str, file: str) -> _Read:
-        """Reads an inventory against the images in the store; a big one in the process that this one's turn is for. Raises
-        InventoryErrors with the mistakes in it."""
+        """Reads an inventory against the images in the store; a big one in the process that this
+        one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
         known = {record.name: record.node for record in self._store}
         marks = {node.name: self._mark(node) async for node in slowly(known.values())}
         if len(self._marks) > len(known):  # of nodes that are gone
             self._marks = {name: had for name, had in self._marks.items() if name in known}
-        question = Question(text, file, images, {name: self._head.table.places[name] for name in parts}, marks,
-                            *await asyncio.to_thread(self._boot_sets), self._head.settings.beside_nodes)
+        question = Question(
+            text,
+            file,
+            images,
+            {name: self._head.table.places[name] for name in parts},
+            marks,
+            *await asyncio.to_thread(self._boot_sets),
+            self._head.settings.beside_nodes,
+        )
         if is_small(text):
             told = await asyncio.to_thread(answer, question)
         else:
@@ -132,7 +160,12 @@ class InventoryChanges:
             out = await aside.ask("layercake.head.reading", data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         warnings = said(file, told)
-        nodes = {node.name: node async for node in slowly(Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)}
+        nodes = {
+            node.name: node
+            async for node in slowly(
+                Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes
+            )
+        }
         given = {mac for node in nodes.values() for mac in node.macs}
         async for node in slowly([node for node in nodes.values() if not node.macs]):
             nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
@@ -142,11 +175,22 @@ class InventoryChanges:
             try:
                 check_set(self._head.desire.image(name) for name in names)
             except InputError as error:
-                raise InputError(f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint) from None
+                raise InputError(
+                    f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint
+                ) from None
         async for node in slowly(nodes.values()):
             secrets.refuse_outside([node], self._head.vault.directory)
-        found.changes.extend([change async for change in slowly(diff(
-            {name: known[name] for name in (*told.removed, *nodes) if name in known}, nodes))])
+        found.changes.extend(
+            [
+                change
+                async for change in slowly(
+                    diff(
+                        {name: known[name] for name in (*told.removed, *nodes) if name in known},
+                        nodes,
+                    )
+                )
+            ]
+        )
         return found
 
     def _mark(self, node: Node) -> bytes:
@@ -157,9 +201,10 @@ class InventoryChanges:
         return had[1]
 
     def _boot_sets(self) -> tuple[list[str], dict[str, str] | None]:
-        """The architectures, and {profile: its architecture}, that there are boot sets of, as they are on the disk: the newest may
-        have been built a moment ago. No profiles: None, for sets of an older Layercake say nothing of theirs. The site's default
-        is that of the profile "". May block."""
+        """The architectures, and {profile: its architecture}, that there are boot sets of, as they
+        are on the disk: the newest may have been built a moment ago. No profiles: None, for sets of
+        an older Layercake say nothing of theirs. The site's default is that of the profile "". May
+        block."""
         known = self._head.boots
         found = known.all()
         profiles = {s.profile.name: s.architecture for s in found if s.profile is not None}
@@ -169,7 +214,8 @@ class InventoryChanges:
         return arches(found), profiles or None
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
-        """What applying an inventory would do; changes nothing. The digest names this text over the present state."""
+        """What applying an inventory would do; changes nothing. The digest names this text over the
+        present state."""
         _check_text(text, file)
         async with self._plans.turn():
             revision = self._store.revision
@@ -177,35 +223,59 @@ class InventoryChanges:
             wanted = await self._files.wanted(new.all())
             digest, files = _digest(revision, text, wanted), await self._files.plan(wanted)
             changes = new.changes
-            plans = [plan async for plan in slowly(self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes)]
-            said = await asyncio.to_thread(secrets.warnings, list(new.all()), self._head.table.parts, self._head.vault)
+            plans = [
+                plan
+                async for plan in slowly(
+                    self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes
+                )
+            ]
+            said = await asyncio.to_thread(
+                secrets.warnings, list(new.all()), self._head.table.parts, self._head.vault
+            )
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         back = await self._taken_back(changes, new)
         return {
-            "changes": [told async for told in slowly(change.to_record() for change in changes)], "plans": plans, "digest": digest,
+            "changes": [told async for told in slowly(change.to_record() for change in changes)],
+            "plans": plans,
+            "digest": digest,
             "networks": [c.to_record() for c in self._head.networks.changes(new.networks)],
-            "warnings": [w.to_record() for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))],
-            "secrets": await self._sent_elsewhere(changes, new), "rolls": [move.to_record() for move in rolls],
+            "warnings": [
+                w.to_record()
+                for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))
+            ],
+            "secrets": await self._sent_elsewhere(changes, new),
+            "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
-            "taken_back": [b.to_record() for b in back], "files": files,
+            "taken_back": [b.to_record() for b in back],
+            "files": files,
         }
 
     async def _sent_elsewhere(self, changes: Iterable[Change], new: _Read) -> list[dict[str, Any]]:
         """The nodes whose secrets would go to another place than before, with both."""
-        pairs = [(new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE]
+        pairs = [
+            (new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE
+        ]
         told = (secrets.sent_elsewhere(old, node, self._head.table.parts) for old, node in pairs)
         return [found async for found in slowly(told) if found]
 
     async def _moves(self, changes: Iterable[Change], new: _Read) -> list[Move]:
-        """The rolls that an inventory asks for. A node that is new, or is wanted off, is in none."""
-        wanted = ((self._store.find(new.nodes[c.node].id), new.nodes[c.node]) for c in _of_images(changes, new))
-        wishes = [Wish(record, node, node.images) async for record, node in slowly(wanted)
-                  if record is not None and node.state == "up"]
+        """The rolls that an inventory asks for. A node that is new, or is wanted off, is in
+        none."""
+        wanted = (
+            (self._store.find(new.nodes[c.node].id), new.nodes[c.node])
+            for c in _of_images(changes, new)
+        )
+        wishes = [
+            Wish(record, node, node.images)
+            async for record, node in slowly(wanted)
+            if record is not None and node.state == "up"
+        ]
         return moves(wishes, settings_of(self._head.table.settings))
 
     async def _taken_back(self, changes: Iterable[Change], new: _Read) -> list[_TakenBack]:
-        """The nodes whose images come from `image roll`, and that this inventory wants as one did before."""
+        """The nodes whose images come from `image roll`, and that this inventory wants as one did
+        before."""
         found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
         async for change in slowly(_of_images(changes, new)):
             record, to = self._store.find(new.nodes[change.node].id), new.nodes[change.node].images
@@ -222,13 +292,26 @@ class InventoryChanges:
             names = ["image-update"]
         found = known is not None and not known.care.ours and known.value("power") in ("ON", "HANG")
         ends = known is None and any(step.mutation.cuts_power for step in planner.graph.steps)
-        return {"node": node.name, "found_running": found, "adopt": wishes(node).adopt if ends else None,
-                "chain": names, "to": wants, "blocked": None if chain is not None else "no way there now"}
+        return {
+            "node": node.name,
+            "found_running": found,
+            "adopt": wishes(node).adopt if ends else None,
+            "chain": names,
+            "to": wants,
+            "blocked": None if chain is not None else "no way there now",
+        }
 
-    async def apply(self, text: str, file: str, digest: str | None, allow_remove: bool,
-                    consent: Consent = NO_CONSENT) -> dict[str, Any]:
-        """Makes an inventory the desired state. Raises Refused if it was planned over another state, or does what nobody agreed to;
-        nothing has changed then. Other images for many running nodes are wanted by the rolls that this begins."""
+    async def apply(
+        self,
+        text: str,
+        file: str,
+        digest: str | None,
+        allow_remove: bool,
+        consent: Consent = NO_CONSENT,
+    ) -> dict[str, Any]:
+        """Makes an inventory the desired state. Raises Refused if it was planned over another
+        state, or does what nobody agreed to; nothing has changed then. Other images for many
+        running nodes are wanted by the rolls that this begins."""
         _check_text(text, file)
         async with self._applied.turn():  # those who may only look do not keep it waiting
             new = await self._parse(self._applied, text, file)
@@ -236,11 +319,18 @@ class InventoryChanges:
             await self._files.keep(wanted)
         async with self._head.desire.draft() as draft:
             if digest is not None and digest != _digest(self._store.revision, text, wanted):
-                raise Refused("cannot apply the inventory: the state has changed since it was planned", hint="plan it again")
-            new = new.over({record.name: record.node for record in self._store}, self._head.table.parts)
+                raise Refused(
+                    "cannot apply the inventory: the state has changed since it was planned",
+                    hint="plan it again",
+                )
+            new = new.over(
+                {record.name: record.node for record in self._store}, self._head.table.parts
+            )
             if new.removed and not allow_remove:
-                raise Refused(f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
-                              hint="say --allow-remove if that is meant")
+                raise Refused(
+                    f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
+                    hint="say --allow-remove if that is meant",
+                )
             self._refuse_held(new.removed)
             moved, rolls = await self._enact(draft, new, consent)
             self._files.take(draft, wanted, said_by(consent.by))
@@ -248,33 +338,62 @@ class InventoryChanges:
         return self._applied_of(new, moved, rolls)
 
     def _refuse_held(self, removed: Iterable[str]) -> None:
-        """A node that was taken out and added again would be held no more, with its disks as they are."""
+        """A node that was taken out and added again would be held no more, with its disks as they
+        are."""
         held = [name for name in removed if self._store.named(name).held is not None]
         if held:
-            raise Refused(f"cannot remove {', '.join(held[:NAMED])}: being released, and not done",
-                          hint="`layercake node release --abandon` and `--free` end that")
+            raise Refused(
+                f"cannot remove {', '.join(held[:NAMED])}: being released, and not done",
+                hint="`layercake node release --abandon` and `--free` end that",
+            )
 
     async def entries(self, text: str, file: str) -> dict[str, Node]:
-        """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors, InputError."""
+        """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors,
+        InputError."""
         _check_text(text, file)
         async with self._plans.turn():
             return {node.name: node for node in (await self._parse(self._plans, text, file)).all()}
 
-    async def change(self, name: str, wanted: Mapping[str, Any], unset: Collection[str],
-                     consent: Consent = NO_CONSENT) -> dict[str, Any]:
-        """Changes one node's entry of the inventory in force (inventory.entry), and touches no other node. Raises NotFound,
-        InputError, and Refused as `apply`."""
+    async def change(
+        self,
+        name: str,
+        wanted: Mapping[str, Any],
+        unset: Collection[str],
+        consent: Consent = NO_CONSENT,
+    ) -> dict[str, Any]:
+        """Changes one node's entry of the inventory in force (inventory.entry), and touches no
+        other node. Raises NotFound, InputError, and Refused as `apply`."""
         arches_, profiles = await asyncio.to_thread(self._boot_sets)
         parts = self._head.table.parts
         async with self._head.desire.draft() as draft:
             before = self._store.named(name).node
-            networks, images = self._head.networks.by_name, [image.name for image in self._head.images.list()]
-            node = entry.changed(before, wanted, unset, parts=parts, networks=networks, known_arches=arches_,
-                                 known_profiles=profiles, known_images=images, heads=self._head.settings.beside_nodes)
+            networks, images = (
+                self._head.networks.by_name,
+                [image.name for image in self._head.images.list()],
+            )
+            node = entry.changed(
+                before,
+                wanted,
+                unset,
+                parts=parts,
+                networks=networks,
+                known_arches=arches_,
+                known_profiles=profiles,
+                known_images=images,
+                heads=self._head.settings.beside_nodes,
+            )
             entry.taken(node, before, (r.node for r in self._store if r.node is not before), parts)
             check_set(self._head.desire.image(image) for image in node.images)
             secrets.refuse_outside([node], self._head.vault.directory)
-            new = _Read(name, {name: node}, {name: before}, (), networks, (), list(diff({name: before}, {name: node})))
+            new = _Read(
+                name,
+                {name: node},
+                {name: before},
+                (),
+                networks,
+                (),
+                list(diff({name: before}, {name: node})),
+            )
             sources = await self._files.beside(node)
             await self._files.keep(sources)
             moved, rolls = await self._enact(draft, new, consent)
@@ -283,13 +402,17 @@ class InventoryChanges:
         return self._applied_of(new, moved, rolls)
 
     async def take_board(self, record: Record, macs: Collection[str], by: str) -> None:
-        """Makes the cards of a machine those of a node, without a person; `by` says why. Raises LayercakeError."""
+        """Makes the cards of a machine those of a node, without a person; `by` says why. Raises
+        LayercakeError."""
         self._head.guard.refuse_frozen([record], "change")
         await self.change(record.name, {"mac": list(macs)}, (), Consent(by=by))
 
-    async def _enact(self, draft: Draft, new: _Read, consent: Consent) -> tuple[list[str], list[Roll]]:
-        """Takes over what was read; the networks that are others than before, and the rolls that this begins. The head does other
-        things meanwhile: entries, freezes and rolls change by drafts alone, and there is one at a time."""
+    async def _enact(
+        self, draft: Draft, new: _Read, consent: Consent
+    ) -> tuple[list[str], list[Roll]]:
+        """Takes over what was read; the networks that are others than before, and the rolls that
+        this begins. The head does other things meanwhile: entries, freezes and rolls change by
+        drafts alone, and there is one at a time."""
         changes, by = new.changes, said_by(consent.by)
         await self._check(changes, new, consent)
         found = [] if consent.at_once else await self._moves(changes, new)
@@ -297,26 +420,46 @@ class InventoryChanges:
         moved = self._networks(draft, new, {c.node for c in changes}, by)
         async for name in slowly(new.removed):
             draft.remove(self._store.named(name), self._head.forget)
-            draft.event(None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}")
+            draft.event(
+                None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}"
+            )
         async for change in slowly(changes):
             if change.node in new.nodes:
-                self._take(draft, new.nodes[change.node], sorted(change.fields), new.nodes[change.node].id in later, by)
+                self._take(
+                    draft,
+                    new.nodes[change.node],
+                    sorted(change.fields),
+                    new.nodes[change.node].id in later,
+                    by,
+                )
         async for node in slowly(new.all()):
             self._note(draft, node, later)
         return moved, [await self._begin(draft, move, consent) for move in found]
 
     def _applied_of(self, new: _Read, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
-        return {"revision": self._store.revision, "changed": [c.node for c in new.changes], "networks": moved, "rolls": [
-            {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls]}
+        return {
+            "revision": self._store.revision,
+            "changed": [c.node for c in new.changes],
+            "networks": moved,
+            "rolls": [
+                {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls
+            ],
+        }
 
     def _networks(self, draft: Draft, new: _Read, changed: Collection[str], by: str) -> list[str]:
-        """Takes the networks over, and has the other nodes in those that are not as before told; the names of these networks."""
+        """Takes the networks over, and has the other nodes in those that are not as before told;
+        the names of these networks."""
         found = self._head.networks.changes(new.networks)
         if not found:
             return []
         said = ", ".join(f"{change.node} ({_SAID[change.action]})" for change in found[:NAMED])
         more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        draft.event(None, events.INVENTORY_NETWORKS, f"networks by {by}: {said}{more}", data={"networks": [c.node for c in found]})
+        draft.event(
+            None,
+            events.INVENTORY_NETWORKS,
+            f"networks by {by}: {said}{more}",
+            data={"networks": [c.node for c in found]},
+        )
         self._head.networks.take(draft, new.networks)
         moved = {change.node for change in found}
         for name in moved:
@@ -327,17 +470,24 @@ class InventoryChanges:
         return sorted(moved)
 
     async def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
-        """Raises Refused for images that nobody agreed to take back, for secrets that would go elsewhere, for images of nodes
-        that a roll has, and for frozen nodes."""
+        """Raises Refused for images that nobody agreed to take back, for secrets that would go
+        elsewhere, for images of nodes that a roll has, and for frozen nodes."""
         backwards = await self._taken_back(changes, new)
         if backwards and not consent.take_back:
-            raise Refused("cannot apply the inventory: " + "; ".join(map(str, backwards[:NAMED])),
-                          hint="write the images that run into it, or say --take-back if that is meant")
+            raise Refused(
+                "cannot apply the inventory: " + "; ".join(map(str, backwards[:NAMED])),
+                hint="write the images that run into it, or say --take-back if that is meant",
+            )
         elsewhere = await self._sent_elsewhere(changes, new)
         if elsewhere and not consent.confirm_secrets:
-            raise Refused("cannot apply the inventory: " + "; ".join(
-                f"the secret of {e['node']} would go to {e['to']}, and went to {e['from']}" for e in elsewhere[:NAMED]),
-                hint="say --confirm-secrets if the new place may have it")
+            raise Refused(
+                "cannot apply the inventory: "
+                + "; ".join(
+                    f"the secret of {e['node']} would go to {e['to']}, and went to {e['from']}"
+                    for e in elsewhere[:NAMED]
+                ),
+                hint="say --confirm-secrets if the new place may have it",
+            )
         moved = {c.node for c in _of_images(changes, new)}
         self._head.rolls.refuse([r for r in self._store if r.name in moved], "change the images of")
         touched = {c.node for c in changes}
@@ -348,21 +498,41 @@ class InventoryChanges:
             held = {i.name: i for i in record.wanted}
             return tuple(held.get(name) or self._head.desire.image(name) for name in move.images)
 
-        return await self._head.rolls.start(draft, list(move.records), _listed(move.images), target, move.plan, {}, (REST_STAGE,),
-                                            said_by(consent.by), inventory=True)
+        return await self._head.rolls.start(
+            draft,
+            list(move.records),
+            _listed(move.images),
+            target,
+            move.plan,
+            {},
+            (REST_STAGE,),
+            said_by(consent.by),
+            inventory=True,
+        )
 
     def _take(self, draft: Draft, node: Node, fields: Iterable[str], later: bool, by: str) -> None:
-        """Takes a node's entry over; `later` a roll brings its images. What waits there to be taken in is our minOS."""
+        """Takes a node's entry over; `later` a roll brings its images. What waits there to be taken
+        in is our minOS."""
         record = self._store.find(node.id)
         images = node.images
         if record is None:
             record = self._head.add(draft, node)
             draft.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")
-            draft.after(self._head.teller.changed, record)  # a step begins as soon as something is wanted
+            draft.after(
+                self._head.teller.changed, record
+            )  # a step begins as soon as something is wanted
         else:
             images = record.node.images if later else images
-            draft.event(record, events.INVENTORY_CHANGED, f"changed in the inventory by {by}: {', '.join(fields)}")
-        care = partial(msgspec.structs.replace, ours=True) if any(map(self._head.machines.waits, node.macs)) else same
+            draft.event(
+                record,
+                events.INVENTORY_CHANGED,
+                f"changed in the inventory by {by}: {', '.join(fields)}",
+            )
+        care = (
+            partial(msgspec.structs.replace, ours=True)
+            if any(map(self._head.machines.waits, node.macs))
+            else same
+        )
         self._head.desire.images(draft, record, images, node=node, care=care)
         draft.after(self._head.teller.changed, record)
         draft.after(self._head.sync.push, record)
@@ -376,17 +546,23 @@ class InventoryChanges:
 
 def _digest(revision: int, text: str, wanted: Wanted) -> str:
     """Names a text, with the files that it uses, over a state."""
-    return hashlib.blake2b(f"{revision}\0{text}\0{wanted.mark}".encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        f"{revision}\0{text}\0{wanted.mark}".encode(), digest_size=16
+    ).hexdigest()
 
 
 def _check_text(text: str, file: str) -> None:
     """Raises InputError for what is too long, or could not be written into a file."""
     if len(text) > MAX_TEXT:
-        raise InputError(f"cannot use {file}: it has {len(text)} characters, {MAX_TEXT} are possible")
+        raise InputError(
+            f"cannot use {file}: it has {len(text)} characters, {MAX_TEXT} are possible"
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"cannot use {file}: character {error.start} cannot be written in UTF-8") from None
+        raise InputError(
+            f"cannot use {file}: character {error.start} cannot be written in UTF-8"
+        ) from None
 
 
 def _of_images(changes: Iterable[Change], new: _Read) -> list[Change]:

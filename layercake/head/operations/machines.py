@@ -1,4 +1,5 @@
-"""What people ask for of machines: to see them, to take strangers into the inventory, to accept or forget what was reported."""
+"""What people ask for of machines: to see them, to take strangers into the inventory, to accept or
+forget what was reported."""
 
 from __future__ import annotations
 
@@ -22,40 +23,73 @@ from layercake.moduleapi.fields import Mistake
 SCAN = "power.scan"
 """The call by which addresses are asked whether a BMC is there."""
 SCANNED, WIDEST = 256, 20
-"""Addresses that are asked at a time, and the length of the shortest prefix of a network that is scanned."""
+"""Addresses that are asked at a time, and the length of the shortest prefix of a network that is
+scanned."""
 
 
 class MachineRequests:
     """Operations on machines."""
 
     def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head, self._nodes, self._store, self._machines = head, nodes, head.store, head.machines
+        self._head, self._nodes, self._store, self._machines = (
+            head,
+            nodes,
+            head.store,
+            head.machines,
+        )
         self._disks = head.disks
 
     def all(self) -> list[dict[str, Any]]:
         """The machines that no inventory knows, the one heard last first."""
-        return [machine_view(one, self._machines, self._store.wall()) for one in self._machines.strangers()]
+        return [
+            machine_view(one, self._machines, self._store.wall())
+            for one in self._machines.strangers()
+        ]
 
     async def one(self, name: str) -> dict[str, Any]:
-        """A machine by its MAC address, or that of a node, with its whole report. Raises NotFound."""
+        """A machine by its MAC address, or that of a node, with its whole report. Raises
+        NotFound."""
         machine = self._machines.find(name)
         found, _ = await self._machines.report(machine)
-        return {"machine": machine_view(machine, self._machines, self._store.wall()), "report": found}
+        return {
+            "machine": machine_view(machine, self._machines, self._store.wall()),
+            "report": found,
+        }
 
-    def adopt(self, macs: Sequence[str], name: str, order: str, ip: str, groups: Sequence[str], *, bmc: bool) -> dict[str, Any]:
-        """The inventory's entries for machines: those with these MAC addresses, or all that were discovered. Nothing changes by
-        that. Raises InputError, NotFound and Refused."""
+    def adopt(
+        self,
+        macs: Sequence[str],
+        name: str,
+        order: str,
+        ip: str,
+        groups: Sequence[str],
+        *,
+        bmc: bool,
+    ) -> dict[str, Any]:
+        """The inventory's entries for machines: those with these MAC addresses, or all that were
+        discovered. Nothing changes by that. Raises InputError, NotFound and Refused."""
         found = [self._machines.find(mac) for mac in macs] if macs else self._machines.strangers()
-        if known := [one for one in found if not one.key.startswith("mac/") or self._machines.node_by(one.mac) is not None]:
-            raise Refused(f"cannot adopt {self._machines.name_of(known[0])}: the inventory has it already")
+        if known := [
+            one
+            for one in found
+            if not one.key.startswith("mac/") or self._machines.node_by(one.mac) is not None
+        ]:
+            raise Refused(
+                f"cannot adopt {self._machines.name_of(known[0])}: the inventory has it already"
+            )
         if not found:
-            raise NotFound("cannot adopt: no machine was discovered", hint="see `layercake machine list`")
+            raise NotFound(
+                "cannot adopt: no machine was discovered", hint="see `layercake machine list`"
+            )
         machines, taken = adopt.ordered(found, order), {record.node.ip for record in self._store}
         names, own = _names(name), {record.name for record in self._store}
-        free = [one for one in names if one not in own][:len(machines)]
+        free = [one for one in names if one not in own][: len(machines)]
         if len(free) < len(machines):
-            raise Refused(f"cannot adopt {len(machines)} machines as {name}: that is {len(free)} names that no node has",
-                          hint="more names, such as n[001-100]; or say which machines by their MAC addresses")
+            raise Refused(
+                f"cannot adopt {len(machines)} machines as {name}: that is {len(free)} names that "
+                "no node has",
+                hint="more names, such as n[001-100]; or say which machines by their MAC addresses",
+            )
         for group in groups:
             try:
                 fields.group_name(group)
@@ -64,30 +98,43 @@ class MachineRequests:
         disputed = {one.key for one in machines if self._machines.rivals(one)}
         ips = adopt.addresses(ip, len(machines), taken)
         lines = adopt.entries(machines, free, ips, groups, bmc=bmc, disputed=disputed)
-        return {"entries": lines, "machines": [{"name": n, "mac": m.mac, "ip": a, "place": _place(m), "serial": m.serial}
-                                               for n, m, a in zip(free, machines, ips, strict=True)],
-                "disputed": sorted(one.mac for one in machines if one.key in disputed)}
+        return {
+            "entries": lines,
+            "machines": [
+                {"name": n, "mac": m.mac, "ip": a, "place": _place(m), "serial": m.serial}
+                for n, m, a in zip(free, machines, ips, strict=True)
+            ],
+            "disputed": sorted(one.mac for one in machines if one.key in disputed),
+        }
 
     async def scan(self, network: str, start: int) -> dict[str, Any]:
-        """The BMCs that answer in an IPv4 network, a page of addresses at a time; `more` is where the next one begins, 0 for none.
-        Raises InputError, Refused while another scan is under way, and Unreachable."""
+        """The BMCs that answer in an IPv4 network, a page of addresses at a time; `more` is where
+        the next one begins, 0 for none. Raises InputError, Refused while another scan is under way,
+        and Unreachable."""
         addresses = _addresses(network)
-        page = [str(one) for one in addresses[start:start + SCANNED]]
+        page = [str(one) for one in addresses[start : start + SCANNED]]
         if not page:
-            raise InputError(f"cannot scan {network} from its address {start}: it has {len(addresses)}")
+            raise InputError(
+                f"cannot scan {network} from its address {start}: it has {len(addresses)}"
+            )
         found = await self._head.ask(SCAN, {"addresses": page})
         machines = self._machines.by_bmc()
         rows = []
         for one in found:
-            machine = machines.get(one["address"]) or (machines.get(one["uuid"]) if one["uuid"] else None)
+            machine = machines.get(one["address"]) or (
+                machines.get(one["uuid"]) if one["uuid"] else None
+            )
             name = self._machines.name_of(machine) if machine is not None else ""
-            node = one["node"] or (name if machine is not None and machine.key.startswith("node/") else "")
+            node = one["node"] or (
+                name if machine is not None and machine.key.startswith("node/") else ""
+            )
             rows.append({**one, "node": node, "machine": "" if name == node else name})
         end = start + len(page)
         return {"found": rows, "scanned": len(page), "more": end if end < len(addresses) else 0}
 
     async def accept(self, text: str, by: str) -> list[str]:
-        """The hardware of nodes is right as it is now; returns those of which something was reported."""
+        """The hardware of nodes is right as it is now; returns those of which something was
+        reported."""
         done = await self._machines.accept(self._nodes.select(text))
         for record in done:
             self._store.event(record, events.ACCEPTED, f"by {said_by(by)}")
@@ -97,34 +144,51 @@ class MachineRequests:
         """Forgets a machine that no inventory knows. Raises NotFound, and Refused for a node's."""
         machine = self._machines.find(mac)
         if not machine.key.startswith("mac/"):
-            raise Refused(f"cannot forget {self._machines.name_of(machine)}: the inventory has it",
-                          hint="take the node out of the inventory; `layercake machine accept` takes its hardware as it is")
+            raise Refused(
+                f"cannot forget {self._machines.name_of(machine)}: the inventory has it",
+                hint="take the node out of the inventory; `layercake machine accept` takes its "
+                "hardware as it is",
+            )
         await self._machines.forget(machine)
-        self._store.event(None, events.FORGOTTEN, f"{machine.mac}, by {said_by(by)}", data={"mac": machine.mac})
+        self._store.event(
+            None, events.FORGOTTEN, f"{machine.mac}, by {said_by(by)}", data={"mac": machine.mac}
+        )
         return machine.mac
 
     def disks(self, name: str) -> dict[str, Any]:
         """A node's own disks. Raises NotFound."""
         record = self._store.named(name)
         found = self._disks.of(record)
-        words = [{"disk": word.disk, "by": word.by, "at": word.at} for word in self._disks.words(record)]
+        words = [
+            {"disk": word.disk, "by": word.by, "at": word.at} for word in self._disks.words(record)
+        ]
         said = plain_data(found) if found is not None else {"layouts": [], "disks": []}
         return {"node": name, **said, "state": record.value("disk"), "words": words}
 
     async def wipe(self, name: str, disk: str, mark: str, by: str) -> dict[str, Any]:
-        """Gives a disk of a node free, as it was seen: the node makes it anew, whatever it holds. Raises LayercakeError."""
+        """Gives a disk of a node free, as it was seen: the node makes it anew, whatever it holds.
+        Raises LayercakeError."""
         record = self._store.named(name)
-        return {"node": name, "disk": msgspec.to_builtins(await self._disks.wipe(record, disk, mark, said_by(by)))}
+        return {
+            "node": name,
+            "disk": msgspec.to_builtins(await self._disks.wipe(record, disk, mark, said_by(by))),
+        }
 
 
 def _addresses(network: str) -> list[ipaddress.IPv4Address]:
-    """The addresses of machines in a network, of those that are not too large. Raises InputError."""
+    """The addresses of machines in a network, of those that are not too large. Raises
+    InputError."""
     try:
         found = ipaddress.IPv4Network(network)
     except ValueError as error:
-        raise InputError(f"cannot scan {network[:64]!r}: {error}", hint="an IPv4 network, such as 10.2.0.0/24") from None
+        raise InputError(
+            f"cannot scan {network[:64]!r}: {error}", hint="an IPv4 network, such as 10.2.0.0/24"
+        ) from None
     if found.prefixlen < WIDEST:
-        raise InputError(f"cannot scan {found}: it has more than {2 ** (32 - WIDEST)} addresses", hint="scan it piece by piece")
+        raise InputError(
+            f"cannot scan {found}: it has more than {2 ** (32 - WIDEST)} addresses",
+            hint="scan it piece by piece",
+        )
     if found.is_multicast or found.is_reserved:
         raise InputError(f"cannot scan {found}: no machine has such addresses")
     return list(found.hosts())
@@ -141,7 +205,11 @@ def _names(text: str) -> list[str]:
         for name in names:
             fields.node_name(name)
     except ranges.BadRange as error:
-        raise InputError(f"cannot adopt as {text[:64]!r}: {error.reason}", hint=error.hint) from None
+        raise InputError(
+            f"cannot adopt as {text[:64]!r}: {error.reason}", hint=error.hint
+        ) from None
     except Mistake as mistake:
-        raise InputError(f"cannot adopt as {text[:64]!r}: {mistake.message}", hint=mistake.hint) from None
+        raise InputError(
+            f"cannot adopt as {text[:64]!r}: {mistake.message}", hint=mistake.hint
+        ) from None
     return names

@@ -1,4 +1,5 @@
-"""Nodes: which ones a range names, what is wanted of them, and what reaches into them: their logs, and commands."""
+"""Nodes: which ones a range names, what is wanted of them, and what reaches into them: their logs,
+and commands."""
 
 from __future__ import annotations
 
@@ -37,17 +38,24 @@ class Nodes:
         self._store = head.store
 
     def select(self, text: str) -> list[Record]:
-        """The records that a node range names. Raises InputError for an unknown name or an empty range."""
+        """The records that a node range names. Raises InputError for an unknown name or an empty
+        range."""
         nodes = {r.name: r.node for r in self._store}
         return [self._store.named(name) for name in expand(text, list(nodes), groups_of(nodes))]
 
-    async def set_state(self, text: str, state: str, force: bool, by: str = "", *, soft: bool = False) -> list[str]:
-        """Wants nodes up or off; `soft`: off as soon as the system inside has shut down by itself, and never otherwise. Raises
-        Refused for BUSY nodes that shall go off, unless forced, and for nodes that nobody can ask to shut down."""
+    async def set_state(
+        self, text: str, state: str, force: bool, by: str = "", *, soft: bool = False
+    ) -> list[str]:
+        """Wants nodes up or off; `soft`: off as soon as the system inside has shut down by itself,
+        and never otherwise. Raises Refused for BUSY nodes that shall go off, unless forced, and for
+        nodes that nobody can ask to shut down."""
         if state not in ("up", "off"):
             raise InputError(f"cannot set state {state!r}: it is up or off")
         if soft and (state != "off" or force):
-            raise InputError("cannot shut down softly and by force: choose one", hint="by force is without waiting for anything")
+            raise InputError(
+                "cannot shut down softly and by force: choose one",
+                hint="by force is without waiting for anything",
+            )
         who = said_by(by)
         async with self._head.desire.draft() as draft:
             records = self.select(text)
@@ -55,30 +63,48 @@ class Nodes:
                 self.refuse_busy(records, force)
             self._head.guard.refuse_frozen(records, f"want {state}")
             if by_hand := [r.name for r in records if soft and r.planner.attended]:
-                raise Refused(f"cannot shut down {', '.join(by_hand[:10])} softly: without a BMC, a person switches it")
+                raise Refused(
+                    f"cannot shut down {', '.join(by_hand[:10])} softly: without a BMC, a person "
+                    "switches it"
+                )
             for record in records:
                 node = dataclasses.replace(record.node, state=state)
                 ordered = state == "off" and (force or soft) and record.value("power") != "OFF"
-                order = Order("off", force=force, by=who, at=self._head.clock(), soft=soft) if ordered else None
+                order = (
+                    Order("off", force=force, by=who, at=self._head.clock(), soft=soft)
+                    if ordered
+                    else None
+                )
                 how = ", by force" if force else ", softly" if soft else ""
                 draft.event(record, events.DESIRED_STATE, f"wanted {state} by {who}{how}")
-                care = partial(replace, ours=True, order=order, released=state == "up" and record.value("power") == "OFF")
+                care = partial(
+                    replace,
+                    ours=True,
+                    order=order,
+                    released=state == "up" and record.value("power") == "OFF",
+                )
                 self._head.desire.images(draft, record, node.images, node=node, care=care)
-                if record.care.order is not None and record.care.order.soft:    # it may have failed
+                if record.care.order is not None and record.care.order.soft:  # it may have failed
                     draft.post(record, Cleared(f"{who} wants it {state}{how}"))
                 draft.after(self._head.sync.push, record)
         return [r.name for r in records]
 
     def order(self, draft: Draft, record: Record, order: Order) -> None:
         """Has the engine do what a person ordered of a node's power."""
-        self._head.desire.want(draft, record, record.wanted, care=partial(replace, ours=True, order=order))
+        self._head.desire.want(
+            draft, record, record.wanted, care=partial(replace, ours=True, order=order)
+        )
         draft.after(self._head.sync.push, record)
 
     def refuse_busy(self, records: Iterable[Record], force: bool) -> None:
-        """Raises Refused if one of the nodes does work that must not be interrupted, unless forced."""
+        """Raises Refused if one of the nodes does work that must not be interrupted, unless
+        forced."""
         busy = [r.name for r in records if r.value("busy") == "BUSY"]
         if busy and not force:
-            raise Refused(f"cannot stop {', '.join(busy[:10])}: BUSY", hint="wait until they are free, or use --force")
+            raise Refused(
+                f"cannot stop {', '.join(busy[:10])}: BUSY",
+                hint="wait until they are free, or use --force",
+            )
 
     async def clear(self, text: str, by: str = "") -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
@@ -101,7 +127,9 @@ class Nodes:
         record = self._store.named(name)
         if not container and record.wanted:
             container = record.wanted[0].name
-        answer = await self._head.nodes.ask(record, {"kind": "logs", "container": container, "lines": max(1, min(lines, 10_000))})
+        answer = await self._head.nodes.ask(
+            record, {"kind": "logs", "container": container, "lines": max(1, min(lines, 10_000))}
+        )
         return str(answer.get("text", ""))
 
     def container(self, record: Record, name: str) -> str:
@@ -115,18 +143,23 @@ class Nodes:
         return name
 
     @contextlib.asynccontextmanager
-    async def follow(self, name: str, container: str, lines: int) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def follow(
+        self, name: str, container: str, lines: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """A container's log as it grows."""
         record = self._store.named(name)
         path = f"/v1/containers/{self.container(record, container)}/log"
-        async with self._head.node_link.open(record, "GET", path, query={"lines": str(lines), "follow": "1"}) as answer:
+        async with self._head.node_link.open(
+            record, "GET", path, query={"lines": str(lines), "follow": "1"}
+        ) as answer:
             yield answer.content.iter_any()
 
     @contextlib.asynccontextmanager
     async def execute(
-        self, name: str, command: list[str], container: str, timeout_s: float, who: str,
+        self, name: str, command: list[str], container: str, timeout_s: float, who: str
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Runs a command on a node or in a container: JSON lines as they come. The history says who ran what, not what it said."""
+        """Runs a command on a node or in a container: JSON lines as they come. The history says who
+        ran what, not what it said."""
         record = self._store.named(name)
         if not command:
             raise InputError("cannot run a command: none is given")
@@ -152,8 +185,12 @@ class Nodes:
             raise
         finally:
             seconds = round(time.monotonic() - since, 1)
-            self._store.event(record, events.NODE_EXEC_ENDED, f"after {seconds:.1f} s, {ended}: {shown}",
-                              data={**data, "seconds": seconds})
+            self._store.event(
+                record,
+                events.NODE_EXEC_ENDED,
+                f"after {seconds:.1f} s, {ended}: {shown}",
+                data={**data, "seconds": seconds},
+            )
 
 
 def _ended(lines: bytes) -> str:

@@ -1,5 +1,5 @@
-"""Power: what the BMCs say, a power cycle, and BMCs that are set up from inside. On and off are states that are wanted of nodes
-(operations/nodes.py)."""
+"""Power: what the BMCs say, a power cycle, and BMCs that are set up from inside. On and off are
+states that are wanted of nodes (operations/nodes.py)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SENSORS, READ_AT_ONCE, READ_S = "power.sensors", 16, 60.0
 STATUS, REFRESH, LOGIN, SCAN = "power.status", "power.refresh", "power.login", "power.scan"
 CAP, SET_CAP, CAP_S = "power.cap", "power.set-cap", 90.0
 ANSWERS_S, PAUSE_S, AT_ONCE, MOST_ANSWER = 60.0, 2.0, 16, 65536
-"""For how many seconds a BMC that was set up may be silent, how often it is asked, how many are set up at once, and the bytes of a
-node's answer that are read."""
+"""For how many seconds a BMC that was set up may be silent, how often it is asked, how many are set
+up at once, and the bytes of a node's answer that are read."""
 
 
 class Power:
@@ -38,22 +38,27 @@ class Power:
         self._calls = calls
 
     async def cycle(self, text: str, force: bool, by: str = "") -> list[str]:
-        """Power-cycles nodes: the engine stops their images, switches them off, and boots them anew. Forced, it stops nothing
-        first."""
+        """Power-cycles nodes: the engine stops their images, switches them off, and boots them
+        anew. Forced, it stops nothing first."""
         async with self._head.desire.draft() as draft:
             records = self._nodes.select(text)
             self._nodes.refuse_busy(records, force)
             self._head.guard.refuse_frozen(records, "cycle")
             off = [r.name for r in records if r.node.state == "off"]
             if off:
-                raise Refused(f"cannot cycle {', '.join(off[:10])}: wanted off", hint="use `layercake power on`")
+                raise Refused(
+                    f"cannot cycle {', '.join(off[:10])}: wanted off",
+                    hint="use `layercake power on`",
+                )
             who = said_by(by)
             asked = f"{who} asked for a power cycle" + (", by force" if force else "")
             for record in records:
                 draft.event(record, events.POWER_CYCLE, asked)
                 draft.post(record, Cleared(asked))
                 if record.value("power") != "OFF":
-                    self._nodes.order(draft, record, Order("cycle", force=force, by=who, at=self._head.clock()))
+                    self._nodes.order(
+                        draft, record, Order("cycle", force=force, by=who, at=self._head.clock())
+                    )
         return [r.name for r in records]
 
     async def status(self, text: str) -> list[dict[str, Any]]:
@@ -61,9 +66,12 @@ class Power:
         return [self._row(answer) for answer in await self._calls.ask(STATUS, text, {})]
 
     async def sensors(self, text: str) -> list[dict[str, Any]]:
-        """What the sensors of nodes say, a row for each (views/power.py): so many at a time as BMCs bear. Raises InputError."""
+        """What the sensors of nodes say, a row for each (views/power.py): so many at a time as BMCs
+        bear. Raises InputError."""
         if not text:
-            raise InputError("cannot read sensors: of which nodes?", hint="name them; @all is every node")
+            raise InputError(
+                "cannot read sensors: of which nodes?", hint="name them; @all is every node"
+            )
         turns = asyncio.Semaphore(READ_AT_ONCE)
 
         async def one(record: Record) -> dict[str, Any]:
@@ -79,11 +87,13 @@ class Power:
     # -- what machines may draw
 
     async def caps(self, text: str) -> list[dict[str, Any]]:
-        """How many watts nodes may draw by their BMCs, None for as many as they like: a row for each."""
+        """How many watts nodes may draw by their BMCs, None for as many as they like: a row for
+        each."""
         return [_cap_row(answer) for answer in await self._calls.ask(CAP, text, {})]
 
     async def cap(self, text: str, watts: int | None, by: str = "") -> list[dict[str, Any]]:
-        """Has the BMCs of nodes cap what they draw at so many watts, or at none: a row for each. Raises InputError, Refused."""
+        """Has the BMCs of nodes cap what they draw at so many watts, or at none: a row for each.
+        Raises InputError, Refused."""
         if not text.strip():
             raise InputError("cannot cap the power: of which nodes?", hint="name them")
         records, turns = self._nodes.select(text), asyncio.Semaphore(AT_ONCE)
@@ -93,26 +103,41 @@ class Power:
         async def one(record: Record) -> dict[str, Any]:
             async with turns:
                 try:
-                    found = await self._head.ask(SET_CAP, {"node": record.node.id, "watts": watts}, timeout=CAP_S)
+                    found = await self._head.ask(
+                        SET_CAP, {"node": record.node.id, "watts": watts}, timeout=CAP_S
+                    )
                 except LayercakeError as error:
                     return {"node": record.name, "watts": None, "error": error.message}
-                self._head.store.event(record, events.POWER_CAPPED, f"the BMC {told}, by {said_by(by)}")
+                self._head.store.event(
+                    record, events.POWER_CAPPED, f"the BMC {told}, by {said_by(by)}"
+                )
                 return {"node": record.name, "watts": found["watts"], "error": ""}
 
         return list(await asyncio.gather(*map(one, records)))
 
     def _row(self, answer: dict[str, Any]) -> dict[str, Any]:
-        known = parts_view(self._head.store.named(answer["node"]).node, self._head.table).get("bmc") or {}
+        known = (
+            parts_view(self._head.store.named(answer["node"]).node, self._head.table).get("bmc")
+            or {}
+        )
         said = answer["answer"] or {}
         error = f"{answer['error']} (hint: {answer['hint']})" if answer["hint"] else answer["error"]
-        return {"node": answer["node"], "driver": known.get("driver"), "address": known.get("address"),
-                "power": said.get("power", "UNKNOWN"), "error": error or None}
+        return {
+            "node": answer["node"],
+            "driver": known.get("driver"),
+            "address": known.get("address"),
+            "power": said.get("power", "UNKNOWN"),
+            "error": error or None,
+        }
 
     # -- BMCs that are set up from inside
 
-    async def set_up(self, text: str, apply: bool, gateway: str, prefix: int, by: str = "") -> list[dict[str, Any]]:
-        """Has the BMCs of nodes be as the inventory says, by the agents inside, or says in what they are not: a row for each.
-        `gateway` and `prefix` are those of their network, "" and 0 if the inventory has it, or if they stay. Raises InputError."""
+    async def set_up(
+        self, text: str, apply: bool, gateway: str, prefix: int, by: str = ""
+    ) -> list[dict[str, Any]]:
+        """Has the BMCs of nodes be as the inventory says, by the agents inside, or says in what
+        they are not: a row for each. `gateway` and `prefix` are those of their network, "" and 0 if
+        the inventory has it, or if they stay. Raises InputError."""
         if not text.strip():
             raise InputError("cannot set up BMCs: of which nodes?", hint="name them")
         if gateway:
@@ -120,39 +145,75 @@ class Power:
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(record: Record) -> dict[str, Any]:
-            row: dict[str, Any] = {"node": record.name, "address": "", "now": "", "lines": [], "done": False, "error": ""}
+            row: dict[str, Any] = {
+                "node": record.name,
+                "address": "",
+                "now": "",
+                "lines": [],
+                "done": False,
+                "error": "",
+            }
             async with turns:
                 try:
                     return row | await self._set_up(record, apply, gateway, prefix, by)
                 except LayercakeError as error:
-                    return row | {"error": f"{error.message}" + (f" (hint: {error.hint})" if error.hint else "")}
+                    return row | {
+                        "error": f"{error.message}"
+                        + (f" (hint: {error.hint})" if error.hint else "")
+                    }
 
         records = self._nodes.select(text)
         if apply:
             self._head.guard.refuse_frozen(records, "set up the BMC of")
         return list(await asyncio.gather(*map(one, records)))
 
-    async def _set_up(self, record: Record, apply: bool, gateway: str, prefix: int, by: str) -> dict[str, Any]:
+    async def _set_up(
+        self, record: Record, apply: bool, gateway: str, prefix: int, by: str
+    ) -> dict[str, Any]:
         login = await self._head.ask(LOGIN, {"node": record.node.id})
-        wanted = {"user": login["username"], "password": login["password"], **self._place(login["address"], gateway, prefix)}
+        wanted = {
+            "user": login["username"],
+            "password": login["password"],
+            **self._place(login["address"], gateway, prefix),
+        }
         said = await self._ask_inside(record, wanted)
         own = str(said["found"].get("address", ""))[:40]
-        row = {"address": wanted["address"] or "by its name", "now": own, "lines": [str(line)[:200] for line in said["lines"][:20]]}
-        if wanted["address"] and not wanted["mask"] and not _near(wanted["address"], own, str(said["found"].get("mask", ""))):
-            raise InputError(f"cannot set up the BMC of {record.name}: {wanted['address']} is in no network of the inventory",
-                             hint="say its --prefix and --gateway, or add the network of the BMCs to `networks`")
-        if wanted["address"] not in ("", own) and await self._head.ask(SCAN, {"addresses": [wanted["address"]]}):
-            raise Refused(f"cannot set up the BMC of {record.name}: at {wanted['address']} another one answers, its own is at "
-                          f"{own or 'no address'}", hint="look whose address that is: two BMCs with one address are lost both")
+        row = {
+            "address": wanted["address"] or "by its name",
+            "now": own,
+            "lines": [str(line)[:200] for line in said["lines"][:20]],
+        }
+        if (
+            wanted["address"]
+            and not wanted["mask"]
+            and not _near(wanted["address"], own, str(said["found"].get("mask", "")))
+        ):
+            raise InputError(
+                f"cannot set up the BMC of {record.name}: {wanted['address']} is in no network of "
+                "the inventory",
+                hint="say its --prefix and --gateway, or add the network of the BMCs to `networks`",
+            )
+        if wanted["address"] not in ("", own) and await self._head.ask(
+            SCAN, {"addresses": [wanted["address"]]}
+        ):
+            raise Refused(
+                f"cannot set up the BMC of {record.name}: at {wanted['address']} another one "
+                "answers, its own is at "
+                f"{own or 'no address'}",
+                hint="look whose address that is: two BMCs with one address are lost both",
+            )
         if not apply or not row["lines"]:
             return row
         await self._ask_inside(record, {**wanted, "apply": True})
-        self._head.store.event(record, events.POWER_SET_UP, f"by {said_by(by)}: {'; '.join(row['lines'])}")
+        self._head.store.event(
+            record, events.POWER_SET_UP, f"by {said_by(by)}: {'; '.join(row['lines'])}"
+        )
         await self._answers(record)
         return row | {"done": True}
 
     def _place(self, address: str, gateway: str, prefix: int) -> dict[str, str]:
-        """Address, mask and gateway of a BMC: as asked for, or by the network of the inventory that it is in."""
+        """Address, mask and gateway of a BMC: as asked for, or by the network of the inventory that
+        it is in."""
         if not address:
             return {"address": "", "mask": "", "gateway": ""}
         own = _address(address)
@@ -172,10 +233,13 @@ class Power:
                 return dict(said)
         except (ValueError, KeyError, TypeError):
             pass
-        raise OperationFailed(f"cannot set up the BMC of {record.name}: what its agent says makes no sense")
+        raise OperationFailed(
+            f"cannot set up the BMC of {record.name}: what its agent says makes no sense"
+        )
 
     async def _answers(self, record: Record) -> None:
-        """Waits until a BMC answers as the inventory says; what it answers is told to the engine. Raises the last error."""
+        """Waits until a BMC answers as the inventory says; what it answers is told to the engine.
+        Raises the last error."""
         until = self._head.clock() + ANSWERS_S
         while True:
             try:
@@ -183,8 +247,11 @@ class Power:
                 return
             except LayercakeError as error:
                 if self._head.clock() > until:
-                    raise OperationFailed(f"the BMC of {record.name} is set up, and does not answer the head: {error.message}",
-                                          hint=error.hint) from None
+                    raise OperationFailed(
+                        f"the BMC of {record.name} is set up, and does not answer the head: "
+                        f"{error.message}",
+                        hint=error.hint,
+                    ) from None
             await asyncio.sleep(PAUSE_S)
 
 
@@ -193,16 +260,25 @@ def _address(text: str) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(text)
     except ValueError:
-        raise InputError(f"cannot set up a BMC at {text[:64]!r}: that is no IPv4 address", hint="bmc.address, --gateway") from None
+        raise InputError(
+            f"cannot set up a BMC at {text[:64]!r}: that is no IPv4 address",
+            hint="bmc.address, --gateway",
+        ) from None
 
 
 def _near(address: str, own: str, mask: str) -> bool:
     """Whether an address is in the network that the BMC is in already."""
     try:
-        return bool(mask) and ipaddress.IPv4Address(address) in ipaddress.IPv4Network(f"{own}/{mask}", strict=False)
+        return bool(mask) and ipaddress.IPv4Address(address) in ipaddress.IPv4Network(
+            f"{own}/{mask}", strict=False
+        )
     except ValueError:
         return False
 
 
 def _cap_row(answer: dict[str, Any]) -> dict[str, Any]:
-    return {"node": answer["node"], "watts": answer["answer"]["watts"] if answer["ok"] else None, "error": answer["error"]}
+    return {
+        "node": answer["node"],
+        "watts": answer["answer"]["watts"] if answer["ok"] else None,
+        "error": answer["error"],
+    }

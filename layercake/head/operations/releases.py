@@ -1,4 +1,5 @@
-"""What people ask for of releases: to begin one, to try it again, to give it up, to free a node, to see the evidence."""
+"""What people ask for of releases: to begin one, to try it again, to give it up, to free a node, to
+see the evidence."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ class NodeReleases:
         return self._nodes.select(text)
 
     async def begin(self, text: str, force: bool, by: str) -> list[str]:
-        """Releases nodes: all of the range, or none. Raises Refused for one that is frozen, BUSY, or held already, and
-        OperationFailed if it cannot be written."""
+        """Releases nodes: all of the range, or none. Raises Refused for one that is frozen, BUSY,
+        or held already, and OperationFailed if it cannot be written."""
         records = self._meant(text)
         self._nodes.refuse_busy(records, force)
         self._head.guard.refuse_frozen(records, "release")
@@ -37,10 +38,14 @@ class NodeReleases:
         return [record.name for record in records]
 
     async def change(self, text: str, what: str, by: str) -> list[str]:
-        """Tries releases again ("retry"), gives them up ("abandon"), or frees their nodes ("free"); the nodes of which it was done.
-        Raises Refused if it can be done of none."""
+        """Tries releases again ("retry"), gives them up ("abandon"), or frees their nodes ("free");
+        the nodes of which it was done. Raises Refused if it can be done of none."""
         records, done, refused = self._meant(text), [], None
-        act = {"retry": self._keeper.retry, "abandon": self._keeper.abandon, "free": self._keeper.free}[what]
+        act = {
+            "retry": self._keeper.retry,
+            "abandon": self._keeper.abandon,
+            "free": self._keeper.free,
+        }[what]
         for record in records:
             try:
                 await act(record, said_by(by))
@@ -55,5 +60,10 @@ class NodeReleases:
     def of(self, name: str) -> dict[str, Any]:
         """A node's releases, the newest first, with their evidence. Raises NotFound."""
         record = self._head.store.named(name)
-        return {"node": name, "held": record.held.why if record.held is not None else "",
-                "releases": [release_view(one) for one in reversed(self._keeper.kept.of(record.node.id))]}
+        return {
+            "node": name,
+            "held": record.held.why if record.held is not None else "",
+            "releases": [
+                release_view(one) for one in reversed(self._keeper.kept.of(record.node.id))
+            ],
+        }

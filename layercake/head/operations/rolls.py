@@ -1,4 +1,5 @@
-"""What people may ask of rolls: everything is checked first, with every mistake named, then the manager begins."""
+"""What people may ask of rolls: everything is checked first, with every mistake named, then the
+manager begins."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.lists.slices import slowly
 from layercake.head.operations.nodes import Nodes
-from layercake.head.rolls.facts import REST_STAGE, OnFailure, OnStageFailure, Plan, Roll, parse_amount
+from layercake.head.rolls.facts import (
+    REST_STAGE,
+    OnFailure,
+    OnStageFailure,
+    Plan,
+    Roll,
+    parse_amount,
+)
 from layercake.head.rolls.module import HEALTH_MAX_S
 from layercake.head.rolls.policy import Wish, moves, plan_for, runs, settings_of
 from layercake.head.state.desire import check_set
@@ -25,7 +33,8 @@ from layercake.kraken.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A roll as it was asked for. Amounts are "5" or "10%", "" for none; `stages` are inventory groups, in order."""
+    """A roll as it was asked for. Amounts are "5" or "10%", "" for none; `stages` are inventory
+    groups, in order."""
 
     image: str
     replace: str | None = None
@@ -44,14 +53,19 @@ def plan_of(ask: Ask) -> Plan:
     if not 0 <= ask.canary <= 65536:
         raise InputError(f"cannot use canary {ask.canary}: it is a number of nodes")
     if not (math.isfinite(ask.health_s) and 0 <= ask.health_s <= HEALTH_MAX_S):
-        raise InputError(f"cannot use health timeout {ask.health_s}: it is 0 to {HEALTH_MAX_S:.0f} seconds")
+        raise InputError(
+            f"cannot use health timeout {ask.health_s}: it is 0 to {HEALTH_MAX_S:.0f} seconds"
+        )
     batch = parse_amount("batch", ask.batch) if ask.batch else None
     limit = parse_amount("max-unavailable", ask.max_unavailable) if ask.max_unavailable else None
     return Plan(batch, limit, ask.canary, ask.health_s, ask.on_failure, ask.on_stage_failure)
 
 
-def stages_of(records: Iterable[Record], names: tuple[str, ...]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """({node id: the number of its stage}, the stages' names). A node in several of the groups belongs to the first of them.
+def stages_of(
+    records: Iterable[Record], names: tuple[str, ...]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """({node id: the number of its stage}, the stages' names). A node in several of the groups
+    belongs to the first of them.
 
     Raises InputError for a stage without nodes, one named twice, and nodes that are in none.
     """
@@ -62,19 +76,28 @@ def stages_of(records: Iterable[Record], names: tuple[str, ...]) -> tuple[dict[s
     found: dict[str, int] = {}
     left = []
     for record in records:
-        number = next((i for i, name in enumerate(names) if name == REST_STAGE or name in record.node.groups), None)
+        number = next(
+            (i for i, name in enumerate(names) if name == REST_STAGE or name in record.node.groups),
+            None,
+        )
         if number is None:
             left.append(record.name)
         else:
             found[record.node.id] = number
     empty = [name for i, name in enumerate(names) if i not in found.values()]
     if empty and empty != [REST_STAGE]:
-        raise InputError(f"cannot use stage {empty[0][:80]!r}: no node of the range is in that group, or not in a stage before",
-                         hint="stages are groups of the inventory; see `layercake node list`")
+        raise InputError(
+            f"cannot use stage {empty[0][:80]!r}: no node of the range is in that group, or not in "
+            "a stage before",
+            hint="stages are groups of the inventory; see `layercake node list`",
+        )
     if left:
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        raise InputError(f"cannot use stages {','.join(names)[:200]}: {', '.join(left[:5])}{more}: in none of them",
-                         hint=f"add the stage {REST_STAGE!r} as the last: it holds all that are left")
+        raise InputError(
+            f"cannot use stages {','.join(names)[:200]}: {', '.join(left[:5])}{more}: in none of "
+            "them",
+            hint=f"add the stage {REST_STAGE!r} as the last: it holds all that are left",
+        )
     return found, names
 
 
@@ -87,11 +110,16 @@ def check_replace(records: Iterable[Record], replace: str | None) -> None:
 
 def names_after(record: Record, image: str, replace: str | None) -> tuple[str, ...]:
     """The names of a node's images after a roll."""
-    return (image,) if replace is None else tuple(image if i == replace else i for i in record.node.images)
+    return (
+        (image,)
+        if replace is None
+        else tuple(image if i == replace else i for i in record.node.images)
+    )
 
 
 def with_batches(plan: Plan, records: Iterable[Record], settings: Mapping[str, Any]) -> Plan:
-    """A plan that says nothing of batches lets a whole stage switch at once: many running nodes get the site's batches."""
+    """A plan that says nothing of batches lets a whole stage switch at once: many running nodes get
+    the site's batches."""
     own = settings_of(settings)
     if plan.batch or plan.max_unavailable or plan.canary or sum(map(runs, records)) <= own.at_once:
         return plan
@@ -105,33 +133,51 @@ class RollRequests:
         self._head = head
         self._nodes = nodes
 
-    async def change(self, text: str, image: str, replace: str | None, *, by: str) -> dict[str, Any]:
-        """Wants another image on nodes: at once if few of them run something, else by rolls, one for each policy among them. Raises
-        InputError and Refused; nothing has changed then."""
+    async def change(
+        self, text: str, image: str, replace: str | None, *, by: str
+    ) -> dict[str, Any]:
+        """Wants another image on nodes: at once if few of them run something, else by rolls, one
+        for each policy among them. Raises InputError and Refused; nothing has changed then."""
         desire, settings = self._head.desire, settings_of(self._head.table.settings)
         async with desire.draft(revises=False) as draft:
             records, new = self._nodes.select(text), desire.image(image)
             check_replace(records, replace)
-            wishes = [Wish(r, r.node, names_after(r, image, replace)) for r in records if self._differs(r, new, replace)]
+            wishes = [
+                Wish(r, r.node, names_after(r, image, replace))
+                for r in records
+                if self._differs(r, new, replace)
+            ]
             many = bool(moves(wishes, settings))
             plans: dict[Plan, list[Record]] = {}
             if many:
                 self._head.rolls.refuse(records, "roll")
                 for wish in wishes:
                     plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
-            begun = [await self._begin(draft, some, image, replace, plan, {}, (REST_STAGE,), by) for plan, some in plans.items()]
+            begun = [
+                await self._begin(draft, some, image, replace, plan, {}, (REST_STAGE,), by)
+                for plan, some in plans.items()
+            ]
         if not many:
             return {**await self.at_once(text, image, replace, by), "rolls": []}
-        return {"nodes": [r.name for r in records], "rolls": [
-            {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun]}
+        return {
+            "nodes": [r.name for r in records],
+            "rolls": [
+                {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun
+            ],
+        }
 
     @staticmethod
     def _differs(record: Record, new: WantedImage, replace: str | None) -> bool:
         """Whether a node has yet to want an image as it is now."""
-        return names_after(record, new.name, replace) != record.node.images or new not in record.wanted
+        return (
+            names_after(record, new.name, replace) != record.node.images or new not in record.wanted
+        )
 
-    async def at_once(self, text: str, image: str, replace: str | None, by: str = "") -> dict[str, Any]:
-        """Wants another image on nodes at once, without a gate: in the place of `replace`, or of all that they run."""
+    async def at_once(
+        self, text: str, image: str, replace: str | None, by: str = ""
+    ) -> dict[str, Any]:
+        """Wants another image on nodes at once, without a gate: in the place of `replace`, or of
+        all that they run."""
         desire = self._head.desire
         async with desire.draft() as draft:
             records = self._nodes.select(text)
@@ -143,29 +189,45 @@ class RollRequests:
                 check_set(desire.image(name) for name in names)
             for record in records:
                 images = names_after(record, image, replace)
-                draft.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}")
+                draft.event(
+                    record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}"
+                )
                 desire.images(draft, record, images, anew=True)
                 draft.after(self._head.sync.push, record)
         return {"nodes": [r.name for r in records]}
 
     async def start(self, text: str, ask: Ask) -> Roll:
-        """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has changed then."""
+        """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has
+        changed then."""
         async with self._head.desire.draft(revises=False) as draft:
             records = self._nodes.select(text)
             self._head.desire.image(ask.image)
             check_replace(records, ask.replace)
             stages, names = stages_of(records, ask.stages)
             plan = with_batches(plan_of(ask), records, self._head.table.settings)
-            return await self._begin(draft, records, ask.image, ask.replace, plan, stages, names, ask.by)
+            return await self._begin(
+                draft, records, ask.image, ask.replace, plan, stages, names, ask.by
+            )
 
-    async def _begin(self, draft: Draft, records: list[Record], image: str, replace: str | None, plan: Plan, stages: dict[str, int],
-                     names: tuple[str, ...], by: str) -> Roll:
+    async def _begin(
+        self,
+        draft: Draft,
+        records: list[Record],
+        image: str,
+        replace: str | None,
+        plan: Plan,
+        stages: dict[str, int],
+        names: tuple[str, ...],
+        by: str,
+    ) -> Roll:
         wanted = self._head.desire.image
         held = {image: wanted(image)}
 
         def target(record: Record) -> tuple[WantedImage, ...]:
             kept = {i.name: i for i in record.wanted}
-            return tuple(held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, image, replace))
+            return tuple(
+                held.get(n) or kept.get(n) or wanted(n) for n in names_after(record, image, replace)
+            )
 
         sets = dict[tuple[str, ...], tuple[WantedImage, ...]]()
         async for record in slowly(records):
@@ -174,4 +236,6 @@ class RollRequests:
         for images in sets.values():
             check_set(images)
         self._head.guard.refuse_frozen(records, "roll")
-        return await self._head.rolls.start(draft, records, image, target, plan, stages, names, said_by(by))
+        return await self._head.rolls.start(
+            draft, records, image, target, plan, stages, names, said_by(by)
+        )

@@ -21,40 +21,78 @@ class TokenChanges:
     def __init__(self, head: Head) -> None:
         self._head = head
 
-    async def create(self, caller: Caller, name: str, role: Role, groups: list[str] | None, may_exec: bool,
-                     seconds: float | None, *, certificate: bool = False) -> tuple[Token, str]:
-        """A token and its text, which is shown this once. It holds for `seconds`, None is until it is revoked. Raises InputError,
-        and Refused for more than the caller has."""
+    async def create(
+        self,
+        caller: Caller,
+        name: str,
+        role: Role,
+        groups: list[str] | None,
+        may_exec: bool,
+        seconds: float | None,
+        *,
+        certificate: bool = False,
+    ) -> tuple[Token, str]:
+        """A token and its text, which is shown this once. It holds for `seconds`, None is until it
+        is revoked. Raises InputError, and Refused for more than the caller has."""
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
-            raise InputError(f"cannot create a token for {seconds} seconds: it is a time above 0, ten years at most")
+            raise InputError(
+                f"cannot create a token for {seconds} seconds: it is a time above 0, ten years at "
+                "most"
+            )
         if groups is not None:
             self._check(groups)
         expires = None if seconds is None else self._head.store.wall() + seconds
         if may_exec and not caller.exec:
-            raise Refused(f"cannot create token {name[:80]}: {caller.name} does not have the right exec itself",
-                          hint="root on the head has it")
-        if caller.kind == "token" and caller.expires is not None and (expires is None or expires > caller.expires):
-            raise Refused(f"cannot create token {name[:80]}: it would hold longer than {caller.name} does", hint="say --expires")
+            raise Refused(
+                f"cannot create token {name[:80]}: {caller.name} does not have the right exec "
+                "itself",
+                hint="root on the head has it",
+            )
+        if (
+            caller.kind == "token"
+            and caller.expires is not None
+            and (expires is None or expires > caller.expires)
+        ):
+            raise Refused(
+                f"cannot create token {name[:80]}: it would hold longer than {caller.name} does",
+                hint="say --expires",
+            )
         async with self._head.desire.draft(revises=False) as draft:
-            return self._head.tokens.make(draft, name, role, None if groups is None else tuple(sorted(set(groups))),
-                                          may_exec=may_exec, by=caller.by(), expires=expires, certificate=certificate)
+            return self._head.tokens.make(
+                draft,
+                name,
+                role,
+                None if groups is None else tuple(sorted(set(groups))),
+                may_exec=may_exec,
+                by=caller.by(),
+                expires=expires,
+                certificate=certificate,
+            )
 
     def certify(self, token: str) -> dict[str, str]:
-        """{"cert", "key"} in PEM for the token of this id, for sixty days. Raises InputError without one, and on a head without an
-        authority."""
+        """{"cert", "key"} in PEM for the token of this id, for sixty days. Raises InputError
+        without one, and on a head without an authority."""
         if not token:
-            raise InputError("cannot make a certificate: it is for who has a token", hint="--url with --token-file")
+            raise InputError(
+                "cannot make a certificate: it is for who has a token",
+                hint="--url with --token-file",
+            )
         made = self._head.authority.issue_client(token)
         if made is None:
-            raise InputError("cannot make a certificate: this head has no authority", hint="run `layercake init`")
+            raise InputError(
+                "cannot make a certificate: this head has no authority", hint="run `layercake init`"
+            )
         return made
 
     def _check(self, groups: list[str]) -> None:
         known = groups_of({r.name: r.node for r in self._head.store})
         unknown = next((g for g in groups if g not in known), None)
         if unknown is not None or not groups:
-            raise InputError(f"cannot create a token for group {str(unknown or '')[:80]!r}: no node of the inventory is in it",
-                             hint=nearest(unknown or "", known))
+            raise InputError(
+                f"cannot create a token for group {str(unknown or '')[:80]!r}: no node of the "
+                "inventory is in it",
+                hint=nearest(unknown or "", known),
+            )
 
     async def revoke(self, name: str) -> Token:
         """Ends a token at once, and what it has open. Raises NotFound."""

@@ -1,4 +1,5 @@
-"""What people ask for of the TPMs of nodes: to see what was recorded and shown, to accept what was shown last, to forget it."""
+"""What people ask for of the TPMs of nodes: to see what was recorded and shown, to accept what was
+shown last, to forget it."""
 
 from __future__ import annotations
 
@@ -24,14 +25,23 @@ class NodeTpms:
     def all(self) -> list[dict[str, Any]]:
         """The TPMs of all nodes that are asked for theirs, or that have shown one."""
         found = (self._store.named(name) for name in self._store.names)
-        return [self._view(record) for record in found if self._tpms.asks(record) or self._tpms.of(record).last is not None]
+        return [
+            self._view(record)
+            for record in found
+            if self._tpms.asks(record) or self._tpms.of(record).last is not None
+        ]
 
     async def one(self, name: str) -> dict[str, Any]:
         """A node's TPM, with the event log that was shown last. Raises NotFound."""
         record = self._store.named(name)
         steps: tuple[Step, ...] = (await self._tpms.logs(record)).get(LAST, ())
-        return {"tpm": self._view(record), "log": [{"register": s.register, "kind": s.kind, "digest": s.digest, "text": s.text}
-                                                   for s in steps]}
+        return {
+            "tpm": self._view(record),
+            "log": [
+                {"register": s.register, "kind": s.kind, "digest": s.digest, "text": s.text}
+                for s in steps
+            ],
+        }
 
     def _view(self, record: Record) -> dict[str, Any]:
         return tpm_view(record, self._tpms)
@@ -40,8 +50,12 @@ class NodeTpms:
         """What nodes have shown last is right; returns those that have shown something."""
         done = await self._tpms.accept(self._nodes.select(text))
         for record, shown in done:
-            self._store.event(record, events.ACCEPTED, f"TPM {shown.ek[:16]} and its registers, by {said_by(by)}",
-                              data={"ek": shown.ek, "boot": shown.boot})
+            self._store.event(
+                record,
+                events.ACCEPTED,
+                f"TPM {shown.ek[:16]} and its registers, by {said_by(by)}",
+                data={"ek": shown.ek, "boot": shown.boot},
+            )
         return [record.name for record, _ in done]
 
     async def forget(self, name: str, by: str) -> str:
@@ -51,5 +65,9 @@ class NodeTpms:
         if not known.ek and known.last is None:
             raise NotFound(f"cannot forget the TPM of {name}: nothing is known of one")
         await self._tpms.forget(record)
-        self._store.event(record, events.FORGOTTEN, f"TPM {known.ek[:16] or 'that was not recorded'}, by {said_by(by)}")
+        self._store.event(
+            record,
+            events.FORGOTTEN,
+            f"TPM {known.ek[:16] or 'that was not recorded'}, by {said_by(by)}",
+        )
         return name

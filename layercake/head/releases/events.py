@@ -6,12 +6,22 @@ from layercake.kraken.events import EventKind, Severity
 
 _I, _W, _E = Severity.INFO, Severity.WARNING, Severity.ERROR
 
-BEGUN = EventKind("release.begun", _W, "A node is released for its next user: its disks are erased, and it is held until then.")
+BEGUN = EventKind(
+    "release.begun",
+    _W,
+    "A node is released for its next user: its disks are erased, and it is held until then.",
+)
 STEP = EventKind("release.step", _I, "A step of a release has ended; the text says what was done.")
-FAILED = EventKind("release.failed", _E, "A step of a release has failed; the node is held until a person says how to go on.")
+FAILED = EventKind(
+    "release.failed",
+    _E,
+    "A step of a release has failed; the node is held until a person says how to go on.",
+)
 RETRIED = EventKind("release.retried", _I, "A person has a release tried again.")
 ABANDONED = EventKind("release.abandoned", _W, "A person has given a release up; the node is held.")
-FREED = EventKind("release.freed", _W, "A person has freed a node whose release was given up, or cannot be read.")
+FREED = EventKind(
+    "release.freed", _W, "A person has freed a node whose release was given up, or cannot be read."
+)
 DONE = EventKind("release.done", _I, "A node is released: nothing of its last user is on it.")
 
 EVENTS = (BEGUN, STEP, FAILED, RETRIED, ABANDONED, FREED, DONE)

@@ -1,7 +1,8 @@
-"""Releases of nodes between users, carried out: each step is begun on disk, done, seen, and its end on disk before the next begins.
+"""Releases of nodes between users, carried out: each step is begun on disk, done, seen, and its end
+on disk before the next begins.
 
-While a release holds a node, nothing is started on it but minOS: Record.held makes its goal, and no other wish counts. A head that
-was stopped in the middle goes on with the step that it was at.
+While a release holds a node, nothing is started on it but minOS: Record.held makes its goal, and no
+other wish counts. A head that was stopped in the middle goes on with the step that it was at.
 """
 
 from __future__ import annotations
@@ -31,9 +32,17 @@ ASK_S = 2.0
 DARK_S = 10.0
 """Seconds without power: memory holds what was in it for a while."""
 STALL_S = 900.0
-"""An erasure that does not get on for so long has failed. A drive that erases itself says nothing until it is done: DRIVE_S."""
+"""An erasure that does not get on for so long has failed. A drive that erases itself says nothing
+until it is done: DRIVE_S."""
 DRIVE_S = 24 * 3600.0
-LIMITS = {"hold": 900.0, "restart": 1800.0, "tpm": 300.0, "forget": 60.0, "bmc-password": 120.0, "power-cycle": 1800.0}
+LIMITS = {
+    "hold": 900.0,
+    "restart": 1800.0,
+    "tpm": 300.0,
+    "forget": 60.0,
+    "bmc-password": 120.0,
+    "power-cycle": 1800.0,
+}
 BY_HAND_S = 24 * 3600.0
 """For a node whose power a person has to switch."""
 MOST = 32
@@ -62,10 +71,12 @@ class Means(Protocol):
         """Ends a node's session, and its token."""
 
     async def forget_keys(self, record: Record) -> str:
-        """Forgets the keys that were made for a node; what it was, for people. On disk when it returns. Raises OperationFailed."""
+        """Forgets the keys that were made for a node; what it was, for people. On disk when it
+        returns. Raises OperationFailed."""
 
     async def turn_password(self, record: Record) -> str:
-        """Turns the password of a node's BMC; what was done. Raises password.Left, LayercakeError."""
+        """Turns the password of a node's BMC; what was done. Raises password.Left,
+        LayercakeError."""
 
     async def known_disks(self, record: Record) -> Collection[str]:
         """The serial numbers of the disks that the node reported last."""
@@ -77,29 +88,53 @@ class Means(Protocol):
 class Keeper:
     """All releases. `sleep` waits on the loop."""
 
-    def __init__(self, store: Store, desire: Desire, releases: Releases, means: Means, clock: Clock,
-                 sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._store, self._desire, self._means, self._clock, self._sleep = store, desire, means, clock, sleep
+    def __init__(
+        self,
+        store: Store,
+        desire: Desire,
+        releases: Releases,
+        means: Means,
+        clock: Clock,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store, self._desire, self._means, self._clock, self._sleep = (
+            store,
+            desire,
+            means,
+            clock,
+            sleep,
+        )
         self.kept = releases
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, str] = {}
         self._steps: dict[str, Callable[[Record, Release], Awaitable[Ended]]] = {
-            "hold": self._stop_images, "restart": self._restart, "erase": self._erase, "tpm": self._clear_tpm,
-            "forget": self._forget, "bmc-password": self._turn_password, "power-cycle": self._power_cycle}
+            "hold": self._stop_images,
+            "restart": self._restart,
+            "erase": self._erase,
+            "tpm": self._clear_tpm,
+            "forget": self._forget,
+            "bmc-password": self._turn_password,
+            "power-cycle": self._power_cycle,
+        }
 
     def load(self) -> None:
         """Takes over what was kept. Before the engine begins: what is held gets no image."""
         self.kept.load()
         for record in self._store:
             if why := self.kept.why_held(record.node.id):
-                record.held, record.wanted = Hold(self._worded(record, why), images=self._before(record)), ()
+                record.held, record.wanted = (
+                    Hold(self._worded(record, why), images=self._before(record)),
+                    (),
+                )
 
     def look(self) -> None:
         """Goes on with what nobody is at. Called again and again."""
         for release in self.kept.running():
             record = self._store.find(release.node)
             if record is not None and release.node not in self._tasks and len(self._tasks) < MOST:
-                task = self._tasks[release.node] = asyncio.create_task(self._carry_out(record, release.id))
+                task = self._tasks[release.node] = asyncio.create_task(
+                    self._carry_out(record, release.id)
+                )
                 task.add_done_callback(partial(self._over, release.node))
 
     def _over(self, node: str, task: asyncio.Task[None]) -> None:
@@ -115,27 +150,40 @@ class Keeper:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def removed(self, record: Record) -> None:
-        """A node is gone from the inventory, and no release holds it. Its rows go with the next one that is written."""
+        """A node is gone from the inventory, and no release holds it. Its rows go with the next one
+        that is written."""
         self.kept.gone(record.node.id)
 
-    # ---- what people say ---------------------------------------------------------------------------------------------------
+    # ---- what people say
+    # -----
 
     async def begin(self, record: Record, by: str, *, force: bool) -> Release:
-        """Releases a node. The hold is on disk when this returns. Raises Refused, OperationFailed."""
+        """Releases a node. The hold is on disk when this returns. Raises Refused,
+        OperationFailed."""
         release = await self.kept.begin(record.node.id, by, record.wanted, force=force)
-        self._store.event(record, events.BEGUN, f"by {by}" + (", by force" if force else ""), data={"release": release.id})
+        self._store.event(
+            record,
+            events.BEGUN,
+            f"by {by}" + (", by force" if force else ""),
+            data={"release": release.id},
+        )
         await self._hold(record, up=True)
         return release
 
     async def retry(self, record: Record, by: str) -> None:
-        """Tries a release again from the step that failed. Raises Refused, NotFound, OperationFailed."""
+        """Tries a release again from the step that failed. Raises Refused, NotFound,
+        OperationFailed."""
         await self.kept.change(record.node.id, self._newest(record).id, retried)
         self._store.event(record, events.RETRIED, f"by {by}")
         await self._hold(record, up=True)
 
     async def abandon(self, record: Record, by: str) -> None:
         """Gives a release up; the node stays held. Raises Refused, NotFound, OperationFailed."""
-        await self.kept.change(record.node.id, self._newest(record).id, partial(abandoned, by=by, now=self._store.wall()))
+        await self.kept.change(
+            record.node.id,
+            self._newest(record).id,
+            partial(abandoned, by=by, now=self._store.wall()),
+        )
         task = self._tasks.get(record.node.id)
         if task is not None:
             task.cancel()
@@ -144,7 +192,8 @@ class Keeper:
         await self._hold(record, up=True)
 
     async def free(self, record: Record, by: str) -> None:
-        """Takes away the hold of a release that was given up, or cannot be read. Raises Refused, OperationFailed."""
+        """Takes away the hold of a release that was given up, or cannot be read. Raises Refused,
+        OperationFailed."""
         before = self._before(record)
         await self.kept.free(record.node.id, by)
         self._store.event(record, events.FREED, f"by {by}")
@@ -156,7 +205,8 @@ class Keeper:
             raise NotFound(f"cannot find a release of {record.name}")
         return found[-1]
 
-    # ---- the hold ----------------------------------------------------------------------------------------------------------
+    # ---- the hold
+    # -----
 
     def _before(self, record: Record) -> tuple[WantedImage, ...]:
         found = self.kept.of(record.node.id)
@@ -168,14 +218,19 @@ class Keeper:
 
     async def _hold(self, record: Record, *, up: bool) -> None:
         """What is wanted of a node follows its release: no images, and up or off."""
-        hold = Hold(self._worded(record, self.kept.why_held(record.node.id)), "up" if up else "off", self._before(record))
+        hold = Hold(
+            self._worded(record, self.kept.why_held(record.node.id)),
+            "up" if up else "off",
+            self._before(record),
+        )
         care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
         async with self._desire.draft() as draft:
             self._desire.hold(draft, record, hold, care=care)
             draft.after(self._means.push, record)
 
     async def _let_go(self, record: Record, before: Sequence[WantedImage]) -> None:
-        """The hold is over: what the inventory wants of the node counts again. Raises LayercakeError, and holds on then."""
+        """The hold is over: what the inventory wants of the node counts again. Raises
+        LayercakeError, and holds on then."""
         had = {image.name: image for image in before}
         async with self._desire.draft() as draft:
             images = tuple(had.get(name) or self._desire.image(name) for name in record.node.images)
@@ -186,10 +241,13 @@ class Keeper:
         """How far a step is, for people."""
         self._progress[record.node.id] = progress
         if record.held is not None:
-            record.held = replace(record.held, why=self._worded(record, self.kept.why_held(record.node.id)))
+            record.held = replace(
+                record.held, why=self._worded(record, self.kept.why_held(record.node.id))
+            )
             self._store.mark(record)
 
-    # ---- the steps, one after the other ------------------------------------------------------------------------------------
+    # ---- the steps, one after the other
+    # ------------------------------------------------------------------------------------
 
     async def _carry_out(self, record: Record, id_: str) -> None:
         node = record.node.id
@@ -212,20 +270,35 @@ class Keeper:
             self._tell(record, "")
             self._store.event(record, events.FAILED, f"{name}: {end.detail}", data={"step": name})
             return
-        self._store.event(record, events.STEP, f"{name}: {end.detail or 'done'}" + (" (left)" if end.result == "left" else ""),
-                          data={"step": name})
+        self._store.event(
+            record,
+            events.STEP,
+            f"{name}: {end.detail or 'done'}" + (" (left)" if end.result == "left" else ""),
+            data={"step": name},
+        )
         if self._newest(record).done:
-            self._store.event(record, events.DONE, f"{len(self._newest(record).disks)} disks were erased")
+            self._store.event(
+                record, events.DONE, f"{len(self._newest(record).disks)} disks were erased"
+            )
 
     async def _step(self, record: Record, release: Release, name: str) -> Ended:
-        limit = None if name == "erase" else BY_HAND_S if record.planner.attended and name in ("restart", "power-cycle") \
+        limit = (
+            None
+            if name == "erase"
+            else BY_HAND_S
+            if record.planner.attended and name in ("restart", "power-cycle")
             else LIMITS[name]
+        )
         since = self._clock()
         work = asyncio.ensure_future(self._steps[name](record, release))
         try:
             while not work.done():
                 if limit is not None and self._clock() - since > limit:
-                    return Ended("failed", f"it was not done in {limit:.0f} s (hint: see `layercake node explain {record.name}`)")
+                    return Ended(
+                        "failed",
+                        f"it was not done in {limit:.0f} s (hint: see `layercake node explain "
+                        f"{record.name}`)",
+                    )
                 await asyncio.wait({work}, timeout=LOOK_S)
             return work.result()
         except password.Left as left:
@@ -245,8 +318,12 @@ class Keeper:
     async def _stop_images(self, record: Record, release: Release) -> Ended:
         if release.force:
             return Ended(detail="no image is started any more; what runs is not waited for")
-        await self._until(lambda: record.value("power") == "OFF"
-                          or (record.value("run") == "SYNC" and record.value("image") == "IDLE"))
+        await self._until(
+            lambda: (
+                record.value("power") == "OFF"
+                or (record.value("run") == "SYNC" and record.value("image") == "IDLE")
+            )
+        )
         return Ended(detail="nothing runs on it")
 
     async def _restart(self, record: Record, release: Release) -> Ended:
@@ -280,23 +357,45 @@ class Keeper:
                 if now.mark != mark:
                     since, mark = self._clock(), now.mark
             if self._clock() - since > limit:
-                raise OperationFailed(f"it does not get on: {self._progress.get(record.node.id, '')}",
-                                      hint="look at the node's console; then --retry, or --abandon")
+                raise OperationFailed(
+                    f"it does not get on: {self._progress.get(record.node.id, '')}",
+                    hint="look at the node's console; then --retry, or --abandon",
+                )
             await self._sleep(ASK_S)
 
     async def _proven(self, record: Record, said: Erasing) -> Ended:
-        """All disks that the node has had are erased: one that was pulled, or that no driver sees, is not passed over."""
+        """All disks that the node has had are erased: one that was pulled, or that no driver sees,
+        is not passed over."""
         listed: tuple[LeftSaid, ...] = (*said.disks, *said.left)
         seen = {name for one in listed for name in one.names}
-        missing = [serial for serial in sorted(await self._means.known_disks(record)) if "_".join(serial.split()) not in seen]
+        missing = [
+            serial
+            for serial in sorted(await self._means.known_disks(record))
+            if "_".join(serial.split()) not in seen
+        ]
         erased, left = said.erased, said.left_lines
         if len(erased) < len(said.disks):
-            return Ended("failed", "the node says that it is done, and not of all disks that they were read back", erased, left)
+            return Ended(
+                "failed",
+                "the node says that it is done, and not of all disks that they were read back",
+                erased,
+                left,
+            )
         if missing:
-            return Ended("failed", f"disk {', '.join(missing[:5])} was there when the node reported its hardware last, and is not "
-                         f"now (hint: put it back and --retry; or `layercake machine accept {record.name}`, then --retry)",
-                         erased, left)
-        return Ended(detail=f"{len(erased)} disks" + (f", {len(left)} left" if left else ""), disks=erased, left=left)
+            return Ended(
+                "failed",
+                f"disk {', '.join(missing[:5])} was there when the node reported its hardware "
+                "last, and is not "
+                f"now (hint: put it back and --retry; or `layercake machine accept {record.name}`, "
+                "then --retry)",
+                erased,
+                left,
+            )
+        return Ended(
+            detail=f"{len(erased)} disks" + (f", {len(left)} left" if left else ""),
+            disks=erased,
+            left=left,
+        )
 
     async def _clear_tpm(self, record: Record, release: Release) -> Ended:
         while True:
@@ -338,6 +437,12 @@ def _with_end(end: Ended, now: float, release: Release) -> Release:
 def refuse(record: Record, *, force: bool) -> None:
     """Raises Refused for a node that cannot be released now."""
     if record.held is not None:
-        raise Refused(f"cannot release {record.name}: {record.held.why}", hint=f"see `layercake node release --show {record.name}`")
+        raise Refused(
+            f"cannot release {record.name}: {record.held.why}",
+            hint=f"see `layercake node release --show {record.name}`",
+        )
     if record.machine.quarantine is not None and not force:
-        raise Refused(f"cannot release {record.name}: it is quarantined", hint="`layercake node clear` first, or --force")
+        raise Refused(
+            f"cannot release {record.name}: it is quarantined",
+            hint="`layercake node clear` first, or --force",
+        )

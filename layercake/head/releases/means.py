@@ -25,8 +25,8 @@ CONSOLE = "console.forget"
 
 @dataclass(frozen=True, slots=True)
 class HeadMeans:
-    """See keeper.Means. `give_order` has the engine do something to a node's power, `ask` asks the module that offers a call, and
-    `changed` has the modules told of a node anew."""
+    """See keeper.Means. `give_order` has the engine do something to a node's power, `ask` asks the
+    module that offers a call, and `changed` has the modules told of a node anew."""
 
     store: Store
     desire: Desire
@@ -69,7 +69,11 @@ class HeadMeans:
         console = CONSOLE in self.table.caller
         if console:
             await self.ask(CONSOLE, {"node": record.node.id})
-        what = ["keys of disks", *(["the SSH host key"] if had else []), *(["what its console has said"] if console else [])]
+        what = [
+            "keys of disks",
+            *(["the SSH host key"] if had else []),
+            *(["what its console has said"] if console else []),
+        ]
         return ", ".join(what)
 
     async def turn_password(self, record: Record) -> str:

@@ -1,4 +1,5 @@
-"""The password of a node's BMC is turned in a release: a new one is on the head's disk before the BMC has it."""
+"""The password of a node's BMC is turned in a release: a new one is on the head's disk before the
+BMC has it."""
 
 from __future__ import annotations
 
@@ -25,23 +26,35 @@ class Left(Exception):
 
 
 def of(record: Record, module: str, nodes: Iterable[Record]) -> SecretRef:
-    """The secret that is turned. Raises Left where there is none, or where it is not this node's alone."""
+    """The secret that is turned. Raises Left where there is none, or where it is not this node's
+    alone."""
     found = references(part) if (part := record.node.parts.get(module)) is not None else []
     if len(found) != 1:
         raise Left("the inventory names no password of its BMC")
     if found[0].file is None:
         raise Left(f"its password is in an {found[0]}, which the head cannot write")
-    others = [one.name for one in nodes if one is not record and (part := one.node.parts.get(module)) is not None
-              and any(ref.file == found[0].file for ref in references(part))]
+    others = [
+        one.name
+        for one in nodes
+        if one is not record
+        and (part := one.node.parts.get(module)) is not None
+        and any(ref.file == found[0].file for ref in references(part))
+    ]
     if others:
-        raise Left(f"{len(others)} other nodes have the same password, {', '.join(sorted(others)[:3])} among them: "
-                   "give each node a file of its own")
+        raise Left(
+            f"{len(others)} other nodes have the same password, {', '.join(sorted(others)[:3])} "
+            "among them: "
+            "give each node a file of its own"
+        )
     return found[0]
 
 
-async def turn(record: Record, ref: SecretRef, vault: Vault, ask: Ask, changed: Callable[[Record], None]) -> str:
-    """Turns it; what was done, for people. A head that was stopped in the middle goes on with the password that it had prepared.
-    Raises Left where the secret cannot be written, and LayercakeError if the BMC will not have it."""
+async def turn(
+    record: Record, ref: SecretRef, vault: Vault, ask: Ask, changed: Callable[[Record], None]
+) -> str:
+    """Turns it; what was done, for people. A head that was stopped in the middle goes on with the
+    password that it had prepared. Raises Left where the secret cannot be written, and
+    LayercakeError if the BMC will not have it."""
     try:
         new = await asyncio.to_thread(vault.prepare, ref, lambda: secrets.token_urlsafe(BYTES))
     except InputError as error:

@@ -1,4 +1,5 @@
-"""A node's release as a value: its steps in their order, and what comes after what. Nothing here waits, writes or asks a clock."""
+"""A node's release as a value: its steps in their order, and what comes after what. Nothing here
+waits, writes or asks a clock."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import Refused
 
 STEPS = ("hold", "restart", "erase", "tpm", "forget", "bmc-password", "power-cycle")
-"""In this order. A step that was begun and has not ended when the head goes is carried out again: each has to bear that."""
+"""In this order. A step that was begun and has not ended when the head goes is carried out again:
+each has to bear that."""
 MAX_DETAIL = 500
 Result = Literal["", "done", "left", "failed"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A step that was begun. Times are in seconds since the epoch. `left`: there was nothing to do, or nothing that the head can
-    do; `detail` says why. `tries` counts how often it was begun."""
+    """A step that was begun. Times are in seconds since the epoch. `left`: there was nothing to do,
+    or nothing that the head can do; `detail` says why. `tries` counts how often it was begun."""
 
     name: str
     began: float
@@ -29,8 +31,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a disk: the way that was used, seconds it took, its size in bytes, and whether a sample was read back as
-    zeros."""
+    """What became of a disk: the way that was used, seconds it took, its size in bytes, and whether
+    a sample was read back as zeros."""
 
     model: str
     serial: str
@@ -41,9 +43,10 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A release of a node. `by` asked for it at `asked`. It holds the node until it has ended; one that was abandoned, until a
-    person has freed the node (`freed_by`). `before` are the images that were wanted, which are wanted again in the end; `force`:
-    what runs is not waited for. `left` are disks that were not erased, and why."""
+    """A release of a node. `by` asked for it at `asked`. It holds the node until it has ended; one
+    that was abandoned, until a person has freed the node (`freed_by`). `before` are the images that
+    were wanted, which are wanted again in the end; `force`: what runs is not waited for. `left` are
+    disks that were not erased, and why."""
 
     id: str
     node: str
@@ -75,7 +78,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def next(self) -> str:
-        """The step that is to be carried out now, again if it was begun before; empty where there is none."""
+        """The step that is to be carried out now, again if it was begun before; empty where there
+        is none."""
         if self.abandoned_by or self.failed:
             return ""
         if self.steps and not self.steps[-1].result:
@@ -88,31 +92,54 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.holds:
             return ""
         if self.abandoned_by:
-            return f"its release was abandoned by {self.abandoned_by}, and it is held until a person frees it"
+            return (
+                f"its release was abandoned by {self.abandoned_by}, and it is held until a "
+                "person frees it"
+            )
         if self.failed:
             return f"its release failed at {self.steps[-1].name}: {self.steps[-1].detail}"
-        return f"it is being released: {self.next}, step {STEPS.index(self.next) + 1} of {len(STEPS)}"
+        return (
+            f"it is being released: {self.next}, step {STEPS.index(self.next) + 1} of {len(STEPS)}"
+        )
 
 
 def began(release: Release, now: float) -> Release:
-    """With its next step begun; once more, if the head went in the middle of it. Raises Refused where there is none."""
+    """With its next step begun; once more, if the head went in the middle of it. Raises Refused
+    where there is none."""
     if not (name := release.next):
-        raise Refused(f"cannot go on with the release of {release.node}: {release.why or 'it has ended'}")
+        raise Refused(
+            f"cannot go on with the release of {release.node}: {release.why or 'it has ended'}"
+        )
     last = release.steps[-1] if release.steps else None
     if last is not None and last.name == name:
-        again = msgspec.structs.replace(last, began=now, ended=0.0, result="", detail="", tries=last.tries + 1)
+        again = msgspec.structs.replace(
+            last, began=now, ended=0.0, result="", detail="", tries=last.tries + 1
+        )
         return msgspec.structs.replace(release, steps=(*release.steps[:-1], again))
     return msgspec.structs.replace(release, steps=(*release.steps, Step(name=name, began=now)))
 
 
-def ended(release: Release, result: Literal["done", "left", "failed"], now: float, detail: str = "",
-          disks: Sequence[Erased] = (), left: Sequence[str] = ()) -> Release:
-    """With its running step ended. `disks` and `left` take the place of what was known of them. Raises Refused where none runs."""
+def ended(
+    release: Release,
+    result: Literal["done", "left", "failed"],
+    now: float,
+    detail: str = "",
+    disks: Sequence[Erased] = (),
+    left: Sequence[str] = (),
+) -> Release:
+    """With its running step ended. `disks` and `left` take the place of what was known of them.
+    Raises Refused where none runs."""
     if not release.steps or release.steps[-1].result or release.abandoned_by:
         raise Refused(f"cannot end a step of the release of {release.node}: none is running")
-    step = msgspec.structs.replace(release.steps[-1], result=result, ended=now, detail=detail[:MAX_DETAIL])
-    found = msgspec.structs.replace(release, steps=(*release.steps[:-1], step), disks=tuple(disks) or release.disks,
-                                    left=tuple(left) or release.left)
+    step = msgspec.structs.replace(
+        release.steps[-1], result=result, ended=now, detail=detail[:MAX_DETAIL]
+    )
+    found = msgspec.structs.replace(
+        release,
+        steps=(*release.steps[:-1], step),
+        disks=tuple(disks) or release.disks,
+        left=tuple(left) or release.left,
+    )
     return msgspec.structs.replace(found, ended=now) if found.done else found
 
 
@@ -125,14 +152,18 @@ def retried(release: Release) -> Release:
 
 
 def abandoned(release: Release, by: str, now: float) -> Release:
-    """Given up: no step is begun any more, and the node stays held. Raises Refused where there is nothing to give up."""
+    """Given up: no step is begun any more, and the node stays held. Raises Refused where there is
+    nothing to give up."""
     if not release.holds or release.abandoned_by:
-        raise Refused(f"cannot abandon the release of {release.node}: {release.why or 'it has ended'}")
+        raise Refused(
+            f"cannot abandon the release of {release.node}: {release.why or 'it has ended'}"
+        )
     return msgspec.structs.replace(release, abandoned_by=by, ended=now)
 
 
 def freed(release: Release, by: str) -> Release:
-    """A person takes an abandoned release's hold away. Raises Refused for one that was not abandoned."""
+    """A person takes an abandoned release's hold away. Raises Refused for one that was not
+    abandoned."""
     if not release.abandoned_by or release.freed_by:
         raise Refused(f"cannot free {release.node}: no abandoned release holds it")
     return msgspec.structs.replace(release, freed_by=by)

@@ -17,7 +17,8 @@ _Names = Annotated[tuple[_Text, ...], msgspec.Meta(max_length=16)]
 
 
 class LeftSaid(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk that is left, and why; `wrong`: it should not be. `names` are its lasting ones (imageapi.node.attach.disks.names)."""
+    """A disk that is left, and why; `wrong`: it should not be. `names` are its lasting ones
+    (imageapi.node.attach.disks.names)."""
 
     name: _Text
     names: _Names
@@ -40,7 +41,10 @@ class DiskSaid(LeftSaid, frozen=True, kw_only=True):
     @property
     def shown(self) -> str:
         """For people."""
-        return f"{self.name} ({', '.join(filter(None, (self.model, self.serial))) or 'without a name'})"
+        return (
+            f"{self.name} "
+            f"({', '.join(filter(None, (self.model, self.serial))) or 'without a name'})"
+        )
 
 
 class Erasing(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +57,18 @@ class Erasing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def erased(self) -> tuple[Erased, ...]:
         """The disks that are done, for the evidence."""
-        return tuple(Erased(model=one.model, serial=one.serial, way=one.way, seconds=one.seconds, size=one.size, verified=True)
-                     for one in self.disks if one.state == "done" and one.verified)
+        return tuple(
+            Erased(
+                model=one.model,
+                serial=one.serial,
+                way=one.way,
+                seconds=one.seconds,
+                size=one.size,
+                verified=True,
+            )
+            for one in self.disks
+            if one.state == "done" and one.verified
+        )
 
     @property
     def left_lines(self) -> list[str]:
@@ -64,8 +78,10 @@ class Erasing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failures(self) -> str:
         """What failed, for people."""
-        return "; ".join([f"disk {one.shown}: {one.why}" for one in self.disks if one.state == "failed"]
-                         + [f"disk {one.name}: {one.why}" for one in self.left if one.wrong])
+        return "; ".join(
+            [f"disk {one.shown}: {one.why}" for one in self.disks if one.state == "failed"]
+            + [f"disk {one.name}: {one.why}" for one in self.left if one.wrong]
+        )
 
     @property
     def silent(self) -> bool:
@@ -74,7 +90,8 @@ class Erasing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mark(self) -> str:
-        """Something that changes as long as it gets on: a large disk is at the same per cent for a long time."""
+        """Something that changes as long as it gets on: a large disk is at the same per cent for a
+        long time."""
         return f"{self.state} {[(one.state, one.at) for one in self.disks]}"
 
     @property
@@ -93,5 +110,6 @@ def erasing(answer: object) -> Erasing:
     try:
         return msgspec.convert(cleaned(answer), Erasing)
     except msgspec.ValidationError as error:
-        raise OperationFailed(f"the node's answer to the order to erase is not as agreed: {error}") from None
-
+        raise OperationFailed(
+            f"the node's answer to the order to erase is not as agreed: {error}"
+        ) from None

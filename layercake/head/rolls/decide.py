@@ -1,15 +1,19 @@
 """How a roll goes on, as a pure function: `step(roll, facts, now) -> (roll, actions)`.
 
-`facts` are of the nodes that something new is known of; what was known before stands in the roll. An action that was lost (the
-head was killed before it was carried out) is asked for again when the node's facts show that it was not: a node that has
-switched is not switched again.
+`facts` are of the nodes that something new is known of; what was known before stands in the roll.
+An action that was lost (the head was killed before it was carried out) is asked for again when the
+node's facts show that it was not: a node that has switched is not switched again.
 
 Rules that are easy to get wrong:
 
-- Nothing switches before each node has staged the new content, is skipped, or waits for a while because it went away.
-- A BUSY node takes no place in a batch. One that becomes BUSY after its turn came, and before it switched, is taken back.
-- What a node says of its images counts only once it acts on the newest desired state; before, it is about the old set.
-- A gate that fails takes back its own batch. Batches before it were through their gates and stay; those after it never begin.
+- Nothing switches before each node has staged the new content, is skipped, or waits for a while
+  because it went away.
+- A BUSY node takes no place in a batch. One that becomes BUSY after its turn came, and before it
+  switched, is taken back.
+- What a node says of its images counts only once it acts on the newest desired state; before, it is
+  about the old set.
+- A gate that fails takes back its own batch. Batches before it were through their gates and stay;
+  those after it never begin.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ Steps = tuple[Roll, tuple[Action, ...]]
 
 
 def step(roll: Roll, facts: Mapping[str, NodeFacts], now: float) -> Steps:
-    """The roll after something was seen or time has passed, and what the caller has to do about it, in order."""
+    """The roll after something was seen or time has passed, and what the caller has to do about it,
+    in order."""
     if roll.over:
         return roll, ()
     turn = _Turn(roll, now)
@@ -76,7 +81,8 @@ def switch_s(roll: Roll, node: NodeRoll) -> float:
 
 
 def pause(roll: Roll, by: str, now: float) -> Steps:
-    """No node begins to switch from now on; those that do, end that. Raises Refused if it cannot be paused."""
+    """No node begins to switch from now on; those that do, end that. Raises Refused if it cannot be
+    paused."""
     if roll.state not in (Phase.STAGING, Phase.ROLLING):
         raise Refused(f"cannot pause roll {roll.id}: it is {roll.state.value}")
     note = Note("", events.ROLL_PAUSED, f"roll {roll.id}: paused by {by}")
@@ -94,7 +100,8 @@ def resume(roll: Roll, by: str, now: float) -> Steps:
 
 
 def abort(roll: Roll, by: str, now: float) -> Steps:
-    """Ends it: nodes that have switched stay, the others are not touched any more. Raises Refused if it is over."""
+    """Ends it: nodes that have switched stay, the others are not touched any more. Raises Refused
+    if it is over."""
     if roll.over:
         raise Refused(f"cannot abort roll {roll.id}: it is over ({roll.state.value})")
     turn = _Turn(roll, now)
@@ -111,7 +118,9 @@ class _Turn(Seen):
         if self.now < self.wake:
             return
         timed = [(n.deadline, k, n) for k, n in self.nodes.items() if n.deadline is not None]
-        self.wake = min((deadline for deadline, _, _ in timed if deadline > self.now), default=math.inf)
+        self.wake = min(
+            (deadline for deadline, _, _ in timed if deadline > self.now), default=math.inf
+        )
         for deadline, key, node in timed:
             if deadline <= self.now:
                 self.expired(key, node)
@@ -127,7 +136,9 @@ class _Turn(Seen):
             case Stand.SWITCHING:
                 self.fail(key, f"did not switch in {switch_s(self.roll, node):.0f} s")
             case Stand.WATCHING if node.unproven and not node.reason:
-                self.set(key, deadline=self.now + SWITCH_S, reason="its health check has yet to pass")
+                self.set(
+                    key, deadline=self.now + SWITCH_S, reason="its health check has yet to pass"
+                )
             case Stand.WATCHING if node.unproven:
                 self.fail(key, f"its health check did not pass in {SWITCH_S:.0f} s")
             case Stand.WATCHING:
@@ -156,14 +167,20 @@ class _Turn(Seen):
             self.take_back()
 
     def stage_more(self) -> None:
-        some = len(self.nodes) // STAGE_SHARE  # to look for one node each time that one is done takes 20 ms of 100,000
+        some = (
+            len(self.nodes) // STAGE_SHARE
+        )  # to look for one node each time that one is done takes 20 ms of 100,000
         if not self.stands[Stand.WAITING] or self.stands[Stand.STAGING] > STAGE_WIDE - some:
             return
         staging = [n.deadline or 0.0 for n in self.nodes.values() if n.state is Stand.STAGING]
-        quick = self.now + STAGE_S < min(staging, default=0.0) + STAGE_QUICK_S and len(staging) <= sum(
-            n.quick for n in self.nodes.values())
+        quick = self.now + STAGE_S < min(staging, default=0.0) + STAGE_QUICK_S and len(
+            staging
+        ) <= sum(n.quick for n in self.nodes.values())
         room = (STAGE_WIDE if quick else STAGE_WIDTH) - len(staging)
-        for key, node in self.nodes.items():  # as it was; a list of so many is looked through for garbage
+        for (
+            key,
+            node,
+        ) in self.nodes.items():  # as it was; a list of so many is looked through for garbage
             if room <= 0:
                 return
             if node.state is Stand.WAITING and not node.absent and node.deadline is None:
@@ -172,19 +189,33 @@ class _Turn(Seen):
                 room -= 1
 
     def all_staged(self) -> bool:
-        return not self.stands[Stand.STAGING] and not (self.stands[Stand.WAITING] and any(
-            n.state is Stand.WAITING and not n.absent for n in self.nodes.values()))
+        return not self.stands[Stand.STAGING] and not (
+            self.stands[Stand.WAITING]
+            and any(n.state is Stand.WAITING and not n.absent for n in self.nodes.values())
+        )
 
     def advance(self) -> None:
         """Starts what may be started; begins the next batch when this one is through its gate."""
         while not self.roll.over:
             left = sum(count for stand, count in self.here.items() if stand not in ENDED)
-            room = self.unavailable_limit() - self.here[Stand.SWITCHING] if self.here[Stand.STAGED] else 0
+            room = (
+                self.unavailable_limit() - self.here[Stand.SWITCHING]
+                if self.here[Stand.STAGED]
+                else 0
+            )
             if room > 0:
                 number = self.roll.batch
-                picked = [k for k, n in self.nodes.items() if n.batch == number and n.state is Stand.STAGED]
+                picked = [
+                    k
+                    for k, n in self.nodes.items()
+                    if n.batch == number and n.state is Stand.STAGED
+                ]
                 for key in picked[:room]:
-                    self.set(key, state=Stand.SWITCHING, deadline=self.now + switch_s(self.roll, self.nodes[key]))
+                    self.set(
+                        key,
+                        state=Stand.SWITCHING,
+                        deadline=self.now + switch_s(self.roll, self.nodes[key]),
+                    )
                     self.actions.append(Switch(key))
             if left or not self.pick():
                 return
@@ -197,24 +228,44 @@ class _Turn(Seen):
         return len(self.nodes) if amount is None else amount.of(self.stage_size())
 
     def pick(self) -> bool:
-        """Chooses the next batch, of this stage or of the next one that has nodes. False if there is nothing to choose now."""
-        here = [n for n in self.nodes.values() if n.stage <= self.roll.stage and n.state not in ENDED]
-        ready = [k for k, n in self.nodes.items() if n.stage <= self.roll.stage and n.state is Stand.STAGED]
+        """Chooses the next batch, of this stage or of the next one that has nodes. False if there
+        is nothing to choose now."""
+        here = [
+            n for n in self.nodes.values() if n.stage <= self.roll.stage and n.state not in ENDED
+        ]
+        ready = [
+            k
+            for k, n in self.nodes.items()
+            if n.stage <= self.roll.stage and n.state is Stand.STAGED
+        ]
         last = self.roll.stage + 1 >= len(self.roll.stages)
         if not ready and (not here or (not last and self.proven(here))):
             if last:
                 self.finish()
                 return False
             held = f"; {len(here)} nodes follow when they can" if here else ""
-            self.note(events.ROLL_STAGE, f"stage {self.roll.stages[self.roll.stage]} is through its gate{held}")
+            self.note(
+                events.ROLL_STAGE,
+                f"stage {self.roll.stages[self.roll.stage]} is through its gate{held}",
+            )
             self.roll = replace(self.roll, stage=self.roll.stage + 1)
             return True
         if not ready:
             return False
         plan, number = self.roll.plan, self.roll.batch + 1
         amount = plan.batch or plan.max_unavailable
-        size = plan.canary if number == 1 and plan.canary else amount.of(self.stage_size()) if amount else len(ready)
-        self.actions += [Unstage(k) for k, n in self.nodes.items() if n.batch == self.roll.batch and n.state is Stand.DONE]
+        size = (
+            plan.canary
+            if number == 1 and plan.canary
+            else amount.of(self.stage_size())
+            if amount
+            else len(ready)
+        )
+        self.actions += [
+            Unstage(k)
+            for k, n in self.nodes.items()
+            if n.batch == self.roll.batch and n.state is Stand.DONE
+        ]
         self.roll, self.here = replace(self.roll, batch=number), Counter()
         for key in ready[:size]:
             self.set(key, batch=number)
@@ -223,9 +274,12 @@ class _Turn(Seen):
         return True
 
     def proven(self, here: list[NodeRoll]) -> bool:
-        """Whether the next stage need not wait for the rest of this one: some node of it runs the new images, the others are BUSY
-        or away. A BUSY node holds up nobody, but a stage in which all are BUSY has shown nothing."""
-        tried = any(n.state is Stand.DONE and n.stage == self.roll.stage for n in self.nodes.values())
+        """Whether the next stage need not wait for the rest of this one: some node of it runs the
+        new images, the others are BUSY or away. A BUSY node holds up nobody, but a stage in which
+        all are BUSY has shown nothing."""
+        tried = any(
+            n.state is Stand.DONE and n.stage == self.roll.stage for n in self.nodes.values()
+        )
         return tried and all(n.state is Stand.BUSY or n.absent for n in here)
 
     def gate_failed(self) -> None:
@@ -245,14 +299,25 @@ class _Turn(Seen):
                 self.set(key, batch=0)
                 continue
             if node.state is Stand.SKIPPED or node.absent:
-                self.actions.append(Revert(key))  # it is not there to be waited for; it boots the images from before
+                self.actions.append(
+                    Revert(key)
+                )  # it is not there to be waited for; it boots the images from before
             else:
                 broken = node.state in (Stand.FAILED, Stand.SWITCHING)
-                self.set(key, state=Stand.CONDEMNED, broken=broken, deadline=None, reason=node.reason or "its batch failed")
+                self.set(
+                    key,
+                    state=Stand.CONDEMNED,
+                    broken=broken,
+                    deadline=None,
+                    reason=node.reason or "its batch failed",
+                )
 
     def take_back(self) -> None:
-        """Takes the failed batch back: broken nodes at once, sound ones no more at a time than may be unavailable."""
-        room = self.unavailable_limit() - sum(n.state is Stand.RETURNING and not n.broken for n in self.nodes.values())
+        """Takes the failed batch back: broken nodes at once, sound ones no more at a time than may
+        be unavailable."""
+        room = self.unavailable_limit() - sum(
+            n.state is Stand.RETURNING and not n.broken for n in self.nodes.values()
+        )
         for key, node in [(k, n) for k, n in self.nodes.items() if n.state is Stand.CONDEMNED]:
             if not node.broken:
                 if room <= 0:
@@ -264,15 +329,22 @@ class _Turn(Seen):
             self.end(Phase.FAILED, self.roll.reason)
 
     def finish(self) -> None:
-        """All stages are through. Nodes that were passed over because they are not up boot the new images from now on."""
+        """All stages are through. Nodes that were passed over because they are not up boot the new
+        images from now on."""
         failed = [n for n in self.nodes.values() if n.state is Stand.FAILED]
         done = any(n.state is Stand.DONE for n in self.nodes.values())
         skipped = [n for n in self.nodes.values() if n.state is Stand.SKIPPED]
         if failed:
-            self.end(Phase.FAILED, f"{len(failed)} of {len(self.nodes)} nodes failed: {failed[0].name} {failed[0].reason}")
+            self.end(
+                Phase.FAILED,
+                f"{len(failed)} of {len(self.nodes)} nodes failed: {failed[0].name} "
+                f"{failed[0].reason}",
+            )
         elif not done:
             why = f": {skipped[0].name} {skipped[0].reason}" if skipped else ""
             self.end(Phase.FAILED, f"no node could be rolled{why}")
         else:
-            self.actions += [Switch(k) for k, n in self.nodes.items() if n.state is Stand.SKIPPED and n.later]
+            self.actions += [
+                Switch(k) for k, n in self.nodes.items() if n.state is Stand.SKIPPED and n.later
+            ]
             self.end(Phase.DONE, "")

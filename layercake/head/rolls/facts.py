@@ -1,6 +1,8 @@
-"""What a roll is, what is known of its nodes, and what it asks for. Frozen facts, no behaviour beyond arithmetic.
+"""What a roll is, what is known of its nodes, and what it asks for. Frozen facts, no behaviour
+beyond arithmetic.
 
-Times are seconds of the head's clock. Structs rather than dataclasses: ten thousand of them are made anew in a roll.
+Times are seconds of the head's clock. Structs rather than dataclasses: ten thousand of them are
+made anew in a roll.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ STAGE_S = 900.0
 """How long a node may take to stage the new content; a slow link to a large image takes minutes."""
 STAGE_TRIES = 3
 STAGE_WIDTH, STAGE_WIDE, STAGE_QUICK_S = 500, 2000, 2.0
-"""How many nodes stage at once: each fetches from the head. The larger number as long as each is ready that soon."""
+"""How many nodes stage at once: each fetches from the head. The larger number as long as each is
+ready that soon."""
 STAGE_SHARE = 400
 """Of so many nodes of a roll, one must be done before the next begin."""
 SWITCH_S = 330.0
-"""How long a node may take to switch: image-update's own timeout, and what it takes for its verdict to travel."""
+"""How long a node may take to switch: image-update's own timeout, and what it takes for its verdict
+to travel."""
 ABSENT_S = 90.0
 """How long a node that is not in sync is waited for before its turn, once the roll is under way."""
 
@@ -84,7 +88,8 @@ class Amount(msgspec.Struct, frozen=True):
     percent: bool = False
 
     def of(self, total: int) -> int:
-        """How many of `total` nodes; rounded down, and at least one, or a small group would never move."""
+        """How many of `total` nodes; rounded down, and at least one, or a small group would never
+        move."""
         return max(1, total * self.number // 100 if self.percent else self.number)
 
     def __str__(self) -> str:
@@ -99,16 +104,21 @@ def parse_amount(what: str, text: str) -> Amount:
     match = _AMOUNT.fullmatch(text.strip())
     number = int(match[1]) if match else 0
     if match is None or number < 1 or (match[2] and number > 100):
-        raise InputError(f"cannot use {what} {text[:40]!r}: it is a number of nodes or a percentage", hint="for example 5 or 10%")
+        raise InputError(
+            f"cannot use {what} {text[:40]!r}: it is a number of nodes or a percentage",
+            hint="for example 5 or 10%",
+        )
     return Amount(number, bool(match[2]))
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How a roll goes. With nothing said, all nodes of a stage switch at once when all have the new content.
+    """How a roll goes. With nothing said, all nodes of a stage switch at once when all have the new
+    content.
 
-    `canary` nodes go first. A node is through its gate when it was ACTIVE for `health_s` seconds after its switch. `batch` nodes
-    are through it before the next ones go; of them `max_unavailable` switch at a time. Shares are of a stage's nodes.
-    A node has `switch_s` to switch.
+    `canary` nodes go first. A node is through its gate when it was ACTIVE for `health_s` seconds
+    after its switch. `batch` nodes are through it before the next ones go; of them
+    `max_unavailable` switch at a time. Shares are of a stage's nodes. A node has `switch_s` to
+    switch.
     """
 
     batch: Amount | None = None
@@ -121,12 +131,15 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class NodeRoll(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One node of a roll. `target` and `before` number the roll's image sets; `batch` is 0 as long as its turn has not come.
+    """One node of a roll. `target` and `before` number the roll's image sets; `batch` is 0 as long
+    as its turn has not come.
 
-    `deadline` ends what it does now. `absent`: it was to be in sync and is not. `tries` counts failed attempts to stage.
-    `later`: it was passed over because it is not up; once the roll is done it boots the new images. `broken`: it is on its way back
-    because it has failed itself, not because another one of its batch has. `unproven`: a health check has yet to pass. `takes_s` is
-    how long the node itself may take to switch, if that is more than the plan's `switch_s`. `quick`: it staged in STAGE_QUICK_S.
+    `deadline` ends what it does now. `absent`: it was to be in sync and is not. `tries` counts
+    failed attempts to stage. `later`: it was passed over because it is not up; once the roll is
+    done it boots the new images. `broken`: it is on its way back because it has failed itself, not
+    because another one of its batch has. `unproven`: a health check has yet to pass. `takes_s` is
+    how long the node itself may take to switch, if that is more than the plan's `switch_s`.
+    `quick`: it staged in STAGE_QUICK_S.
     """
 
     name: str
@@ -147,11 +160,13 @@ class NodeRoll(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Roll(msgspec.Struct, frozen=True):
-    """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to. `inventory`: an inventory that was applied
-    asks for it, and not a person for a while. One of boot sets or agents has `boots`, their names, instead of `sets`. `after` is
-    the newest event before it began: a clock may step in the middle of a roll. What follows from the nodes is carried along, as to
-    look at all of 100,000 takes long: `stands`, how many are how ({}: not counted yet), `here`, the same of the present batch, and
-    `wake`, before which none has a deadline."""
+    """A roll, by node id. `sets` are the image sets that it takes nodes to, or back to.
+    `inventory`: an inventory that was applied asks for it, and not a person for a while. One of
+    boot sets or agents has `boots`, their names, instead of `sets`. `after` is the newest event
+    before it began: a clock may step in the middle of a roll. What follows from the nodes is
+    carried along, as to look at all of 100,000 takes long: `stands`, how many are how ({}: not
+    counted yet), `here`, the same of the present batch, and `wake`, before which none has a
+    deadline."""
 
     id: int
     by: str
@@ -183,10 +198,11 @@ class Roll(msgspec.Struct, frozen=True):
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """What is known of a node now, as far as a roll asks.
 
-    `up`: it is wanted up. `held`: the head has started anew, and the node's agent has not come back yet. `acked`: the agent acts
-    on the newest desired state, so that `image` is about that. `target` and `before`: which image set is wanted of it.
-    `unproven`: an image that is wanted has a health check which has not passed yet. `stopped`: why people want it left alone.
-    `wrong`: why its switch has failed, whatever else is seen of it.
+    `up`: it is wanted up. `held`: the head has started anew, and the node's agent has not come back
+    yet. `acked`: the agent acts on the newest desired state, so that `image` is about that.
+    `target` and `before`: which image set is wanted of it. `unproven`: an image that is wanted has
+    a health check which has not passed yet. `stopped`: why people want it left alone. `wrong`: why
+    its switch has failed, whatever else is seen of it.
     """
 
     up: bool = True
@@ -225,7 +241,8 @@ class Switch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Revert(msgspec.Struct, frozen=True, gc=False):
-    """Want the image set from before of the node. `keep`: its turn comes again, so the new content stays staged."""
+    """Want the image set from before of the node. `keep`: its turn comes again, so the new content
+    stays staged."""
 
     node: str
     keep: bool = False
@@ -258,17 +275,30 @@ def describe(roll: Roll) -> dict[str, Any]:
     """A roll's parameters and how far it is, JSON-ready, without its nodes one by one."""
     stands = roll.stands or counted(roll.nodes.values())
     return {
-        "id": roll.id, "by": roll.by, "at": roll.at, "image": roll.image, "state": roll.state.value, "reason": roll.reason,
-        "kind": roll.kind.value, "counts": {state: count for state, count in stands.items() if count},
-        "ended": roll.ended, "batch": roll.batch, "stage": roll.stages[min(roll.stage, len(roll.stages) - 1)],
-        "stages": list(roll.stages), "nodes_total": len(roll.nodes), "plan": plan_view(roll.plan),
+        "id": roll.id,
+        "by": roll.by,
+        "at": roll.at,
+        "image": roll.image,
+        "state": roll.state.value,
+        "reason": roll.reason,
+        "kind": roll.kind.value,
+        "counts": {state: count for state, count in stands.items() if count},
+        "ended": roll.ended,
+        "batch": roll.batch,
+        "stage": roll.stages[min(roll.stage, len(roll.stages) - 1)],
+        "stages": list(roll.stages),
+        "nodes_total": len(roll.nodes),
+        "plan": plan_view(roll.plan),
     }
 
 
 def plan_view(plan: Plan) -> dict[str, Any]:
     """How a roll goes, JSON-ready."""
     return {
-        "batch": plan.batch and str(plan.batch), "max_unavailable": plan.max_unavailable and str(plan.max_unavailable),
-        "canary": plan.canary, "health_timeout_s": plan.health_s, "on_failure": plan.on_failure,
+        "batch": plan.batch and str(plan.batch),
+        "max_unavailable": plan.max_unavailable and str(plan.max_unavailable),
+        "canary": plan.canary,
+        "health_timeout_s": plan.health_s,
+        "on_failure": plan.on_failure,
         "on_stage_failure": plan.on_stage_failure,
     }

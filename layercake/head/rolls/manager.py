@@ -1,8 +1,10 @@
-"""The rolls of this head: fed by what changes in the store, carried out in the store, and kept on disk.
+"""The rolls of this head: fed by what changes in the store, carried out in the store, and kept on
+disk.
 
-One loop for all rolls; no task and no timer per node. A change of a node only puts its id down; the loop looks at all that
-changed since it last did, and rests in between for a few times as long as it has worked, so that a roll of ten thousand nodes
-leaves the head its time. That a node is to switch is on disk before it is told: a head that was killed goes on from there.
+One loop for all rolls; no task and no timer per node. A change of a node only puts its id down; the
+loop looks at all that changed since it last did, and rests in between for a few times as long as it
+has worked, so that a roll of ten thousand nodes leaves the head its time. That a node is to switch
+is on disk before it is told: a head that was killed goes on from there.
 """
 
 from __future__ import annotations
@@ -50,19 +52,21 @@ KEEP = 30
 """How many rolls that are over are kept."""
 REST = 4.0
 REST_MAX_S = 0.02
-"""It rests so many times as long as it has worked, up to so many seconds, but a quarter as long at least: a step of 100,000 nodes
-takes a while."""
+"""It rests so many times as long as it has worked, up to so many seconds, but a quarter as long at
+least: a step of 100,000 nodes takes a while."""
 SLICE_S = 0.002
-"""How long the rolls work at a stretch, when there is much to do, before the rest of the head has its turn."""
+"""How long the rolls work at a stretch, when there is much to do, before the rest of the head has
+its turn."""
 _PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
 """Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
 STEP = 200
 """How many nodes are looked at in one step of a roll: of a thousand it held the loop for 40 ms."""
 AGAIN_S, AGAIN_AT_ONCE = 1.0, 500
-"""After so many seconds a node that was told and has not come is told once more; so many nodes at a tick."""
+"""After so many seconds a node that was told and has not come is told once more; so many nodes at a
+tick."""
 UNSTAGE_AT_ONCE = 50
-"""How many nodes are told at a tick that they need not keep the other images any more, when none is switching: there is no hurry in
-that."""
+"""How many nodes are told at a tick that they need not keep the other images any more, when none is
+switching: there is no hurry in that."""
 
 Target = Callable[[Record], tuple[WantedImage, ...]]
 
@@ -77,8 +81,15 @@ class Gate(Protocol):
 class Rolls:
     """All rolls, newest last. Everything runs on the event loop."""
 
-    def __init__(self, store: Store, desire: Desire, sync: Sync, database: Database, clock: Clock,
-                 subjects: Mapping[Kind, Subject]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        desire: Desire,
+        sync: Sync,
+        database: Database,
+        clock: Clock,
+        subjects: Mapping[Kind, Subject],
+    ) -> None:
         self._subjects = subjects
         self._store = store
         self._desire = desire
@@ -101,13 +112,17 @@ class Rolls:
     # -- life
 
     def load(self) -> None:
-        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each. Raises InputError if one is
-        damaged."""
-        for key, data in (self._database.documents(_PREFIX) | self._database.documents(_PREFIX_BOOT)).items():
+        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each.
+        Raises InputError if one is damaged."""
+        for key, data in (
+            self._database.documents(_PREFIX) | self._database.documents(_PREFIX_BOOT)
+        ).items():
             try:
                 roll = msgspec.msgpack.decode(data, type=Roll)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise InputError(f"cannot read {key} in the database: {error}", hint=RESTORE_HINT) from None
+                raise InputError(
+                    f"cannot read {key} in the database: {error}", hint=RESTORE_HINT
+                ) from None
             self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
         self._rolls = dict(sorted(self._rolls.items()))
         for roll in self.active():
@@ -129,7 +144,9 @@ class Rolls:
             self._worked = 0.0
             try:
                 await self.settle()
-            except LayercakeError as error:  # the disk is full: what was decided is kept, and written when it can be
+            except (
+                LayercakeError
+            ) as error:  # the disk is full: what was decided is kept, and written when it can be
                 log.error("%s", error)
                 await asyncio.sleep(1.0)
             except Exception:  # a bug must not end the rolls; all nodes are looked at again
@@ -140,10 +157,15 @@ class Rolls:
             await asyncio.sleep(max(min(REST_MAX_S, REST * self._worked), self._worked / 4))
 
     def tick(self) -> None:
-        """Time has passed: deadlines are looked at, and who was told and has not come is told again, as a datagram may be lost: the
-        next batch waits for the last node of this one, and a HELLO takes some seconds. Called now and then."""
+        """Time has passed: deadlines are looked at, and who was told and has not come is told
+        again, as a datagram may be lost: the next batch waits for the last node of this one, and a
+        HELLO takes some seconds. Called now and then."""
         now = self._clock()
-        for key in [key for key, at in itertools.islice(self._told.items(), AGAIN_AT_ONCE) if now - at >= AGAIN_S]:
+        for key in [
+            key
+            for key, at in itertools.islice(self._told.items(), AGAIN_AT_ONCE)
+            if now - at >= AGAIN_S
+        ]:
             del self._told[key]
             if (record := self._uninformed(key)) is not None and self._sync.speaks(record):
                 self._sync.push(record)
@@ -163,7 +185,8 @@ class Rolls:
             self._wake.set()
 
     async def settle(self) -> None:
-        """Looks at what has changed, and does what the rolls ask for; returns when the nodes are told."""
+        """Looks at what has changed, and does what the rolls ask for; returns when the nodes are
+        told."""
         async with self._turn:
             self._since = time.perf_counter()
             self._wake.clear()
@@ -174,7 +197,9 @@ class Rolls:
                 async with self._desire.draft(revises=False) as draft:
                     draft.can_wait = True
                     told = await self._decide(draft, touched, due)
-                if due and not any(roll.here.get(Stand.SWITCHING) for roll in self.active()):  # those would wait for it
+                if due and not any(
+                    roll.here.get(Stand.SWITCHING) for roll in self.active()
+                ):  # those would wait for it
                     async with self._desire.draft(revises=False) as draft:
                         told += self._let_go(draft)
             except BaseException:  # none of it has happened: all of it is looked at again
@@ -192,7 +217,7 @@ class Rolls:
             keys = [k for k in touched if k in roll.nodes]
             for at in range(0, len(keys) or due, STEP):
                 facts = {}
-                for key in keys[at:at + STEP]:
+                for key in keys[at : at + STEP]:
                     facts[key] = self._facts(self._store.find(key), roll, roll.nodes[key], now)
                     await self._breathe()
                 before, (roll, actions) = roll, decide.step(roll, facts, now)
@@ -216,7 +241,10 @@ class Rolls:
     async def _tell(self, told: Iterable[str]) -> None:
         for key in dict.fromkeys(told):
             record = self._uninformed(key)
-            if record is not None and (not self._sync.speaks(record) or await self._sync.coming.turn(key, record.cfg_revision)):
+            if record is not None and (
+                not self._sync.speaks(record)
+                or await self._sync.coming.turn(key, record.cfg_revision)
+            ):
                 self._sync.push(record)
                 self._told.pop(key, None)
                 self._told[key] = self._clock()
@@ -228,7 +256,9 @@ class Rolls:
 
     # -- carrying out
 
-    async def _carry_out(self, draft: Draft, old: Roll, roll: Roll, actions: Iterable[Action]) -> list[str]:
+    async def _carry_out(
+        self, draft: Draft, old: Roll, roll: Roll, actions: Iterable[Action]
+    ) -> list[str]:
         """Puts down what a step decided; returns the nodes that have to be told."""
         told = []
         if roll.over and not old.over:
@@ -237,10 +267,17 @@ class Rolls:
             self._put(draft, roll)
         for action in actions:
             if isinstance(action, (Switch, Revert)):
-                draft.can_wait = False  # what was only staged is found out anew; the roll of 100,000 nodes is 10 MB
+                # what was only staged is found out anew; the roll of 100,000 nodes is 10 MB
+                draft.can_wait = False
             record = self._store.find(action.node) if action.node else None
             if isinstance(action, Note):
-                draft.event(record, action.kind, action.text, severity=action.severity, data={"roll": roll.id})
+                draft.event(
+                    record,
+                    action.kind,
+                    action.text,
+                    severity=action.severity,
+                    data={"roll": roll.id},
+                )
             elif record is not None:
                 told += self._act(draft, roll, record, action)
             await self._breathe()
@@ -277,7 +314,11 @@ class Rolls:
         for key in self._unstage[:UNSTAGE_AT_ONCE]:
             record = self._store.find(key)
             roll = self._rolls.get(self._of.get(key, 0))
-            if record is not None and record.stage and (roll is None or roll.nodes[key].state in ENDED):
+            if (
+                record is not None
+                and record.stage
+                and (roll is None or roll.nodes[key].state in ENDED)
+            ):
                 self._desire.stage(draft, record, ())
                 found.append(key)
         draft.after(self._unstage.__delitem__, slice(UNSTAGE_AT_ONCE))
@@ -308,14 +349,17 @@ class Rolls:
         try:
             return self._rolls[number]
         except KeyError:
-            raise NotFound(f"cannot find roll {number}", hint="see `layercake roll status`") from None
+            raise NotFound(
+                f"cannot find roll {number}", hint="see `layercake roll status`"
+            ) from None
 
     def number(self) -> int:
         """The number of the next roll."""
         return max(self._rolls, default=0) + 1
 
     def refuse(self, records: Iterable[Record], what: str) -> None:
-        """Raises Refused if a roll that is not over has one of the nodes: two would fight over it."""
+        """Raises Refused if a roll that is not over has one of the nodes: two would fight over
+        it."""
         taken: dict[int, list[str]] = {}
         for record in records:
             number = self._of.get(record.node.id)
@@ -337,29 +381,60 @@ class Rolls:
         return {i.name: roll.id for roll in self.active() for images in roll.sets for i in images}
 
     async def start(
-        self, draft: Draft, records: list[Record], image: str, target: Target, plan: Plan, stages: Mapping[str, int],
-        names: tuple[str, ...], by: str, *, inventory: bool = False,
+        self,
+        draft: Draft,
+        records: list[Record],
+        image: str,
+        target: Target,
+        plan: Plan,
+        stages: Mapping[str, int],
+        names: tuple[str, ...],
+        by: str,
+        *,
+        inventory: bool = False,
     ) -> Roll:
-        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages `names` a node is, by its id. With
-        `inventory` it carries an inventory out.
+        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages
+        `names` a node is, by its id. With `inventory` it carries an inventory out.
 
         Raises Refused if another roll has one of them. The roll begins when the draft is on disk.
         """
         takes_s = self._subjects[Kind.IMAGES].takes_s
-        sets, nodes = await places(records, stages, target, lambda r: r.running or r.wanted, takes_s)
-        return self._begin(draft, Roll(0, by, self._store.wall(), image, plan, names, sets, nodes, inventory=inventory))
+        sets, nodes = await places(
+            records, stages, target, lambda r: r.running or r.wanted, takes_s
+        )
+        return self._begin(
+            draft,
+            Roll(0, by, self._store.wall(), image, plan, names, sets, nodes, inventory=inventory),
+        )
 
     async def start_boots(
-        self, draft: Draft, records: list[Record], kind: Kind, name: str, before: Callable[[Record], str], plan: Plan,
-        stages: Mapping[str, int], names: tuple[str, ...], by: str,
+        self,
+        draft: Draft,
+        records: list[Record],
+        kind: Kind,
+        name: str,
+        before: Callable[[Record], str],
+        plan: Plan,
+        stages: Mapping[str, int],
+        names: tuple[str, ...],
+        by: str,
     ) -> Roll:
         """The same to a boot set, or its agent; `before` is the one that a node goes back to."""
-        found, nodes = await places(records, stages, lambda record: name, before, self._subjects[kind].takes_s)
-        return self._begin(draft, Roll(0, by, self._store.wall(), name, plan, names, (), nodes, kind=kind, boots=found))
+        found, nodes = await places(
+            records, stages, lambda record: name, before, self._subjects[kind].takes_s
+        )
+        return self._begin(
+            draft,
+            Roll(0, by, self._store.wall(), name, plan, names, (), nodes, kind=kind, boots=found),
+        )
 
     def _begin(self, draft: Draft, roll: Roll) -> Roll:
-        self.refuse((record for key in roll.nodes if (record := self._store.find(key)) is not None), "roll")
-        begun = sum(key.startswith((_PREFIX, _PREFIX_BOOT)) for key in draft.documents)  # several may begin together
+        self.refuse(
+            (record for key in roll.nodes if (record := self._store.find(key)) is not None), "roll"
+        )
+        begun = sum(
+            key.startswith((_PREFIX, _PREFIX_BOOT)) for key in draft.documents
+        )  # several may begin together
         roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
         self._put(draft, roll)
         text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"

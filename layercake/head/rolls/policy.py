@@ -1,7 +1,8 @@
 """Whether a change of images goes at once or as rolls, and as which: pure, over records.
 
-What counts is how many nodes run something that would be interrupted. When they are more than the site's settings allow at once,
-each image set with each policy gets a roll of its own, so that every new image meets a canary first.
+What counts is how many nodes run something that would be interrupted. When they are more than the
+site's settings allow at once, each image set with each policy gets a roll of its own, so that every
+new image meets a canary first.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ class Move:
 
     def to_record(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"nodes": [r.name for r in self.records], "images": list(self.images), "plan": plan_view(self.plan)}
+        return {
+            "nodes": [r.name for r in self.records],
+            "images": list(self.images),
+            "plan": plan_view(self.plan),
+        }
 
 
 def settings_of(settings: Mapping[str, Any]) -> RollSettings:
@@ -47,19 +52,32 @@ def settings_of(settings: Mapping[str, Any]) -> RollSettings:
 
 
 def runs(record: Record) -> bool:
-    """Whether other images for a node may interrupt something. One that is off, was never there or runs no images has nothing to
-    lose; one of which nothing is known, as after a restart of the head, may well be at work."""
+    """Whether other images for a node may interrupt something. One that is off, was never there or
+    runs no images has nothing to lose; one of which nothing is known, as after a restart of the
+    head, may well be at work."""
     if record.session is None or not record.wanted:
         return False
-    return record.value("run") == "SYNC" or (record.value("power") != "OFF" and record.node.state != "off")
+    return record.value("run") == "SYNC" or (
+        record.value("power") != "OFF" and record.node.state != "off"
+    )
 
 
 def plan_for(node: Node, settings: RollSettings) -> Plan:
     """The policy of a node: what the inventory says, the site's for the rest."""
     said = node.parts.get(MODULE.name)
-    given = {k: v for k, v in msgspec.structs.asdict(said).items() if v is not None} if isinstance(said, RollPart) else {}
+    given = (
+        {k: v for k, v in msgspec.structs.asdict(said).items() if v is not None}
+        if isinstance(said, RollPart)
+        else {}
+    )
     policy = msgspec.structs.replace(settings, **given)
-    return Plan(_amount(policy.batch), _amount(policy.max_unavailable), policy.canary, policy.health_s, policy.on_failure)
+    return Plan(
+        _amount(policy.batch),
+        _amount(policy.max_unavailable),
+        policy.canary,
+        policy.health_s,
+        policy.on_failure,
+    )
 
 
 def _amount(text: str) -> Amount | None:
@@ -67,12 +85,15 @@ def _amount(text: str) -> Amount | None:
 
 
 def moves(wishes: Iterable[Wish], settings: RollSettings) -> list[Move]:
-    """The rolls that a change asks for; none if it goes at once. Nodes that are not in one may change at once."""
+    """The rolls that a change asks for; none if it goes at once. Nodes that are not in one may
+    change at once."""
     touched = [w for w in wishes if runs(w.record)]
     if len(touched) <= settings.at_once:
         return []
     found: dict[tuple[tuple[str, ...], Plan], list[Record]] = {}
-    plans: dict[object, Plan] = {}  # nodes with the same policy share one: worked out for each, ten thousand take 0.1 s
+    plans: dict[
+        object, Plan
+    ] = {}  # nodes with the same policy share one: worked out for each, ten thousand take 0.1 s
     for wish in touched:
         said = wish.node.parts.get(MODULE.name)
         plan = plans.get(said) or plans.setdefault(said, plan_for(wish.node, settings))

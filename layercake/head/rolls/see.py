@@ -1,4 +1,5 @@
-"""What a roll makes of what is seen of one node: the moves from one stand to the next. Pure; the other half is decide.py."""
+"""What a roll makes of what is seen of one node: the moves from one stand to the next. Pure; the
+other half is decide.py."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ from layercake.head.rolls.facts import (
 )
 from layercake.kraken.events import EventKind, Severity
 
-_ENDS = {Phase.DONE: events.ROLL_DONE, Phase.FAILED: events.ROLL_FAILED, Phase.ABORTED: events.ROLL_ABORTED}
+_ENDS = {
+    Phase.DONE: events.ROLL_DONE,
+    Phase.FAILED: events.ROLL_FAILED,
+    Phase.ABORTED: events.ROLL_ABORTED,
+}
 _BROKEN = ("ERROR", "FATAL")
 _NOT_WELL = (*_BROKEN, "IDLE", "UPDATE")
 replace = msgspec.structs.replace
@@ -57,19 +62,33 @@ class Seen:
         self.now = now
         self.nodes = roll.nodes
         self.stands = Counter(roll.stands or counted(roll.nodes.values()))
-        self.here = Counter(roll.here or counted(n for n in roll.nodes.values() if n.batch == roll.batch) if roll.batch else {})
+        self.here = Counter(
+            roll.here or counted(n for n in roll.nodes.values() if n.batch == roll.batch)
+            if roll.batch
+            else {}
+        )
         self.wake = roll.wake
         self.actions: list[Action] = []
         self.failures: list[NodeRoll] = []
         self.see_in: dict[Stand, Callable[[str, NodeRoll, NodeFacts], None]] = {
-            Stand.WAITING: self.waiting, Stand.STAGING: self.staging, Stand.STAGED: self.staged, Stand.BUSY: self.staged,
-            Stand.SWITCHING: self.switching, Stand.WATCHING: self.watching, Stand.RETURNING: self.returning,
+            Stand.WAITING: self.waiting,
+            Stand.STAGING: self.staging,
+            Stand.STAGED: self.staged,
+            Stand.BUSY: self.staged,
+            Stand.SWITCHING: self.switching,
+            Stand.WATCHING: self.watching,
+            Stand.RETURNING: self.returning,
         }
 
     def result(self) -> tuple[Roll, tuple[Action, ...]]:
         if self.nodes is not self.roll.nodes or self.wake != self.roll.wake:
-            self.roll = replace(self.roll, nodes=self.nodes, stands=dict(self.stands), here=dict(self.here),
-                                wake=self.wake)
+            self.roll = replace(
+                self.roll,
+                nodes=self.nodes,
+                stands=dict(self.stands),
+                here=dict(self.here),
+                wake=self.wake,
+            )
         return self.roll, tuple(self.actions)
 
     def set(self, key: str, **changes: Any) -> None:
@@ -90,7 +109,9 @@ class Seen:
 
     def skip(self, key: str, reason: str, later: bool = False) -> None:
         self.set(key, state=Stand.SKIPPED, reason=reason, deadline=None, later=later)
-        self.actions.append(Note(key, events.ROLL_SKIPPED, f"roll {self.roll.id} passes it over: {reason}"))
+        self.actions.append(
+            Note(key, events.ROLL_SKIPPED, f"roll {self.roll.id} passes it over: {reason}")
+        )
 
     def fail(self, key: str, reason: str, absent: bool = False) -> None:
         self.set(key, state=Stand.FAILED, reason=reason, deadline=None, absent=absent)
@@ -98,10 +119,15 @@ class Seen:
         self.actions.append(Note(key, events.ROLL_NODE_FAILED, f"roll {self.roll.id}: {reason}"))
 
     def end(self, state: Phase, reason: str) -> None:
-        ways = {Stand.WATCHING: (Stand.DONE, "before it was through its gate"),
-                Stand.SWITCHING: (Stand.SKIPPED, "while it switched; it goes on to the new images"),
-                Stand.RETURNING: (Stand.SKIPPED, "while it went back; it goes on to the images from before"),
-                Stand.CONDEMNED: (Stand.SKIPPED, "before it went back; it stays on the new images")}
+        ways = {
+            Stand.WATCHING: (Stand.DONE, "before it was through its gate"),
+            Stand.SWITCHING: (Stand.SKIPPED, "while it switched; it goes on to the new images"),
+            Stand.RETURNING: (
+                Stand.SKIPPED,
+                "while it went back; it goes on to the images from before",
+            ),
+            Stand.CONDEMNED: (Stand.SKIPPED, "before it went back; it stays on the new images"),
+        }
         for key, node in list(self.nodes.items()):
             if node.state not in ENDED:
                 after, text = ways.get(node.state, (Stand.SKIPPED, "before its turn came"))
@@ -134,7 +160,14 @@ class Seen:
         if fact.quarantine:
             self.skip(key, why_not(fact), later=True)
         elif fact.lost:
-            self.set(key, state=Stand.WAITING, absent=True, batch=0, reason="not in sync", deadline=self.now + ABSENT_S)
+            self.set(
+                key,
+                state=Stand.WAITING,
+                absent=True,
+                batch=0,
+                reason="not in sync",
+                deadline=self.now + ABSENT_S,
+            )
         return bool(fact.quarantine) or fact.lost
 
     def staging(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
@@ -142,14 +175,25 @@ class Seen:
             return
         if fact.staged:
             quick = node.deadline is not None and self.now + STAGE_S < node.deadline + STAGE_QUICK_S
-            self.set(key, state=Stand.BUSY if fact.busy else Stand.STAGED, deadline=None, quick=quick,
-                     reason="BUSY" if fact.busy else "")
+            self.set(
+                key,
+                state=Stand.BUSY if fact.busy else Stand.STAGED,
+                deadline=None,
+                quick=quick,
+                reason="BUSY" if fact.busy else "",
+            )
         elif fact.stage_error:
             tries = node.tries + 1
             if tries >= STAGE_TRIES:
                 self.stage_failed(key, fact.stage_error)
             else:
-                self.set(key, state=Stand.WAITING, tries=tries, deadline=self.now + 2.0 * tries, reason=fact.stage_error)
+                self.set(
+                    key,
+                    state=Stand.WAITING,
+                    tries=tries,
+                    deadline=self.now + 2.0 * tries,
+                    reason=fact.stage_error,
+                )
 
     def stage_failed(self, key: str, error: str) -> None:
         reason = f"cannot stage the new images: {error}"
@@ -163,7 +207,9 @@ class Seen:
         if self.gone_away(key, fact):
             return
         if not fact.staged and fact.sync:
-            self.set(key, state=Stand.WAITING, batch=0, reason="")  # it has booted meanwhile: what it held was in its memory
+            self.set(
+                key, state=Stand.WAITING, batch=0, reason=""
+            )  # it has booted meanwhile: what it held was in its memory
         elif fact.busy:
             self.set(key, state=Stand.BUSY, batch=0, reason="BUSY")
         elif node.state is Stand.BUSY:
@@ -179,7 +225,11 @@ class Seen:
         elif not fact.acked or fact.held:
             return
         elif fact.image in _BROKEN:
-            self.fail(key, f"image {fact.image} after the switch" + (f": {fact.unhealthy}" if fact.unhealthy else ""))
+            self.fail(
+                key,
+                f"image {fact.image} after the switch"
+                + (f": {fact.unhealthy}" if fact.unhealthy else ""),
+            )
         elif fact.image == "ACTIVE":
             self.switched(key, fact)
         elif fact.busy and fact.image == "UPDATE":
@@ -189,7 +239,13 @@ class Seen:
     def switched(self, key: str, fact: NodeFacts) -> None:
         health = self.roll.plan.health_s
         if health > 0 or fact.unproven:
-            self.set(key, state=Stand.WATCHING, deadline=self.now + health, reason="", unproven=fact.unproven)
+            self.set(
+                key,
+                state=Stand.WATCHING,
+                deadline=self.now + health,
+                reason="",
+                unproven=fact.unproven,
+            )
         else:
             self.set(key, state=Stand.DONE, deadline=None, reason="")
 
@@ -204,9 +260,19 @@ class Seen:
                 self.set(key, state=Stand.DONE, deadline=None, reason="")
 
     def returning(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
-        wanted = "IDLE" if self.roll.kind is Kind.IMAGES and not self.roll.sets[node.before] else "ACTIVE"
+        wanted = (
+            "IDLE"
+            if self.roll.kind is Kind.IMAGES and not self.roll.sets[node.before]
+            else "ACTIVE"
+        )
         if fact.lost:
-            self.set(key, state=Stand.FAILED, deadline=None, absent=True, reason=f"{node.reason}; lost on its way back")
+            self.set(
+                key,
+                state=Stand.FAILED,
+                deadline=None,
+                absent=True,
+                reason=f"{node.reason}; lost on its way back",
+            )
         elif not fact.before:
             self.actions.append(Revert(key))
         elif not fact.acked or fact.held:
@@ -214,4 +280,9 @@ class Seen:
         elif fact.image == wanted:
             self.set(key, state=Stand.ROLLED_BACK, deadline=None)
         elif fact.image == "FATAL":
-            self.set(key, state=Stand.FAILED, deadline=None, reason=f"{node.reason}; image FATAL on its way back")
+            self.set(
+                key,
+                state=Stand.FAILED,
+                deadline=None,
+                reason=f"{node.reason}; image FATAL on its way back",
+            )

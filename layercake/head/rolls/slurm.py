@@ -1,9 +1,11 @@
-"""Rolls, maintenances and Slurm: a node is drained before its switch, and resumed when it is through its gate or back on its old
-images; one in maintenance, or too warm, is drained for as long as that lasts.
+"""Rolls, maintenances and Slurm: a node is drained before its switch, and resumed when it is
+through its gate or back on its old images; one in maintenance, or too warm, is drained for as long
+as that lasts.
 
-To a roll, a node that Slurm has not let go of is BUSY: it takes no place in a batch and holds up nobody. What is drained follows
-from the rolls alone, and which drained nodes are ours stands in Slurm's own reason ("layercake roll 7"); so there is nothing to
-store, and a head that was killed goes on where it was. What a person has drained stays drained.
+To a roll, a node that Slurm has not let go of is BUSY: it takes no place in a batch and holds up
+nobody. What is drained follows from the rolls alone, and which drained nodes are ours stands in
+Slurm's own reason ("layercake roll 7"); so there is nothing to store, and a head that was killed
+goes on where it was. What a person has drained stays drained.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ LIMIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as slurmctld has it: the words of its state ("IDLE", "DRAIN", ...) and why it is drained."""
+    """A node as slurmctld has it: the words of its state ("IDLE", "DRAIN", ...) and why it is
+    drained."""
 
     states: frozenset[str]
     reason: str = ""
@@ -78,26 +81,41 @@ class Scontrol:
         self._conf = conf
 
     async def _run(self, what: str, *words: str) -> str:
-        environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "SLURM_CONF": self._conf, "LC_ALL": "C.UTF-8"}
+        environment = {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "SLURM_CONF": self._conf,
+            "LC_ALL": "C.UTF-8",
+        }
         try:
             process = await asyncio.create_subprocess_exec(
-                "scontrol", *words, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE)
+                "scontrol",
+                *words,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
         except FileNotFoundError:
-            raise OperationFailed(f"cannot {what}: scontrol is not installed", hint="apt-get install slurm-client") from None
+            raise OperationFailed(
+                f"cannot {what}: scontrol is not installed", hint="apt-get install slurm-client"
+            ) from None
         try:
             async with asyncio.timeout(LIMIT_S):
                 out, trouble = await process.communicate()
         except TimeoutError:
-            raise Unreachable(f"cannot {what}: slurmctld does not answer", hint="look at it: scontrol ping") from None
+            raise Unreachable(
+                f"cannot {what}: slurmctld does not answer", hint="look at it: scontrol ping"
+            ) from None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
             lines = (trouble or out).decode("utf-8", "replace").strip().splitlines()
-            raise OperationFailed(f"cannot {what}: {lines[-1] if lines else 'scontrol has failed'}"[:400],
-                                  hint=f"try it: SLURM_CONF={self._conf} scontrol ping")
+            raise OperationFailed(
+                f"cannot {what}: {lines[-1] if lines else 'scontrol has failed'}"[:400],
+                hint=f"try it: SLURM_CONF={self._conf} scontrol ping",
+            )
         return out.decode("utf-8", "replace")
 
     async def nodes(self) -> dict[str, SlurmNode]:
@@ -114,12 +132,13 @@ class Scontrol:
 
     async def _update(self, what: str, names: Sequence[str], *words: str) -> None:
         for start in range(0, len(names), _AT_ONCE):
-            some = ",".join(names[start:start + _AT_ONCE])
+            some = ",".join(names[start : start + _AT_ONCE])
             await self._run(f"{what} {some[:200]}", "update", f"NodeName={some}", *words)
 
 
 def parse(text: str) -> dict[str, SlurmNode]:
-    """The nodes of `scontrol -o show nodes`, one in a line. A state is words with "+" between, some ending in a sign."""
+    """The nodes of `scontrol -o show nodes`, one in a line. A state is words with "+" between, some
+    ending in a sign."""
     found = {}
     for line in text.splitlines():
         name, state, reason = _NAME.match(line), _STATE.search(line), _REASON.search(line)
@@ -131,8 +150,8 @@ def parse(text: str) -> dict[str, SlurmNode]:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What to have the scheduler do: {roll: names to drain}, names to drain for a maintenance, and because they are too warm, and
-    names to resume."""
+    """What to have the scheduler do: {roll: names to drain}, names to drain for a maintenance, and
+    because they are too warm, and names to resume."""
 
     drain: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     maintain: tuple[str, ...] = ()
@@ -141,20 +160,27 @@ class Orders:
 
 
 def wanted(roll: Roll, seen: Mapping[str, SlurmNode]) -> set[str]:
-    """The nodes of a roll that shall be drained now: those under way and, when there are none, as many as the next batch takes.
+    """The nodes of a roll that shall be drained now: those under way and, when there are none, as
+    many as the next batch takes.
 
     Those that are drained for it already come first: their last jobs may have to end yet.
     """
     if roll.over:
         return set()
     nodes = [n for n in roll.nodes.values() if n.name in seen]
-    under_way = {n.name for n in nodes if n.state in _UNDER_WAY or (n.state is Stand.STAGED and n.batch and n.batch == roll.batch)}
+    under_way = {
+        n.name
+        for n in nodes
+        if n.state in _UNDER_WAY or (n.state is Stand.STAGED and n.batch and n.batch == roll.batch)
+    }
     if roll.state is not Phase.ROLLING:
         return under_way
-    mine = [n for n in nodes if n.name not in under_way and n.state in _READY and n.stage <= roll.stage]
+    mine = [
+        n for n in nodes if n.name not in under_way and n.state in _READY and n.stage <= roll.stage
+    ]
     ours = [n.name for n in mine if seen[n.name].roll == roll.id]
     others = [] if under_way else [n.name for n in mine if seen[n.name].roll != roll.id]
-    return under_way | set([*ours, *others][:_batch_size(roll)])
+    return under_way | set([*ours, *others][: _batch_size(roll)])
 
 
 def _batch_size(roll: Roll) -> int:
@@ -162,21 +188,30 @@ def _batch_size(roll: Roll) -> int:
     if not roll.batch and plan.canary:
         return plan.canary
     amount = plan.batch or plan.max_unavailable
-    return amount.of(sum(n.stage == roll.stage for n in roll.nodes.values())) if amount else len(roll.nodes)
+    return (
+        amount.of(sum(n.stage == roll.stage for n in roll.nodes.values()))
+        if amount
+        else len(roll.nodes)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Nodes that are to be drained because they are too warm, {name: id}, and those of which nobody has said yet whether they
-    are."""
+    """Nodes that are to be drained because they are too warm, {name: id}, and those of which nobody
+    has said yet whether they are."""
 
     warm: Mapping[str, str] = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()
 
 
-def orders(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode], maintained: Collection[str] = (), heat: Heat = Heat()) -> Orders:
-    """What follows from all rolls, those that are over too, from the maintenances and from how warm nodes are. A node that has
-    failed stays drained for a person to look at."""
+def orders(
+    rolls: Iterable[Roll],
+    seen: Mapping[str, SlurmNode],
+    maintained: Collection[str] = (),
+    heat: Heat = Heat(),
+) -> Orders:
+    """What follows from all rolls, those that are over too, from the maintenances and from how warm
+    nodes are. A node that has failed stays drained for a person to look at."""
     drain: dict[int, tuple[str, ...]] = {}
     keep: set[str] = {*maintained, *heat.warm}
     known: dict[int, dict[str, NodeRoll]] = {}
@@ -186,34 +221,68 @@ def orders(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode], maintained: Col
         if new := tuple(sorted(n for n in names if "DRAIN" not in seen[n].states)):
             drain[roll.id] = new
         known[roll.id] = {n.name: n for n in roll.nodes.values()}
-    ours = {name: known[node.roll].get(name) for name, node in seen.items() if node.roll in known and name not in keep}
+    ours = {
+        name: known[node.roll].get(name)
+        for name, node in seen.items()
+        if node.roll in known and name not in keep
+    }
     over = {name for name, node in ours.items() if node is None or node.state is not Stand.FAILED}
-    over |= {name for name, node in seen.items() if node.reason == MAINTENANCE and "DRAIN" in node.states and name not in keep}
-    over |= {name for name, node in seen.items()
-             if node.reason == WARM and "DRAIN" in node.states and name not in keep and name not in heat.unsure}
+    over |= {
+        name
+        for name, node in seen.items()
+        if node.reason == MAINTENANCE and "DRAIN" in node.states and name not in keep
+    }
+    over |= {
+        name
+        for name, node in seen.items()
+        if node.reason == WARM
+        and "DRAIN" in node.states
+        and name not in keep
+        and name not in heat.unsure
+    }
     maintain = tuple(sorted(n for n in maintained if n in seen and "DRAIN" not in seen[n].states))
-    cool = tuple(sorted(n for n in heat.warm if n in seen and n not in maintained and "DRAIN" not in seen[n].states))
+    cool = tuple(
+        sorted(
+            n
+            for n in heat.warm
+            if n in seen and n not in maintained and "DRAIN" not in seen[n].states
+        )
+    )
     return Orders(drain, maintain, cool, tuple(sorted(over)))
 
 
 class Slurm:
     """The gate of the rolls (manager.Gate) and the loop behind it. Runs on the event loop.
 
-    `rolls` gives all rolls; `look` is told the ids of nodes whose answer has changed; `event` says (node id, kind, text);
-    `maintained` gives the ids of the nodes in maintenance, by name; `heat` those that are too warm.
+    `rolls` gives all rolls; `look` is told the ids of nodes whose answer has changed; `event` says
+    (node id, kind, text); `maintained` gives the ids of the nodes in maintenance, by name; `heat`
+    those that are too warm.
     """
 
-    def __init__(self, scheduler: Scheduler, rolls: Callable[[], Sequence[Roll]], look: Callable[[Iterable[str]], None],
-                 event: Callable[[str, EventKind, str], None], maintained: Callable[[], Mapping[str, str]] = dict,
-                 heat: Callable[[], Heat] = Heat) -> None:
-        self._scheduler, self._rolls, self._look, self._event, self._maintained = scheduler, rolls, look, event, maintained
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        rolls: Callable[[], Sequence[Roll]],
+        look: Callable[[Iterable[str]], None],
+        event: Callable[[str, EventKind, str], None],
+        maintained: Callable[[], Mapping[str, str]] = dict,
+        heat: Callable[[], Heat] = Heat,
+    ) -> None:
+        self._scheduler, self._rolls, self._look, self._event, self._maintained = (
+            scheduler,
+            rolls,
+            look,
+            event,
+            maintained,
+        )
         self._heat = heat
         self._seen: dict[str, SlurmNode] | None = None
         self._trouble = ""
         self._settled = False
 
     def holds(self, node: NodeRoll) -> bool:
-        """Whether Slurm has not let go of a node whose turn has not come. Of all nodes, until it was asked for the first time."""
+        """Whether Slurm has not let go of a node whose turn has not come. Of all nodes, until it
+        was asked for the first time."""
         if node.state not in _HOLDS:
             return False
         if self._seen is None:
@@ -222,7 +291,8 @@ class Slurm:
         return found is not None and not found.drained
 
     async def run(self, poll_s: float) -> None:
-        """Until cancelled. Asks Slurm only as long as there is a roll, or something to resume after it."""
+        """Until cancelled. Asks Slurm only as long as there is a roll, or something to resume after
+        it."""
         while True:
             try:
                 await self.turn()
@@ -231,7 +301,8 @@ class Slurm:
             await asyncio.sleep(poll_s)
 
     async def turn(self) -> None:
-        """Looks at Slurm, and does what the rolls ask for. What fails is told once, and tried again."""
+        """Looks at Slurm, and does what the rolls ask for. What fails is told once, and tried
+        again."""
         active = [roll for roll in self._rolls() if not roll.over]
         maintained, heat = self._maintained(), self._heat()
         if not active and not maintained and not heat.warm and self._settled:
@@ -239,7 +310,11 @@ class Slurm:
         try:
             before, self._seen = self._seen, await self._scheduler.nodes()
             todo = orders(self._rolls(), self._seen, maintained, heat)
-            ids = {n.name: key for roll in self._rolls() for key, n in roll.nodes.items()} | dict(maintained) | dict(heat.warm)
+            ids = (
+                {n.name: key for roll in self._rolls() for key, n in roll.nodes.items()}
+                | dict(maintained)
+                | dict(heat.warm)
+            )
             for number, names in todo.drain.items():
                 await self._scheduler.drain(names, f"layercake roll {number}")
                 self._tell(ids, names, events.SLURM_DRAINED, f"drained for roll {number}")
@@ -260,15 +335,27 @@ class Slurm:
         if self._trouble:
             self._event("", events.SLURM_WELL, "Slurm answers again")
         waits = any(node.reason == WARM for node in self._seen.values())
-        self._trouble, self._settled = "", not (active or maintained or heat.warm or todo.resume or waits)
+        self._trouble, self._settled = (
+            "",
+            not (active or maintained or heat.warm or todo.resume or waits),
+        )
         seen = self._seen
         if before is None:
             self._look([key for roll in active for key in roll.nodes])
         else:
             was = before
-            self._look([key for roll in active for key, n in roll.nodes.items() if was.get(n.name) != seen.get(n.name)])
+            self._look(
+                [
+                    key
+                    for roll in active
+                    for key, n in roll.nodes.items()
+                    if was.get(n.name) != seen.get(n.name)
+                ]
+            )
 
-    def _tell(self, ids: Mapping[str, str], names: Iterable[str], kind: EventKind, text: str) -> None:
+    def _tell(
+        self, ids: Mapping[str, str], names: Iterable[str], kind: EventKind, text: str
+    ) -> None:
         for name in names:
             if name in ids:
                 self._event(ids[name], kind, text)

@@ -1,8 +1,10 @@
-"""What can be rolled: images, boot sets, agents. For each, what is known of a node, and what staging, switching and going back are.
+"""What can be rolled: images, boot sets, agents. For each, what is known of a node, and what
+staging, switching and going back are.
 
-All are rolled by the same rules (decide.py). Images are staged first and switched within a running minOS. A boot set takes effect
-when the node is started anew: it is drained, its images are stopped, it is cycled, and it must come back with the new kernel and
-its images well. An agent is replaced in place, and no image notices.
+All are rolled by the same rules (decide.py). Images are staged first and switched within a running
+minOS. A boot set takes effect when the node is started anew: it is drained, its images are stopped,
+it is cycled, and it must come back with the new kernel and its images well. An agent is replaced in
+place, and no image notices.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ _MOVING = (Stand.SWITCHING, Stand.RETURNING)
 class Subject(Protocol):
     """What is rolled. What it does to a node goes into a draft."""
 
-    def facts(self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str) -> NodeFacts:
-        """What is known of a node, as far as the roll asks. `busy`: it must not be interrupted; `stopped`: why it is to be left
-        alone."""
+    def facts(
+        self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
+    ) -> NodeFacts:
+        """What is known of a node, as far as the roll asks. `busy`: it must not be interrupted;
+        `stopped`: why it is to be left alone."""
 
     def takes_s(self, record: Record) -> float:
         """How long a node may take to switch, 0.0 if that is the same for all."""
@@ -49,22 +53,32 @@ class Subject(Protocol):
 
 
 def proven(record: Record, image: WantedImage) -> bool:
-    """Whether a node has said that an image's health check passes. An agent from before systemd was asked by itself says that the
-    image runs, and nothing of its health; more is not to be had from it."""
+    """Whether a node has said that an image's health check passes. An agent from before systemd was
+    asked by itself says that the image runs, and nothing of its health; more is not to be had from
+    it."""
     if not is_checked(image.container):
         return True
     unasked = not image.container.get("health")
-    return any(c["name"] == image.name and (c["health"] == HEALTHY or (unasked and c["health"] == "" and c["state"] == "running"))
-               for c in record.containers)
+    return any(
+        c["name"] == image.name
+        and (c["health"] == HEALTHY or (unasked and c["health"] == "" and c["state"] == "running"))
+        for c in record.containers
+    )
 
 
 def _common(record: Record, now: float, busy: bool, stopped: str) -> NodeFacts:
     machine, sync = record.machine, record.value("run") == "SYNC"
     return NodeFacts(
-        up=record.node.state == "up", sync=sync, held=not sync and machine.held_until > now, busy=busy,
-        image=record.value("image"), acked=record.acked == record.cfg_revision, unhealthy=record.unhealthy,
+        up=record.node.state == "up",
+        sync=sync,
+        held=not sync and machine.held_until > now,
+        busy=busy,
+        image=record.value("image"),
+        acked=record.acked == record.cfg_revision,
+        unhealthy=record.unhealthy,
         unproven=not all(proven(record, i) for i in record.wanted),
-        quarantine=machine.quarantine.reason if machine.quarantine is not None else "", stopped=stopped,
+        quarantine=machine.quarantine.reason if machine.quarantine is not None else "",
+        stopped=stopped,
     )
 
 
@@ -84,12 +98,18 @@ class Images:
         """See Subject."""
         return 0.0
 
-    def facts(self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str) -> NodeFacts:
+    def facts(
+        self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
+    ) -> NodeFacts:
         """See Subject."""
         target = roll.sets[node.target]
         return replace(
-            _common(record, now, busy, stopped), target=record.wanted == target, before=record.wanted == roll.sets[node.before],
-            staged=all(i.digest in record.staged for i in target), stage_error=record.stage_error)
+            _common(record, now, busy, stopped),
+            target=record.wanted == target,
+            before=record.wanted == roll.sets[node.before],
+            staged=all(i.digest in record.staged for i in target),
+            stage_error=record.stage_error,
+        )
 
     def stage(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll) -> bool:
         """See Subject."""
@@ -99,10 +119,17 @@ class Images:
     def switch(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll) -> None:
         """See Subject."""
         target = roll.sets[node.target]
-        draft.event(record, events.IMAGE_ROLL, f"rolling to {', '.join(i.name for i in target)}", data={"roll": roll.id})
+        draft.event(
+            record,
+            events.IMAGE_ROLL,
+            f"rolling to {', '.join(i.name for i in target)}",
+            data={"roll": roll.id},
+        )
         draft.change(record, partial(_forget_health, target))
         if not roll.over:
-            self._desire.stage(draft, record, roll.sets[node.before])  # the way back stays short until the gate is passed
+            self._desire.stage(
+                draft, record, roll.sets[node.before]
+            )  # the way back stays short until the gate is passed
         self._want(draft, roll, record, target)
 
     def revert(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll, keep: bool) -> None:
@@ -110,12 +137,19 @@ class Images:
         before = roll.sets[node.before]
         if record.wanted != before:
             names = ", ".join(i.name for i in before) or "none"
-            draft.event(record, events.IMAGE_ROLL_BACK, f"back to {names}: {node.reason}", data={"roll": roll.id})
+            draft.event(
+                record,
+                events.IMAGE_ROLL_BACK,
+                f"back to {names}: {node.reason}",
+                data={"roll": roll.id},
+            )
         draft.change(record, partial(_forget_health, before))
         self._desire.stage(draft, record, roll.sets[node.target] if keep else ())
         self._want(draft, roll, record, before)
 
-    def _want(self, draft: Draft, roll: Roll, record: Record, images: tuple[WantedImage, ...]) -> None:
+    def _want(
+        self, draft: Draft, roll: Roll, record: Record, images: tuple[WantedImage, ...]
+    ) -> None:
         self._desire.want(draft, record, images)
         if roll.inventory:
             draft.change(record, lambda record: setattr(record, "applied", record.node.images))
@@ -123,6 +157,7 @@ class Images:
 
 def boots(draft: Draft, record: Record, change: Callable[[Boots], Boots]) -> None:
     """Changes of which boot sets a node shall be; it has to be told."""
+
     def put(record: Record) -> None:
         record.boots = change(record.boots)
         record.cfg_revision += 1
@@ -130,16 +165,27 @@ def boots(draft: Draft, record: Record, change: Callable[[Boots], Boots]) -> Non
     draft.change(record, put)
 
 
-BY_HAND = "it has no BMC, and a person has to start it anew (hint: it takes the default boot set then)"
+BY_HAND = (
+    "it has no BMC, and a person has to start it anew (hint: it takes the default boot set then)"
+)
 
 
 class BootSets:
-    """Kernel and minOS. `tell`: what a node boots next has changed; `takes_s`: how long a start of it may take."""
+    """Kernel and minOS. `tell`: what a node boots next has changed; `takes_s`: how long a start of
+    it may take."""
 
-    def __init__(self, desire: Desire, clock: Clock, tell: Callable[[Record], object], takes_s: Callable[[Record], float]) -> None:
+    def __init__(
+        self,
+        desire: Desire,
+        clock: Clock,
+        tell: Callable[[Record], object],
+        takes_s: Callable[[Record], float],
+    ) -> None:
         self._desire, self._clock, self._tell, self.takes_s = desire, clock, tell, takes_s
 
-    def facts(self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str) -> NodeFacts:
+    def facts(
+        self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
+    ) -> NodeFacts:
         """See Subject. A node that is being started anew for the roll is waited for, not lost."""
         known, mine = _common(record, now, busy, stopped), record.boots
         ordered = record.care.order is not None
@@ -154,15 +200,27 @@ class BootSets:
         wrong = ""
         if moving and known.quarantine:
             wrong = f"quarantined: {known.quarantine}"
-        elif (moving and known.sync and not ordered and mine.wanted == target and mine.runs != target
-                and record.session is not None and record.session.number != mine.since):
+        elif (
+            moving
+            and known.sync
+            and not ordered
+            and mine.wanted == target
+            and mine.runs != target
+            and record.session is not None
+            and record.session.number != mine.since
+        ):
             wrong = f"it has booted {mine.runs or 'another minOS'} again"
         broken = known.image if mine.runs == target and known.image in _BROKEN else ""
         well = not ordered and known.sync and record.machine.goal.met(record.machine.state)
         return replace(
-            known, target=there(target), before=there(before), staged=True, wrong=wrong,
+            known,
+            target=there(target),
+            before=there(before),
+            staged=True,
+            wrong=wrong,
             held=known.held or (moving and not known.sync and not known.quarantine),
-            image=broken or ("UPDATE" if ordered else "ACTIVE" if well or not moving else ""))
+            image=broken or ("UPDATE" if ordered else "ACTIVE" if well or not moving else ""),
+        )
 
     def stage(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll) -> bool:
         """See Subject: a node fetches all of it as it boots."""
@@ -171,21 +229,35 @@ class BootSets:
     def switch(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll) -> None:
         """See Subject."""
         name = roll.boots[node.target]
-        draft.event(record, events.BOOT_ROLL, f"is started anew with boot set {name}", data={"roll": roll.id})
+        draft.event(
+            record,
+            events.BOOT_ROLL,
+            f"is started anew with boot set {name}",
+            data={"roll": roll.id},
+        )
         self._boot(draft, record, name, roll, cycle=record.boots.runs != name)
 
     def revert(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll, keep: bool) -> None:
         """See Subject."""
         name = roll.boots[node.before]
         if record.boots.wanted != name:
-            draft.event(record, events.BOOT_ROLL_BACK, f"back to boot set {name}: {node.reason}", data={"roll": roll.id})
+            draft.event(
+                record,
+                events.BOOT_ROLL_BACK,
+                f"back to boot set {name}: {node.reason}",
+                data={"roll": roll.id},
+            )
         self._boot(draft, record, name, roll, cycle=record.boots.runs not in (name, ""))
 
     def _boot(self, draft: Draft, record: Record, name: str, roll: Roll, *, cycle: bool) -> None:
         since = record.session.number if record.session is not None else 0
         boots(draft, record, lambda mine: replace(mine, wanted=name, since=since, agent=""))
-        cycle = cycle and record.value("power") != "OFF" and record.node.state == "up" and not roll.over
-        order = Order("cycle", force=False, by=f"roll {roll.id}", at=self._clock()) if cycle else None
+        cycle = (
+            cycle and record.value("power") != "OFF" and record.node.state == "up" and not roll.over
+        )
+        order = (
+            Order("cycle", force=False, by=f"roll {roll.id}", at=self._clock()) if cycle else None
+        )
         self._desire.want(draft, record, record.wanted, care=partial(replace, order=order))
         draft.after(self._tell, record)
 
@@ -197,14 +269,24 @@ class Agents:
         """See Subject."""
         return 0.0
 
-    def facts(self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str) -> NodeFacts:
+    def facts(
+        self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
+    ) -> NodeFacts:
         """See Subject. No image notices, so nobody is too BUSY for it."""
         known, mine = _common(record, now, False, stopped), record.boots
         there = known.sync and mine.agent_runs == mine.agent
         return replace(
-            known, target=mine.agent == roll.boots[node.target], before=mine.agent == roll.boots[node.before], staged=True,
-            unproven=False, wrong=mine.agent_error if node.state is Stand.SWITCHING and mine.agent == roll.boots[node.target] else
-            "", image="ACTIVE" if there or node.state not in _MOVING else "", acked=True)
+            known,
+            target=mine.agent == roll.boots[node.target],
+            before=mine.agent == roll.boots[node.before],
+            staged=True,
+            unproven=False,
+            wrong=mine.agent_error
+            if node.state is Stand.SWITCHING and mine.agent == roll.boots[node.target]
+            else "",
+            image="ACTIVE" if there or node.state not in _MOVING else "",
+            acked=True,
+        )
 
     def stage(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll) -> bool:
         """See Subject: it is small."""
@@ -213,14 +295,26 @@ class Agents:
     def switch(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll) -> None:
         """See Subject."""
         name = roll.boots[node.target]
-        draft.event(record, events.AGENT_ROLL, f"its agent is replaced by that of boot set {name}", data={"roll": roll.id})
+        draft.event(
+            record,
+            events.AGENT_ROLL,
+            f"its agent is replaced by that of boot set {name}",
+            data={"roll": roll.id},
+        )
         self._want(draft, record, name)
 
     def revert(self, draft: Draft, record: Record, roll: Roll, node: NodeRoll, keep: bool) -> None:
         """See Subject."""
         name = roll.boots[node.before]
-        draft.event(record, events.AGENT_ROLL, f"back to the agent of boot set {name}: {node.reason}", data={"roll": roll.id})
+        draft.event(
+            record,
+            events.AGENT_ROLL,
+            f"back to the agent of boot set {name}: {node.reason}",
+            data={"roll": roll.id},
+        )
         self._want(draft, record, name)
 
     def _want(self, draft: Draft, record: Record, name: str) -> None:
-        boots(draft, record, lambda mine: replace(mine, agent=name, ask=mine.ask + 1, agent_error=""))
+        boots(
+            draft, record, lambda mine: replace(mine, agent=name, ask=mine.ask + 1, agent_error="")
+        )

@@ -1,1 +1,2 @@
-"""What the head knows: the records and their history, the database, and the engine that moves them."""
+"""What the head knows: the records and their history, the database, and the engine that moves
+them."""

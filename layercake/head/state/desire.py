@@ -1,4 +1,5 @@
-"""What is wanted of nodes, and how that is put down: the one place where a desired state or image set changes.
+"""What is wanted of nodes, and how that is put down: the one place where a desired state or image
+set changes.
 
 What is accepted is on disk before it is acted on; what cannot be written did not happen (draft.py).
 """
@@ -24,7 +25,8 @@ from layercake.kraken.variables import Goal
 
 
 def check_set(images: Iterable[WantedImage]) -> None:
-    """Raises InputError if the images could never be started together: a dependency that is missing, or a circle."""
+    """Raises InputError if the images could never be started together: a dependency that is
+    missing, or a circle."""
     start_order({image.name: image.container.get("depends") or () for image in images})
 
 
@@ -37,9 +39,17 @@ def same(care: Care) -> Care:
 
 
 class Desire:
-    """Changes what is wanted. `find` gives an image of the store by its name, or raises NotFound."""
+    """Changes what is wanted. `find` gives an image of the store by its name, or raises
+    NotFound."""
 
-    def __init__(self, store: Store, engine: Engine, database: Database, table: Table, find: Callable[[str], WantedImage]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        database: Database,
+        table: Table,
+        find: Callable[[str], WantedImage],
+    ) -> None:
         self._store = store
         self._engine = engine
         self._database = database
@@ -52,65 +62,111 @@ class Desire:
         return self._table.goal_values(state, empty=not tuple(images))
 
     def resume(self, was: Mapping[str, Mapping[str, str]], now: float, until: float) -> None:
-        """Puts down what is known and wanted of each node as the head starts: what was discovered before, {node: values}, is only
-        a hint, but a node that was in sync is held `until` its agent had time to come back. Goals are made anew: what was packed
-        may have been so by other modules' variables."""
+        """Puts down what is known and wanted of each node as the head starts: what was discovered
+        before, {node: values}, is only a hint, but a node that was in sync is held `until` its
+        agent had time to come back. Goals are made anew: what was packed may have been so by other
+        modules' variables."""
         goals, held = dict[Hashable, Goal](), Held(until)
 
         def known(record: Record) -> tuple[Record, NodeState, Held | None]:
             if record.care.order is not None:
-                record.planner = self._table.planner_for(record.node, forced=record.care.order.force)
+                record.planner = self._table.planner_for(
+                    record.node, forced=record.care.order.force
+                )
             key = record.planner, record.meant, bool(record.wanted)
             if key not in goals:
-                goals[key] = record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
+                goals[key] = record.planner.layout.goal(
+                    self.goal_values(record.meant, record.wanted)
+                )
             in_sync = was[record.node.id].get("run") in ("SYNC", "INIT")
-            return record, record.machine.resumed_unknown(now, goals[key]), held if in_sync else None
+            return (
+                record,
+                record.machine.resumed_unknown(now, goals[key]),
+                held if in_sync else None,
+            )
 
         self._engine.resume(map(known, self._store), now)
 
     @contextlib.asynccontextmanager
     async def draft(self, *, revises: bool = True) -> AsyncIterator[Draft]:
-        """What is put into the draft happens when the block ends, all of it or nothing: it is on disk first. One at a time: what is
-        checked inside the block still holds when it happens. An error ends it, and nothing has changed. Raises OperationFailed if
-        it cannot be written; then, too, nothing has changed."""
+        """What is put into the draft happens when the block ends, all of it or nothing: it is on
+        disk first. One at a time: what is checked inside the block still holds when it happens. An
+        error ends it, and nothing has changed. Raises OperationFailed if it cannot be written;
+        then, too, nothing has changed."""
         if self._database.health.stuck:
             why = self._database.health.trouble
-            raise OperationFailed(f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`")
+            raise OperationFailed(
+                f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`"
+            )
         async with self._turn:
             draft = Draft(self._store, self._engine, revises=revises)
             yield draft
             await self._database.change(self._store, draft)
 
-    def images(self, draft: Draft, record: Record, names: Iterable[str], *, node: Node | None = None, anew: bool = False,
-               care: Mend = same) -> None:
-        """Wants images by their names, and the node to be as `node` says. One that was wanted before keeps its content, also if its
-        name points to other content by now: only a roll, with `anew`, moves a node to that. The caller has the node told."""
+    def images(
+        self,
+        draft: Draft,
+        record: Record,
+        names: Iterable[str],
+        *,
+        node: Node | None = None,
+        anew: bool = False,
+        care: Mend = same,
+    ) -> None:
+        """Wants images by their names, and the node to be as `node` says. One that was wanted
+        before keeps its content, also if its name points to other content by now: only a roll, with
+        `anew`, moves a node to that. The caller has the node told."""
         held = {} if anew else {i.name: i for i in record.wanted}
-        self.want(draft, record, tuple(held.get(name) or self.image(name) for name in names), node=node, care=care)
+        self.want(
+            draft,
+            record,
+            tuple(held.get(name) or self.image(name) for name in names),
+            node=node,
+            care=care,
+        )
 
     def again(self, record: Record) -> None:
-        """What was ordered of a node's power is over: its goal and its planner follow. The caller has the node told."""
+        """What was ordered of a node's power is over: its goal and its planner follow. The caller
+        has the node told."""
         order = record.care.order
-        record.planner = self._table.planner_for(record.node, forced=order is not None and order.force)
+        record.planner = self._table.planner_for(
+            record.node, forced=order is not None and order.force
+        )
         record.cfg_revision += 1
         self._store.mark(record)
         goal = record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
         self._engine.post(record, DesiredChanged(goal))
 
-    def want(self, draft: Draft, record: Record, images: tuple[WantedImage, ...], *, node: Node | None = None,
-             care: Mend = same) -> None:
-        """Wants an image set of a node, and the node to be as `node` says, and lets the engine know. `care`: what becomes of what
-        the guard minds of it, orders of its power above all. A node that is held gets no image, whatever is wanted of it. The
-        caller has the node told (Sync.push)."""
+    def want(
+        self,
+        draft: Draft,
+        record: Record,
+        images: tuple[WantedImage, ...],
+        *,
+        node: Node | None = None,
+        care: Mend = same,
+    ) -> None:
+        """Wants an image set of a node, and the node to be as `node` says, and lets the engine
+        know. `care`: what becomes of what the guard minds of it, orders of its power above all. A
+        node that is held gets no image, whatever is wanted of it. The caller has the node told
+        (Sync.push)."""
         names, hold = tuple(i.name for i in images), record.held
         images = images if hold is None else ()
-        fresh, wanted = images != record.wanted, dataclasses.replace(node or record.node, images=names)
+        fresh, wanted = (
+            images != record.wanted,
+            dataclasses.replace(node or record.node, images=names),
+        )
 
         order = care(record.care).order
         planner = self._table.planner_for(wanted, forced=order is not None and order.force)
 
         def put(record: Record) -> None:
-            record.node, record.wanted, record.planner, record.care = wanted, images, planner, care(record.care)
+            record.node, record.wanted, record.planner, record.care = (
+                wanted,
+                images,
+                planner,
+                care(record.care),
+            )
             record.cfg_revision += 1
 
         draft.change(record, put)
@@ -119,10 +175,18 @@ class Desire:
         draft.post(record, DesiredChanged(goal, fresh))
         draft.after(self._follow, record, order)
 
-    def hold(self, draft: Draft, record: Record, hold: Hold | None, images: tuple[WantedImage, ...] = (), *,
-             care: Mend = same) -> None:
-        """Holds a node: no image is wanted of it, whatever its inventory names. With None it is held no more, and these images are
-        wanted. The caller has the node told (Sync.push)."""
+    def hold(
+        self,
+        draft: Draft,
+        record: Record,
+        hold: Hold | None,
+        images: tuple[WantedImage, ...] = (),
+        *,
+        care: Mend = same,
+    ) -> None:
+        """Holds a node: no image is wanted of it, whatever its inventory names. With None it is
+        held no more, and these images are wanted. The caller has the node told (Sync.push)."""
+
         def put(record: Record) -> None:
             record.held, record.wanted, record.care = hold, images, care(record.care)
             record.cfg_revision += 1
@@ -130,16 +194,22 @@ class Desire:
         fresh, order = images != record.wanted, care(record.care).order
         state = "off" if order is not None else record.node.state if hold is None else hold.state
         draft.change(record, put)
-        draft.post(record, DesiredChanged(record.planner.layout.goal(self.goal_values(state, images)), fresh))
+        draft.post(
+            record,
+            DesiredChanged(record.planner.layout.goal(self.goal_values(state, images)), fresh),
+        )
         draft.after(self._follow, record, order)
 
     def _follow(self, record: Record, order: Order | None) -> None:
-        """What was ordered of a node's power may have ended, or begun, while a draft was made and written."""
+        """What was ordered of a node's power may have ended, or begun, while a draft was made and
+        written."""
         if record.care.order != order:
             self.again(record)
 
     def stage(self, draft: Draft, record: Record, images: tuple[WantedImage, ...]) -> None:
-        """Wants a node to have images ready, beside what it runs. What it said it has ready of other ones counts no more."""
+        """Wants a node to have images ready, beside what it runs. What it said it has ready of
+        other ones counts no more."""
+
         def put(record: Record) -> None:
             record.stage, record.stage_error = images, ""
             record.staged = record.staged & {i.digest for i in images}

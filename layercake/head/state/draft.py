@@ -1,8 +1,9 @@
-"""A change that is prepared: what becomes of records, of documents, and what happens then. It is on disk before any of it is so.
+"""A change that is prepared: what becomes of records, of documents, and what happens then. It is on
+disk before any of it is so.
 
-Each change of a record is a function. It is applied to a copy, which is written, and once that is on disk to the record itself, as
-it is by then: what was heard of the node meanwhile stays. In the same way the engine is asked what it would make of an event first,
-and is told the event afterwards.
+Each change of a record is a function. It is applied to a copy, which is written, and once that is
+on disk to the record itself, as it is by then: what was heard of the node meanwhile stays. In the
+same way the engine is asked what it would make of an event first, and is told the event afterwards.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ SLICE_S = 0.0015
 
 
 class Draft:
-    """Changes of records, in order, and what happens when they are on disk. `revises`: they count in Store.revision."""
+    """Changes of records, in order, and what happens when they are on disk. `revises`: they count
+    in Store.revision."""
 
     def __init__(self, store: Store, engine: Engine, *, revises: bool) -> None:
         self._store = store
         self._engine = engine
-        self._mark, self._adopt, self._post = store.mark, store.adopt, engine.post  # once, not for each of 100,000 nodes
+        self._mark, self._adopt, self._post = (
+            store.mark,
+            store.adopt,
+            engine.post,
+        )  # once, not for each of 100,000 nodes
         self._copies: dict[str, Record] = {}
         self._then: deque[tuple[Callable[..., object], *tuple[object, ...]]] = deque()
         self.gone: set[str] = set()
@@ -56,7 +62,8 @@ class Draft:
         return self._store.revision + (self.revises and not self.empty)
 
     def change(self, record: Record, change: Callable[[Record], object]) -> None:
-        """Changes a record. `change` is called twice, with a copy and later with the record, and must not do anything else."""
+        """Changes a record. `change` is called twice, with a copy and later with the record, and
+        must not do anything else."""
         change(self._copy(record))
         self.after(change, record)
         self.after(self._mark, record)
@@ -83,17 +90,26 @@ class Draft:
         self.gone.add(record.node.id)
         self.after(forget, record)
 
-    def event(self, record: Record | None, kind: EventKind, text: str, *, severity: str | None = None,
-              data: Mapping[str, Any] | None = None) -> None:
+    def event(
+        self,
+        record: Record | None,
+        kind: EventKind,
+        text: str,
+        *,
+        severity: str | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
         """Adds to the history of a node, or of the head (Store.event)."""
         self.after(partial(self._store.event, record, kind, text, severity=severity, data=data))
 
     def after(self, act: Callable[..., object], *about: object) -> None:
-        """Calls `act` with these arguments, which must not fail, when all is on disk, after what was put in before."""
+        """Calls `act` with these arguments, which must not fail, when all is on disk, after what
+        was put in before."""
         self._then.append((act, *about))
 
     async def happen(self) -> None:
-        """What was prepared is so now. Called once, when it is on disk. The rest of the head has its turn in between."""
+        """What was prepared is so now. Called once, when it is on disk. The rest of the head has
+        its turn in between."""
         self._store.revision = self.revision
         self._copies.clear()  # what is not needed any more makes room for what comes
         since = time.perf_counter()

@@ -1,7 +1,7 @@
 """The engine loop: events in, `converge.step`, effects out.
 
-One queue for all nodes; no task and no timer per node. Deadlines stand in a heap: a tick looks at those that are due (100,000 nodes
-at rest: 0.01 ms a tick, 27 ms when it looked at all of them).
+One queue for all nodes; no task and no timer per node. Deadlines stand in a heap: a tick looks at
+those that are due (100,000 nodes at rest: 0.01 ms a tick, 27 ms when it looked at all of them).
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Gate(Protocol):
 class Engine:
     """Feeds events to the nodes' state machines and carries out the effects."""
 
-    def __init__(self, store: Store, hands: Hands, clock: Clock, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self, store: Store, hands: Hands, clock: Clock, jitter: Callable[[], float] = random.random
+    ) -> None:
         self._store = store
         self._hands = hands
         self._clock = clock
@@ -69,8 +71,8 @@ class Engine:
         store.on_adopted(self.expect)
 
     def post(self, record: Record, event: Event) -> None:
-        """Handles an event of a node, after those that are under way. Returns when the queue is empty, unless it was
-        called from within the handling of another event."""
+        """Handles an event of a node, after those that are under way. Returns when the queue is
+        empty, unless it was called from within the handling of another event."""
         self._queue.append((record.node.id, event))
         if self._draining:
             return
@@ -85,8 +87,11 @@ class Engine:
             self._draining = False
 
     def foresee(self, record: Record, event: Event) -> None:
-        """Puts down in a record, which is nobody's, what the event would make of it; nothing is started, told or remembered."""
-        record.machine, _ = converge.step(record.planner, Where.HEAD, record.machine, event, self._clock(), self._jitter)
+        """Puts down in a record, which is nobody's, what the event would make of it; nothing is
+        started, told or remembered."""
+        record.machine, _ = converge.step(
+            record.planner, Where.HEAD, record.machine, event, self._clock(), self._jitter
+        )
 
     def discover(self, record: Record, values: Mapping[str, str], why: str) -> None:
         """Posts a discovery, unless it says nothing new and nothing waits for it."""
@@ -96,17 +101,21 @@ class Engine:
         self.post(record, Discovered(values, why))
 
     def expect(self, record: Record) -> None:
-        """Has a tick come to the record when it is due. Who puts down another `machine` than the engine's says so by this."""
+        """Has a tick come to the record when it is due. Who puts down another `machine` than the
+        engine's says so by this."""
         if record.machine.wake == NEVER:
             return
         heapq.heappush(self._due, (record.machine.wake, record.node.id))
         if len(self._due) > 2 * len(self._store) + _STALE:
-            self._due = [(r.machine.wake, r.node.id) for r in self._store if r.machine.wake != NEVER]
+            self._due = [
+                (r.machine.wake, r.node.id) for r in self._store if r.machine.wake != NEVER
+            ]
             heapq.heapify(self._due)
 
     def resume(self, records: Iterable[tuple[Record, NodeState, Event | None]], now: float) -> None:
-        """Puts down what is known of nodes as the head starts, and what an event makes of each. Nodes of which the same is known
-        get there by one step, if that has no effects: 3 us a node, else 35 (converge.step is a function of these, and nothing)."""
+        """Puts down what is known of nodes as the head starts, and what an event makes of each.
+        Nodes of which the same is known get there by one step, if that has no effects: 3 us a node,
+        else 35 (converge.step is a function of these, and nothing)."""
         alike = dict[Hashable, NodeState]()
         for record, known, event in records:
             key = _alike(record, known, event)
@@ -116,7 +125,9 @@ class Engine:
                 record.machine = found
                 self._store.mark(record)
             elif event is not None:
-                after, effects = converge.step(record.planner, Where.HEAD, known, event, now, self._jitter)
+                after, effects = converge.step(
+                    record.planner, Where.HEAD, known, event, now, self._jitter
+                )
                 if effects:
                     self.post(record, event)
                 else:
@@ -144,11 +155,15 @@ class Engine:
             await asyncio.sleep(TICK_S)
             try:
                 self.tick()
-            except Exception:  # the loop that everything depends on outlives a bug in handling one node
+            except (
+                Exception
+            ):  # the loop that everything depends on outlives a bug in handling one node
                 log.exception("a tick of the engine failed")
 
     def _step(self, record: Record, event: Event) -> None:
-        machine, effects = converge.step(record.planner, Where.HEAD, record.machine, event, self._clock(), self._jitter)
+        machine, effects = converge.step(
+            record.planner, Where.HEAD, record.machine, event, self._clock(), self._jitter
+        )
         if machine is record.machine and not effects:
             return
         moved, record.machine = machine.wake != record.machine.wake, machine
@@ -162,8 +177,12 @@ class Engine:
         note = self._store.event
         match effect:
             case converge.Start(mutation, attempt, timeout):
-                note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}",
-                     data={"mutation": mutation, "attempt": attempt})
+                note(
+                    record,
+                    events.MUTATION_STARTED,
+                    f"{mutation}, attempt {attempt}",
+                    data={"mutation": mutation, "attempt": attempt},
+                )
                 self._hands.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
                 if self.gate is None:
@@ -171,7 +190,12 @@ class Engine:
                 else:
                     self.gate.asked(record, mutation)
             case converge.Cancel(mutation, why):
-                note(record, events.MUTATION_CANCELLED, f"{mutation}: {why}", data={"mutation": mutation})
+                note(
+                    record,
+                    events.MUTATION_CANCELLED,
+                    f"{mutation}: {why}",
+                    data={"mutation": mutation},
+                )
                 self._hands.cancel(record, mutation)
             case converge.Changed(before, after, why):
                 self._changed(record, before, after, why)
@@ -181,11 +205,20 @@ class Engine:
             case converge.AttemptFailed(mutation, attempt, error, retry_at):
                 when = f"; again in {max(0.0, retry_at - self._clock()):.0f} s" if retry_at else ""
                 data = {"mutation": mutation, "attempt": attempt}
-                note(record, MUTATION_FAILED, f"{mutation}, attempt {attempt}: {error}{when}", data=data)
+                note(
+                    record,
+                    MUTATION_FAILED,
+                    f"{mutation}, attempt {attempt}: {error}{when}",
+                    data=data,
+                )
                 if self.gate is not None:
                     self.gate.failed(record, error, for_good=False)
             case converge.Quarantined(quarantine):
-                tried = f" after {quarantine.attempts} attempts at {quarantine.mutation}" if quarantine.mutation else ""
+                tried = (
+                    f" after {quarantine.attempts} attempts at {quarantine.mutation}"
+                    if quarantine.mutation
+                    else ""
+                )
                 text = f"quarantined{tried}: {quarantine.reason}"
                 note(record, QUARANTINE_SET, text, data={"mutation": quarantine.mutation})
                 if self.gate is not None:
@@ -201,7 +234,9 @@ class Engine:
         moved = {k: [old[k], new[k]] for k in new if old[k] != new[k]}
         record.dsc_revision += 1
         record.changed_at = self._clock()
-        text = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in moved.items()) + (f" ({why})" if why else "")
+        text = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in moved.items()) + (
+            f" ({why})" if why else ""
+        )
         self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
         self._hands.changed(record, before)
         if self.gate is not None:
@@ -209,9 +244,29 @@ class Engine:
 
 
 def _alike(record: Record, known: NodeState, event: Event | None) -> Hashable | None:
-    """What of a node, of which nothing is under way, says what an event makes of it; None for one that has its own failures."""
-    if event is None or known.active is not None or known.attempts or known.quarantine is not None or known.last_error:
+    """What of a node, of which nothing is under way, says what an event makes of it; None for one
+    that has its own failures."""
+    if (
+        event is None
+        or known.active is not None
+        or known.attempts
+        or known.quarantine is not None
+        or known.last_error
+    ):
         return None
     goal = known.goal
-    return (record.planner, event, known.state, known.assumed, goal.mask, goal.value, known.not_before, known.held_until,
-            known.wake, tuple(known.rounds.items()), known.met_since, known.no_chain, known.asked)
+    return (
+        record.planner,
+        event,
+        known.state,
+        known.assumed,
+        goal.mask,
+        goal.value,
+        known.not_before,
+        known.held_until,
+        known.wake,
+        tuple(known.rounds.items()),
+        known.met_since,
+        known.no_chain,
+        known.asked,
+    )

@@ -1,5 +1,5 @@
-"""How the database is: whether what is written gets to the disk, and how long that takes. Told once when it goes wrong, and once
-when it is over."""
+"""How the database is: whether what is written gets to the disk, and how long that takes. Told once
+when it goes wrong, and once when it is over."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from layercake.head.state.store import Store
 
 SLOW_S = 1.0
 STUCK_S = 10.0
-"""After so long without an answer of the disk, nothing more is asked of it that somebody would wait for."""
+"""After so long without an answer of the disk, nothing more is asked of it that somebody would wait
+for."""
 STRETCH_S = 0.5
-"""Between two looks at a write so much counts for the disk's at most: a head that stood still itself (a suspended or busy machine)
-has not seen the disk's answer, which may have come at once."""
+"""Between two looks at a write so much counts for the disk's at most: a head that stood still
+itself (a suspended or busy machine) has not seen the disk's answer, which may have come at once."""
 LITTLE_BYTES, LITTLE_PART = 256 << 20, 0.02
-"""A disk is nearly full below so many bytes, or so much of it, whichever is less: SQLite writes into the room that its log has, and
-notices it late."""
+"""A disk is nearly full below so many bytes, or so much of it, whichever is less: SQLite writes
+into the room that its log has, and notices it late."""
 AGAIN_S = 60.0
 """Seconds between two events of trouble: a disk that comes and goes must not fill the history."""
 
@@ -33,7 +34,9 @@ def nearly_full(path: Path) -> str:
     left, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     if left >= min(LITTLE_BYTES, LITTLE_PART * whole):
         return ""
-    return f"its disk is nearly full: {left / 1e6:.0f} MB are left (hint: free some space on its disk)"
+    return (
+        f"its disk is nearly full: {left / 1e6:.0f} MB are left (hint: free some space on its disk)"
+    )
 
 
 class Health:
@@ -65,12 +68,21 @@ class Health:
         if self._looked is not None:
             self._taken, self._looked = self.under_way, self._clock()
         slow = self.under_way > SLOW_S
-        self._is(store, f"the database is slow: a write takes {self.under_way:.0f} s by now" if slow else self.trouble)
+        self._is(
+            store,
+            f"the database is slow: a write takes {self.under_way:.0f} s by now"
+            if slow
+            else self.trouble,
+        )
 
     @property
     def under_way(self) -> float:
         """Seconds that the disk has had for the write that is under way; 0.0 if there is none."""
-        return 0.0 if self._looked is None else self._taken + min(self._clock() - self._looked, STRETCH_S)
+        return (
+            0.0
+            if self._looked is None
+            else self._taken + min(self._clock() - self._looked, STRETCH_S)
+        )
 
     @property
     def stuck(self) -> bool:
@@ -84,15 +96,29 @@ class Health:
         self.trouble = trouble
         if trouble and not self._told and now - self._told_at >= AGAIN_S:
             self._told, self._told_at = True, now
-            store.event(None, events.DATABASE_UNWELL, f"{trouble}; what is seen is kept in memory, no change is accepted that "
-                        "cannot be written")
+            store.event(
+                None,
+                events.DATABASE_UNWELL,
+                f"{trouble}; what is seen is kept in memory, no change is accepted that "
+                "cannot be written",
+            )
         elif not trouble and self._told:
             self._told = False
             lost, store.lost_events = store.lost_events, 0
             text = f"; {lost} events of the meantime are not in it" if lost else ""
-            store.event(None, events.DATABASE_WELL, f"the database is written as it should be{text}", data={"lost": lost})
+            store.event(
+                None,
+                events.DATABASE_WELL,
+                f"the database is written as it should be{text}",
+                data={"lost": lost},
+            )
 
     def view(self, store: Store) -> dict[str, Any]:
-        """What `layercake status` shows: {"well", "trouble", "since_s", "waiting": events to be written}."""
-        return {"well": not self.trouble, "trouble": self.trouble, "waiting": len(store.new_events),
-                "since_s": round(self._clock() - self._since, 1) if self.trouble else None}
+        """What `layercake status` shows: {"well", "trouble", "since_s", "waiting": events to be
+        written}."""
+        return {
+            "well": not self.trouble,
+            "trouble": self.trouble,
+            "waiting": len(store.new_events),
+            "since_s": round(self._clock() - self._since, 1) if self.trouble else None,
+        }

@@ -1,8 +1,10 @@
-"""Whether the head is in time: how late its event loop comes to what is due. Everything waits for that loop: nodes, browsers, BMCs.
+"""Whether the head is in time: how late its event loop comes to what is due. Everything waits for
+that loop: nodes, browsers, BMCs.
 
-A head may be late because it has too much to do, or because the machine has: that is trouble, and told. Or it stood still, as one
-that was suspended: then its process took no time of a processor and did not wait for one. Nobody has to mend that, and it is
-counted apart. While it is held up for STUCK_S at once, standard error is told what it is at.
+A head may be late because it has too much to do, or because the machine has: that is trouble, and
+told. Or it stood still, as one that was suspended: then its process took no time of a processor and
+did not wait for one. Nobody has to mend that, and it is counted apart. While it is held up for
+STUCK_S at once, standard error is told what it is at.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ BEAT_S = 0.25
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 WINDOW_S = 60.0
 LATE_S, WELL_S = 15.0, 1.5
-"""Seconds of the last WINDOW_S for which the loop was held up: from so many it is trouble, until they are that few."""
+"""Seconds of the last WINDOW_S for which the loop was held up: from so many it is trouble, until
+they are that few."""
 AGAIN_S = 600.0
 """Seconds between two events of trouble."""
 STUCK_S = 10.0
-"""Seconds at once after which the head's log gets the stack of each thread: nobody else can say what it is at, then."""
+"""Seconds at once after which the head's log gets the stack of each thread: nobody else can say
+what it is at, then."""
 _SCHEDULER = Path("/proc/thread-self/schedstat")
 
 
@@ -43,7 +47,8 @@ class Lag:
         self._told, self._told_at = False, float("-inf")
 
     def beat(self, store: Store, now: float, late: float, ran: float) -> None:
-        """The loop was so many seconds late, in which the process ran, or waited for a processor, for `ran` seconds."""
+        """The loop was so many seconds late, in which the process ran, or waited for a processor,
+        for `ran` seconds."""
         own = min(late, ran)
         self.late.add(own)
         self.stood_s += late - own
@@ -64,20 +69,33 @@ class Lag:
 
     def view(self) -> dict[str, Any]:
         """What `layercake status` shows."""
-        return {"well": not self.trouble, "trouble": self.trouble, "late_s": round(self.late_s, 3), "most_s": round(self.most_s, 3),
-                "stood_s": round(self.stood_s, 1), "since_s": round(self._beats[-1][0] - self._since, 1) if self.trouble else None}
+        return {
+            "well": not self.trouble,
+            "trouble": self.trouble,
+            "late_s": round(self.late_s, 3),
+            "most_s": round(self.most_s, 3),
+            "stood_s": round(self.stood_s, 1),
+            "since_s": round(self._beats[-1][0] - self._since, 1) if self.trouble else None,
+        }
 
     def _judge(self, store: Store, now: float) -> None:
         late = self.late_s
         if late >= LATE_S or (self.trouble and late > WELL_S):
             self._since = self._since if self.trouble else now
-            self.trouble = f"of the last {WINDOW_S:.0f} s it was held up for {late:.0f} s, {self.most_s:.1f} s at once"
+            self.trouble = (
+                f"of the last {WINDOW_S:.0f} s it was held up for {late:.0f} s, "
+                f"{self.most_s:.1f} s at once"
+            )
         else:
             self.trouble = ""
         if self.trouble and not self._told and now - self._told_at >= AGAIN_S:
             self._told, self._told_at = True, now
-            store.event(None, events.HEAD_SLOW, f"the head is late with all that it does: {self.trouble}",
-                        data={"late_s": round(late, 1), "most_s": round(self.most_s, 1)})
+            store.event(
+                None,
+                events.HEAD_SLOW,
+                f"the head is late with all that it does: {self.trouble}",
+                data={"late_s": round(late, 1), "most_s": round(self.most_s, 1)},
+            )
         elif not self.trouble and self._told:
             self._told = False
             store.event(None, events.HEAD_IN_TIME, "the head is in time again")
@@ -87,7 +105,9 @@ class Lag:
         began, ran = time.monotonic(), _ran()
         try:
             while True:
-                faulthandler.dump_traceback_later(STUCK_S, file=2)  # standard error; anew with each beat: 43 us
+                faulthandler.dump_traceback_later(
+                    STUCK_S, file=2
+                )  # standard error; anew with each beat: 43 us
                 await asyncio.sleep(BEAT_S)
                 now, has_run = time.monotonic(), _ran()
                 self.beat(store, now, max(0.0, now - began - BEAT_S), max(0.0, has_run - ran))
@@ -97,7 +117,8 @@ class Lag:
 
 
 def _ran() -> float:
-    """Seconds for which this process ran, and this thread waited for a processor (Linux' Documentation/scheduler/sched-stats)."""
+    """Seconds for which this process ran, and this thread waited for a processor (Linux'
+    Documentation/scheduler/sched-stats)."""
     waited = 0.0
     with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel without
         waited = int(_SCHEDULER.read_text().split()[1]) / 1e9

@@ -1,4 +1,5 @@
-"""The site's networks, as the inventory in force has them: what is told of a node's, and what another inventory changes of them."""
+"""The site's networks, as the inventory in force has them: what is told of a node's, and what
+another inventory changes of them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class SiteNetworks:
         self._take(msgspec.json.decode(text, type=dict[str, Network]) if text else {})
 
     def told(self, node: Node) -> Mapping[str, Any] | None:
-        """What modules are told of a node's network (moduleapi.network.told), None for a node that is in none of them."""
+        """What modules are told of a node's network (moduleapi.network.told), None for a node that
+        is in none of them."""
         return self._told.get(node.network)
 
     def named(self, name: str) -> Mapping[str, Any] | None:
@@ -38,11 +40,19 @@ class SiteNetworks:
 
     def changes(self, new: Mapping[str, Network]) -> list[Change]:
         """What becomes of them: a change's `node` is a network here."""
-        found = [Change(name, Action.REMOVE, _fields(network, None)) for name, network in self.by_name.items() if name not in new]
+        found = [
+            Change(name, Action.REMOVE, _fields(network, None))
+            for name, network in self.by_name.items()
+            if name not in new
+        ]
         for name, network in new.items():
             old = self.by_name.get(name)
             if old != network:
-                found.append(Change(name, Action.ADD if old is None else Action.CHANGE, _fields(old, network)))
+                found.append(
+                    Change(
+                        name, Action.ADD if old is None else Action.CHANGE, _fields(old, network)
+                    )
+                )
         return found
 
     def take(self, draft: Draft, new: Mapping[str, Network]) -> None:
@@ -57,9 +67,16 @@ class SiteNetworks:
 
 
 def _fields(old: Network | None, new: Network | None) -> dict[str, tuple[Any, Any]]:
-    before, after = ({} if n is None else {k: _plain(v) for k, v in msgspec.structs.asdict(n).items()} for n in (old, new))
+    before, after = (
+        {} if n is None else {k: _plain(v) for k, v in msgspec.structs.asdict(n).items()}
+        for n in (old, new)
+    )
     pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and not (is_empty(pair[0]) and is_empty(pair[1]))}
+    return {
+        key: pair
+        for key, pair in pairs.items()
+        if pair[0] != pair[1] and not (is_empty(pair[0]) and is_empty(pair[1]))
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""The nodes that have changed, and the few that something holds of, without a look at all of them each second."""
+"""The nodes that have changed, and the few that something holds of, without a look at all of them
+each second."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from layercake.head.state.store import Record, Store
 
 
 class Changed:
-    """The ids of the nodes that have changed, or are new, since they were taken last. Each change has to be marked in the store."""
+    """The ids of the nodes that have changed, or are new, since they were taken last. Each change
+    has to be marked in the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -32,14 +34,16 @@ class Changed:
 
 
 class Noted:
-    """The nodes of which `holds` was true when they last changed. Each change has to be marked in the store."""
+    """The nodes of which `holds` was true when they last changed. Each change has to be marked in
+    the store."""
 
     def __init__(self, store: Store, holds: Callable[[Record], bool]) -> None:
         self._store, self._holds, self._changed = store, holds, Changed(store)
         self._found: dict[str, None] = {}
 
     def look(self) -> Iterator[Record]:
-        """These nodes, as they are now. At the first look all nodes are looked at, later those that have changed since."""
+        """These nodes, as they are now. At the first look all nodes are looked at, later those that
+        have changed since."""
         for key in self._changed.take():
             record = self._store.find(key)
             if record is not None and self._holds(record):

@@ -1,4 +1,5 @@
-"""How records and events stand in the database: JSON, everything by name, what is secret as the file's mode protects it."""
+"""How records and events stand in the database: JSON, everything by name, what is secret as the
+file's mode protects it."""
 
 from __future__ import annotations
 
@@ -57,23 +58,46 @@ _decode = msgspec.json.Decoder(_Row).decode
 
 
 def pack(record: Record) -> str:
-    """A record's text. Raises TypeError, ValueError or RecursionError for what cannot be put into words."""
+    """A record's text. Raises TypeError, ValueError or RecursionError for what cannot be put into
+    words."""
     session = record.session
-    return _encode({
-        "node": record.node.to_record(), "machine": _by_name(record.machine), "was": record.values(), "applied": record.applied,
-        "wanted": record.wanted, "running": record.running, "stage": record.stage, "staged": sorted(record.staged),
-        "care": record.care, "boots": record.boots, "trust": record.trust, "cards": record.cards, "boot_times": record.boot_times,
-        "changed_at": record.changed_at, "cfg_revision": record.cfg_revision, "dsc_revision": record.dsc_revision,
-        "acked": record.acked, "session": session and {
-            "number": session.number, "key": session.key, "boot_id": session.boot_id, "joined": session.joined,
-            "mutual": session.mutual, "quoted": session.quoted, "layout": session.layout and session.layout.to_wire(),
-        },
-    }).decode()
+    return _encode(
+        {
+            "node": record.node.to_record(),
+            "machine": _by_name(record.machine),
+            "was": record.values(),
+            "applied": record.applied,
+            "wanted": record.wanted,
+            "running": record.running,
+            "stage": record.stage,
+            "staged": sorted(record.staged),
+            "care": record.care,
+            "boots": record.boots,
+            "trust": record.trust,
+            "cards": record.cards,
+            "boot_times": record.boot_times,
+            "changed_at": record.changed_at,
+            "cfg_revision": record.cfg_revision,
+            "dsc_revision": record.dsc_revision,
+            "acked": record.acked,
+            "session": session
+            and {
+                "number": session.number,
+                "key": session.key,
+                "boot_id": session.boot_id,
+                "joined": session.joined,
+                "mutual": session.mutual,
+                "quoted": session.quoted,
+                "layout": session.layout and session.layout.to_wire(),
+            },
+        }
+    ).decode()
 
 
 def _by_name(machine: NodeState) -> dict[str, Any]:
-    """What is kept of a node's place in the state graph. Packed numbers mean nothing to a head with other variables: what was
-    discovered is kept by name ("was"), and the goal is made anew of what is wanted."""
+    """What is kept of a node's place in the state graph. Packed numbers mean nothing to a head with
+    other variables: what was discovered is kept by name ("was"), and the goal is made anew of what
+    is wanted."""
     found = machine.to_record()
     for name in _PACKED:
         del found[name]
@@ -81,17 +105,34 @@ def _by_name(machine: NodeState) -> dict[str, Any]:
 
 
 def unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
-    """A record, and the discovered values of the time of writing. Raises MsgspecError, LookupError, TypeError or ValueError for
-    what is damaged."""
+    """A record, and the discovered values of the time of writing. Raises MsgspecError, LookupError,
+    TypeError or ValueError for what is damaged."""
     data = _decode(text)
     node, s = table.node(data.node), data.session
-    session = Session(s.number, s.key, s.boot_id, s.joined, _layout(bytes(s.layout)), s.mutual, s.quoted) if s else None
+    session = (
+        Session(s.number, s.key, s.boot_id, s.joined, _layout(bytes(s.layout)), s.mutual, s.quoted)
+        if s
+        else None
+    )
     record = Record(
-        row, node, table.planner_for(node), NodeState.from_record(_PACKED | data.machine),
-        wanted=data.wanted, running=data.running, stage=data.stage,
-        applied=node.images if data.applied is None else data.applied, staged=frozenset(data.staged),
-        cfg_revision=data.cfg_revision, dsc_revision=data.dsc_revision, acked=data.acked, session=session,
-        changed_at=data.changed_at, boot_times=data.boot_times, boots=data.boots, trust=data.trust, cards=data.cards,
+        row,
+        node,
+        table.planner_for(node),
+        NodeState.from_record(_PACKED | data.machine),
+        wanted=data.wanted,
+        running=data.running,
+        stage=data.stage,
+        applied=node.images if data.applied is None else data.applied,
+        staged=frozenset(data.staged),
+        cfg_revision=data.cfg_revision,
+        dsc_revision=data.dsc_revision,
+        acked=data.acked,
+        session=session,
+        changed_at=data.changed_at,
+        boot_times=data.boot_times,
+        boots=data.boots,
+        trust=data.trust,
+        cards=data.cards,
         care=Care(ours=s is not None, up=s is not None) if data.care is None else data.care,
     )
     return record, data.was

@@ -1,6 +1,8 @@
-"""The store: what is wanted of each node, what was discovered, revisions, and the last events of each node.
+"""The store: what is wanted of each node, what was discovered, revisions, and the last events of
+each node.
 
-All of it is in memory; `database` writes what changed. Everything runs on the event loop, so there are no locks.
+All of it is in memory; `database` writes what changed. Everything runs on the event loop, so there
+are no locks.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from layercake.kraken.planner import Planner
 from layercake.kraken.variables import Layout
 
 HISTORY_ALL = 5000
-"""How many of the newest events are in memory; what a node's history is beyond them the database knows (200 kept events of each
-node were 102 kB)."""
+"""How many of the newest events are in memory; what a node's history is beyond them the database
+knows (200 kept events of each node were 102 kB)."""
 ERRORS_KEPT = 3
 ALARMS = 5000
 """How many events of security there is room for, apart from all others."""
@@ -43,8 +45,8 @@ SEVERITIES = tuple(str(s) for s in Severity)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened. `at` is seconds since the epoch; `node` is a name, "" for the head itself. `security`: it is one of
-    those that no others can push out of the history."""
+    """Something that happened. `at` is seconds since the epoch; `node` is a name, "" for the head
+    itself. `security`: it is one of those that no others can push out of the history."""
 
     id: int
     at: float
@@ -58,10 +60,11 @@ class Event(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The bond with a joined node. The key never leaves the head but in the answer to the join. `layout` is how the node packs its
-    variables, for as long as it is up: that of its join. A head that is started with other modules has another. None: the same.
-    `mutual`: the node shows a certificate of this session with each request, and the head one to the node. `quoted`: the node's TPM
-    has shown that the machine is the node, and that it has booted what was recorded."""
+    """The bond with a joined node. The key never leaves the head but in the answer to the join.
+    `layout` is how the node packs its variables, for as long as it is up: that of its join. A head
+    that is started with other modules has another. None: the same. `mutual`: the node shows a
+    certificate of this session with each request, and the head one to the node. `quoted`: the
+    node's TPM has shown that the machine is the node, and that it has booted what was recorded."""
 
     number: int
     key: bytes = field(repr=False)
@@ -73,8 +76,9 @@ class Session:
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """The certificates of a session: the number of the one that the node shall have and when that was said (by the head's clock),
-    and what the node last told: the one that it has, and the mark of the authorities that it trusts."""
+    """The certificates of a session: the number of the one that the node shall have and when that
+    was said (by the head's clock), and what the node last told: the one that it has, and the mark
+    of the authorities that it trusts."""
 
     certificate: int = 1
     at: float = 0.0
@@ -83,8 +87,8 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A network card, as the node says: its interface and MAC address, or for one without a driver `id` (vendor:device) and the
-    modules for it that are `absent` in its boot set."""
+    """A network card, as the node says: its interface and MAC address, or for one without a driver
+    `id` (vendor:device) and the modules for it that are `absent` in its boot set."""
 
     slot: str = ""
     name: str = ""
@@ -95,7 +99,8 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class NodeClock(msgspec.Struct, frozen=True):
-    """A node's clock, as the node says: the time server that keeps it, and how far off that it was found, in milliseconds."""
+    """A node's clock, as the node says: the time server that keeps it, and how far off that it was
+    found, in milliseconds."""
 
     server: str
     off_ms: float
@@ -109,8 +114,8 @@ class Leg(msgspec.Struct, frozen=True):
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """An interface that the inventory names, as the node says it is: `kind` is card, bond or vlan, `state` up, down, no carrier or
-    missing; `trouble` is why it is not as wanted."""
+    """An interface that the inventory names, as the node says it is: `kind` is card, bond or vlan,
+    `state` up, down, no carrier or missing; `trouble` is why it is not as wanted."""
 
     name: str
     kind: str = ""
@@ -124,8 +129,8 @@ class Interface(msgspec.Struct, frozen=True):
 
 
 class BootTimes(msgspec.Struct, frozen=True):
-    """How long the last boots of a node took, in seconds, the newest last: from power-on to the join, and how much of that until
-    its firmware was first seen."""
+    """How long the last boots of a node took, in seconds, the newest last: from power-on to the
+    join, and how much of that until its firmware was first seen."""
 
     whole: tuple[float, ...] = ()
     firmware: tuple[float, ...] = ()
@@ -141,30 +146,38 @@ class WantedImage(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A node is being released: why it is held, for people, and what is wanted of it meanwhile, up (in minOS, without images) or
-    off. `images` are those that it shall run again after that."""
+    """A node is being released: why it is held, for people, and what is wanted of it meanwhile, up
+    (in minOS, without images) or off. `images` are those that it shall run again after that."""
 
     why: str
     state: str = "up"
     images: tuple[WantedImage, ...] = ()
 
 
-_CARE, _BOOTS, _TRUST, _TIMES = Care(), Boots(), Trust(), BootTimes()  # of nodes of which nothing is known: 300 bytes less each
+_CARE, _BOOTS, _TRUST, _TIMES = (
+    Care(),
+    Boots(),
+    Trust(),
+    BootTimes(),
+)  # of nodes of which nothing is known: 300 bytes less each
 
 
 @dataclass(slots=True)
 class Record:
     """One node: its inventory entry, its place in the state graph, and its bond with its agent.
 
-    `wanted` and `stage` move `cfg_revision`; `acked` is the newest revision that the node said it acts on, `running` the images it
-    ran when it was last ACTIVE at an acknowledged revision. `last_seen` is the time of its last valid datagram. `stage` is what it
-    shall have ready beside what it runs, `staged` the digests of it that it has said are, `stage_error` why it could not.
-    `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node last said its containers are
-    (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none. `care` is what the guard minds of
-    it, `trust` its certificates, `boots` which kernel, minOS and agent it has and shall have, `cards` its network cards,
-    `interfaces` those that the inventory names, and `clock` its clock as it last said. `applied` names the images that an inventory
-    gave it: others than the node's are those of `image roll` since. `errors` are the newest that it told of its images. `held`:
-    no image is started on it (layercake.head.releases); it is not written with the record.
+    `wanted` and `stage` move `cfg_revision`; `acked` is the newest revision that the node said it
+    acts on, `running` the images it ran when it was last ACTIVE at an acknowledged revision.
+    `last_seen` is the time of its last valid datagram. `stage` is what it shall have ready beside
+    what it runs, `staged` the digests of it that it has said are, `stage_error` why it could not.
+    `unhealthy` is what its newest health check said, "" if it is well. `containers` is how the node
+    last said its containers are (imageapi.node.imageset.plan.view), `api_port` where its own API
+    listens, 0 if it has none. `care` is what the guard minds of it, `trust` its certificates,
+    `boots` which kernel, minOS and agent it has and shall have, `cards` its network cards,
+    `interfaces` those that the inventory names, and `clock` its clock as it last said. `applied`
+    names the images that an inventory gave it: others than the node's are those of `image roll`
+    since. `errors` are the newest that it told of its images. `held`: no image is started on it
+    (layercake.head.releases); it is not written with the record.
     """
 
     row: int
@@ -221,7 +234,8 @@ class Record:
 
     @property
     def meant(self) -> str:
-        """What is wanted of it now: up or off. A power cycle is off for a while, and a release has its own will."""
+        """What is wanted of it now: up or off. A power cycle is off for a while, and a release has
+        its own will."""
         if self.care.order is not None:
             return "off"
         return self.node.state if self.held is None else self.held.state
@@ -241,12 +255,14 @@ _FACTS = operator.attrgetter(*(field.name for field in dataclasses.fields(Record
 
 
 class Store:
-    """The records by node id and by name, and the events; tells listeners of events, and keeps what is to be written."""
+    """The records by node id and by name, and the events; tells listeners of events, and keeps what
+    is to be written."""
 
     def __init__(self, clock: Clock, wall: Clock | None = None) -> None:
         self._clock = clock
         self.wall = wall or clock
-        """What people's clocks say, for what they read: it may step, so nothing is decided by it."""
+        """What people's clocks say, for what they read: it may step, so nothing is decided by
+        it."""
         self._by_id: dict[str, Record] = {}
         self._by_name: dict[str, Record] = {}
         self._in_order: list[Record] = []
@@ -259,7 +275,9 @@ class Store:
         self.new_events: deque[Event] = deque()
         self.writing: list[Event] = []  # that are on their way to the disk
         self.lost_events = 0  # that could not wait any longer
-        self.documents: dict[str, Callable[[], bytes]] = {}  # to be written, by key; b"" deletes one
+        self.documents: dict[
+            str, Callable[[], bytes]
+        ] = {}  # to be written, by key; b"" deletes one
         self._next_event = 1
         self._next_row = 1
         self._listeners: list[Callable[[Event], None]] = []
@@ -271,7 +289,8 @@ class Store:
 
     @property
     def newest_event(self) -> int:
-        """The id of the newest event: what comes after it has a higher one, whatever the clock says."""
+        """The id of the newest event: what comes after it has a higher one, whatever the clock
+        says."""
         return self._next_event - 1
 
     def __len__(self) -> int:
@@ -302,15 +321,26 @@ class Store:
         try:
             return self._by_name[name]
         except KeyError:
-            raise NotFound(f"cannot find node {name!r}: it is not in the inventory", hint="see `layercake node list`") from None
+            raise NotFound(
+                f"cannot find node {name!r}: it is not in the inventory",
+                hint="see `layercake node list`",
+            ) from None
 
     def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
         """A new record for a node. It is in the store when it was adopted."""
         self._next_row += 1
-        return Record(self._next_row - 1, node, planner, machine, changed_at=self._clock(), applied=node.images)
+        return Record(
+            self._next_row - 1,
+            node,
+            planner,
+            machine,
+            changed_at=self._clock(),
+            applied=node.images,
+        )
 
     def adopt(self, record: Record) -> None:
-        """Takes a record in: one that was read from the database, or one that is in it from now on."""
+        """Takes a record in: one that was read from the database, or one that is in it from now
+        on."""
         self._by_id[record.node.id] = record
         self._by_name[record.node.name] = record
         self._in_order = []
@@ -336,7 +366,8 @@ class Store:
             watcher(record.node.id)
 
     def watch(self, watcher: Callable[[str], None]) -> None:
-        """Calls `watcher` with the id of each node that changes or is removed. It is called often, and must only take a note."""
+        """Calls `watcher` with the id of each node that changes or is removed. It is called often,
+        and must only take a note."""
         self._watchers.append(watcher)
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
@@ -345,11 +376,18 @@ class Store:
         return lambda: self._listeners.remove(listener)
 
     def event(
-        self, record: Record | None, kind: EventKind, text: str, *, severity: str | None = None,
-        data: Mapping[str, Any] | None = None, at: float | None = None,
+        self,
+        record: Record | None,
+        kind: EventKind,
+        text: str,
+        *,
+        severity: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        at: float | None = None,
     ) -> None:
-        """Adds an event to a node's history, or to the head's own when record is None. Without a severity, or with one that there
-        is not, it has its kind's. One of security that repeats itself is counted, and told later."""
+        """Adds an event to a node's history, or to the head's own when record is None. Without a
+        severity, or with one that there is not, it has its kind's. One of security that repeats
+        itself is counted, and told later."""
         if kind.security:
             key = (kind, record.node.id if record is not None else "")
             if not self._tally.take(key, (data or {}).get("address", ""), text, self._clock()):
@@ -361,14 +399,36 @@ class Store:
         for key, times, different, seconds, last in self._tally.due(self._clock()):
             kind, node = key if isinstance(key, tuple) else (events.REPEATED, "")
             text = f"{times} more in {seconds:.0f} s, from {different} addresses; the last: {last}"
-            self._add(self.find(node), kind, text, None, {"count": times, "addresses": different, "seconds": round(seconds)}, None)
+            self._add(
+                self.find(node),
+                kind,
+                text,
+                None,
+                {"count": times, "addresses": different, "seconds": round(seconds)},
+                None,
+            )
 
-    def _add(self, record: Record | None, kind: EventKind, text: str, severity: str | None, data: Mapping[str, Any] | None,
-             at: float | None) -> None:
+    def _add(
+        self,
+        record: Record | None,
+        kind: EventKind,
+        text: str,
+        severity: str | None,
+        data: Mapping[str, Any] | None,
+        at: float | None,
+    ) -> None:
         level = severity if severity in SEVERITIES else str(kind.severity)
         name = record.name if record is not None else ""
-        event = Event(self._next_event, at or self.wall(), name, kind.name, level, clean(text[:2000]), dict(data or {}),
-                      kind.security)
+        event = Event(
+            self._next_event,
+            at or self.wall(),
+            name,
+            kind.name,
+            level,
+            clean(text[:2000]),
+            dict(data or {}),
+            kind.security,
+        )
         self._next_event += 1
         if record is not None:
             _keep_error(record, event)
@@ -386,12 +446,14 @@ class Store:
 
     def recent(self, name: str) -> list[Event]:
         """The events of a node that are in memory, oldest first."""
-        return [e for e in heapq.merge(self.events, self.alarms, key=lambda e: e.id) if e.node == name]
+        return [
+            e for e in heapq.merge(self.events, self.alarms, key=lambda e: e.id) if e.node == name
+        ]
 
     def load_events(self, found: Iterable[Event]) -> None:
-        """Takes events in as they were read from the database, oldest first. Numbers go on well above them: a head that was killed
-        may have handed out some that it had not written, and who asks for what came since must not miss others of the same
-        numbers."""
+        """Takes events in as they were read from the database, oldest first. Numbers go on well
+        above them: a head that was killed may have handed out some that it had not written, and who
+        asks for what came since must not miss others of the same numbers."""
         for event in found:
             self._next_event = max(self._next_event, event.id + 1 + UNWRITTEN)
             (self.alarms if event.security else self.events).append(event)

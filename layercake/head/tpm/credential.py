@@ -1,4 +1,5 @@
-"""A credential that only one TPM can open, and only while it has one attestation key (TPM 2.0 Library, Part 1 section 24). Pure."""
+"""A credential that only one TPM can open, and only while it has one attestation key (TPM 2.0
+Library, Part 1 section 24). Pure."""
 
 from __future__ import annotations
 
@@ -42,19 +43,24 @@ def name_of(public: bytes) -> bytes:
 
 
 def endorsement_key(public: bytes) -> Named:
-    """The endorsement key of what a node says that it is. Raises InputError for a key with other properties than TPMs' have."""
+    """The endorsement key of what a node says that it is. Raises InputError for a key with other
+    properties than TPMs' have."""
     kind = next((kind for kind in ENDORSEMENTS if public.startswith(kind.fixed)), None)
     if kind is None:
-        raise InputError("cannot take the TPM: its endorsement key is of no usual kind",
-                         hint=f"usual are {'; '.join(kind.name for kind in ENDORSEMENTS)}")
+        raise InputError(
+            "cannot take the TPM: its endorsement key is of no usual kind",
+            hint=f"usual are {'; '.join(kind.name for kind in ENDORSEMENTS)}",
+        )
     try:
-        reader = Reader(public[len(kind.fixed):])
+        reader = Reader(public[len(kind.fixed) :])
         own = [reader.sized() for _ in range(2 if kind.size in _CURVES else 1)]
         if reader.left or any(len(part) > kind.size for part in own):
             raise ValueError("it is too long")
         x, *y = (int.from_bytes(part, "big") for part in own)
         if y:
-            return Named(kind, ec.EllipticCurvePublicNumbers(x, y[0], _CURVES[kind.size]).public_key())
+            return Named(
+                kind, ec.EllipticCurvePublicNumbers(x, y[0], _CURVES[kind.size]).public_key()
+            )
         if len(own[0]) != kind.size:
             raise ValueError("it is too short")
         return Named(kind, rsa.RSAPublicNumbers(_EXPONENT, x).public_key())
@@ -63,7 +69,8 @@ def endorsement_key(public: bytes) -> Named:
 
 
 def attestation_key(public: bytes) -> ec.EllipticCurvePublicKey:
-    """The attestation key. Raises InputError for one that could sign something else than what the TPM has made."""
+    """The attestation key. Raises InputError for one that could sign something else than what the
+    TPM has made."""
     try:
         reader = Reader(public)
         if reader.take(len(AK_FIXED)) != AK_FIXED:
@@ -71,35 +78,51 @@ def attestation_key(public: bytes) -> ec.EllipticCurvePublicKey:
         x, y = reader.sized(), reader.sized()
         if reader.left or max(len(x), len(y)) > POINT_BYTES:
             raise ValueError("its point is too long")
-        numbers = ec.EllipticCurvePublicNumbers(int.from_bytes(x, "big"), int.from_bytes(y, "big"), ec.SECP256R1())
+        numbers = ec.EllipticCurvePublicNumbers(
+            int.from_bytes(x, "big"), int.from_bytes(y, "big"), ec.SECP256R1()
+        )
         return numbers.public_key()
     except ValueError as error:
-        raise InputError(f"cannot take the TPM: its attestation key is not as agreed: {error}") from None
+        raise InputError(
+            f"cannot take the TPM: its attestation key is not as agreed: {error}"
+        ) from None
 
 
-def derived(hash_: hashes.HashAlgorithm, key: bytes, label: bytes, about: bytes, bits: int) -> bytes:
+def derived(
+    hash_: hashes.HashAlgorithm, key: bytes, label: bytes, about: bytes, bits: int
+) -> bytes:
     """A key of a key (KDFa, Part 1 section 11.4.10.2), no longer than the hash."""
-    return _mac(hash_, key, u32(1) + label + b"\0" + about + u32(bits))[:bits // 8]
+    return _mac(hash_, key, u32(1) + label + b"\0" + about + u32(bits))[: bits // 8]
 
 
 def make(endorsement: Named, name: bytes, held: bytes) -> tuple[bytes, bytes]:
-    """A credential that holds something, for the attestation key of this name, and its encrypted seed."""
+    """A credential that holds something, for the attestation key of this name, and its encrypted
+    seed."""
     hash_, bits = endorsement.hash, endorsement.kind.bits
     seed, encrypted = _seed(endorsement)
-    cipher = Cipher(algorithms.AES(derived(hash_, seed, b"STORAGE", name, bits)), CFB(bytes(16))).encryptor()
+    cipher = Cipher(
+        algorithms.AES(derived(hash_, seed, b"STORAGE", name, bits)), CFB(bytes(16))
+    ).encryptor()
     hidden = cipher.update(sized(held)) + cipher.finalize()
-    mark = _mac(hash_, derived(hash_, seed, b"INTEGRITY", b"", 8 * hash_.digest_size), hidden + name)
+    mark = _mac(
+        hash_, derived(hash_, seed, b"INTEGRITY", b"", 8 * hash_.digest_size), hidden + name
+    )
     return sized(mark) + hidden, encrypted
 
 
 def _seed(endorsement: Named) -> tuple[bytes, bytes]:
-    """A new seed, and how it is told to the one TPM: encrypted (Part 1 section B.10.3), or by a key of its own (section C.6.3)."""
+    """A new seed, and how it is told to the one TPM: encrypted (Part 1 section B.10.3), or by a key
+    of its own (section C.6.3)."""
     hash_, key = endorsement.hash, endorsement.key
     if isinstance(key, rsa.RSAPublicKey):
         seed = secrets.token_bytes(hash_.digest_size)
         return seed, key.encrypt(seed, padding.OAEP(padding.MGF1(hash_), hash_, _LABEL))
     size, mine = endorsement.kind.size, ec.generate_private_key(key.curve)
-    shared, point, its = mine.exchange(ec.ECDH(), key), mine.public_key().public_numbers(), key.public_numbers()
+    shared, point, its = (
+        mine.exchange(ec.ECDH(), key),
+        mine.public_key().public_numbers(),
+        key.public_numbers(),
+    )
     x, y, its_x = (number.to_bytes(size, "big") for number in (point.x, point.y, its.x))
     digest = hashes.Hash(hash_)
     digest.update(u32(1) + shared + _LABEL + x + its_x)  # KDFe, section 11.4.10.3

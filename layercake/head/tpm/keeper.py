@@ -1,5 +1,6 @@
-"""The TPMs of the nodes: who asks to join is challenged, what is shown is judged, recorded and kept, and secrets are withheld from
-those who have shown nothing. What the exchange is stands in minos/tpm/proof.py."""
+"""The TPMs of the nodes: who asks to join is challenged, what is shown is judged, recorded and
+kept, and secrets are withheld from those who have shown nothing. What the exchange is stands in
+minos/tpm/proof.py."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from layercake.kraken.errors import InputError, Refused
 from minos.tpm.proof import qualifying
 
 QUOTED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14)
-"""The registers that are always asked for, for people to see; 10 to 13 change while a machine runs."""
+"""The registers that are always asked for, for people to see; 10 to 13 change while a machine
+runs."""
 NONCE_BYTES, GOOD_S = 32, 120.0
 """How long a challenge and a pass are good, in seconds: an exchange takes less than one."""
 _ACCEPT = "if that is right, `layercake tpm accept {name}`"
@@ -34,7 +36,8 @@ _ACCEPT = "if that is right, `layercake tpm accept {name}`"
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """Who asks to join: the boot (its boot id), the boot set that it says it has booted, and from where it asks."""
+    """Who asks to join: the boot (its boot id), the boot set that it says it has booted, and from
+    where it asks."""
 
     id: str
     name: str
@@ -65,12 +68,25 @@ class Pass:
 
 
 class Tpms:
-    """`clock` never steps, `wall` is what people's clocks say. `ordered` gives the boot set that a node is to boot, `adopted` the
-    endorsement key (its SHA-256) that its machine had when a person took it in, "" for none."""
+    """`clock` never steps, `wall` is what people's clocks say. `ordered` gives the boot set that a
+    node is to boot, `adopted` the endorsement key (its SHA-256) that its machine had when a person
+    took it in, "" for none."""
 
-    def __init__(self, store: Store, database: Database, settings: TpmSettings, clock: Clock, ordered: Callable[[Record], str],
-                 adopted: Callable[[Record], str] = lambda record: "") -> None:
-        self._store, self._rows, self._settings, self._clock = store, Rows(database, store), settings, clock
+    def __init__(
+        self,
+        store: Store,
+        database: Database,
+        settings: TpmSettings,
+        clock: Clock,
+        ordered: Callable[[Record], str],
+        adopted: Callable[[Record], str] = lambda record: "",
+    ) -> None:
+        self._store, self._rows, self._settings, self._clock = (
+            store,
+            Rows(database, store),
+            settings,
+            clock,
+        )
         self._ordered, self._adopted = ordered, adopted
         self._known: dict[str, Known] = {}
         self._gone: list[str] = []
@@ -122,67 +138,116 @@ class Tpms:
         return found
 
     def guard_secrets(self, record: Record, what: str) -> None:
-        """Secrets of a node go to it where the inventory lets any boot have them, or to a boot that the TPM has vouched for. Raises
-        Refused, and tells of it."""
+        """Secrets of a node go to it where the inventory lets any boot have them, or to a boot that
+        the TPM has vouched for. Raises Refused, and tells of it."""
         session = record.session
         if self.part(record).secrets == "any" or (session is not None and session.quoted):
             return
-        self._store.event(record, events.WITHHELD, f"it asked for {what[:80]}, and its TPM has not shown what this boot is")
-        raise Refused(f"cannot hand out {what[:80]}: the inventory says `secrets: quoted`, and this boot was not quoted",
-                      hint=f"see `layercake tpm show {record.name}`")
+        self._store.event(
+            record,
+            events.WITHHELD,
+            f"it asked for {what[:80]}, and its TPM has not shown what this boot is",
+        )
+        raise Refused(
+            f"cannot hand out {what[:80]}: the inventory says `secrets: quoted`, and this boot was "
+            "not quoted",
+            hint=f"see `layercake tpm show {record.name}`",
+        )
 
     # -- who wants to join
 
     def challenge(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
-        """What a node has to open and to quote, of the keys that it says its TPM has. Raises InputError."""
+        """What a node has to open and to quote, of the keys that it says its TPM has. Raises
+        InputError."""
         public, ak = _bytes(said.get("ek"), 1024), _bytes(said.get("ak"), 1024)
         key, its = credential.endorsement_key(public), credential.attestation_key(ak)
         data = _bytes(said.get("certificate"), certificate.MOST_BYTES)
         found = certificate.vouched(data, key.key, self._authorities)
-        shown = Shown(ek=hashlib.sha256(public).hexdigest(), ak=hashlib.sha256(ak).hexdigest(),
-                      maker=plain(str(said.get("maker")))[:8], issuer=found.issuer,
-                      certificate=hashlib.sha256(data).hexdigest() if found.issuer else "",
-                      untrusted=found.trouble if self._authorities else "")
+        shown = Shown(
+            ek=hashlib.sha256(public).hexdigest(),
+            ak=hashlib.sha256(ak).hexdigest(),
+            maker=plain(str(said.get("maker")))[:8],
+            issuer=found.issuer,
+            certificate=hashlib.sha256(data).hexdigest() if found.issuer else "",
+            untrusted=found.trouble if self._authorities else "",
+        )
         held, nonce = secrets.token_bytes(32), secrets.token_bytes(NONCE_BYTES)
         blob, seed = credential.make(key, credential.name_of(ak), held)
         registers = tuple(sorted({*QUOTED, *self.part(record).tpm_registers}))
-        self._challenges[record.node.id] = Challenge(boot.id, self._clock() + GOOD_S, nonce, held, its, registers, shown)
+        self._challenges[record.node.id] = Challenge(
+            boot.id, self._clock() + GOOD_S, nonce, held, its, registers, shown
+        )
         words = {"credential": blob, "secret": seed, "nonce": nonce}
-        return {**{word: base64.b64encode(value).decode() for word, value in words.items()}, "registers": registers}
+        return {
+            **{word: base64.b64encode(value).decode() for word, value in words.items()},
+            "registers": registers,
+        }
 
     async def answered(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
-        """A node's quote, for the challenge that it has. Returns the pass for its join. Raises Refused, and OperationFailed if it
-        cannot be written."""
+        """A node's quote, for the challenge that it has. Returns the pass for its join. Raises
+        Refused, and OperationFailed if it cannot be written."""
         asked = self._challenges.pop(record.node.id, None)
         if asked is None or asked.boot_id != boot.id or asked.until < self._clock():
-            raise Refused("cannot take the quote: nothing was asked, or long ago", hint="the node asks to join again")
+            raise Refused(
+                "cannot take the quote: nothing was asked, or long ago",
+                hint="the node asks to join again",
+            )
         steps = log.read(said.get("log"))
         try:
             values = _values(said.get("registers"))
-            found = quote.checked(asked.key, _bytes(said.get("quote"), 2048), _bytes(said.get("signature"), 1024),
-                                  qualifying(asked.nonce, asked.held), asked.registers, values)
+            found = quote.checked(
+                asked.key,
+                _bytes(said.get("quote"), 2048),
+                _bytes(said.get("signature"), 1024),
+                qualifying(asked.nonce, asked.held),
+                asked.registers,
+                values,
+            )
         except (InputError, Refused) as error:
             return await self.without(record, boot, error.message)
         hexed = {number: value.hex() for number, value in values.items()}
-        shown = replace(asked.shown, registers=hexed, boot=boot.name,
-                        lasting={number: log.lasting(steps, number, hexed[number]) for number in judging.LASTING & hexed.keys()},
-                        firmware=found.firmware, clock=found.clock, resets=found.resets, restarts=found.restarts,
-                        at=self._store.wall())
+        shown = replace(
+            asked.shown,
+            registers=hexed,
+            boot=boot.name,
+            lasting={
+                number: log.lasting(steps, number, hexed[number])
+                for number in judging.LASTING & hexed.keys()
+            },
+            firmware=found.firmware,
+            clock=found.clock,
+            resets=found.resets,
+            restarts=found.restarts,
+            at=self._store.wall(),
+        )
         part, before = self.part(record), self.of(record)
         verdict = judging.judge(part, before, shown, self._ordered(record), self._adopted(record))
         logs = await self._rows.logs(record.node.id)
         lines = verdict.troubles + tuple(
-            f"register {number}: " + log.difference(logs.get(judging.place(number, shown.boot), ()), steps, number,
-                                                    shown.registers[number]) for number in verdict.registers)
+            f"register {number}: "
+            + log.difference(
+                logs.get(judging.place(number, shown.boot), ()),
+                steps,
+                number,
+                shown.registers[number],
+            )
+            for number in verdict.registers
+        )
         logs[LAST] = steps
-        await self._write(replace(verdict.known, last=shown, troubles=lines), _logged(logs, before, verdict.known, shown.boot))
+        await self._write(
+            replace(verdict.known, last=shown, troubles=lines),
+            _logged(logs, before, verdict.known, shown.boot),
+        )
         if verdict.new:
-            self._store.event(record, events.RECORDED, verdict.new, data={"ek": shown.ek, "boot": shown.boot})
+            self._store.event(
+                record, events.RECORDED, verdict.new, data={"ek": shown.ek, "boot": shown.boot}
+            )
         self._tell(record, lines, boot, known=not verdict.unknown)
         return self._pass(record, boot, quoted=not lines)
 
     async def without(self, record: Record, boot: Boot, why: str) -> dict[str, Any]:
-        """A node that can show no TPM, and why. Returns its pass, where none is required. Raises Refused and OperationFailed."""
+        """A node that can show no TPM, and why. Returns its pass, where none is required. Raises
+        Refused and OperationFailed."""
         lines = (f"it has shown no TPM: {plain(why)}",)
         known = self.of(record)
         if known.troubles != lines:
@@ -190,18 +255,26 @@ class Tpms:
         self._tell(record, lines, boot)
         return self._pass(record, boot, quoted=False)
 
-    def _tell(self, record: Record, lines: tuple[str, ...], boot: Boot, *, known: bool = True) -> None:
+    def _tell(
+        self, record: Record, lines: tuple[str, ...], boot: Boot, *, known: bool = True
+    ) -> None:
         """Tells of what is wrong. Raises Refused where the TPM is required."""
         if not lines:
             return
         text, refuses = "; ".join(lines)[:2000], self.part(record).tpm == "required"
         hint = "" if known else f" (hint: {_ACCEPT.format(name=record.name)})"
         kind = events.REFUSED if refuses else events.DIFFERS
-        self._store.event(record, kind, (f"a join from {boot.address} was refused: " if refuses else "") + text + hint,
-                          data={"address": boot.address})
+        self._store.event(
+            record,
+            kind,
+            (f"a join from {boot.address} was refused: " if refuses else "") + text + hint,
+            data={"address": boot.address},
+        )
         if refuses:
-            raise Refused(f"cannot join {record.name}: its TPM is required, and was not as recorded",
-                          hint=f"see `layercake tpm show {record.name}`")
+            raise Refused(
+                f"cannot join {record.name}: its TPM is required, and was not as recorded",
+                hint=f"see `layercake tpm show {record.name}`",
+            )
 
     def _pass(self, record: Record, boot: Boot, *, quoted: bool) -> dict[str, Any]:
         word = secrets.token_urlsafe(24)
@@ -211,17 +284,25 @@ class Tpms:
     def passes(self, record: Record, boot_id: str, word: object) -> bool:
         """Whether somebody may join by what it has shown, and has the pass for it."""
         found = self._passes.get(record.node.id)
-        return (found is not None and isinstance(word, str) and hmac.compare_digest(found.word.encode(), word.encode())
-                and found.boot_id == boot_id and found.until >= self._clock())
+        return (
+            found is not None
+            and isinstance(word, str)
+            and hmac.compare_digest(found.word.encode(), word.encode())
+            and found.boot_id == boot_id
+            and found.until >= self._clock()
+        )
 
     def spend(self, record: Record, boot_id: str) -> bool:
-        """The pass of a boot is used. Says whether what was booted was quoted, and is as recorded. Raises Refused where there has
-        to be a pass, and is none for this boot."""
+        """The pass of a boot is used. Says whether what was booted was quoted, and is as recorded.
+        Raises Refused where there has to be a pass, and is none for this boot."""
         found = self._passes.pop(record.node.id, None)
         if not self.asks(record):
             return False
         if found is None or found.boot_id != boot_id or found.until < self._clock():
-            raise Refused(f"cannot join {record.name}: its TPM was not shown for this join", hint="the node asks to join again")
+            raise Refused(
+                f"cannot join {record.name}: its TPM was not shown for this join",
+                hint="the node asks to join again",
+            )
         return found.quoted
 
     # -- what people ask for
@@ -234,10 +315,14 @@ class Tpms:
             if known.last is None:
                 continue
             same = known if known.ek == known.last.ek else Known(node=known.node, last=known.last)
-            now = replace(judging.recorded(same, known.last, self.part(record).tpm_registers), troubles=())
+            now = replace(
+                judging.recorded(same, known.last, self.part(record).tpm_registers), troubles=()
+            )
             logs = await self._rows.logs(record.node.id)
             boot = known.last.boot
-            logs = {name: steps for name, steps in logs.items() if name == LAST or name in now.expected}
+            logs = {
+                name: steps for name, steps in logs.items() if name == LAST or name in now.expected
+            }
             logs |= {name: logs.get(LAST, ()) for name in now.expected if name in ("", boot)}
             await self._write(now, logs)
             done.append((record, known.last))
@@ -266,8 +351,14 @@ class Tpms:
 
 def _logged(logs: Logs, before: Known, now: Known, boot: str) -> Logs:
     """The logs to keep: that of now also for the registers that were recorded by it."""
-    new = [name for name, values in now.expected.items() if name in ("", boot) and values != before.expected.get(name)]
-    return {name: steps for name, steps in logs.items() if name == LAST or name in now.expected} | dict.fromkeys(new, logs[LAST])
+    new = [
+        name
+        for name, values in now.expected.items()
+        if name in ("", boot) and values != before.expected.get(name)
+    ]
+    return {
+        name: steps for name, steps in logs.items() if name == LAST or name in now.expected
+    } | dict.fromkeys(new, logs[LAST])
 
 
 def _bytes(said: object, most: int) -> bytes:
@@ -283,10 +374,12 @@ def _bytes(said: object, most: int) -> bytes:
 def _values(said: object) -> dict[int, bytes]:
     """Values of registers. Raises InputError."""
     try:
-        if not isinstance(said, dict) or len(said) > 24 or any(len(str(one)) > 128 for one in (*said, *said.values())):
+        if (
+            not isinstance(said, dict)
+            or len(said) > 24
+            or any(len(str(one)) > 128 for one in (*said, *said.values()))
+        ):
             raise ValueError("they are not as agreed")
         return {int(number): bytes.fromhex(value) for number, value in said.items()}
     except (TypeError, ValueError) as error:
         raise InputError(f"cannot take the values of the registers: {error}") from None
-
-

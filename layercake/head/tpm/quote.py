@@ -1,4 +1,5 @@
-"""What a TPM says of its registers: the quote is checked, and held against the values that the node gives. Pure."""
+"""What a TPM says of its registers: the quote is checked, and held against the values that the node
+gives. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from minos.tpm.wire import ATTEST_QUOTE, ECDSA, GENERATED, SHA256, Reader
 
 
 class Quote(msgspec.Struct, frozen=True):
-    """What a TPM says (TPMS_ATTEST of a quote, Part 2 section 10.12): how often it was reset and restarted, milliseconds that it
-    was on, and the registers with what all of them together are."""
+    """What a TPM says (TPMS_ATTEST of a quote, Part 2 section 10.12): how often it was reset and
+    restarted, milliseconds that it was on, and the registers with what all of them together are."""
 
     qualifying: bytes
     clock: int
@@ -35,7 +36,12 @@ def read(data: bytes) -> Quote:
     if reader.number(4) != GENERATED or reader.number(2) != ATTEST_QUOTE:
         raise ValueError("it is no quote that a TPM has made")
     reader.sized()  # the name of the key that signed it: its signature says so too
-    qualifying, clock, resets, restarts = reader.sized(), reader.number(8), reader.number(4), reader.number(4)
+    qualifying, clock, resets, restarts = (
+        reader.sized(),
+        reader.number(8),
+        reader.number(4),
+        reader.number(4),
+    )
     reader.take(1)
     firmware, registers, digest = reader.number(8), reader.selection(), reader.sized()
     if reader.left:
@@ -44,7 +50,8 @@ def read(data: bytes) -> Quote:
 
 
 def signed(key: ec.EllipticCurvePublicKey, data: bytes, signature: bytes) -> bool:
-    """Whether a signature (TPMT_SIGNATURE of ECDSA with SHA-256) is this key's. Raises ValueError."""
+    """Whether a signature (TPMT_SIGNATURE of ECDSA with SHA-256) is this key's. Raises
+    ValueError."""
     reader = Reader(signature)
     if reader.number(2) != ECDSA or reader.number(2) != SHA256:
         raise ValueError("it is not signed by ECDSA with SHA-256")
@@ -56,10 +63,16 @@ def signed(key: ec.EllipticCurvePublicKey, data: bytes, signature: bytes) -> boo
     return True
 
 
-def checked(key: ec.EllipticCurvePublicKey, data: bytes, signature: bytes, qualifying: bytes, registers: tuple[int, ...],
-            values: Mapping[int, bytes]) -> Quote:
-    """The quote, when all of it holds: this key's signature, this word in it, these registers with these values. Raises Refused
-    that says which does not."""
+def checked(
+    key: ec.EllipticCurvePublicKey,
+    data: bytes,
+    signature: bytes,
+    qualifying: bytes,
+    registers: tuple[int, ...],
+    values: Mapping[int, bytes],
+) -> Quote:
+    """The quote, when all of it holds: this key's signature, this word in it, these registers with
+    these values. Raises Refused that says which does not."""
     try:
         if not signed(key, data, signature):
             raise Refused("cannot take the quote: its signature is not of the TPM's key")
@@ -67,11 +80,18 @@ def checked(key: ec.EllipticCurvePublicKey, data: bytes, signature: bytes, quali
     except ValueError as error:
         raise Refused(f"cannot take the quote: it is not as agreed: {error}") from None
     if not hmac.compare_digest(found.qualifying, qualifying):
-        raise Refused("cannot take the quote: it is not of this join, or not of the TPM that the credential was made for")
+        raise Refused(
+            "cannot take the quote: it is not of this join, or not of the TPM that the credential "
+            "was made for"
+        )
     if found.registers != registers or set(values) != set(registers):
-        raise Refused("cannot take the quote: it is of other registers than those that were asked for")
+        raise Refused(
+            "cannot take the quote: it is of other registers than those that were asked for"
+        )
     if any(len(values[number]) != hashlib.sha256().digest_size for number in registers):
         raise Refused("cannot take the quote: a register's value is not a SHA-256")
     if hashlib.sha256(b"".join(values[number] for number in registers)).digest() != found.digest:
-        raise Refused("cannot take the quote: the values of the registers are others than those in it")
+        raise Refused(
+            "cannot take the quote: the values of the registers are others than those in it"
+        )
     return found

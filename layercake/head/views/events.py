@@ -21,11 +21,17 @@ def event_view(event: Event) -> dict[str, Any]:
 
 
 def meanings(kinds: Mapping[str, EventKind]) -> View:
-    """How viewers are shown events: what happened, and of what may quote a command line or an error only its kind's meaning."""
+    """How viewers are shown events: what happened, and of what may quote a command line or an error
+    only its kind's meaning."""
 
     def view(event: Event) -> dict[str, Any]:
         kind = kinds.get(event.kind)
-        if kind is not None and not kind.private and kind.severity not in _GRAVE and event.severity not in _GRAVE:
+        if (
+            kind is not None
+            and not kind.private
+            and kind.severity not in _GRAVE
+            and event.severity not in _GRAVE
+        ):
             return event_view(event)
         return {**event_view(event), "text": kind.meaning if kind is not None else "", "data": {}}
 

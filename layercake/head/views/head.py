@@ -15,19 +15,22 @@ from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, status_of
 
 PART = 0.05
-"""How much of the head's time goes at most into counting nodes, however often somebody asks how many are how."""
+"""How much of the head's time goes at most into counting nodes, however often somebody asks how
+many are how."""
 OLD_S = 2.0
-"""Seconds for which a count is told while the next one is under way: a busy head counts for 100 ms, in its turns."""
+"""Seconds for which a count is told while the next one is under way: a busy head counts for 100 ms,
+in its turns."""
 _QUICK_S = 0.002
 SLICE_S = 0.0015
 """How long it is counted before others have their turn."""
 
 
 class Census:
-    """How many nodes are how, of all. Those are looked at that have changed, and those that were not as wanted, since what those
-    wait for is over by the clock, too: 1 ms in a roll of ten thousand. Others have their turn every `SLICE_S`: then the same
-    is told again until the counting was `PART` of the time, and then while they are counted anew; after `OLD_S` more that is
-    waited for. What took less than 2 ms is not kept. `timer` gives seconds."""
+    """How many nodes are how, of all. Those are looked at that have changed, and those that were
+    not as wanted, since what those wait for is over by the clock, too: 1 ms in a roll of ten
+    thousand. Others have their turn every `SLICE_S`: then the same is told again until the counting
+    was `PART` of the time, and then while they are counted anew; after `OLD_S` more that is waited
+    for. What took less than 2 ms is not kept. `timer` gives seconds."""
 
     def __init__(self, head: Head, timer: Callable[[], float] = time.perf_counter) -> None:
         self._head = head
@@ -64,7 +67,9 @@ class Census:
             found[Status.CONVERGED] = len(self._head.store) - found.total()
             self._counts = found
             ended = self._timer()
-            self._until = ended + (ended - began) / PART if ended - began > _QUICK_S else float("-inf")
+            self._until = (
+                ended + (ended - began) / PART if ended - began > _QUICK_S else float("-inf")
+            )
         except BaseException:  # some were not looked at
             self._changed.begin_anew()
             raise
@@ -73,7 +78,11 @@ class Census:
 
     def _look(self, key: str, now: float) -> None:
         record = self._head.store.find(key)
-        status = status_of(record, now, self._head.guard.why(record))[0] if record is not None else Status.CONVERGED
+        status = (
+            status_of(record, now, self._head.guard.why(record))[0]
+            if record is not None
+            else Status.CONVERGED
+        )
         if status is Status.CONVERGED:
             self._of.pop(key, None)
         else:
@@ -81,7 +90,8 @@ class Census:
 
 
 async def count(head: Head, sees: Callable[[Record], bool] | None = None) -> Counter[Status]:
-    """How many nodes are how; with `sees`, of those for which it holds. Others have their turn in between."""
+    """How many nodes are how; with `sees`, of those for which it holds. Others have their turn in
+    between."""
     now, found, since = head.clock(), Counter[Status](), time.perf_counter()
     for record in list(head.store):
         if sees is None or sees(record):
@@ -92,14 +102,20 @@ async def count(head: Head, sees: Callable[[Record], bool] | None = None) -> Cou
     return found
 
 
-async def head_status(head: Head, sees: Callable[[Record], bool] | None = None, census: Census | None = None) -> dict[str, Any]:
-    """The head's epoch and age, how many nodes are how, the database, and the services. With `sees`, of the nodes for which it
-    holds, and without what services say, which may be about any node. All nodes are counted by the census, if there is one."""
+async def head_status(
+    head: Head, sees: Callable[[Record], bool] | None = None, census: Census | None = None
+) -> dict[str, Any]:
+    """The head's epoch and age, how many nodes are how, the database, and the services. With
+    `sees`, of the nodes for which it holds, and without what services say, which may be about any
+    node. All nodes are counted by the census, if there is one."""
     counts = await (census.counts() if census is not None and sees is None else count(head, sees))
     total = counts.total()
     services = [
         {
-            "name": s.name, "state": s.state.value, "pid": s.pid, "restarts": s.restarts,
+            "name": s.name,
+            "state": s.state.value,
+            "pid": s.pid,
+            "restarts": s.restarts,
             "health": s.health if sees is None else None,
             "since_s": round(time.monotonic() - s.since, 1) if s.since else None,
         }
@@ -107,12 +123,21 @@ async def head_status(head: Head, sees: Callable[[Record], bool] | None = None, 
     ]
     working = counts[Status.WORKING] + counts[Status.WAITING] + counts[Status.HELD]
     return {
-        "epoch": head.store.epoch, "uptime_s": round(time.monotonic() - head.started, 1), "revision": head.store.revision,
+        "epoch": head.store.epoch,
+        "uptime_s": round(time.monotonic() - head.started, 1),
+        "revision": head.store.revision,
         "nodes": {
-            "total": total, "converged": counts[Status.CONVERGED], "working": working,
-            "quarantined": counts[Status.QUARANTINED], "blocked": counts[Status.BLOCKED], "asking": counts[Status.ASKING],
+            "total": total,
+            "converged": counts[Status.CONVERGED],
+            "working": working,
+            "quarantined": counts[Status.QUARANTINED],
+            "blocked": counts[Status.BLOCKED],
+            "asking": counts[Status.ASKING],
         },
-        "database": head.database.health.view(head.store), "loop": head.lag.view(), "services": services,
+        "database": head.database.health.view(head.store),
+        "loop": head.lag.view(),
+        "services": services,
         "sync": dict(head.sync.counters),
-        "guard": head.guard.view(sees), "certificates": [age._asdict() for age in head.authority.ages()],
+        "guard": head.guard.view(sees),
+        "certificates": [age._asdict() for age in head.authority.ages()],
     }

@@ -18,7 +18,8 @@ from layercake.head.views.head import Census
 from layercake.kraken.errors import LayercakeError
 
 CAUSES_S = 15.0
-"""How old the causes may be that are told. They are gathered anew beside everything else: 10,000 nodes take 0.2 s of the head."""
+"""How old the causes may be that are told. They are gathered anew beside everything else: 10,000
+nodes take 0.2 s of the head."""
 LATENCY, ASKED_S = "power.latency", 1.0
 """The call by which BMCs are asked for, and for how long it is waited."""
 MOST_CAUSES = 50
@@ -43,13 +44,32 @@ class Metrics:
                 await asyncio.shield(self._gathering)
         counts, page = await self._census.counts(), Page()
         page.add("info", "gauge", "The version of the head.", [({"version": __version__}, 1)])
-        page.add("nodes", "gauge", "Nodes by status.", [({"status": s.value}, n) for s, n in sorted(counts.items(), key=str)])
-        page.add("nodes_state", "gauge", "Nodes by the values of their variables.",
-                 [({"variable": v, "value": x}, n) for (v, x), n in sorted(states(self._head.store).items())])
+        page.add(
+            "nodes",
+            "gauge",
+            "Nodes by status.",
+            [({"status": s.value}, n) for s, n in sorted(counts.items(), key=str)],
+        )
+        page.add(
+            "nodes_state",
+            "gauge",
+            "Nodes by the values of their variables.",
+            [
+                ({"variable": v, "value": x}, n)
+                for (v, x), n in sorted(states(self._head.store).items())
+            ],
+        )
         told = self._causes.most_common(MOST_CAUSES)
         others = self._causes.total() - sum(n for _, n in told)
-        page.add("nodes_cause", "gauge", "Nodes that are not as wanted, by cause (`layercake explain`).",
-                 [({"status": s, "cause": c}, n) for (s, c), n in (*told, *([(("", "others"), others)] if others else []))])
+        page.add(
+            "nodes_cause",
+            "gauge",
+            "Nodes that are not as wanted, by cause (`layercake explain`).",
+            [
+                ({"status": s, "cause": c}, n)
+                for (s, c), n in (*told, *([(("", "others"), others)] if others else []))
+            ],
+        )
         self._site(page)
         self._work(page)
         self._loop(page)
@@ -61,46 +81,125 @@ class Metrics:
     def _site(self, page: Page) -> None:
         head = self._head
         guard = head.guard.view()
-        page.add("frozen", "gauge", "Whether the whole site is frozen.", [({}, guard["frozen"] is not None)])
-        stops = Counter(why for r in head.store for why, stop in (
-            ("freeze", r.care.freeze), ("maintenance", r.care.maintenance), ("release", r.held)) if stop is not None)
-        page.add("nodes_stopped", "gauge", "Nodes that a person keeps the head from.",
-                 [({"by": why}, stops[why]) for why in ("freeze", "maintenance", "release")])
+        page.add(
+            "frozen",
+            "gauge",
+            "Whether the whole site is frozen.",
+            [({}, guard["frozen"] is not None)],
+        )
+        stops = Counter(
+            why
+            for r in head.store
+            for why, stop in (
+                ("freeze", r.care.freeze),
+                ("maintenance", r.care.maintenance),
+                ("release", r.held),
+            )
+            if stop is not None
+        )
+        page.add(
+            "nodes_stopped",
+            "gauge",
+            "Nodes that a person keeps the head from.",
+            [({"by": why}, stops[why]) for why in ("freeze", "maintenance", "release")],
+        )
         page.add("outages", "gauge", "Outages that are under way.", [({}, len(guard["outages"]))])
         page.add("nodes_silent", "gauge", "Nodes that fell silent.", [({}, guard["silent"])])
-        page.add("remedies_held", "gauge", "Steps that the guard holds back.", [({}, guard["waiting"])])
-        page.add("boots", "gauge", "Nodes that boot, and that wait for their turn to.",
-                 [({"state": word}, guard["boots"][word]) for word in ("booting", "waiting")])
-        page.add("service_up", "gauge", "Whether a module's process runs.",
-                 [({"service": s.name}, s.state.value == "running") for s in head.services.status.values()])
-        page.add("service_restarts_total", "counter", "How often a module's process was started anew.",
-                 [({"service": s.name}, s.restarts) for s in head.services.status.values()])
+        page.add(
+            "remedies_held", "gauge", "Steps that the guard holds back.", [({}, guard["waiting"])]
+        )
+        page.add(
+            "boots",
+            "gauge",
+            "Nodes that boot, and that wait for their turn to.",
+            [({"state": word}, guard["boots"][word]) for word in ("booting", "waiting")],
+        )
+        page.add(
+            "service_up",
+            "gauge",
+            "Whether a module's process runs.",
+            [
+                ({"service": s.name}, s.state.value == "running")
+                for s in head.services.status.values()
+            ],
+        )
+        page.add(
+            "service_restarts_total",
+            "counter",
+            "How often a module's process was started anew.",
+            [({"service": s.name}, s.restarts) for s in head.services.status.values()],
+        )
         well = head.database.health.view(head.store)
-        page.add("database_up", "gauge", "Whether the database is written as it should be.", [({}, well["well"])])
-        page.add("database_waiting_events", "gauge", "Events that wait to be written.", [({}, well["waiting"])])
+        page.add(
+            "database_up",
+            "gauge",
+            "Whether the database is written as it should be.",
+            [({}, well["well"])],
+        )
+        page.add(
+            "database_waiting_events",
+            "gauge",
+            "Events that wait to be written.",
+            [({}, well["waiting"])],
+        )
 
     def _work(self, page: Page) -> None:
         head, tally = self._head, self._head.tally
         rolls = Counter(roll.state.value for roll in head.rolls.all())
-        page.add("rolls", "gauge", "Rolls by state.", [({"state": state}, n) for state, n in sorted(rolls.items())])
-        page.add("sync_datagrams_total", "counter", "Datagrams of nodes, by what became of them.",
-                 [({"what": what}, n) for what, n in sorted(head.sync.counters.items())])
-        page.add("events_total", "counter", "Events since the head has started, by kind.",
-                 [({"kind": kind}, n) for kind, n in sorted(tally.events.items())])
-        page.add("mutation_failures_total", "counter", "Attempts at mutations that have failed.",
-                 [({"mutation": m}, n) for m, n in sorted(tally.failed.items())])
-        page.histograms("mutation_seconds", "How long mutations took that were done.",
-                        [({"mutation": m}, took) for m, took in tally.took.items()])
-        page.histograms("convergence_seconds", "How long nodes were not as wanted, of those that are again.",
-                        [({}, tally.converged)])
+        page.add(
+            "rolls",
+            "gauge",
+            "Rolls by state.",
+            [({"state": state}, n) for state, n in sorted(rolls.items())],
+        )
+        page.add(
+            "sync_datagrams_total",
+            "counter",
+            "Datagrams of nodes, by what became of them.",
+            [({"what": what}, n) for what, n in sorted(head.sync.counters.items())],
+        )
+        page.add(
+            "events_total",
+            "counter",
+            "Events since the head has started, by kind.",
+            [({"kind": kind}, n) for kind, n in sorted(tally.events.items())],
+        )
+        page.add(
+            "mutation_failures_total",
+            "counter",
+            "Attempts at mutations that have failed.",
+            [({"mutation": m}, n) for m, n in sorted(tally.failed.items())],
+        )
+        page.histograms(
+            "mutation_seconds",
+            "How long mutations took that were done.",
+            [({"mutation": m}, took) for m, took in tally.took.items()],
+        )
+        page.histograms(
+            "convergence_seconds",
+            "How long nodes were not as wanted, of those that are again.",
+            [({}, tally.converged)],
+        )
 
     def _loop(self, page: Page) -> None:
         lag = self._head.lag
-        page.histograms("loop_lag_seconds", "How late the head's loop was, looked at four times a second.", [({}, lag.late)])
-        page.add("loop_lag_max_seconds", "gauge", "The longest that the head's loop was held up, of the last minute.",
-                 [({}, lag.most_s)])
-        page.add("loop_stood_still_seconds_total", "counter", "For how long the head stood still, as one that was suspended.",
-                 [({}, lag.stood_s)])
+        page.histograms(
+            "loop_lag_seconds",
+            "How late the head's loop was, looked at four times a second.",
+            [({}, lag.late)],
+        )
+        page.add(
+            "loop_lag_max_seconds",
+            "gauge",
+            "The longest that the head's loop was held up, of the last minute.",
+            [({}, lag.most_s)],
+        )
+        page.add(
+            "loop_stood_still_seconds_total",
+            "counter",
+            "For how long the head stood still, as one that was suspended.",
+            [({}, lag.stood_s)],
+        )
 
     async def _bmcs(self, page: Page) -> None:
         """What the module with the BMCs has counted; as it was last, while that does not answer."""
@@ -113,16 +212,27 @@ class Metrics:
             histogram.counts, histogram.sum = one["counts"], one["sum"]
             found.append(({"driver": one["driver"]}, histogram))
         page.histograms("bmc_seconds", "How long operations of BMCs took that were done.", found)
-        page.add("bmc_failures_total", "counter", "Operations of BMCs that came to nothing.",
-                 [({"driver": one["driver"]}, one["failed"]) for one in self._latencies])
+        page.add(
+            "bmc_failures_total",
+            "counter",
+            "Operations of BMCs that came to nothing.",
+            [({"driver": one["driver"]}, one["failed"]) for one in self._latencies],
+        )
 
     async def _gather(self) -> None:
         try:
             head, now, found = self._head, self._head.clock(), Counter[tuple[str, str]]()
             dark = in_outages(head.guard.outages.values())
             async for record in slowly(list(head.store)):
-                what = what_of(record, now, head.guard.why(record), head.guard.stopped(record), head.patience.seen(record),
-                               outage=dark.get(record.node.id, ""), brief=True)
+                what = what_of(
+                    record,
+                    now,
+                    head.guard.why(record),
+                    head.guard.stopped(record),
+                    head.patience.seen(record),
+                    outage=dark.get(record.node.id, ""),
+                    brief=True,
+                )
                 if what is not None:
                     found[what.status, what.text] += 1
             self._causes, self._gathered = found, time.monotonic()

@@ -1,4 +1,5 @@
-"""What operators ask each morning: what failed, was slow, was held back, and changed since yesterday; and how it is now."""
+"""What operators ask each morning: what failed, was slow, was held back, and changed since
+yesterday; and how it is now."""
 
 from __future__ import annotations
 
@@ -13,13 +14,32 @@ from layercake.head.views.rolls import roll_view
 from layercake.kraken.events import EventKind, Severity
 
 SECTIONS: Mapping[str, tuple[EventKind, ...]] = {
-    "held": (events.REMEDY_HELD, events.OUTAGE_CALLED, events.OUTAGE_OVER, events.ROLL_SKIPPED, events.FROZEN, events.NODE_FOUND),
+    "held": (
+        events.REMEDY_HELD,
+        events.OUTAGE_CALLED,
+        events.OUTAGE_OVER,
+        events.ROLL_SKIPPED,
+        events.FROZEN,
+        events.NODE_FOUND,
+    ),
     "slow": (events.BOOT_SLOW, events.HEAD_SLOW),
-    "changed": (events.INVENTORY_ADDED, events.INVENTORY_CHANGED, events.INVENTORY_REMOVED, events.INVENTORY_NETWORKS,
-                events.DESIRED_STATE, events.POWER_CYCLE, events.IMAGE_ADDED, events.IMAGE_REMOVED, events.BOOT_DEFAULT,
-                events.MAINTENANCE_BEGUN, events.FILES_CHANGED, events.HEAD_STARTED),
+    "changed": (
+        events.INVENTORY_ADDED,
+        events.INVENTORY_CHANGED,
+        events.INVENTORY_REMOVED,
+        events.INVENTORY_NETWORKS,
+        events.DESIRED_STATE,
+        events.POWER_CYCLE,
+        events.IMAGE_ADDED,
+        events.IMAGE_REMOVED,
+        events.BOOT_DEFAULT,
+        events.MAINTENANCE_BEGUN,
+        events.FILES_CHANGED,
+        events.HEAD_STARTED,
+    ),
 }
-"""The kinds of a section, whatever their severity; others are in `security`, `failed` or `warned`, or in none."""
+"""The kinds of a section, whatever their severity; others are in `security`, `failed` or `warned`,
+or in none."""
 SOON_DAYS = 30
 MOST_ROLLS = 20
 
@@ -37,27 +57,50 @@ def section_of(tally: Tally, kinds: Mapping[str, EventKind]) -> str:
     return "failed" if tally.severity == Severity.ERROR else "warned"
 
 
-def lines_of(tallies: Iterable[Tally], kinds: Mapping[str, EventKind]) -> dict[str, list[dict[str, Any]]]:
+def lines_of(
+    tallies: Iterable[Tally], kinds: Mapping[str, EventKind]
+) -> dict[str, list[dict[str, Any]]]:
     """{section: its kinds, what happened most often first}."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ("failed", "slow", "held", "warned", "security", "changed")}
+    found: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in ("failed", "slow", "held", "warned", "security", "changed")
+    }
     for tally in sorted(tallies, key=lambda one: (-one.count, one.kind)):
         if section := section_of(tally, kinds):
             kind = kinds.get(tally.kind)
-            found[section].append({
-                "kind": tally.kind, "count": tally.count, "last": tally.last, "nodes": dict(sorted(tally.nodes.items())),
-                "meaning": kind.meaning if kind is not None else "", "node": tally.node, "text": tally.text})
+            found[section].append(
+                {
+                    "kind": tally.kind,
+                    "count": tally.count,
+                    "last": tally.last,
+                    "nodes": dict(sorted(tally.nodes.items())),
+                    "meaning": kind.meaning if kind is not None else "",
+                    "node": tally.node,
+                    "text": tally.text,
+                }
+            )
     return found
 
 
 async def report_view(head: Head, census: Census, since: float, until: float) -> dict[str, Any]:
-    """The report from one time to another, seconds since the epoch. Raises OperationFailed if the database cannot be read."""
+    """The report from one time to another, seconds since the epoch. Raises OperationFailed if the
+    database cannot be read."""
     found = lines_of(await head.database.history.tallies(since, until), head.table.events)
     counts = await census.counts()
-    rolls = [roll for roll in head.rolls.all() if roll.at <= until and (roll.ended is None or roll.ended >= since)]
+    rolls = [
+        roll
+        for roll in head.rolls.all()
+        if roll.at <= until and (roll.ended is None or roll.ended >= since)
+    ]
     guard = head.guard.view()
     return {
-        "since": since, "until": until, "head": head.settings.addresses[0],
+        "since": since,
+        "until": until,
+        "head": head.settings.addresses[0],
         "nodes": {status.value: count for status, count in counts.items()},
-        "outages": guard["outages"], "frozen": guard["frozen"], "database": head.database.health.view(head.store),
+        "outages": guard["outages"],
+        "frozen": guard["frozen"],
+        "database": head.database.health.view(head.store),
         "certificates": [age._asdict() for age in head.authority.ages() if age.days < SOON_DAYS],
-        "rolls": [roll_view(roll, head.store, "none") for roll in rolls[:MOST_ROLLS]], "sections": found}
+        "rolls": [roll_view(roll, head.store, "none") for roll in rolls[:MOST_ROLLS]],
+        "sections": found,
+    }

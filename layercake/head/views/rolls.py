@@ -11,9 +11,11 @@ SHOWS = ("all", "open", "none")
 _LATE_S = 5.0
 
 
-def roll_view(roll: Roll, store: Store, nodes: str = "all", *, brief: bool = False) -> dict[str, Any]:
-    """A roll as the API shows it, with all of its nodes, those that are not done (open), or none of them. `brief`: for viewers,
-    without reasons, which may quote what a container or a BMC said."""
+def roll_view(
+    roll: Roll, store: Store, nodes: str = "all", *, brief: bool = False
+) -> dict[str, Any]:
+    """A roll as the API shows it, with all of its nodes, those that are not done (open), or none of
+    them. `brief`: for viewers, without reasons, which may quote what a container or a BMC said."""
     view = describe(roll) | ({"reason": ""} if brief else {})
     if nodes == "none":
         return view
@@ -24,13 +26,18 @@ def roll_view(roll: Roll, store: Store, nodes: str = "all", *, brief: bool = Fal
 
 def _row(roll: Roll, node: NodeRoll, record: Record | None) -> dict[str, Any]:
     return {
-        "name": node.name, "state": node.state.value, "batch": node.batch, "stage": roll.stages[node.stage],
-        "reason": node.reason, "trouble": _trouble(record, roll) if node.reason and record is not None else "",
+        "name": node.name,
+        "state": node.state.value,
+        "batch": node.batch,
+        "stage": roll.stages[node.stage],
+        "reason": node.reason,
+        "trouble": _trouble(record, roll) if node.reason and record is not None else "",
     }
 
 
 def _trouble(record: Record, roll: Roll) -> str:
-    """The newest error that the node itself has told of its images since the roll began; events come a little late."""
+    """The newest error that the node itself has told of its images since the roll began; events
+    come a little late."""
     end = roll.ended + _LATE_S if roll.ended is not None else float("inf")
     for event in reversed(record.errors):
         if event.id > roll.after and event.at <= end:

@@ -29,8 +29,15 @@ def url(value: object) -> str:
         found.port  # noqa: B018 (raises for one that there is not)
     except ValueError:
         raise Mistake("the URL cannot be read", "https://HOST/PATH") from None
-    if found.username is not None or found.password is not None or re.search(r"[\s\x00-\x1f\x7f]", word):
-        raise Mistake("a URL has no user, password or blanks", "`secret` signs what is told; `url_secret` hides the URL")
+    if (
+        found.username is not None
+        or found.password is not None
+        or re.search(r"[\s\x00-\x1f\x7f]", word)
+    ):
+        raise Mistake(
+            "a URL has no user, password or blanks",
+            "`secret` signs what is told; `url_secret` hides the URL",
+        )
     if found.scheme not in ("https", "http") or not name:
         raise Mistake(f"expected a URL, https://HOST/PATH, found {describe(value)}")
     not_in_the_open(found.scheme, name)
@@ -41,27 +48,62 @@ def secret(value: object) -> str:
     """The name of a secret of a webhook."""
     word = text(value)
     if word and not _NAME.fullmatch(word):
-        raise Mistake(f"{show(word)} is no secret's name", f"the name of a file in {OF_WEBHOOKS}/ in the directory of secrets")
+        raise Mistake(
+            f"{show(word)} is no secret's name",
+            f"the name of a file in {OF_WEBHOOKS}/ in the directory of secrets",
+        )
     return word
 
 
 def kinds(value: object) -> list[str]:
     """What kinds of events begin with."""
-    if not isinstance(value, list) or len(value) > MOST_KINDS or not all(isinstance(word, str) and word for word in value):
-        raise Mistake(f"expected a list of kinds of events, found {describe(value)}", "such as [outage, node.boot-slow]")
+    if (
+        not isinstance(value, list)
+        or len(value) > MOST_KINDS
+        or not all(isinstance(word, str) and word for word in value)
+    ):
+        raise Mistake(
+            f"expected a list of kinds of events, found {describe(value)}",
+            "such as [outage, node.boot-slow]",
+        )
     return [str(word) for word in value]
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One webhook."""
 
-    url: Annotated[str, Check(url), Meta(description="Where it is told, https://...; http:// on this machine only.")] = ""
-    url_secret: Annotated[str, Check(secret), Meta(
-        description="Instead of url, where whoever knows it may tell: the secret that holds it, a file in `webhooks/` in the "
-                    "directory of secrets.")] = ""
-    secret: Annotated[str, Check(secret), Meta(
-        description="The secret that signs what is told (HMAC-SHA256): a file in `webhooks/` in the directory of secrets.")] = ""
-    ca: Annotated[str, Meta(description="A file with the authority of its certificate; empty for the system's.")] = ""
-    kinds: Annotated[list[str], Check(kinds), Meta(description="Events whose kinds begin with one of these; all if empty.")] = []
-    severity: Annotated[Literal["debug", "info", "warning", "error"], Meta(
-        description="Events that are at least so grave.")] = "warning"
+    url: Annotated[
+        str,
+        Check(url),
+        Meta(description="Where it is told, https://...; http:// on this machine only."),
+    ] = ""
+    url_secret: Annotated[
+        str,
+        Check(secret),
+        Meta(
+            description="Instead of url, where whoever knows it may tell: the secret that holds "
+            "it, a file in `webhooks/` in the "
+            "directory of secrets."
+        ),
+    ] = ""
+    secret: Annotated[
+        str,
+        Check(secret),
+        Meta(
+            description="The secret that signs what is told (HMAC-SHA256): a file in `webhooks/` "
+            "in the directory of secrets."
+        ),
+    ] = ""
+    ca: Annotated[
+        str,
+        Meta(description="A file with the authority of its certificate; empty for the system's."),
+    ] = ""
+    kinds: Annotated[
+        list[str],
+        Check(kinds),
+        Meta(description="Events whose kinds begin with one of these; all if empty."),
+    ] = []
+    severity: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Events that are at least so grave."),
+    ] = "warning"

@@ -1,4 +1,5 @@
-"""The state graph as a picture: DOT for graphviz, and a plain layered SVG where there is no graphviz."""
+"""The state graph as a picture: DOT for graphviz, and a plain layered SVG where there is no
+graphviz."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _COLOURS = {"here": "#ffd27f", "path": "#cfe8ff", "goal": "#c8f0c8", "": "#fffff
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What to draw: labels of states, their roles ("here", "path", "goal" or ""), and edges {(from, to): labels}."""
+    """What to draw: labels of states, their roles ("here", "path", "goal" or ""), and edges {(from,
+    to): labels}."""
 
     labels: dict[int, tuple[str, ...]]
     roles: dict[int, str]
@@ -37,8 +39,10 @@ def _picture(planner: Planner, node: NodeState | None) -> _Picture:
     states: list[int] = list(graph.states)
     if len(states) > MOST_STATES:
         if not trail:
-            raise InputError(f"cannot draw the state graph: it has {len(states)} states",
-                             hint="name a node, then its path is drawn")
+            raise InputError(
+                f"cannot draw the state graph: it has {len(states)} states",
+                hint="name a node, then its path is drawn",
+            )
         states = []
     states += [s for s in trail if s not in states]
     shown = set(states)
@@ -56,11 +60,18 @@ def _picture(planner: Planner, node: NodeState | None) -> _Picture:
         roles |= {trail[-1]: "goal"} if node.goal.met(trail[-1]) else {}
         roles |= {trail[0]: "here"}
     labels = {s: _label(planner, s) for s in states}
-    return _Picture(labels, roles, {k: tuple(sorted(v)) for k, v in sorted(edges.items())}, frozenset((a, b) for a, b, _ in taken))
+    return _Picture(
+        labels,
+        roles,
+        {k: tuple(sorted(v)) for k, v in sorted(edges.items())},
+        frozenset((a, b) for a, b, _ in taken),
+    )
 
 
 def _label(planner: Planner, state: int) -> tuple[str, ...]:
-    return tuple(f"{k}={v}" for k, v in planner.layout.unpack(state).items() if v != UNKNOWN) or ("nothing known",)
+    return tuple(f"{k}={v}" for k, v in planner.layout.unpack(state).items() if v != UNKNOWN) or (
+        "nothing known",
+    )
 
 
 def _quoted(text: str) -> str:
@@ -68,24 +79,39 @@ def _quoted(text: str) -> str:
 
 
 def dot(planner: Planner, node: NodeState | None = None) -> str:
-    """The graph in Graphviz DOT; with a node, where it is, its path and its end are coloured. Raises InputError if too large."""
+    """The graph in Graphviz DOT; with a node, where it is, its path and its end are coloured.
+    Raises InputError if too large."""
     picture = _picture(planner, node)
     names = {state: f"s{i}" for i, state in enumerate(picture.labels)}
-    lines = ["digraph layercake {", "  rankdir=LR;",
-             '  node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=10];',
-             '  edge [fontname="sans-serif", fontsize=9];']
+    lines = [
+        "digraph layercake {",
+        "  rankdir=LR;",
+        '  node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=10];',
+        '  edge [fontname="sans-serif", fontsize=9];',
+    ]
     for state, label in picture.labels.items():
         role = picture.roles[state]
         width = ", penwidth=2" if role else ""
-        lines.append(f'  {names[state]} [label={_quoted(chr(10).join(label))}, fillcolor="{_COLOURS[role]}"{width}];')
+        lines.append(
+            f"  {names[state]} [label={_quoted(chr(10).join(label))}, "
+            f'fillcolor="{_COLOURS[role]}"{width}];'
+        )
     for (source, target), mutations in picture.edges.items():
-        bold = ', color="#1060c0", fontcolor="#1060c0", penwidth=2.5' if (source, target) in picture.path else ""
-        lines.append(f"  {names[source]} -> {names[target]} [label={_quoted(chr(10).join(mutations))}{bold}];")
+        bold = (
+            ', color="#1060c0", fontcolor="#1060c0", penwidth=2.5'
+            if (source, target) in picture.path
+            else ""
+        )
+        lines.append(
+            f"  {names[source]} -> {names[target]} "
+            f"[label={_quoted(chr(10).join(mutations))}{bold}];"
+        )
     return "\n".join([*lines, "}", ""])
 
 
 def _layers(picture: _Picture) -> list[list[int]]:
-    """Longest-path layers. Edges that close a circle, found by walking depth first from the least known state, do not count."""
+    """Longest-path layers. Edges that close a circle, found by walking depth first from the least
+    known state, do not count."""
     following: dict[int, list[int]] = {s: [] for s in picture.labels}
     for source, target in picture.edges:
         following[source].append(target)
@@ -113,7 +139,9 @@ def _layers(picture: _Picture) -> list[list[int]]:
         for target in following[state]:
             if (state, target) in forward:
                 depth[target] = max(depth[target], depth[state] + 1)
-    for state in order:  # successors come first here; a state that nothing leads to moves up beside what it leads to
+    for state in (
+        order
+    ):  # successors come first here; a state that nothing leads to moves up beside what it leads to
         later = [depth[t] for t in following[state] if (state, t) in forward]
         if later and state:
             depth[state] = min(later) - 1
@@ -124,7 +152,8 @@ def _layers(picture: _Picture) -> list[list[int]]:
 
 
 def _untangled(layers: list[list[int]], picture: _Picture) -> list[list[int]]:
-    """Each layer sorted by the mean place of its neighbours, forwards and backwards, a few times."""
+    """Each layer sorted by the mean place of its neighbours, forwards and backwards, a few
+    times."""
     neighbours: dict[int, list[int]] = {s: [] for s in picture.labels}
     for source, target in picture.edges:
         neighbours[source].append(target)
@@ -132,7 +161,10 @@ def _untangled(layers: list[list[int]], picture: _Picture) -> list[list[int]]:
     place = {s: float(i) for layer in layers for i, s in enumerate(layer)}
     for turn in range(6):
         for layer in layers if turn % 2 == 0 else reversed(layers):
-            mean = sorted((sum(place[n] for n in neighbours[s]) / max(1, len(neighbours[s])), s) for s in layer)
+            mean = sorted(
+                (sum(place[n] for n in neighbours[s]) / max(1, len(neighbours[s])), s)
+                for s in layer
+            )
             layer[:] = [s for _, s in mean]
             place |= {s: float(i) for i, s in enumerate(layer)}
     return layers
@@ -166,20 +198,30 @@ def _edge(a: _Box, b: _Box, names: tuple[str, ...], bold: bool) -> list[str]:
         drop = 30 + abs(x1 - x2) / 12
         c1, c2 = (x1, y1 + drop), (x2, y2 + drop)
     colour, width = ("#1060c0", 2.5) if bold else ("#777777", 1)
-    lines = [f'<path d="M{x1:.0f} {y1:.0f} C{c1[0]:.0f} {c1[1]:.0f} {c2[0]:.0f} {c2[1]:.0f} {x2:.0f} {y2:.0f}" fill="none" '
-             f'stroke="{colour}" stroke-width="{width}" marker-end="url(#{"bold" if bold else "thin"})"/>']
-    # On the curve at 0.4, nearer the tail: labels of edges that meet at one head would lie upon each other.
+    lines = [
+        f'<path d="M{x1:.0f} {y1:.0f} C{c1[0]:.0f} {c1[1]:.0f} {c2[0]:.0f} {c2[1]:.0f} {x2:.0f} '
+        f'{y2:.0f}" fill="none" '
+        f'stroke="{colour}" stroke-width="{width}" '
+        f'marker-end="url(#{"bold" if bold else "thin"})"/>'
+    ]
+    # On the curve at 0.4, nearer the tail: labels of edges that meet at one head would lie upon
+    # each other.
     x = 0.216 * x1 + 0.432 * c1[0] + 0.288 * c2[0] + 0.064 * x2
     y = 0.216 * y1 + 0.432 * c1[1] + 0.288 * c2[1] + 0.064 * y2
     for i, name in enumerate(names):
-        # Twice: a white shadow keeps the name readable on top of lines. Not every renderer knows paint-order.
+        # Twice: a white shadow keeps the name readable on top of lines. Not every renderer knows
+        # paint-order.
         at = f'<text x="{x:.0f}" y="{y + 10 * i - 3:.0f}" class="edge'
-        lines += [f'{at} shadow">{escape(name)}</text>', f'{at}" fill="{colour}">{escape(name)}</text>']
+        lines += [
+            f'{at} shadow">{escape(name)}</text>',
+            f'{at}" fill="{colour}">{escape(name)}</text>',
+        ]
     return lines
 
 
 _HEADER = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">
+<svg xmlns="http://www.w3.org/2000/svg"
+ width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">
 <style>
 text {{font: 11px sans-serif}}
 .edge {{font-size: 10px; text-anchor: middle}}
@@ -188,26 +230,37 @@ text {{font: 11px sans-serif}}
 <defs>{thin}{bold}</defs>
 <rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>"""
 _ARROW = (
-    '<marker id="{id}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="{size}" markerHeight="{size}" '
+    '<marker id="{id}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="{size}" '
+    'markerHeight="{size}" '
     'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 1L10 5L0 9z" fill="{colour}"/></marker>'
 )
 
 
 def svg(planner: Planner, node: NodeState | None = None) -> str:
-    """The graph as an SVG document; colours as in `dot`. Raises InputError if it is too large to draw."""
+    """The graph as an SVG document; colours as in `dot`. Raises InputError if it is too large to
+    draw."""
     picture = _picture(planner, node)
     layers = _layers(picture)
     boxes = _boxes(layers, picture)
     width = max(x + w for x, _, w, _ in boxes.values()) + 20
     height = max(y + h for _, y, _, h in boxes.values()) + 90
-    thin, bold = _ARROW.format(id="thin", size=8, colour="#777777"), _ARROW.format(id="bold", size=11, colour="#1060c0")
+    thin, bold = (
+        _ARROW.format(id="thin", size=8, colour="#777777"),
+        _ARROW.format(id="bold", size=11, colour="#1060c0"),
+    )
     lines = [_HEADER.format(width=width, height=height, thin=thin, bold=bold)]
     for (source, target), names in picture.edges.items():
         lines += _edge(boxes[source], boxes[target], names, (source, target) in picture.path)
     for state, (x, y, w, h) in boxes.items():
         role = picture.roles[state]
-        lines.append(f'<rect x="{x:.0f}" y="{y:.0f}" width="{w:.0f}" height="{h:.0f}" rx="5" fill="{_COLOURS[role]}" '
-                     f'stroke="#333333" stroke-width="{2 if role else 1}"/>')
+        lines.append(
+            f'<rect x="{x:.0f}" y="{y:.0f}" width="{w:.0f}" height="{h:.0f}" rx="5" '
+            f'fill="{_COLOURS[role]}" '
+            f'stroke="#333333" stroke-width="{2 if role else 1}"/>'
+        )
         for i, text in enumerate(picture.labels[state]):
-            lines.append(f'<text x="{x + _PAD:.0f}" y="{y + _PAD / 2 + _LINE * i + 11:.0f}">{escape(text)}</text>')
+            lines.append(
+                f'<text x="{x + _PAD:.0f}" '
+                f'y="{y + _PAD / 2 + _LINE * i + 11:.0f}">{escape(text)}</text>'
+            )
     return "\n".join([*lines, "</svg>", ""])

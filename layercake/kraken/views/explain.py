@@ -1,7 +1,9 @@
-"""Why a node is where it is: the way to its goal, what blocks it, what was tried. Pure; JSON-ready by `to_dict`.
+"""Why a node is where it is: the way to its goal, what blocks it, what was tried. Pure; JSON-ready
+by `to_dict`.
 
-When there is no chain, the reason is found by asking what the smallest lifting of a rule is that would give one: each exclusion is
-left out in turn, each value is forgotten in turn, then each requirement is left out. The cheapest answer is the one to show.
+When there is no chain, the reason is found by asking what the smallest lifting of a rule is that
+would give one: each exclusion is left out in turn, each value is forgotten in turn, then each
+requirement is left out. The cheapest answer is the one to show.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from layercake.kraken.views.draw import dot
 
 __all__ = ["Explanation", "StepView", "dot", "explain", "plan"]
 
-CLEAR_HINT = "`layercake node clear` makes the engine try again, and so does a change of what is wanted"
+CLEAR_HINT = (
+    "`layercake node clear` makes the engine try again, and so does a change of what is wanted"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,12 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What there is to say about a node. `chain` is None when there is none; `blocked` is empty when nothing stands in the way.
+    """What there is to say about a node. `chain` is None when there is none; `blocked` is empty
+    when nothing stands in the way.
 
-    `active` has mutation, doc, where, attempt, mine, seconds and deadline_s (seconds from now, None for never); `quarantine` has
-    mutation, reason, seconds and attempts; `attempts` counts failed attempts by mutation.
+    `active` has mutation, doc, where, attempt, mine, seconds and deadline_s (seconds from now, None
+    for never); `quarantine` has mutation, reason, seconds and attempts; `attempts` counts failed
+    attempts by mutation.
     """
 
     summary: str
@@ -64,8 +70,11 @@ def _view(m: Mutation) -> StepView:
     return StepView(m.name, m.doc, m.where.value, m.timeout)
 
 
-def explain(planner: Planner, node: NodeState, now: float, history: Iterable[Any] = ()) -> Explanation:
-    """Explains a node at a moment of the caller's clock. `history` is handed through for the reader's convenience."""
+def explain(
+    planner: Planner, node: NodeState, now: float, history: Iterable[Any] = ()
+) -> Explanation:
+    """Explains a node at a moment of the caller's clock. `history` is handed through for the
+    reader's convenience."""
     layout = planner.layout
     chain = planner.chain(node.state, node.goal)
     met = chain == ()
@@ -75,16 +84,30 @@ def explain(planner: Planner, node: NodeState, now: float, history: Iterable[Any
     if node.quarantine is not None:
         q = node.quarantine
         seconds = round(max(0.0, now - q.since), 1)
-        quarantine = {"mutation": q.mutation, "reason": q.reason, "seconds": seconds, "attempts": q.attempts}
+        quarantine = {
+            "mutation": q.mutation,
+            "reason": q.reason,
+            "seconds": seconds,
+            "attempts": q.attempts,
+        }
     return Explanation(
-        _summary(met, chain, active, blocked), layout.unpack(node.state), _goal(planner, node.goal), met,
-        None if chain is None else tuple(_view(m) for m in chain), active, blocked, quarantine,
-        {} if met else dict(sorted(node.attempts.items())), node.last_error, tuple(history),
+        _summary(met, chain, active, blocked),
+        layout.unpack(node.state),
+        _goal(planner, node.goal),
+        met,
+        None if chain is None else tuple(_view(m) for m in chain),
+        active,
+        blocked,
+        quarantine,
+        {} if met else dict(sorted(node.attempts.items())),
+        node.last_error,
+        tuple(history),
     )
 
 
 def plan(planner: Planner, node: NodeState, new_goal: Goal) -> Explanation:
-    """What would happen if `new_goal` were wanted: its chain from here, and what would block it. Nothing of the past counts."""
+    """What would happen if `new_goal` were wanted: its chain from here, and what would block it.
+    Nothing of the past counts."""
     return explain(planner, NodeState(node.state, new_goal), 0.0)
 
 
@@ -100,13 +123,22 @@ def _active(planner: Planner, node: NodeState, now: float) -> dict[str, Any] | N
     known = planner.mutation(active.mutation) if active.mutation in planner else None
     endless = active.deadline == NEVER or (known is not None and bool(known.person))
     return {
-        "mutation": active.mutation, "doc": known.doc if known else "", "where": known.where.value if known else "",
-        "attempt": active.attempt, "mine": active.mine, "seconds": round(now - active.started, 1),
+        "mutation": active.mutation,
+        "doc": known.doc if known else "",
+        "where": known.where.value if known else "",
+        "attempt": active.attempt,
+        "mine": active.mine,
+        "seconds": round(now - active.started, 1),
         "deadline_s": None if endless else round(active.deadline - now, 1),
     }
 
 
-def _summary(met: bool, chain: tuple[Mutation, ...] | None, active: Mapping[str, Any] | None, blocked: tuple[str, ...]) -> str:
+def _summary(
+    met: bool,
+    chain: tuple[Mutation, ...] | None,
+    active: Mapping[str, Any] | None,
+    blocked: tuple[str, ...],
+) -> str:
     if blocked:
         return blocked[0]
     if met:
@@ -118,38 +150,55 @@ def _summary(met: bool, chain: tuple[Mutation, ...] | None, active: Mapping[str,
     return f"{chain[0].name} is next" if chain else "there is no way to what is wanted"
 
 
-def _blocked(planner: Planner, node: NodeState, now: float, chain: tuple[Mutation, ...] | None) -> Iterator[str]:
+def _blocked(
+    planner: Planner, node: NodeState, now: float, chain: tuple[Mutation, ...] | None
+) -> Iterator[str]:
     if node.quarantine is not None:
         q = node.quarantine
         after = f" after {q.attempts} attempts at {q.mutation}" if q.mutation else ""
         yield f"in quarantine{after}: {q.reason} (hint: {CLEAR_HINT})"
     if chain is None:
         yield from _why_no_chain(planner, node.state, node.goal)
-    if node.active is not None and node.active.mutation in planner and (wish := planner.mutation(node.active.mutation).person):
+    if (
+        node.active is not None
+        and node.active.mutation in planner
+        and (wish := planner.mutation(node.active.mutation).person)
+    ):
         yield f"a person is waited for: {wish}"
     if not chain or node.quarantine is not None or node.active is not None:
         return
     if now < node.held_until:
-        yield f"held for another {node.held_until - now:.0f} s: the service was started again and listens first for what runs"
+        yield (
+            f"held for another {node.held_until - now:.0f} s: the service was started again and "
+            "listens first for what runs"
+        )
     if now < node.not_before:
         attempt = node.attempts.get(chain[0].name, 0) + 1
         error = f": {node.last_error}" if node.last_error else ""
-        yield f"backing off for another {node.not_before - now:.0f} s before attempt {attempt} at {chain[0].name}{error}"
+        yield (
+            f"backing off for another {node.not_before - now:.0f} s before attempt {attempt} at "
+            f"{chain[0].name}{error}"
+        )
 
 
 # -- why there is no chain
 
 _Lead = tuple[int, str, str]
-"""Cost of the chain that lifting a rule gives, the variable that the rule is about, what to tell."""
+"""Cost of the chain that lifting a rule gives, the variable that the rule is about, what to
+tell."""
 
 
 def _why_no_chain(planner: Planner, state: int, goal: Goal) -> Iterator[str]:
     barred = sorted(set(_by_exclusion(planner, state, goal)))
     named = {variable for _, variable, _ in barred}
     stuck = sorted(lead for lead in _by_value(planner, state, goal) if lead[1] not in named)
-    leads = stuck + [lead for lead in barred if lead[0] == barred[0][0] and (not stuck or lead[0] <= stuck[0][0])]
+    leads = stuck + [
+        lead for lead in barred if lead[0] == barred[0][0] and (not stuck or lead[0] <= stuck[0][0])
+    ]
     if not leads:
-        leads = sorted({*_by_all_exclusions(planner, state, goal), *_by_requirement(planner, state, goal)})
+        leads = sorted(
+            {*_by_all_exclusions(planner, state, goal), *_by_requirement(planner, state, goal)}
+        )
         leads = [lead for lead in leads if lead[0] == leads[0][0]]
     yield from dict.fromkeys(text for _, _, text in leads)
     if not leads:
@@ -157,14 +206,21 @@ def _why_no_chain(planner: Planner, state: int, goal: Goal) -> Iterator[str]:
 
 
 def _relaxed(
-    planner: Planner, *, exclusions: set[tuple[str, str]] | None, requirement: tuple[str, str] | None = None
+    planner: Planner,
+    *,
+    exclusions: set[tuple[str, str]] | None,
+    requirement: tuple[str, str] | None = None,
 ) -> tuple[Step, ...]:
-    """The steps without some exclusions (None: without any), and without one requirement, (mutation, variable)."""
+    """The steps without some exclusions (None: without any), and without one requirement,
+    (mutation, variable)."""
     steps = []
     for step in planner.graph.steps:
         m = step.mutation
         kept = {} if exclusions is None else m.excludes
-        excludes = {k: tuple(v for v in values if (k, v) not in (exclusions or ())) for k, values in kept.items()}
+        excludes = {
+            k: tuple(v for v in values if (k, v) not in (exclusions or ()))
+            for k, values in kept.items()
+        }
         requires = {k: v for k, v in m.requires.items() if (m.name, k) != requirement}
         steps.append(compile_step(m, planner.layout, requires=requires, excludes=excludes))
     return tuple(steps)
@@ -174,18 +230,29 @@ def _price(chain: Iterable[Mutation]) -> int:
     return sum(m.cost for m in chain)
 
 
-def _barred(planner: Planner, state: int, chain: tuple[Mutation, ...], lifted: set[tuple[str, str]]) -> Iterator[_Lead]:
+def _barred(
+    planner: Planner, state: int, chain: tuple[Mutation, ...], lifted: set[tuple[str, str]]
+) -> Iterator[_Lead]:
     """Which steps of a chain the lifted exclusions would have forbidden, followed from `state`."""
     for m in chain:
         values = planner.layout.unpack(state)
         for variable, excluded in m.excludes.items():
             if values[variable] in excluded and (variable, values[variable]) in lifted:
-                yield _price(chain), variable, f"{m.name} is not allowed while {variable}={values[variable]}"
+                yield (
+                    _price(chain),
+                    variable,
+                    f"{m.name} is not allowed while {variable}={values[variable]}",
+                )
         state = planner.after(m.name, state)
 
 
 def _exclusions(planner: Planner) -> set[tuple[str, str]]:
-    return {(k, v) for s in planner.graph.steps for k, values in s.mutation.excludes.items() for v in values}
+    return {
+        (k, v)
+        for s in planner.graph.steps
+        for k, values in s.mutation.excludes.items()
+        for v in values
+    }
 
 
 def _by_exclusion(planner: Planner, state: int, goal: Goal) -> Iterator[_Lead]:
@@ -202,22 +269,32 @@ def _by_all_exclusions(planner: Planner, state: int, goal: Goal) -> Iterator[_Le
 
 
 def _by_value(planner: Planner, state: int, goal: Goal) -> Iterator[_Lead]:
-    """Values that no mutation leads away from (image=FATAL), if forgetting them would open a way."""
+    """Values that no mutation leads away from (image=FATAL), if forgetting them would open a
+    way."""
     left = {(k, a) for s in planner.graph.steps for k, (a, _) in s.mutation.changes.items()}
     for variable, value in planner.layout.unpack(state).items():
         if value != UNKNOWN and (variable, value) not in left:
             chain = planner.chain(planner.layout.set(state, variable, UNKNOWN), goal)
             if chain is not None:
-                yield _price(chain), variable, f"nothing leads on from {variable}={value} (hint: {CLEAR_HINT})"
+                yield (
+                    _price(chain),
+                    variable,
+                    f"nothing leads on from {variable}={value} (hint: {CLEAR_HINT})",
+                )
 
 
 def _by_requirement(planner: Planner, state: int, goal: Goal) -> Iterator[_Lead]:
     for step in planner.graph.steps:
         m = step.mutation
         for variable, values in m.requires.items():
-            chain = planner.search(state, goal, _relaxed(planner, exclusions=set(), requirement=(m.name, variable)))
+            chain = planner.search(
+                state, goal, _relaxed(planner, exclusions=set(), requirement=(m.name, variable))
+            )
             if chain is not None:
-                text = f"{m.name} needs {variable}={' or '.join(values)}, and nothing leads there from here"
+                text = (
+                    f"{m.name} needs {variable}={' or '.join(values)}, and nothing leads there "
+                    "from here"
+                )
                 yield _price(chain), variable, text
 
 

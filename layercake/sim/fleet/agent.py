@@ -1,7 +1,9 @@
-"""The agent of one simulated node: its session, what it was told, and what it says of itself. No sockets: those are the fleet's.
+"""The agent of one simulated node: its session, what it was told, and what it says of itself. No
+sockets: those are the fleet's.
 
-It does what an agent does in seconds that it only waits for: staging, switching images, stopping. What it says is the protocol of a
-real one (minos.agent.bond); its certificate it leaves unused, so that connections can be shared (links.py).
+It does what an agent does in seconds that it only waits for: staging, switching images, stopping.
+What it says is the protocol of a real one (minos.agent.bond); its certificate it leaves unused, so
+that connections can be shared (links.py).
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a join gives: the session's number and key, the head's epoch, the layout, seconds between two HELLOs."""
+    """What a join gives: the session's number and key, the head's epoch, the layout, seconds
+    between two HELLOs."""
 
     session: int
     key: bytes
@@ -57,8 +60,13 @@ class Facts:
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Facts:
         """Out of the answer to a join."""
-        return cls(int(answer["session"]), base64.b64decode(answer["key"]), int(answer["epoch"]),
-                   layout_of(json.dumps(answer["layout"])), float(answer["hello_s"]))
+        return cls(
+            int(answer["session"]),
+            base64.b64decode(answer["key"]),
+            int(answer["epoch"]),
+            layout_of(json.dumps(answer["layout"])),
+            float(answer["hello_s"]),
+        )
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,10 +86,29 @@ def _mask(layout: Layout) -> int:
 
 
 class Agent:
-    """One session. `due` is when its next HELLO is, on the world's clock; `owner` is whose it is."""
+    """One session. `due` is when its next HELLO is, on the world's clock; `owner` is whose it
+    is."""
 
-    __slots__ = ("_answered", "_changes", "_codec", "_facts", "_gathered", "_newest", "_pulling", "_staged", "_timer", "_wanted",
-                 "_world", "authorization", "image", "owner", "revision", "run", "running", "told_at")
+    __slots__ = (
+        "_answered",
+        "_changes",
+        "_codec",
+        "_facts",
+        "_gathered",
+        "_newest",
+        "_pulling",
+        "_staged",
+        "_timer",
+        "_wanted",
+        "_world",
+        "authorization",
+        "image",
+        "owner",
+        "revision",
+        "run",
+        "running",
+        "told_at",
+    )
 
     def __init__(self, world: World, owner: Any, node: bytes, facts: Facts) -> None:
         self._world, self.owner, self._facts = world, owner, facts
@@ -106,9 +133,16 @@ class Agent:
     def hello(self) -> None:
         """Says HELLO."""
         layout = self._facts.layout
-        self._world.say(self, self._codec.hello(
-            time.clock_gettime_ns(time.CLOCK_BOOTTIME), revision=self.revision, changes=self._changes, mask=_mask(layout),
-            state=_packed(layout, self.run, self.image)))
+        self._world.say(
+            self,
+            self._codec.hello(
+                time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+                revision=self.revision,
+                changes=self._changes,
+                mask=_mask(layout),
+                state=_packed(layout, self.run, self.image),
+            ),
+        )
         self._timer.said(self._world.now(), self._world.jitter())
 
     def heard(self, data: bytes) -> None:
@@ -159,7 +193,11 @@ class Agent:
             self._pull()
         stage = {i["digest"]: i for i in document["stage"]}
         for digest in stage.keys() - self._staged:
-            event = {"kind": events.STAGED.name, "text": "ready", "data": {"digest": digest, "name": stage[digest]["name"]}}
+            event = {
+                "kind": events.STAGED.name,
+                "text": "ready",
+                "data": {"digest": digest, "name": stage[digest]["name"]},
+            }
             if digest in (self.running or ()):
                 self._gather(event)
             else:
@@ -168,10 +206,17 @@ class Agent:
         for request in document["requests"]:
             if request["id"] not in self._answered:
                 self._answered.add(request["id"])
-                self._world.ask(self, f"POST /node/v1/answers/{request['id']}",
-                                json.dumps({"ok": False, "error": _NO_WORK}).encode())
-        self._work_towards([] if document["goal"].get("power") == "OFF" else [i["digest"] for i in document["images"]],
-                           down=document["goal"].get("power") == "OFF")
+                self._world.ask(
+                    self,
+                    f"POST /node/v1/answers/{request['id']}",
+                    json.dumps({"ok": False, "error": _NO_WORK}).encode(),
+                )
+        self._work_towards(
+            []
+            if document["goal"].get("power") == "OFF"
+            else [i["digest"] for i in document["images"]],
+            down=document["goal"].get("power") == "OFF",
+        )
         self.hello()
 
     def _work_towards(self, images: list[str], *, down: bool) -> None:
@@ -187,15 +232,28 @@ class Agent:
     def _stop(self) -> None:
         """Nothing runs any more, and the machine may be switched off."""
         if not self._wanted and self.run == "SYNC":
-            self.running, self.image, self.run, self._changes = None, "IDLE", "INIT", self._changes + 1
+            self.running, self.image, self.run, self._changes = (
+                None,
+                "IDLE",
+                "INIT",
+                self._changes + 1,
+            )
             self.hello()
 
     def _switch(self, images: list[str]) -> None:
         if self._wanted != images or self.run != "SYNC":
             return
         anew = self.running != images
-        self.running, self.image, self._changes = images, "ACTIVE" if images else "IDLE", self._changes + 1
+        self.running, self.image, self._changes = (
+            images,
+            "ACTIVE" if images else "IDLE",
+            self._changes + 1,
+        )
         self.hello()
         if images and anew:
-            self._gather(*({"kind": kind, "text": kind, "data": {"gap_ms": 40.0, "total_s": 0.2}}
-                           for kind in (events.PREPARED.name, events.STARTED.name, events.ROLLED.name)))
+            self._gather(
+                *(
+                    {"kind": kind, "text": kind, "data": {"gap_ms": 40.0, "total_s": 0.2}}
+                    for kind in (events.PREPARED.name, events.STARTED.name, events.ROLLED.name)
+                )
+            )

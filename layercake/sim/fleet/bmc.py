@@ -1,4 +1,5 @@
-"""The BMCs of a simulated fleet: they answer the head's powerman at a Unix socket (powerman.drivers.sim)."""
+"""The BMCs of a simulated fleet: they answer the head's powerman at a Unix socket
+(powerman.drivers.sim)."""
 
 from __future__ import annotations
 
@@ -19,9 +20,15 @@ _SHUTS_S = 2.0
 
 
 class BmcServer:
-    """Answers for all of them. `start` has a machine begin anew; `answered`, `commands` and lost connections (`broken`) count."""
+    """Answers for all of them. `start` has a machine begin anew; `answered`, `commands` and lost
+    connections (`broken`) count."""
 
-    def __init__(self, machines: Mapping[str, Machine], clockwork: Clockwork, start: Callable[[Machine], None]) -> None:
+    def __init__(
+        self,
+        machines: Mapping[str, Machine],
+        clockwork: Clockwork,
+        start: Callable[[Machine], None],
+    ) -> None:
         self._machines, self._clockwork, self._start = machines, clockwork, start
         self._server: asyncio.Server | None = None
         self.answered = self.commands = self.broken = 0
@@ -45,7 +52,9 @@ class BmcServer:
         finally:
             writer.close()
 
-    def _take(self, writer: asyncio.StreamWriter, number: int, what: str, machine: Machine | None) -> None:
+    def _take(
+        self, writer: asyncio.StreamWriter, number: int, what: str, machine: Machine | None
+    ) -> None:
         def answer(found: list[Any]) -> None:
             self.answered += 1
             if not writer.is_closing():

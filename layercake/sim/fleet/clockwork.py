@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 _TICK_S = 0.005
 _AT_ONCE = 200
-"""What else has come is looked at in between: a fleet that says more before it has heard the answers says it for nothing."""
+"""What else has come is looked at in between: a fleet that says more before it has heard the
+answers says it for nothing."""
 
 
 class Clockwork:
-    """Runs what is due. `clock` is in seconds, of any steady clock; `began` is when this was made."""
+    """Runs what is due. `clock` is in seconds, of any steady clock; `began` is when this was
+    made."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock

@@ -1,4 +1,5 @@
-"""DHCP of a simulated fleet: what firmware and iPXE ask, told to the head by a relay, as from behind a router (RFC 2131, 3046)."""
+"""DHCP of a simulated fleet: what firmware and iPXE ask, told to the head by a relay, as from
+behind a router (RFC 2131, 3046)."""
 
 from __future__ import annotations
 
@@ -20,13 +21,16 @@ _ASKS = bytes((dhcp.SUBNET_MASK, dhcp.ROUTER, dhcp.DNS, dhcp.BOOT_FILE, dhcp.TFT
 
 
 class Relay:
-    """Asks for all machines. `server` is the head's DHCP; answers come to `address`, one of this machine's, at the same port.
+    """Asks for all machines. `server` is the head's DHCP; answers come to `address`, one of this
+    machine's, at the same port.
 
-    The relay is in the head's own network, so that it speaks for nodes of that; those of others are asked for by the address of
-    their own link (RFC 3527), which is the node's own here.
+    The relay is in the head's own network, so that it speaks for nodes of that; those of others are
+    asked for by the address of their own link (RFC 3527), which is the node's own here.
     """
 
-    def __init__(self, server: tuple[str, int], faults: Faults, cut: Callable[[Machine], bool]) -> None:
+    def __init__(
+        self, server: tuple[str, int], faults: Faults, cut: Callable[[Machine], bool]
+    ) -> None:
         self._server, self._faults, self._cut = server, faults, cut
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[DhcpPacket]] = {}
@@ -36,7 +40,9 @@ class Relay:
 
     def open(self) -> None:
         """Begins. Raises OSError."""
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._socket = socket.socket(
+            socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind((self.address, self._server[1]))
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
@@ -48,33 +54,61 @@ class Relay:
             self._socket.close()
 
     async def boot(self, machine: Machine) -> str:
-        """The URL of the boot script: firmware is given an address and a boot program, and iPXE, which that is, the script. Raises
-        OperationFailed if nobody answers, or if it is not told one."""
+        """The URL of the boot script: firmware is given an address and a boot program, and iPXE,
+        which that is, the script. Raises OperationFailed if nobody answers, or if it is not told
+        one."""
         for client in (_FIRMWARE, _IPXE):
             offer = await self._ask(machine, MessageType.DISCOVER, client, {})
-            chosen = {dhcp.REQUESTED_IP: offer.yiaddr, dhcp.SERVER_ID: offer.options.get(dhcp.SERVER_ID, bytes(4))}
+            chosen = {
+                dhcp.REQUESTED_IP: offer.yiaddr,
+                dhcp.SERVER_ID: offer.options.get(dhcp.SERVER_ID, bytes(4)),
+            }
             given = await self._ask(machine, MessageType.REQUEST, client, chosen)
             if socket.inet_ntoa(given.yiaddr) != machine.plate.ip:
-                raise OperationFailed(f"cannot boot {machine.plate.name}: DHCP gives {socket.inet_ntoa(given.yiaddr)}")
+                raise OperationFailed(
+                    f"cannot boot {machine.plate.name}: DHCP gives {socket.inet_ntoa(given.yiaddr)}"
+                )
         url = (given.file or given.options.get(dhcp.BOOT_FILE, b"")).decode(errors="replace")
         if not url.startswith("http://"):
-            raise OperationFailed(f"cannot boot {machine.plate.name}: DHCP names {url[:80]!r}, and no script")
+            raise OperationFailed(
+                f"cannot boot {machine.plate.name}: DHCP names {url[:80]!r}, and no script"
+            )
         return url
 
-    async def _ask(self, machine: Machine, kind: MessageType, client: dict[int, bytes], more: dict[int, bytes]) -> DhcpPacket:
+    async def _ask(
+        self, machine: Machine, kind: MessageType, client: dict[int, bytes], more: dict[int, bytes]
+    ) -> DhcpPacket:
         number = next(self._numbers) & 0xFFFFFFFF
         arch = 0 if machine.plate.firmware == "bios" else 7
         plate = machine.plate
-        options = {dhcp.MESSAGE_TYPE: bytes((kind,)), 55: _ASKS, dhcp.CLIENT_ARCH: arch.to_bytes(2, "big"), **client, **more,
-                   dhcp.VENDOR_CLASS: b"PXEClient:Arch:%05d:UNDI:002001" % arch,
-                   dhcp.RELAY_AGENT: b"\x05\x04" + socket.inet_aton(plate.ip)}
-        packet = dhcp.build(DhcpPacket(dhcp.REQUEST, number, bytes.fromhex(plate.mac.replace(":", "")).ljust(16, b"\0"), options,
-                                       hops=1, giaddr=socket.inet_aton(self.address)))
+        options = {
+            dhcp.MESSAGE_TYPE: bytes((kind,)),
+            55: _ASKS,
+            dhcp.CLIENT_ARCH: arch.to_bytes(2, "big"),
+            **client,
+            **more,
+            dhcp.VENDOR_CLASS: b"PXEClient:Arch:%05d:UNDI:002001" % arch,
+            dhcp.RELAY_AGENT: b"\x05\x04" + socket.inet_aton(plate.ip),
+        }
+        packet = dhcp.build(
+            DhcpPacket(
+                dhcp.REQUEST,
+                number,
+                bytes.fromhex(plate.mac.replace(":", "")).ljust(16, b"\0"),
+                options,
+                hops=1,
+                giaddr=socket.inet_aton(self.address),
+            )
+        )
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             for wait in _WAITS_S:
                 machine.sent += 1
-                if not self._cut(machine) and self._faults.fate(plate.name, "dhcp", machine.sent) and self._socket is not None:
+                if (
+                    not self._cut(machine)
+                    and self._faults.fate(plate.name, "dhcp", machine.sent)
+                    and self._socket is not None
+                ):
                     with contextlib.suppress(BlockingIOError):
                         self._socket.sendto(packet, self._server)
                 with contextlib.suppress(TimeoutError):

@@ -1,4 +1,5 @@
-"""The datagrams of a simulated fleet: one UDP socket, each node with its own address, and what is lost or late."""
+"""The datagrams of a simulated fleet: one UDP socket, each node with its own address, and what is
+lost or late."""
 
 from __future__ import annotations
 
@@ -22,13 +23,29 @@ _ROOM = 16 << 20
 
 
 class Ether:
-    """Sends and takes the fleet's datagrams. `head` is where they go; `cut` says whether nothing gets through to a machine; `own`:
-    each node sends from its own address, which must be one of this network namespace's."""
+    """Sends and takes the fleet's datagrams. `head` is where they go; `cut` says whether nothing
+    gets through to a machine; `own`: each node sends from its own address, which must be one of
+    this network namespace's."""
 
-    def __init__(self, machines: Mapping[bytes, Machine], faults: Faults, clockwork: Clockwork, cut: Callable[[Machine], bool], *,
-                 own: bool = True) -> None:
-        self._machines, self._faults, self._clockwork, self._cut, self._own = machines, faults, clockwork, cut, own
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    def __init__(
+        self,
+        machines: Mapping[bytes, Machine],
+        faults: Faults,
+        clockwork: Clockwork,
+        cut: Callable[[Machine], bool],
+        *,
+        own: bool = True,
+    ) -> None:
+        self._machines, self._faults, self._clockwork, self._cut, self._own = (
+            machines,
+            faults,
+            clockwork,
+            cut,
+            own,
+        )
+        self._socket = socket.socket(
+            socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
         with contextlib.suppress(PermissionError):
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
         self._head = ("", 0)
@@ -62,7 +79,13 @@ class Ether:
     def _out(self, machine: Machine, data: bytes) -> None:
         said = []
         if self._own:
-            said = [(socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO.pack(0, socket.inet_aton(machine.plate.ip), bytes(4)))]
+            said = [
+                (
+                    socket.IPPROTO_IP,
+                    _IP_PKTINFO,
+                    _PKTINFO.pack(0, socket.inet_aton(machine.plate.ip), bytes(4)),
+                )
+            ]
         with contextlib.suppress(BlockingIOError):  # as good as lost
             self._socket.sendmsg((data,), said, 0, self._head)
 

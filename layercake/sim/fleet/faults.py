@@ -1,5 +1,5 @@
-"""What goes wrong in a simulated fleet. Pure: each fault follows from the seed, a node's name and a number, so the same seed makes
-the same faults whatever the machine is at."""
+"""What goes wrong in a simulated fleet. Pure: each fault follows from the seed, a node's name and a
+number, so the same seed makes the same faults whatever the machine is at."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _WHOLE = float(1 << 32)
 
 def draws(seed: int, *words: object) -> tuple[float, float, float, float]:
     """Four numbers from [0, 1) that follow from the seed and the words."""
-    a, b, c, d = _DRAWS.unpack(blake2b("/".join(map(str, (seed, *words))).encode(), digest_size=16).digest())
+    a, b, c, d = _DRAWS.unpack(
+        blake2b("/".join(map(str, (seed, *words))).encode(), digest_size=16).digest()
+    )
     return a / _WHOLE, b / _WHOLE, c / _WHOLE, d / _WHOLE
 
 
@@ -32,9 +34,9 @@ _BAD = (Bmc.DEAD, Bmc.SLOW, Bmc.LIAR)
 
 @dataclass(frozen=True, slots=True)
 class Destiny:
-    """What is to become of one node. `flaps_from`: seconds after the begin of the fleet when it falls silent first, None if it
-    never does; `dies_after`: seconds of running after which it hangs, once, None if it does not; `slow_s`: what a slow BMC takes
-    for an answer."""
+    """What is to become of one node. `flaps_from`: seconds after the begin of the fleet when it
+    falls silent first, None if it never does; `dies_after`: seconds of running after which it
+    hangs, once, None if it does not; `slow_s`: what a slow BMC takes for an answer."""
 
     flaps_from: float | None = None
     dies_after: float | None = None
@@ -46,9 +48,10 @@ class Destiny:
 class Faults:
     """All that is to go wrong. Shares are from 0 to 1, of datagrams or of nodes; times are seconds.
 
-    A datagram takes `delay_s`, `jitter_s` more or less; of those that are `reorder`ed each is held until later ones have overtaken
-    it. A node that flaps is silent for `flap_for_s` of each `flap_every_s`. One that dies hangs once, within `dies_within_s` of its
-    first life; with `every_s` again that long after each time it is up.
+    A datagram takes `delay_s`, `jitter_s` more or less; of those that are `reorder`ed each is held
+    until later ones have overtaken it. A node that flaps is silent for `flap_for_s` of each
+    `flap_every_s`. One that dies hangs once, within `dies_within_s` of its first life; with
+    `every_s` again that long after each time it is up.
     """
 
     seed: int = 1
@@ -71,7 +74,8 @@ class Faults:
         return not (self.loss or self.delay_s or self.jitter_s or self.reorder or self.duplicate)
 
     def fate(self, node: str, way: str, number: int) -> tuple[float, ...]:
-        """After how many seconds each copy of a node's so-manieth datagram in one direction arrives; none if it is lost."""
+        """After how many seconds each copy of a node's so-manieth datagram in one direction
+        arrives; none if it is lost."""
         lost, jitter, late, twice = draws(self.seed, node, way, number)
         if lost < self.loss:
             return ()
@@ -85,8 +89,12 @@ class Faults:
         flaps, dies, bad, kind = draws(self.seed, node, "destiny")
         when, after, slow, _ = draws(self.seed, node, "times")
         bmc = _BAD[int(kind * len(_BAD))] if bad < self.bad_bmc else Bmc.WELL
-        return Destiny(when * self.flap_every_s if flaps < self.flap else None,
-                       after * self.dies_within_s if dies < self.dead else None, bmc, 4.0 + 8.0 * slow)
+        return Destiny(
+            when * self.flap_every_s if flaps < self.flap else None,
+            after * self.dies_within_s if dies < self.dead else None,
+            bmc,
+            4.0 + 8.0 * slow,
+        )
 
     def silent(self, destiny: Destiny, now: float) -> bool:
         """Whether a node that flaps is silent, so many seconds after the begin of the fleet."""

@@ -1,4 +1,5 @@
-"""A simulated fleet: machines, their BMCs, firmware and agents, in one process. The head that it talks to knows no difference."""
+"""A simulated fleet: machines, their BMCs, firmware and agents, in one process. The head that it
+talks to knows no difference."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ _CUT_LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where the head of a fleet is: its address, the ports of TLS, state sync and boot files, the file of its authority, and the
-    socket at which its powerman looks for BMCs, None for none. `port`: of the DHCP server, 0 to ask none."""
+    """Where the head of a fleet is: its address, the ports of TLS, state sync and boot files, the
+    file of its authority, and the socket at which its powerman looks for BMCs, None for none.
+    `port`: of the DHCP server, 0 to ask none."""
 
     address: str
     tls: int
@@ -44,24 +46,44 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Tempo:
-    """How long machines take, in seconds: their firmware, and kernel and minOS until the agent asks to join. Each boot of each node
-    takes a fifth more or less."""
+    """How long machines take, in seconds: their firmware, and kernel and minOS until the agent asks
+    to join. Each boot of each node takes a fifth more or less."""
 
     firmware_s: float = 8.0
     kernel_s: float = 4.0
 
 
 class Fleet:
-    """All of it. `own`: nodes have addresses of their own in this network namespace, and send from them."""
+    """All of it. `own`: nodes have addresses of their own in this network namespace, and send from
+    them."""
 
-    def __init__(self, plates: Iterable[Plate], head: Head, faults: Faults, tempo: Tempo, *, own: bool = True,
-                 connections: int = CONNECTIONS, clock: Callable[[], float] = time.monotonic) -> None:
-        self.machines = {p.name: Machine(p, uuid.UUID(p.id).bytes, faults.destiny(p.name)) for p in plates}
+    def __init__(
+        self,
+        plates: Iterable[Plate],
+        head: Head,
+        faults: Faults,
+        tempo: Tempo,
+        *,
+        own: bool = True,
+        connections: int = CONNECTIONS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.machines = {
+            p.name: Machine(p, uuid.UUID(p.id).bytes, faults.destiny(p.name)) for p in plates
+        }
         self.faults, self._head, self._tempo, self._own = faults, head, tempo, own
         self.clockwork = Clockwork(clock)
-        self._ether = Ether({m.node: m for m in self.machines.values()}, faults, self.clockwork, self.cut, own=own)
-        self.links = Links(head.authority, (head.address, head.tls), self.cut, connections=connections, own=own)
-        self.bmcs = BmcServer({m.plate.bmc: m for m in self.machines.values() if m.plate.bmc}, self.clockwork, self._start)
+        self._ether = Ether(
+            {m.node: m for m in self.machines.values()}, faults, self.clockwork, self.cut, own=own
+        )
+        self.links = Links(
+            head.authority, (head.address, head.tls), self.cut, connections=connections, own=own
+        )
+        self.bmcs = BmcServer(
+            {m.plate.bmc: m for m in self.machines.values() if m.plate.bmc},
+            self.clockwork,
+            self._start,
+        )
         self._relay = Relay((head.address, head.dhcp), faults, self.cut) if head.dhcp else None
         self._running: asyncio.Task[None] | None = None
         self._random = random.Random(faults.seed)  # noqa: S311 (nothing secret follows from it)
@@ -78,7 +100,9 @@ class Fleet:
             self._relay.open()
         self.links.start()
         self._running = asyncio.create_task(self.clockwork.run())
-        self._running.add_done_callback(lambda task: None if task.cancelled() else task.result())  # a bug is told of at once
+        self._running.add_done_callback(
+            lambda task: None if task.cancelled() else task.result()
+        )  # a bug is told of at once
 
     async def stop(self) -> None:
         """Ends it: nobody answers any more."""
@@ -99,7 +123,8 @@ class Fleet:
         return machine.dark or self.faults.silent(machine.destiny, self.clockwork.age)
 
     def darken(self, names: Iterable[str], *, dark: bool) -> int:
-        """Takes machines and their BMCs off all networks, or brings them back; how many. They run on meanwhile."""
+        """Takes machines and their BMCs off all networks, or brings them back; how many. They run
+        on meanwhile."""
         count = 0
         for name in names:
             self.machines[name].dark = dark
@@ -112,18 +137,22 @@ class Fleet:
         machine.start(lambda m: asyncio.get_running_loop().create_task(self._boot(m)))
 
     def attach(self, name: str, facts: Facts) -> None:
-        """Has a machine run with a session that it already has: the join is no part of what is tried."""
+        """Has a machine run with a session that it already has: the join is no part of what is
+        tried."""
         machine = self.machines[name]
         machine.phase = Phase.RUNNING
         self._run(machine, facts)
 
     def _run(self, machine: Machine, facts: Facts) -> Agent:
         agent = machine.agent = Agent(self, machine, machine.node, facts)
-        self.later(self.jitter() * (facts.hello_s if not self._own else 0.1), lambda: self._speak(agent))
+        self.later(
+            self.jitter() * (facts.hello_s if not self._own else 0.1), lambda: self._speak(agent)
+        )
         return agent
 
     async def _boot(self, machine: Machine) -> None:
-        """One life of a machine, from power-on to its agent's join; it is asked again and again, as firmware does."""
+        """One life of a machine, from power-on to its agent's join; it is asked again and again, as
+        firmware does."""
         plate, life = machine.plate, machine.life
         firmware, kernel, _, _ = draws(self.faults.seed, plate.name, "boot", life)
         try:
@@ -131,23 +160,35 @@ class Fleet:
             words = await self._script(machine)
             machine.phase = Phase.KERNEL
             await asyncio.sleep(self._tempo.kernel_s * (0.8 + 0.4 * kernel))
-            claim = {"node": words["node"], "token": words["token"], "mac": words["mac"], "boot": words.get("boot", ""),
-                     "agent": words.get("boot", ""), "version": __version__, "boot_id": str(uuid.uuid4())}
+            claim = {
+                "node": words["node"],
+                "token": words["token"],
+                "mac": words["mac"],
+                "boot": words.get("boot", ""),
+                "agent": words.get("boot", ""),
+                "version": __version__,
+                "boot_id": str(uuid.uuid4()),
+            }
             facts, document = await self._join(machine, claim)
-        except Refused as error:  # a real one goes on asking once a minute, and its boot fails at the head's time
+        # a real one goes on asking once a minute, and its boot fails at the head's time
+        except Refused as error:
             self._trouble(str(error))
             machine.phase, machine.boot = Phase.HUNG, None
             return
         machine.phase, machine.boot = Phase.RUNNING, None
         self._run(machine, facts).desired(document)
-        after, machine.dies_after = machine.dies_after, None  # once: its later lives are well, or last longer
+        after, machine.dies_after = (
+            machine.dies_after,
+            None,
+        )  # once: its later lives are well, or last longer
         if after is not None and self.faults.every_s:
             machine.dies_after = self.faults.every_s
         if after is not None:
             self.clockwork.later(after, lambda: machine.hang() if machine.life == life else None)
 
     async def _script(self, machine: Machine) -> Mapping[str, str]:
-        """The words of the kernel's command line in the boot script, which firmware asks for until it gets it."""
+        """The words of the kernel's command line in the boot script, which firmware asks for until
+        it gets it."""
         plate = machine.plate
         url = f"http://{self._head.address}:{self._head.http}/boot/{plate.mac.replace(':', '-')}"
         while True:
@@ -163,7 +204,9 @@ class Fleet:
                 self._trouble(f"no boot script: {error!r}")
             await asyncio.sleep(_AGAIN_S)
 
-    async def _join(self, machine: Machine, claim: dict[str, str]) -> tuple[Facts, Mapping[str, Any]]:
+    async def _join(
+        self, machine: Machine, claim: dict[str, str]
+    ) -> tuple[Facts, Mapping[str, Any]]:
         while True:
             await self._reach(machine)
             try:
@@ -174,7 +217,8 @@ class Fleet:
             await asyncio.sleep(_AGAIN_S)
 
     async def _reach(self, machine: Machine) -> None:
-        while self.cut(machine):  # noqa: ASYNC110 (what flaps is back by the clock, and tells nobody)
+        # What flaps is back by the clock, and tells nobody.
+        while self.cut(machine):  # noqa: ASYNC110
             await asyncio.sleep(_CUT_LOOK_S)
 
     def _trouble(self, what: str) -> None:
@@ -226,29 +270,45 @@ class Fleet:
     # -- what is shown
 
     def view(self) -> dict[str, Any]:
-        """How the fleet is: machines by what they are at, joins and datagrams, and what is wrong on purpose."""
+        """How the fleet is: machines by what they are at, joins and datagrams, and what is wrong on
+        purpose."""
         phases = Counter(m.phase.name.lower() for m in self.machines.values())
-        return {"machines": dict(phases), "dark": sum(m.dark for m in self.machines.values()), "joins": self.links.joins,
-                "requests": self.links.requests, "datagrams": sum(m.sent for m in self.machines.values()), "lost": self._ether.lost,
-                "power": self.bmcs.commands, "troubles": dict(self.troubles.most_common(5))}
+        return {
+            "machines": dict(phases),
+            "dark": sum(m.dark for m in self.machines.values()),
+            "joins": self.links.joins,
+            "requests": self.links.requests,
+            "datagrams": sum(m.sent for m in self.machines.values()),
+            "lost": self._ether.lost,
+            "power": self.bmcs.commands,
+            "troubles": dict(self.troubles.most_common(5)),
+        }
 
 
 def wrong(machines: Iterable[Machine]) -> dict[str, list[str]]:
-    """Which nodes have which fault: for people, and to see that the same seed makes the same ones."""
+    """Which nodes have which fault: for people, and to see that the same seed makes the same
+    ones."""
     found: dict[str, list[str]] = {"flap": [], "dead": [], "bad-bmc": []}
     for m in machines:
-        for what, has in (("flap", m.destiny.flaps_from is not None), ("dead", m.destiny.dies_after is not None),
-                          ("bad-bmc", m.destiny.bmc is not Bmc.WELL)):
+        for what, has in (
+            ("flap", m.destiny.flaps_from is not None),
+            ("dead", m.destiny.dies_after is not None),
+            ("bad-bmc", m.destiny.bmc is not Bmc.WELL),
+        ):
             if has:
                 found[what].append(m.plate.name)
     return found
 
 
 def words_of(script: str) -> Mapping[str, str]:
-    """What a boot script says to minOS: {"token": .., "node": ..}. Raises OperationFailed if it says nothing."""
+    """What a boot script says to minOS: {"token": .., "node": ..}. Raises OperationFailed if it
+    says nothing."""
     line = next((line for line in script.splitlines() if line.startswith("kernel ")), "")
-    words = dict(word.removeprefix("layercake.").split("=", 1) for word in line.split()
-                 if word.startswith("layercake.") and "=" in word)
+    words = dict(
+        word.removeprefix("layercake.").split("=", 1)
+        for word in line.split()
+        if word.startswith("layercake.") and "=" in word
+    )
     if not {"node", "token", "mac"} <= words.keys():
         raise OperationFailed("cannot boot by the script: it names no node and token")
     return words

@@ -1,7 +1,9 @@
-"""The connections of a simulated fleet: each node's own for its boot script and its join, and then a pool that all share.
+"""The connections of a simulated fleet: each node's own for its boot script and its join, and then
+a pool that all share.
 
-A real node keeps a TLS connection of its own. A hundred thousand of them do not fit into one process, so requests after the join go
-over some that are open, each with its own node's credentials; the head tells nodes apart by those.
+A real node keeps a TLS connection of its own. A hundred thousand of them do not fit into one
+process, so requests after the join go over some that are open, each with its own node's
+credentials; the head tells nodes apart by those.
 """
 
 from __future__ import annotations
@@ -23,10 +25,21 @@ _LIMIT_S = 60.0
 _AGAIN_S = 0.5
 
 
-async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str, host: str, headers: str = "",
-                   body: bytes = b"") -> tuple[int, bytes]:
-    """One HTTP request and its answer: status and body. Raises OSError, EOFError and TimeoutError."""
-    length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body or line.startswith("POST") else ""
+async def exchange(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    line: str,
+    host: str,
+    headers: str = "",
+    body: bytes = b"",
+) -> tuple[int, bytes]:
+    """One HTTP request and its answer: status and body. Raises OSError, EOFError and
+    TimeoutError."""
+    length = (
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        if body or line.startswith("POST")
+        else ""
+    )
     writer.write(f"{line} HTTP/1.1\r\nHost: {host}\r\n{headers}{length}\r\n".encode() + body)
     async with asyncio.timeout(_LIMIT_S):
         head = await reader.readuntil(b"\r\n\r\n")
@@ -35,10 +48,18 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, l
 
 
 class Links:
-    """All connections. `head` is its address and TLS port; `cut` says whether nothing gets through to the owner of an agent."""
+    """All connections. `head` is its address and TLS port; `cut` says whether nothing gets through
+    to the owner of an agent."""
 
-    def __init__(self, authority: Path, head: tuple[str, int], cut: Callable[[Any], bool], *, connections: int = CONNECTIONS,
-                 own: bool = True) -> None:
+    def __init__(
+        self,
+        authority: Path,
+        head: tuple[str, int],
+        cut: Callable[[Any], bool],
+        *,
+        connections: int = CONNECTIONS,
+        own: bool = True,
+    ) -> None:
         self._tls = ssl.create_default_context(cafile=str(authority))
         self._host, self._port = head
         self._cut, self._count, self._own = cut, connections, own
@@ -62,10 +83,13 @@ class Links:
         self._work.put_nowait((agent, line, body))
 
     async def script(self, url: str, address: str) -> tuple[int, str]:
-        """Fetches a boot script as iPXE does, from a node's own address: status and text. Raises OSError, EOFError."""
+        """Fetches a boot script as iPXE does, from a node's own address: status and text. Raises
+        OSError, EOFError."""
         host, _, path = url.removeprefix("http://").partition("/")
         name, _, port = host.partition(":")
-        reader, writer = await asyncio.open_connection(name, int(port or 80), local_addr=(address, 0))
+        reader, writer = await asyncio.open_connection(
+            name, int(port or 80), local_addr=(address, 0)
+        )
         try:
             status, body = await exchange(reader, writer, f"GET /{path}", host)
         finally:
@@ -73,11 +97,18 @@ class Links:
         return status, body.decode(errors="replace")
 
     async def join(self, address: str, claim: dict[str, str]) -> dict[str, Any]:
-        """Joins from a node's own address. Raises Refused, and OSError, EOFError if the head is not there."""
+        """Joins from a node's own address. Raises Refused, and OSError, EOFError if the head is not
+        there."""
         async with self._joining:
             reader, writer = await self._open(address)
             try:
-                status, body = await exchange(reader, writer, "POST /node/v1/join", self._host, body=json.dumps(claim).encode())
+                status, body = await exchange(
+                    reader,
+                    writer,
+                    "POST /node/v1/join",
+                    self._host,
+                    body=json.dumps(claim).encode(),
+                )
             finally:
                 writer.close()
         if status != 200:
@@ -87,10 +118,13 @@ class Links:
         return answer
 
     async def _open(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(self._host, self._port, ssl=self._tls, local_addr=(address, 0) if self._own else None)
+        return await asyncio.open_connection(
+            self._host, self._port, ssl=self._tls, local_addr=(address, 0) if self._own else None
+        )
 
     async def _serve(self) -> None:
-        """One of the pool: carries out requests one after the other, on a connection that is opened again when it was lost."""
+        """One of the pool: carries out requests one after the other, on a connection that is opened
+        again when it was lost."""
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         while True:
             agent, line, body = await self._next()
@@ -121,9 +155,16 @@ class Links:
                 return agent, line, body
             asyncio.get_running_loop().call_later(_AGAIN_S, self.ask, agent, line, body)
 
-    async def _carry_out(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], agent: Agent, line: str,
-                         body: bytes) -> None:
-        status, answer = await exchange(*streams, line, self._host, f"Authorization: {agent.authorization}\r\n", body)
+    async def _carry_out(
+        self,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        agent: Agent,
+        line: str,
+        body: bytes,
+    ) -> None:
+        status, answer = await exchange(
+            *streams, line, self._host, f"Authorization: {agent.authorization}\r\n", body
+        )
         self.requests += 1
         if status >= 500:
             raise OperationFailed(f"{line}: {status}")

@@ -23,8 +23,8 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plate:
-    """Who a machine is: its name, its id, the card that it boots by, its address, its BMC, its firmware, and the groups that it is
-    in."""
+    """Who a machine is: its name, its id, the card that it boots by, its address, its BMC, its
+    firmware, and the groups that it is in."""
 
     name: str
     id: str
@@ -38,9 +38,10 @@ class Plate:
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """One machine. `life` counts how often it was started; `dark`: neither it nor its BMC is heard; `sent` and `heard` count its
-    datagrams, each way; `boot` is the task of the boot that goes on, `agent` what has joined. `dies_after` is
-    in how many seconds of its next life it hangs, None if it does not."""
+    """One machine. `life` counts how often it was started; `dark`: neither it nor its BMC is heard;
+    `sent` and `heard` count its datagrams, each way; `boot` is the task of the boot that goes on,
+    `agent` what has joined. `dies_after` is in how many seconds of its next life it hangs, None if
+    it does not."""
 
     plate: Plate
     node: bytes

@@ -1,7 +1,8 @@
-"""The bond with the head while a session lasts: datagrams both ways. What is larger goes over the link, a thread of its own.
+"""The bond with the head while a session lasts: datagrams both ways. What is larger goes over the
+link, a thread of its own.
 
-The node says HELLO when something has changed and from time to time; the head says which desired revision is the newest, and
-what is new is then pulled over the link.
+The node says HELLO when something has changed and from time to time; the head says which desired
+revision is the newest, and what is new is then pulled over the link.
 """
 
 from __future__ import annotations
@@ -17,19 +18,35 @@ from minos.agent.state import Session
 
 
 class Bond:
-    """One session's datagrams. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its nanoseconds."""
+    """One session's datagrams. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its
+    nanoseconds."""
 
-    def __init__(self, early: Early, session: Session, *, clock: Callable[[], float], clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        early: Early,
+        session: Session,
+        *,
+        clock: Callable[[], float],
+        clock_ns: Callable[[], int],
+    ) -> None:
         self._link, self._say, self._jitter = early.link, early.say, early.jitter
         self._clock, self._clock_ns = clock, clock_ns
-        self._codec = SyncCodec(early.config.node_bytes, session.number, session.key, session.epoch, session.layout.digest)
+        self._codec = SyncCodec(
+            early.config.node_bytes,
+            session.number,
+            session.key,
+            session.epoch,
+            session.layout.digest,
+        )
         self._timer = HelloTimer(session.hello_s)
         self._newest = 0
         self.answered = False
         """Whether the head, as it runs now, has answered a HELLO of this agent."""
         self._said: tuple[int, int, int] | None = None
         host, port = session.sync
-        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket = socket.socket(
+            socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
+        )
         self._socket.setblocking(False)
         self._socket.connect((host, port))
 
@@ -56,14 +73,19 @@ class Bond:
         news, now = (self._codec.epoch, revision, state), self._clock()
         if news == self._said and now < self._timer.due:
             return
-        data = self._codec.hello(self._clock_ns(), revision=revision, changes=changes, mask=mask, state=state)
-        with contextlib.suppress(OSError):  # no route, or nobody listens: the timer brings the next chance
+        data = self._codec.hello(
+            self._clock_ns(), revision=revision, changes=changes, mask=mask, state=state
+        )
+        with contextlib.suppress(
+            OSError
+        ):  # no route, or nobody listens: the timer brings the next chance
             self._socket.send(data)
         self._said = news
         self._timer.said(now, self._jitter())
 
     def read(self) -> bool:
-        """Takes in what the head has sent, and pulls what is new. Returns whether the head was started again."""
+        """Takes in what the head has sent, and pulls what is new. Returns whether the head was
+        started again."""
         restarted = False
         while True:
             try:

@@ -1,7 +1,9 @@
-"""The node's TLS connection to the head: joining, the desired state, events and answers. A thread of its own.
+"""The node's TLS connection to the head: joining, the desired state, events and answers. A thread
+of its own.
 
-Everything is tried again with back-off while the head is away. A refused join is said with its reason and tried again
-slowly: the head decides whether this boot may join, and a node that rebooted itself over it would do so for ever.
+Everything is tried again with back-off while the head is away. A refused join is said with its
+reason and tried again slowly: the head decides whether this boot may join, and a node that rebooted
+itself over it would do so for ever.
 """
 
 from __future__ import annotations
@@ -64,14 +66,23 @@ Message = Joined | Pulled | Renewed | Trouble
 class Link:
     """The thread. `post` is called from it with each Message."""
 
-    def __init__(self, config: Config, session: Session | None, post: Callable[[Message], None], *,
-                 now: Callable[[], float], jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        session: Session | None,
+        post: Callable[[Message], None],
+        *,
+        now: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:
         self._config = config
         self._session = session
         self._post = post
         self._jitter = jitter
         self._changed = threading.Condition()
-        self._pull = self._hurry = self._sending = self._draining = self._urgent = self._outdated = False
+        self._pull = self._hurry = self._sending = self._draining = self._urgent = (
+            self._outdated
+        ) = False
         self._answers: list[tuple[int, dict[str, Any]]] = []
         self._outbox = Outbox(self._wake, now)
         self._authorization = ""
@@ -81,7 +92,8 @@ class Link:
         """Starts the thread."""
         threading.Thread(target=self._run, name="link", daemon=True).start()
 
-    # ---- from other threads ----------------------------------------------------------------------------------------
+    # ---- from other threads
+    # ----------------------------------------------------------------------------------------
 
     def pull(self) -> None:
         """Fetches the desired state."""
@@ -96,15 +108,19 @@ class Link:
             self._changed.notify_all()
 
     def drain(self, timeout: float = DRAIN_S) -> None:
-        """Waits until the head has all events, or gives up: a node that shall be switched off has to say first what it did."""
+        """Waits until the head has all events, or gives up: a node that shall be switched off has
+        to say first what it did."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._sending or len(self._outbox)), timeout)
             self._draining = False
 
-    def tell(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None:
-        """Tells the head of an event: with others that come soon after, or at once if somebody waits for this kind."""
+    def tell(
+        self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any
+    ) -> None:
+        """Tells the head of an event: with others that come soon after, or at once if somebody
+        waits for this kind."""
         self._outbox.add(kind, text, severity, data)
         if kind.urgent:
             with self._changed:
@@ -115,7 +131,8 @@ class Link:
         with self._changed:
             self._changed.notify_all()
 
-    # ---- the thread --------------------------------------------------------------------------------------------------
+    # ---- the thread
+    # -----
 
     def _run(self) -> None:
         failures = 0
@@ -136,7 +153,8 @@ class Link:
                 wait = backoff(failures, BACKOFF_FIRST, BACKOFF_MAX) * (0.75 + 0.5 * self._jitter())
                 if failures in (1, 4) or failures % 32 == 0:
                     self._post(Trouble(str(error)))
-            except Exception as error:  # noqa: BLE001 (a malformed answer must not end the thread; it is told)
+            # A malformed answer must not end the thread; it is told.
+            except Exception as error:  # noqa: BLE001
                 failures += 1
                 wait = BACKOFF_MAX
                 self._post(Trouble(f"the link to the head failed: {error!r}"))
@@ -145,16 +163,26 @@ class Link:
                 failures = 0
 
     def _pause(self, seconds: float) -> bool:
-        """Waits; only `pull` cuts it short, because then the head has just spoken. Whether it did, now or during the attempt that
-        failed: a head that was started again says so by datagrams before its TLS listens."""
+        """Waits; only `pull` cuts it short, because then the head has just spoken. Whether it did,
+        now or during the attempt that failed: a head that was started again says so by datagrams
+        before its TLS listens."""
         with self._changed:
             hurried, self._hurry = self._changed.wait_for(lambda: self._hurry, seconds), False
             return hurried
 
     def _join(self) -> None:
         config = self._config
-        claim = {"node": config.node, "token": config.token, "boot_id": config.boot_id, "mac": config.mac,
-                 "version": config.version, "boot": config.boot, "agent": config.agent, "mutual": True, "tpm": True}
+        claim = {
+            "node": config.node,
+            "token": config.token,
+            "boot_id": config.boot_id,
+            "mac": config.mac,
+            "version": config.version,
+            "boot": config.boot,
+            "agent": config.agent,
+            "mutual": True,
+            "tpm": True,
+        }
         answer = self._call("POST", "/node/v1/join", claim)
         if isinstance(answer, Mapping) and "attest" in answer:
             from minos.tpm.proof import prove  # here: most sites ask for no TPM
@@ -167,7 +195,8 @@ class Link:
         self._go_on(session)
 
     def _go_on(self, session: Session) -> None:
-        """From now on the head is spoken to with the certificate of this session, and the authorities of now are trusted."""
+        """From now on the head is spoken to with the certificate of this session, and the
+        authorities of now are trusted."""
         self._connection.close()
         self._connection = Connection(parse_url(self._config.head), to_head(self._config, session))
         self._session = session
@@ -176,8 +205,12 @@ class Link:
         with self._changed:
             while not (self._pull or self._outdated or self._answers or len(self._outbox)):
                 self._changed.wait()
-            # Events come in bursts, in the middle of a roll: one request for all, a little later, off its critical path.
-            self._changed.wait_for(lambda: self._pull or self._draining or self._urgent or bool(self._answers), EVENT_DELAY)
+            # Events come in bursts, in the middle of a roll: one request for all, a little later,
+            # off its critical path.
+            self._changed.wait_for(
+                lambda: self._pull or self._draining or self._urgent or bool(self._answers),
+                EVENT_DELAY,
+            )
 
     def _work(self) -> None:
         """One round of what is to be done. What fails stays to be done."""
@@ -189,7 +222,9 @@ class Link:
                 self._pull = True
                 raise
             self._post(Pulled(document))
-            self._outdated = self._session is not None and outdated(self._config, self._session, document)
+            self._outdated = self._session is not None and outdated(
+                self._config, self._session, document
+            )
         if self._outdated and self._session is not None:
             session = taken(self._config, self._session, self._call("GET", "/node/v1/trust"))
             self._post(Renewed(session))
@@ -208,14 +243,16 @@ class Link:
             self._forget_answer()
 
     def _tell(self) -> None:
-        """Hands the events in. Before the answers: whoever has an answer has what happened before it."""
+        """Hands the events in. Before the answers: whoever has an answer has what happened before
+        it."""
         with self._changed:
             batch, self._sending, self._urgent = self._outbox.take(), True, False
         try:
             if batch:
                 self._call("POST", "/node/v1/events", batch)
         except OperationFailed:
-            raise  # the head has seen them and will not have them: they are lost, and the console says why
+            # the head has seen them and will not have them: they are lost, and the console says why
+            raise
         except BaseException:
             self._outbox.put_back(batch)
             raise
@@ -229,10 +266,13 @@ class Link:
             self._answers.pop(0)
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
-        """One exchange in JSON. Raises Unreachable, Refused (403), OperationFailed (any other refusal)."""
+        """One exchange in JSON. Raises Unreachable, Refused (403), OperationFailed (any other
+        refusal)."""
         headers = {"Content-Type": "application/json"}
         if self._session is not None:
-            self._authorization = self._authorization or bearer(self._session.key, self._config.node_bytes, self._session.number)
+            self._authorization = self._authorization or bearer(
+                self._session.key, self._config.node_bytes, self._session.number
+            )
             headers["Authorization"] = self._authorization
         data = b"" if body is None else json.dumps(body).encode()
         status, answer = self._connection.request(method, path, headers, data)
@@ -244,7 +284,9 @@ class Link:
             return parsed
         reason = parsed.get("error", "") if isinstance(parsed, dict) else ""
         if status == 403:
-            raise Refused(f"the head refuses: {reason or 'no reason given'}", hint=str(parsed.get("hint", "")))
+            raise Refused(
+                f"the head refuses: {reason or 'no reason given'}", hint=str(parsed.get("hint", ""))
+            )
         if status >= 500:
             raise Unreachable(f"the head answers {status} to {path}")
         raise OperationFailed(f"the head answers {status} to {path}: {reason}")

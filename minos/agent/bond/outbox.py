@@ -16,17 +16,29 @@ TEXT_LIMIT = 4000
 
 
 class EventSink(Protocol):
-    """Where the node's history goes; any thread may call it. Without a severity the event has that of its kind."""
+    """Where the node's history goes; any thread may call it. Without a severity the event has that
+    of its kind."""
 
-    def __call__(self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any) -> None: ...
+    def __call__(
+        self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any
+    ) -> None: ...
 
 
-def _event(kind: EventKind, text: str, severity: Severity | None, data: dict[str, Any], at: float) -> dict[str, Any]:
-    return {"kind": kind.name, "severity": severity or kind.severity, "text": text[:TEXT_LIMIT], "data": data, "at": at}
+def _event(
+    kind: EventKind, text: str, severity: Severity | None, data: dict[str, Any], at: float
+) -> dict[str, Any]:
+    return {
+        "kind": kind.name,
+        "severity": severity or kind.severity,
+        "text": text[:TEXT_LIMIT],
+        "data": data,
+        "at": at,
+    }
 
 
 class Outbox:
-    """A bounded queue. What does not fit is counted, and the count is told instead. Any thread may add."""
+    """A bounded queue. What does not fit is counted, and the count is told instead. Any thread may
+    add."""
 
     def __init__(self, wake: Callable[[], None], now: Callable[[], float]) -> None:
         self._events: deque[dict[str, Any]] = deque()
@@ -35,7 +47,9 @@ class Outbox:
         self._wake = wake
         self._now = now
 
-    def add(self, kind: EventKind, text: str, severity: Severity | None, data: dict[str, Any]) -> None:
+    def add(
+        self, kind: EventKind, text: str, severity: Severity | None, data: dict[str, Any]
+    ) -> None:
         """Queues an event; the oldest goes when there are too many."""
         event = _event(kind, text, severity, data, self._now())
         with self._lock:

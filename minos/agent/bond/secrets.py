@@ -1,4 +1,5 @@
-"""Keys that this node's images need, asked of the head when they are needed: over TLS, by the session, and kept nowhere.
+"""Keys that this node's images need, asked of the head when they are needed: over TLS, by the
+session, and kept nowhere.
 
 A connection of its own for each, not the link's: it is the worker that waits for it.
 """
@@ -23,7 +24,8 @@ class Secrets:
         self._sessions = SessionFile(config.run)
 
     def __call__(self, name: str) -> bytes:
-        """The key of an image. Raises Refused, Unreachable, OperationFailed; none of them tells it."""
+        """The key of an image. Raises Refused, Unreachable, OperationFailed; none of them tells
+        it."""
         return self._get(name, f"secrets/{name}")
 
     def of_disks(self, layout: str) -> bytes:
@@ -41,10 +43,16 @@ class Secrets:
         finally:
             connection.close()
         if status == 403:
-            raise Refused(f"cannot get secret {name}: the head says that nothing of this node needs it")
+            raise Refused(
+                f"cannot get secret {name}: the head says that nothing of this node needs it"
+            )
         if status != 200:
-            raise OperationFailed(f"cannot get secret {name}: the head answers {status}", hint="see the head's log")
+            raise OperationFailed(
+                f"cannot get secret {name}: the head answers {status}", hint="see the head's log"
+            )
         try:
             return base64.b64decode(parse_json(answer)["key"], validate=True)
         except (ValueError, KeyError, TypeError):
-            raise OperationFailed(f"cannot get secret {name}: the head's answer holds no key") from None
+            raise OperationFailed(
+                f"cannot get secret {name}: the head's answer holds no key"
+            ) from None

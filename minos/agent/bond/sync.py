@@ -1,8 +1,9 @@
-"""The node's side of the datagrams: what to say, and what to believe. No sockets and no clock of its own.
+"""The node's side of the datagrams: what to say, and what to believe. No sockets and no clock of
+its own.
 
-Sequence numbers are nanoseconds of CLOCK_BOOTTIME, so an agent that was started again goes on above its predecessor
-without stored state. A CHALLENGE echoes the sequence number of the HELLO that it answers: an old one, recorded and sent
-again, cannot take a node back to an old epoch.
+Sequence numbers are nanoseconds of CLOCK_BOOTTIME, so an agent that was started again goes on above
+its predecessor without stored state. A CHALLENGE echoes the sequence number of the HELLO that it
+answers: an old one, recorded and sent again, cannot take a node back to an old epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ RETRY_FIRST, RETRY_MAX = 0.5, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The head's newest desired revision. A probe asks whether the node is there: it is answered with a HELLO at once."""
+    """The head's newest desired revision. A probe asks whether the node is there: it is answered
+    with a HELLO at once."""
 
     revision: int
     probe: bool = False
@@ -50,12 +52,23 @@ class SyncCodec:
         """A HELLO. `now_ns` is CLOCK_BOOTTIME; `changes` counts changes of the discovered state."""
         self._last = max(now_ns, self._last + 1)
         self._sent.append(self._last)
-        datagram = Datagram(Kind.HELLO, self._node, self._session, self.epoch, self._last, cfg_revision=revision,
-                            dsc_revision=changes, layout=self._layout, mask=mask, state=state)
+        datagram = Datagram(
+            Kind.HELLO,
+            self._node,
+            self._session,
+            self.epoch,
+            self._last,
+            cfg_revision=revision,
+            dsc_revision=changes,
+            layout=self._layout,
+            mask=mask,
+            state=state,
+        )
         return encode(datagram, self._key)
 
     def receive(self, data: bytes) -> Wanted | NewEpoch:
-        """What a datagram from the head says. Raises WireError for what is malformed, forged, replayed or not for this node."""
+        """What a datagram from the head says. Raises WireError for what is malformed, forged,
+        replayed or not for this node."""
         datagram = decode(data, self._key)
         if (datagram.node, datagram.session) != (self._node, self._session):
             raise WireError("cannot accept datagram: it is for another session")
@@ -76,7 +89,8 @@ class SyncCodec:
 
 
 class HelloTimer:
-    """When to say HELLO: at once when something changed, soon again until it is answered, else every `period` seconds.
+    """When to say HELLO: at once when something changed, soon again until it is answered, else
+    every `period` seconds.
 
     The period is jittered by a tenth, so that nodes which started together do not stay together.
     """

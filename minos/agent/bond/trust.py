@@ -1,7 +1,9 @@
-"""Whom an agent trusts, and who it is to the head: the authorities that it believes, and its own certificate.
+"""Whom an agent trusts, and who it is to the head: the authorities that it believes, and its own
+certificate.
 
-Both come with the join, and anew whenever the head says so in the desired state: {"trust": {"authorities", "certificate"}}, the
-mark of the authorities that the head trusts and the number of the certificate that the node shall have. No clock has a say in it.
+Both come with the join, and anew whenever the head says so in the desired state: {"trust":
+{"authorities", "certificate"}}, the mark of the authorities that the head trusts and the number of
+the certificate that the node shall have. No clock has a say in it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from minos.agent.http.client import NO_CHECK_TIME, tls_context
 from minos.agent.state import Config, Session
 
 HEAD_NAME = "Layercake head"
-"""The common name of the head's certificate: other nodes have certificates of the same authority."""
+"""The common name of the head's certificate: other nodes have certificates of the same
+authority."""
 
 
 def mark(authority: Path) -> str:
@@ -45,14 +48,19 @@ def present(context: ssl.SSLContext, tls: tuple[str, str]) -> ssl.SSLContext:
 
 
 def to_head(config: Config, session: Session | None) -> ssl.SSLContext:
-    """How the agent speaks with the head. Raises InputError and OperationFailed. A certificate of an older head is not for that."""
+    """How the agent speaks with the head. Raises InputError and OperationFailed. A certificate of
+    an older head is not for that."""
     context = tls_context(config.authority)
-    return present(context, session.tls) if session is not None and session.mutual and session.tls else context
+    return (
+        present(context, session.tls)
+        if session is not None and session.mutual and session.tls
+        else context
+    )
 
 
 def for_head(config: Config, session: Session) -> ssl.SSLContext:
-    """How the node's own API is served: to who has a certificate of the head's authority, if the head presents one. Raises
-    OperationFailed."""
+    """How the node's own API is served: to who has a certificate of the head's authority, if the
+    head presents one. Raises OperationFailed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if session.mutual:
@@ -73,14 +81,23 @@ def outdated(config: Config, session: Session, document: Mapping[str, Any]) -> b
     wanted = document.get("trust")
     if not isinstance(wanted, Mapping):
         return False
-    return wanted.get("certificate") != session.certificate or wanted.get("authorities") != mark(config.authority)
+    return wanted.get("certificate") != session.certificate or wanted.get("authorities") != mark(
+        config.authority
+    )
 
 
 def taken(config: Config, session: Session, answer: Mapping[str, Any]) -> Session:
-    """The session with what the head has sent. The authorities are kept, if they can be used. Raises OperationFailed."""
+    """The session with what the head has sent. The authorities are kept, if they can be used.
+    Raises OperationFailed."""
     try:
-        authorities, number, tls = str(answer["authorities"]), int(answer["certificate"]), answer["tls"]
-        new = dataclasses.replace(session, certificate=number, tls=(str(tls["cert"]), str(tls["key"])))
+        authorities, number, tls = (
+            str(answer["authorities"]),
+            int(answer["certificate"]),
+            answer["tls"],
+        )
+        new = dataclasses.replace(
+            session, certificate=number, tls=(str(tls["cert"]), str(tls["key"]))
+        )
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=authorities)
     except (KeyError, TypeError, ValueError, ssl.SSLError) as error:
         raise OperationFailed(f"cannot take the head's certificates: {error!r}") from None

@@ -1,4 +1,5 @@
-"""The kernel's clock (adjtimex(2)): its own loop slews it to what it is told, and learns how fast it runs."""
+"""The kernel's clock (adjtimex(2)): its own loop slews it to what it is told, and learns how fast
+it runs."""
 
 from __future__ import annotations
 
@@ -14,11 +15,21 @@ _NO_MORE = 10
 
 
 def slew(ahead_s: float, every_s: float, error_s: float) -> None:
-    """Brings the clock forward, or back, by at most half a second, without a step; `every_s` is how often it is told. From then on
-    the kernel says that its clock is kept, and writes it into the machine's own now and then. Raises OSError."""
+    """Brings the clock forward, or back, by at most half a second, without a step; `every_s` is how
+    often it is told. From then on the kernel says that its clock is kept, and writes it into the
+    machine's own now and then. Raises OSError."""
     constant = max(0, min(_NO_MORE, int(every_s).bit_length() - 5))
     micros, error = int(ahead_s * 1e6), int(error_s * 1e6)
-    fields = (_OFFSET | _MAXERROR | _ESTERROR | _STATUS | _TIMECONST, micros, 0, error, error, _PLL, constant, *(0,) * 14)
+    fields = (
+        _OFFSET | _MAXERROR | _ESTERROR | _STATUS | _TIMECONST,
+        micros,
+        0,
+        error,
+        error,
+        _PLL,
+        constant,
+        *(0,) * 14,
+    )
     buffer = ctypes.create_string_buffer(_TIMEX.pack(*fields), _TIMEX.size)
     if ctypes.CDLL(None, use_errno=True).adjtimex(buffer) < 0:
         number = ctypes.get_errno()

@@ -25,13 +25,17 @@ class Sample(NamedTuple):
 
 def ask(server: str, port: int = ntp.PORT) -> Sample | None:
     """The best of some answers of a server, None if none comes. `server` is an IP address."""
-    found = [sample for sample in (_once(server, port) for _ in range(QUESTIONS)) if sample is not None]
+    found = [
+        sample for sample in (_once(server, port) for _ in range(QUESTIONS)) if sample is not None
+    ]
     return min(found, key=lambda sample: sample.delay_s, default=None)
 
 
 def _once(server: str, port: int) -> Sample | None:
     mark = int.from_bytes(os.urandom(8), "big")
-    with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    with socket.socket(
+        socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM
+    ) as sock:
         sock.settimeout(TIMEOUT_S)
         try:
             sock.connect((server, port))  # then no other host's answers are heard

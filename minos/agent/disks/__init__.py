@@ -1,1 +1,2 @@
-"""The node's own disks: what is on them, and what the inventory wants of them. Standard library only."""
+"""The node's own disks: what is on them, and what the inventory wants of them. Standard library
+only."""

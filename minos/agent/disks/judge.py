@@ -1,7 +1,7 @@
 """What is to be done with the disks: a pure function of the layouts and of what is on each disk.
 
-Nothing that is not ours is ever to be touched: only what is blank, what a layout of this very node has made (`lc:` in the names of
-its partitions), and what a person has given free.
+Nothing that is not ours is ever to be touched: only what is blank, what a layout of this very node
+has made (`lc:` in the names of its partitions), and what a person has given free.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ BLANK, FOREIGN, READY, ERROR = "BLANK", "FOREIGN", "READY", "ERROR"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one layout: its state, why, and the disks that it has. READY: it was made, and can be brought up (`missing`: without so
-    many members of its RAID). `spare` are blank disks in the places of those; `few`: more disks may still appear. `foreign` are
-    those that hold something else."""
+    """Of one layout: its state, why, and the disks that it has. READY: it was made, and can be
+    brought up (`missing`: without so many members of its RAID). `spare` are blank disks in the
+    places of those; `few`: more disks may still appear. `foreign` are those that hold something
+    else."""
 
     layout: Layout
     state: str
@@ -31,14 +32,19 @@ class Verdict:
     foreign: tuple[Disk, ...] = ()
 
 
-def judge(layouts: Sequence[Layout], disks: Sequence[Disk], node: str, free: Collection[str], again: bool) -> list[Verdict]:
-    """A verdict for each layout. `disks` have what they hold in `holds`; `free` are the kernel names of those that a person has
-    given free; `again`: the node has not been started anew since the scratch was made, so that is what it was."""
+def judge(
+    layouts: Sequence[Layout], disks: Sequence[Disk], node: str, free: Collection[str], again: bool
+) -> list[Verdict]:
+    """A verdict for each layout. `disks` have what they hold in `holds`; `free` are the kernel
+    names of those that a person has given free; `again`: the node has not been started anew since
+    the scratch was made, so that is what it was."""
     claimed = _claims(layouts, disks)
     return [_one(layout, claimed, node, free, again) for layout in layouts]
 
 
-def _claims(layouts: Iterable[Layout], disks: Iterable[Disk]) -> Mapping[str, list[tuple[Disk, list[str]]]]:
+def _claims(
+    layouts: Iterable[Layout], disks: Iterable[Disk]
+) -> Mapping[str, list[tuple[Disk, list[str]]]]:
     """{layout: its disks, each with the names of all layouts that it matches}."""
     layouts = list(layouts)
     found: dict[str, list[tuple[Disk, list[str]]]] = {layout.name: [] for layout in layouts}
@@ -49,24 +55,48 @@ def _claims(layouts: Iterable[Layout], disks: Iterable[Disk]) -> Mapping[str, li
     return found
 
 
-def _one(layout: Layout, claimed: Mapping[str, list[tuple[Disk, list[str]]]], node: str, free: Collection[str],
-         again: bool) -> Verdict:
+def _one(
+    layout: Layout,
+    claimed: Mapping[str, list[tuple[Disk, list[str]]]],
+    node: str,
+    free: Collection[str],
+    again: bool,
+) -> Verdict:
     disks = tuple(disk for disk, _ in claimed[layout.name])
     twice = next(((disk, names) for disk, names in claimed[layout.name] if len(names) > 1), None)
     if twice is not None:
-        return Verdict(layout, ERROR, f"disk {twice[0].shown} matches the layouts {' and '.join(twice[1])}", disks)
+        return Verdict(
+            layout,
+            ERROR,
+            f"disk {twice[0].shown} matches the layouts {' and '.join(twice[1])}",
+            disks,
+        )
     if nameless := [disk for disk in disks if disk.holds.startswith("?")]:
-        return Verdict(layout, ERROR, f"disk {nameless[0].shown} cannot be read: {nameless[0].holds[1:].strip()}", disks)
+        return Verdict(
+            layout,
+            ERROR,
+            f"disk {nameless[0].shown} cannot be read: {nameless[0].holds[1:].strip()}",
+            disks,
+        )
     own = tuple(disk for disk in disks if is_made(disk, layout, node))
     if layout.kept and own:
-        return _kept(layout, own, tuple(disk for disk in disks if disk not in own and not disk.holds))
+        return _kept(
+            layout, own, tuple(disk for disk in disks if disk not in own and not disk.holds)
+        )
     if len(disks) != layout.count if layout.count else not disks:
         seen = f": {', '.join(disk.shown for disk in disks)}" if disks else ""
-        return Verdict(layout, ERROR, f"{len(disks)} disks match, and {layout.count or 'some'} should{seen}", disks,
-                       few=len(disks) < (layout.count or 1))
+        return Verdict(
+            layout,
+            ERROR,
+            f"{len(disks)} disks match, and {layout.count or 'some'} should{seen}",
+            disks,
+            few=len(disks) < (layout.count or 1),
+        )
     if layout.raid and len(disks) < 2:
         return Verdict(layout, ERROR, f"a RAID needs two disks, {disks[0].shown} is alone", disks)
-    foreign = tuple(disk for disk in disks if disk.holds and not is_ours(disk, node) and disk.name not in free)
+    foreign = tuple(
+        disk for disk in disks if disk.holds and not is_ours(disk, node) and disk.name not in free
+    )
     if foreign:
         why = "; ".join(f"disk {disk.shown} holds {disk.holds}" for disk in foreign)
         return Verdict(layout, FOREIGN, why, disks, foreign=foreign)
@@ -76,26 +106,43 @@ def _one(layout: Layout, claimed: Mapping[str, list[tuple[Disk, list[str]]]], no
 
 
 def _kept(layout: Layout, own: tuple[Disk, ...], blank: tuple[Disk, ...]) -> Verdict:
-    """Something of a layout that is kept is there: it is brought up, and never made anew by itself."""
+    """Something of a layout that is kept is there: it is brought up, and never made anew by
+    itself."""
     count = layout.count or len(own)
     missing = count - len(own)
     if missing < 0:
-        return Verdict(layout, ERROR, f"{len(own)} disks have it, {count} were meant: {', '.join(d.shown for d in own)}", own)
+        return Verdict(
+            layout,
+            ERROR,
+            f"{len(own)} disks have it, {count} were meant: {', '.join(d.shown for d in own)}",
+            own,
+        )
     if missing and not (layout.raid in ("1", "10") and len(own) >= (count + 1) // 2):
-        return Verdict(layout, ERROR, f"{missing} of its {count} disks are not there; those that are: "
-                                      f"{', '.join(d.shown for d in own)}", own, few=True)
+        return Verdict(
+            layout,
+            ERROR,
+            f"{missing} of its {count} disks are not there; those that are: "
+            f"{', '.join(d.shown for d in own)}",
+            own,
+            few=True,
+        )
     return Verdict(layout, READY, "", own, missing, blank[:missing])
 
 
 def is_made(disk: Disk, layout: Layout, node: str) -> bool:
     """Whether a disk has just what a layout makes of it on this node, in full."""
-    return bool(disk.partitions) and all(part.label == layout.mark(node) for part in disk.partitions)
+    return bool(disk.partitions) and all(
+        part.label == layout.mark(node) for part in disk.partitions
+    )
 
 
 def is_ours(disk: Disk, node: str) -> bool:
-    """Whether all of a disk was made by some layout of this node that nobody wanted to keep, or was being made."""
+    """Whether all of a disk was made by some layout of this node that nobody wanted to keep, or was
+    being made."""
     marks = [read_mark(part.label) for part in disk.partitions]
-    return bool(marks) and all(mark is not None and mark.node == short(node) and mark.stage != KEPT for mark in marks)
+    return bool(marks) and all(
+        mark is not None and mark.node == short(node) and mark.stage != KEPT for mark in marks
+    )
 
 
 def whole(verdicts: Iterable[Verdict]) -> str:

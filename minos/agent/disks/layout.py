@@ -1,7 +1,8 @@
 """What the head wants of a node's disks, and the marks by which a layout is recognised.
 
-A partition of ours is named `lc:NODE:M:DIGEST:LAYOUT` (GPT has 36 characters): the first 8 digits of the node's id, how far it is
-(`n` being made, `s` a scratch, `k` kept), a digest of all that was made, and the layout's name.
+A partition of ours is named `lc:NODE:M:DIGEST:LAYOUT` (GPT has 36 characters): the first 8 digits
+of the node's id, how far it is (`n` being made, `s` a scratch, `k` kept), a digest of all that was
+made, and the layout's name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ NEW, SCRATCH, KEPT = "n", "s", "k"
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A file system or swap. `size` is in bytes, 0 for all that is left; `keeps`: what containers keep is on it."""
+    """A file system or swap. `size` is in bytes, 0 for all that is left; `keeps`: what containers
+    keep is on it."""
 
     name: str
     size: int
@@ -36,7 +38,8 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What becomes of some disks; `count` 0 is for all that match, `raid` "" for none. `encrypt` is "", "boot" or "kept"."""
+    """What becomes of some disks; `count` 0 is for all that match, `raid` "" for none. `encrypt` is
+    "", "boot" or "kept"."""
 
     name: str
     match: Mapping[str, Any]
@@ -49,13 +52,22 @@ class Layout:
 
     @property
     def made(self) -> str:
-        """Stands for all that is written to the disks by it; where it is mounted, and which disks match, is not."""
-        said = [self.name, self.raid, bool(self.encrypt), self.kept, [[v.name, v.size, v.type, v.label] for v in self.volumes]]
+        """Stands for all that is written to the disks by it; where it is mounted, and which disks
+        match, is not."""
+        said = [
+            self.name,
+            self.raid,
+            bool(self.encrypt),
+            self.kept,
+            [[v.name, v.size, v.type, v.label] for v in self.volumes],
+        ]
         return hashlib.blake2b(json.dumps(said).encode(), digest_size=4).hexdigest()
 
     def mark(self, node: str, stage: str = "") -> str:
         """The name of its partitions on a node, by the node's id."""
-        return f"lc:{short(node)}:{stage or (KEPT if self.kept else SCRATCH)}:{self.made}:{self.name}"
+        return (
+            f"lc:{short(node)}:{stage or (KEPT if self.kept else SCRATCH)}:{self.made}:{self.name}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +96,35 @@ def parse(data: object) -> tuple[Layout, ...]:
     try:
         return tuple(_layout(one) for one in data) if isinstance(data, list) else ()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OperationFailed(f"cannot take the disks' layouts: what the head says is not as agreed: {error!r}",
-                              hint="are head and minOS of the same version?") from None
+        raise OperationFailed(
+            f"cannot take the disks' layouts: what the head says is not as agreed: {error!r}",
+            hint="are head and minOS of the same version?",
+        ) from None
 
 
 def _layout(data: Mapping[str, Any]) -> Layout:
     return Layout(
-        _name(data["name"]), dict(data["match"]), int(data["count"]), _of(str(data["raid"]), "", "0", "1", "10"),
-        _of(str(data["encrypt"]), "", "boot", "kept"), bool(data["kept"]), tuple(map(str, data["wipe"])),
-        tuple(Volume(_name(v["name"]), int(v["size"]), _of(v["type"], "ext4", "xfs", "swap"), _mount(str(v["mount"])),
-                     str(v["options"]), str(v["label"]), str(v["mode"]), bool(v["keeps"])) for v in data["volumes"]))
+        _name(data["name"]),
+        dict(data["match"]),
+        int(data["count"]),
+        _of(str(data["raid"]), "", "0", "1", "10"),
+        _of(str(data["encrypt"]), "", "boot", "kept"),
+        bool(data["kept"]),
+        tuple(map(str, data["wipe"])),
+        tuple(
+            Volume(
+                _name(v["name"]),
+                int(v["size"]),
+                _of(v["type"], "ext4", "xfs", "swap"),
+                _mount(str(v["mount"])),
+                str(v["options"]),
+                str(v["label"]),
+                str(v["mode"]),
+                bool(v["keeps"]),
+            )
+            for v in data["volumes"]
+        ),
+    )
 
 
 def _name(word: str) -> str:

@@ -1,4 +1,5 @@
-"""The node's disks as the kernel has them: which there are, what they are called for good, and how they are partitioned.
+"""The node's disks as the kernel has them: which there are, what they are called for good, and how
+they are partitioned.
 
 Sources: Linux' Documentation/ABI/stable/sysfs-block; UEFI 2.10, 5.3 (GUID partition table).
 """
@@ -15,8 +16,14 @@ from typing import Any
 SECTOR = 512
 DEV = Path("/dev")
 _MOST_ENTRIES = 1024
-_TRANSPORTS = (("/usb", "usb"), ("/nvme", "nvme"), ("/ata", "ata"), ("/end_device-", "sas"), ("/host", "scsi"),
-               ("/virtio", "virtio"))
+_TRANSPORTS = (
+    ("/usb", "usb"),
+    ("/nvme", "nvme"),
+    ("/ata", "ata"),
+    ("/end_device-", "sas"),
+    ("/host", "scsi"),
+    ("/virtio", "virtio"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk: its kernel name, its lasting names (the serial number, the WWID), its bytes, and where it is."""
+    """A disk: its kernel name, its lasting names (the serial number, the WWID), its bytes, and
+    where it is."""
 
     name: str
     names: tuple[str, ...]
@@ -45,7 +53,10 @@ class Disk:
     @property
     def shown(self) -> str:
         """For people: "nvme0n1 (ACME 1T, S3R14L)"."""
-        return f"{self.name} ({', '.join(filter(None, (self.model, self.serial))) or 'without a name'})"
+        return (
+            f"{self.name} "
+            f"({', '.join(filter(None, (self.model, self.serial))) or 'without a name'})"
+        )
 
     @property
     def serial(self) -> str:
@@ -53,12 +64,18 @@ class Disk:
         return min(self.names, key=len, default="")
 
 
-def all_of(names: Callable[[Path], list[str]], sys: Path = Path("/sys"), dev: Path = DEV) -> list[Disk]:
-    """All disks that can be written to: no CD drives, nothing that can be pulled out, nothing made of others. `names` gives the
-    lasting names of one."""
+def all_of(
+    names: Callable[[Path], list[str]], sys: Path = Path("/sys"), dev: Path = DEV
+) -> list[Disk]:
+    """All disks that can be written to: no CD drives, nothing that can be pulled out, nothing made
+    of others. `names` gives the lasting names of one."""
     found = []
     for block in sorted((sys / "block").iterdir()):
-        if not (block / "device").exists() or _text(block / "removable") == "1" or _text(block / "ro") == "1":
+        if (
+            not (block / "device").exists()
+            or _text(block / "removable") == "1"
+            or _text(block / "ro") == "1"
+        ):
             continue
         size = int(_text(block / "size") or 0) * SECTOR
         if size and _text(block / "hidden") != "1":
@@ -68,21 +85,36 @@ def all_of(names: Callable[[Path], list[str]], sys: Path = Path("/sys"), dev: Pa
 
 def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path, dev: Path) -> Disk:
     place = str(block.resolve()).removeprefix(str((sys / "devices").resolve()))
-    return Disk(block.name, names, size, _text(block / "device/model") or _text(block / "device/name"), place,
-                _text(block / "queue/rotational") == "1", next((its for word, its in _TRANSPORTS if word in place), ""),
-                partitions(block, dev))
+    return Disk(
+        block.name,
+        names,
+        size,
+        _text(block / "device/model") or _text(block / "device/name"),
+        place,
+        _text(block / "queue/rotational") == "1",
+        next((its for word, its in _TRANSPORTS if word in place), ""),
+        partitions(block, dev),
+    )
 
 
 def partitions(block: Path, dev: Path = DEV) -> tuple[Partition, ...]:
-    """The partitions of a disk, by their numbers, with their names as they stand on it: the kernel does not see a new name of one
-    that is in use."""
+    """The partitions of a disk, by their numbers, with their names as they stand on it: the kernel
+    does not see a new name of one that is in use."""
     found = [(number.parent.name, int(_text(number) or 0)) for number in block.glob("*/partition")]
-    labels = gpt_names(dev / block.name, int(_text(block / "queue/logical_block_size") or SECTOR)) if found else {}
-    return tuple(Partition(name, number, labels.get(number, "")) for name, number in sorted(found, key=lambda one: one[1]))
+    labels = (
+        gpt_names(dev / block.name, int(_text(block / "queue/logical_block_size") or SECTOR))
+        if found
+        else {}
+    )
+    return tuple(
+        Partition(name, number, labels.get(number, ""))
+        for name, number in sorted(found, key=lambda one: one[1])
+    )
 
 
 def gpt_names(device: Path, sector: int) -> dict[int, str]:
-    """The names of partitions in a disk's GPT, by their numbers; none for a disk without one, or one that cannot be read."""
+    """The names of partitions in a disk's GPT, by their numbers; none for a disk without one, or
+    one that cannot be read."""
     try:
         with device.open("rb") as disk:
             disk.seek(sector)
@@ -96,19 +128,26 @@ def gpt_names(device: Path, sector: int) -> dict[int, str]:
             table = disk.read(count * size)
     except (OSError, struct.error):
         return {}
-    entries = (table[at:at + size] for at in range(0, len(table) - size + 1, size))
+    entries = (table[at : at + size] for at in range(0, len(table) - size + 1, size))
     # minOS has no codec for UTF-16; what is not of its basic plane is of no name of ours.
-    return {number: "".join(map(chr, struct.unpack("<36H", entry[56:128]))).partition("\0")[0]
-            for number, entry in enumerate(entries, 1) if any(entry[:16])}
+    return {
+        number: "".join(map(chr, struct.unpack("<36H", entry[56:128]))).partition("\0")[0]
+        for number, entry in enumerate(entries, 1)
+        if any(entry[:16])
+    }
 
 
 def matches(disk: Disk, wanted: Mapping[str, Any]) -> bool:
     """Whether all of a layout's `match` holds for a disk. A word that is not known matches none."""
     checks: dict[str, Callable[[Any], bool]] = {
-        "min": lambda its: disk.size >= its, "max": lambda its: disk.size <= its,
-        "model": lambda its: fnmatchcase(disk.model, its), "path": lambda its: fnmatchcase(disk.path, its),
-        "serial": lambda its: not set(disk.names).isdisjoint(its), "rotational": lambda its: disk.rotational is its,
-        "transport": lambda its: disk.transport == its}
+        "min": lambda its: disk.size >= its,
+        "max": lambda its: disk.size <= its,
+        "model": lambda its: fnmatchcase(disk.model, its),
+        "path": lambda its: fnmatchcase(disk.path, its),
+        "serial": lambda its: not set(disk.names).isdisjoint(its),
+        "rotational": lambda its: disk.rotational is its,
+        "transport": lambda its: disk.transport == its,
+    }
     return all(word in checks and checks[word](its) for word, its in wanted.items())
 
 
@@ -127,7 +166,9 @@ def numbers(names: Iterable[str], sys: Path = Path("/sys")) -> set[str]:
     found = set()
     for name in names:
         block = sys / "class/block" / name
-        found |= {_text(part / "dev") for part in (block, *(n.parent for n in block.glob("*/partition")))}
+        found |= {
+            _text(part / "dev") for part in (block, *(n.parent for n in block.glob("*/partition")))
+        }
     return found - {""}
 
 

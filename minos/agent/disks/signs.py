@@ -1,4 +1,5 @@
-"""What a disk holds, as far as anything says it: signatures, the names of partitions, or just that it is not blank."""
+"""What a disk holds, as far as anything says it: signatures, the names of partitions, or just that
+it is not blank."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def holds(disk: Disk, tools: Tools, dev: Path = Path("/dev")) -> str:
 
 
 def mark(disk: Disk, dev: Path = Path("/dev")) -> str:
-    """Stands for what a disk holds now: a person's word is for that, and for nothing that comes there later."""
+    """Stands for what a disk holds now: a person's word is for that, and for nothing that comes
+    there later."""
     digest = hashlib.blake2b(disk.holds.encode(), digest_size=8)
     try:
         for data in _edges(dev / disk.name):
@@ -49,27 +51,39 @@ def mark(disk: Disk, dev: Path = Path("/dev")) -> str:
 
 def is_even(device: Path) -> bool:
     """Whether both ends of a device are all zeros, or all ones. Raises OSError."""
-    return all(data.count(data[:1]) == len(data) and data[:1] in (b"\0", b"\xff") for data in _edges(device))
+    return all(
+        data.count(data[:1]) == len(data) and data[:1] in (b"\0", b"\xff")
+        for data in _edges(device)
+    )
 
 
 def _edges(device: Path) -> list[bytes]:
     handle = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.lseek(handle, 0, os.SEEK_END)
-        return [os.pread(handle, min(EDGE, size), 0), os.pread(handle, min(EDGE, size), max(0, size - EDGE))]
+        return [
+            os.pread(handle, min(EDGE, size), 0),
+            os.pread(handle, min(EDGE, size), max(0, size - EDGE)),
+        ]
     finally:
         os.close(handle)
 
 
 def _probe(tools: Tools, device: Path) -> Mapping[str, str]:
-    """blkid's low-level look. More than one signature is told by its status; that is one found, too."""
-    said = tools.run("blkid", "-p", "-o", "export", str(device), well=(*_NOTHING, 8)).decode(errors="replace")
+    """blkid's low-level look. More than one signature is told by its status; that is one found,
+    too."""
+    said = tools.run("blkid", "-p", "-o", "export", str(device), well=(*_NOTHING, 8)).decode(
+        errors="replace"
+    )
     rows = dict(line.partition("=")[::2] for line in said.splitlines())
     return {key: its for key, its in rows.items() if key in ("TYPE", "PTTYPE", "LABEL")}
 
 
 def _shown(said: Mapping[str, str]) -> str:
-    words = [said.get("TYPE", ""), f"a {said['PTTYPE']} partition table" if "PTTYPE" in said else ""]
+    words = [
+        said.get("TYPE", ""),
+        f"a {said['PTTYPE']} partition table" if "PTTYPE" in said else "",
+    ]
     label = f" {said['LABEL'][:_WORDS]!r}" if said.get("LABEL") else ""
     return " and ".join(filter(None, words)) + label
 

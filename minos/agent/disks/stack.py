@@ -1,7 +1,9 @@
-"""Makes a layout on its disks, and brings up one that was made: partitions, RAID, LUKS, volume group, file systems.
+"""Makes a layout on its disks, and brings up one that was made: partitions, RAID, LUKS, volume
+group, file systems.
 
-One disk has a partition for each volume. Several disks have one partition each; over them comes the RAID, if there is one, over
-that LUKS, and a volume group where there are several volumes, or several devices for one.
+One disk has a partition for each volume. Several disks have one partition each; over them comes the
+RAID, if there is one, over that LUKS, and a volume group where there are several volumes, or
+several devices for one.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ SETTLE_S = 20.0
 FIRST_MD = 100
 _MODULES = {"0": "raid0", "1": "raid1", "10": "raid10"}
 _CRYPT = ("dm_crypt", "xts", "aes_generic", "aesni_intel", "algif_skcipher")
-"""dm_crypt, and what its kernel asks for by names that no depmod table on the node has; some have it built in."""
+"""dm_crypt, and what its kernel asks for by names that no depmod table on the node has; some have
+it built in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """With what it is done: `tools`, `need` loads a kernel module, `key` gives a layout's key, `mount` mounts (device, directory,
-    type, options), `unmount` takes a mount down. `node` is the node's id."""
+    """With what it is done: `tools`, `need` loads a kernel module, `key` gives a layout's key,
+    `mount` mounts (device, directory, type, options), `unmount` takes a mount down. `node` is the
+    node's id."""
 
     tools: Tools
     need: Callable[[str], None]
@@ -44,7 +48,8 @@ class Means:
 
 
 class Stack:
-    """One layout over its disks; `number` tells layouts of a node apart. All of it raises LayercakeError."""
+    """One layout over its disks; `number` tells layouts of a node apart. All of it raises
+    LayercakeError."""
 
     def __init__(self, layout: Layout, disks: Sequence[Disk], number: int, means: Means) -> None:
         self._layout, self._disks, self._number, self._means = layout, list(disks), number, means
@@ -53,7 +58,8 @@ class Stack:
         self._single = len(disks) == 1 and not layout.raid and layout.count == 1
         self._group = f"lc_{layout.name}"
 
-    # ---- new -------------------------------------------------------------------------------------------------------------
+    # ---- new
+    # -----
 
     def make(self) -> None:
         """Makes it anew. What was on the disks is gone then."""
@@ -62,20 +68,38 @@ class Stack:
             clear(disk.name, self._means)
         mark = self._layout.mark(self._means.node, NEW)
         # It takes old signatures away, too: on the disk, and where partitions begin and end.
-        self._of_each(lambda disk: self._tools.run("sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always",
-                                                   f"/dev/{disk.name}", given=self._table(disk, mark).encode()))
+        self._of_each(
+            lambda disk: self._tools.run(
+                "sfdisk",
+                "--quiet",
+                "--wipe",
+                "always",
+                "--wipe-partitions",
+                "always",
+                f"/dev/{disk.name}",
+                given=self._table(disk, mark).encode(),
+            )
+        )
         devices = self._settled(mark)
         for volume, device in zip(self._volumes, self._over(devices, new=True), strict=True):
             self._format(volume, device)
         self._of_each(self._name)
 
     def _name(self, disk: Disk) -> None:
-        """Its partitions get the names of what is whole. The kernel is not told: before that sfdisk waits a quarter of a second,
-        and names are read from the disk."""
+        """Its partitions get the names of what is whole. The kernel is not told: before that sfdisk
+        waits a quarter of a second, and names are read from the disk."""
         final = self._layout.mark(self._means.node)
         for number in range(1, (len(self._volumes) if self._single else 1) + 1):
-            self._tools.run("sfdisk", "--quiet", "--no-reread", "--no-tell-kernel", "--part-label", f"/dev/{disk.name}",
-                            str(number), final)
+            self._tools.run(
+                "sfdisk",
+                "--quiet",
+                "--no-reread",
+                "--no-tell-kernel",
+                "--part-label",
+                f"/dev/{disk.name}",
+                str(number),
+                final,
+            )
 
     def _of_each(self, work: Callable[[Disk], object]) -> None:
         """Does it to all disks at once. Raises what one has failed with, when all have ended."""
@@ -103,10 +127,16 @@ class Stack:
             return f'label: gpt\ntype={kind}, name="{mark}"\n'
         need = sum(volume.size for volume in self._volumes)
         if need > disk.size - 3 * MIB:
-            raise OperationFailed(f"cannot make layout {self._layout.name}: its volumes have {need >> 20} MiB, disk {disk.shown} "
-                                  f"has {disk.size >> 20}")
-        rows = [(f"size={volume.size // MIB}MiB, " if volume.size else "")
-                + f'type={"swap" if volume.type == "swap" else "linux"}, name="{mark}"' for volume in self._volumes]
+            raise OperationFailed(
+                f"cannot make layout {self._layout.name}: its volumes have {need >> 20} MiB, disk "
+                f"{disk.shown} "
+                f"has {disk.size >> 20}"
+            )
+        rows = [
+            (f"size={volume.size // MIB}MiB, " if volume.size else "")
+            + f'type={"swap" if volume.type == "swap" else "linux"}, name="{mark}"'
+            for volume in self._volumes
+        ]
         return "label: gpt\n" + "\n".join(rows) + "\n"
 
     def _settled(self, mark: str) -> list[str]:
@@ -120,11 +150,17 @@ class Stack:
         while True:
             found = [look.partitions(self._means.sys / "block" / disk.name) for disk in self._disks]
             if all(len(parts) == wanted and all(map(has, parts)) for parts in found):
-                self._disks = [replace(disk, partitions=parts) for disk, parts in zip(self._disks, found, strict=True)]
+                self._disks = [
+                    replace(disk, partitions=parts)
+                    for disk, parts in zip(self._disks, found, strict=True)
+                ]
                 return [f"/dev/{part.name}" for parts in found for part in parts]
             if time.monotonic() > deadline:
-                raise OperationFailed(f"cannot make layout {self._layout.name}: the kernel does not see its partitions on "
-                                      f"{', '.join(disk.shown for disk in self._disks)}")
+                raise OperationFailed(
+                    f"cannot make layout {self._layout.name}: the kernel does not see its "
+                    "partitions on "
+                    f"{', '.join(disk.shown for disk in self._disks)}"
+                )
             time.sleep(0.05)
 
     def _format(self, volume: Volume, device: str) -> None:
@@ -136,7 +172,8 @@ class Stack:
         else:
             self._tools.run("mke2fs", "-q", "-F", "-t", "ext4", "-L", label, device)
 
-    # ---- from the partitions to the volumes --------------------------------------------------------------------------------
+    # ---- from the partitions to the volumes
+    # --------------------------------------------------------------------------------
 
     def _over(self, devices: list[str], *, new: bool) -> list[str]:
         """The devices of the volumes, over partitions."""
@@ -152,9 +189,19 @@ class Stack:
     def _raid(self, devices: list[str], *, new: bool) -> str:
         md = f"/dev/md{FIRST_MD + self._number}"
         if new:
-            self._tools.run("mdadm", "--create", md, "--run", "--quiet", "--metadata=1.2", "--homehost=any",
-                            f"--name=lc-{self._layout.name}", f"--level={self._layout.raid}", f"--raid-devices={len(devices)}",
-                            *devices)
+            self._tools.run(
+                "mdadm",
+                "--create",
+                md,
+                "--run",
+                "--quiet",
+                "--metadata=1.2",
+                "--homehost=any",
+                f"--name=lc-{self._layout.name}",
+                f"--level={self._layout.raid}",
+                f"--raid-devices={len(devices)}",
+                *devices,
+            )
         elif not (self._means.sys / "block" / Path(md).name / "md").exists():
             self._tools.run("mdadm", "--assemble", "--run", "--quiet", md, *devices)
         return md
@@ -162,11 +209,36 @@ class Stack:
     def _crypt(self, device: str, at: int, key: bytes, *, new: bool) -> str:
         name = f"lc-{self._layout.name}-{at}"
         if new:  # the key is as long as the cipher's: there is nothing to be made slow to guess
-            self._tools.run("cryptsetup", "luksFormat", "--batch-mode", "--type", "luks2", "--key-size", "512", "--pbkdf", "pbkdf2",
-                            "--pbkdf-force-iterations", "1000", "--key-file", "-", device, given=key)
+            self._tools.run(
+                "cryptsetup",
+                "luksFormat",
+                "--batch-mode",
+                "--type",
+                "luks2",
+                "--key-size",
+                "512",
+                "--pbkdf",
+                "pbkdf2",
+                "--pbkdf-force-iterations",
+                "1000",
+                "--key-file",
+                "-",
+                device,
+                given=key,
+            )
         if not Path(f"/dev/mapper/{name}").exists():
-            self._tools.run("cryptsetup", "open", "--type", "luks2", "--disable-keyring", "--key-file", "-", device, name,
-                            given=key)
+            self._tools.run(
+                "cryptsetup",
+                "open",
+                "--type",
+                "luks2",
+                "--disable-keyring",
+                "--key-file",
+                "-",
+                device,
+                name,
+                given=key,
+            )
         return f"/dev/mapper/{name}"
 
     def _lvm(self, devices: list[str], *, new: bool) -> list[str]:
@@ -175,16 +247,19 @@ class Stack:
             self._tools.lvm("vgcreate", "-q", self._group, *devices)
             for volume in self._volumes:
                 extent = ("-L", f"{volume.size // MIB}m") if volume.size else ("-l", "100%FREE")
-                self._tools.lvm("lvcreate", "-q", "-y", "-W", "y", "-n", volume.name, *extent, self._group)
+                self._tools.lvm(
+                    "lvcreate", "-q", "-y", "-W", "y", "-n", volume.name, *extent, self._group
+                )
         else:
             self._tools.lvm("vgchange", "-q", "-a", "y", self._group)
         return [f"/dev/mapper/{self._group}-{volume.name}" for volume in self._volumes]
 
-    # ---- up ----------------------------------------------------------------------------------------------------------------
+    # ---- up
+    # -----
 
     def up(self, spare: Sequence[Disk] = ()) -> None:
-        """Brings up what was made: assembled, opened, looked over, mounted. Doing it again does nothing. `spare` disks take the
-        places of members that are gone."""
+        """Brings up what was made: assembled, opened, looked over, mounted. Doing it again does
+        nothing. `spare` disks take the places of members that are gone."""
         self._load()
         devices = [f"/dev/{part.name}" for disk in self._disks for part in disk.partitions]
         for volume, device in zip(self._volumes, self._over(devices, new=False), strict=True):
@@ -200,9 +275,16 @@ class Stack:
     def _join(self, disk: Disk) -> None:
         """A blank disk becomes a member of a RAID that lacks one."""
         mark = self._layout.mark(self._means.node)
-        self._tools.run("sfdisk", "--quiet", "--wipe", "always", f"/dev/{disk.name}", given=self._table(disk, mark).encode())
+        self._tools.run(
+            "sfdisk",
+            "--quiet",
+            "--wipe",
+            "always",
+            f"/dev/{disk.name}",
+            given=self._table(disk, mark).encode(),
+        )
         others, self._disks = self._disks, [disk]
-        part, = self._settled(mark)
+        (part,) = self._settled(mark)
         self._disks = [*others, *self._disks]
         self._tools.run("mdadm", "--manage", f"/dev/md{FIRST_MD + self._number}", "--add", part)
 
@@ -234,7 +316,11 @@ class Stack:
         if layout.encrypt or not self._single:
             self._means.need("dm_mod")
         for name in _CRYPT if layout.encrypt else ():
-            with contextlib.suppress(OperationFailed) if name != "dm_crypt" else contextlib.nullcontext():
+            with (
+                contextlib.suppress(OperationFailed)
+                if name != "dm_crypt"
+                else contextlib.nullcontext()
+            ):
                 self._means.need(name)
 
 
@@ -248,7 +334,8 @@ def swaps(table: Path = Path("/proc/swaps")) -> set[int]:
 
 
 def clear(name: str, means: Means) -> None:
-    """Takes down all that is made of a disk: mounts, swaps, and devices over it. Raises LayercakeError."""
+    """Takes down all that is made of a disk: mounts, swaps, and devices over it. Raises
+    LayercakeError."""
     above = look.holders(name, means.sys)
     owned = look.numbers((name, *above), means.sys)
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
@@ -256,7 +343,9 @@ def clear(name: str, means: Means) -> None:
         if fields[2] in owned:
             means.unmount(Path(of_mountinfo(fields[4])))
     for number in swaps():
-        if (device := f"{os.major(number)}:{os.minor(number)}") in owned:  # by the kernel's name: it is another one in its /proc
+        if (
+            device := f"{os.major(number)}:{os.minor(number)}"
+        ) in owned:  # by the kernel's name: it is another one in its /proc
             means.tools.run("swapoff", f"/dev/{(means.sys / 'dev/block' / device).resolve().name}")
     for one in above:
         if one.startswith("md"):

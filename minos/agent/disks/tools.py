@@ -1,4 +1,5 @@
-"""The distribution's programs for disks: a squashfs of the boot set, mounted when a node has disks to do, and run in it."""
+"""The distribution's programs for disks: a squashfs of the boot set, mounted when a node has disks
+to do, and run in it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ SHOWN = ("dev", "proc", "sys", "run")
 _BIND = 4096
 LIMIT_S = 900.0
 TAIL = 500
-LVM = ('devices{use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none"} backup{backup=0 archive=0} '
-       'activation{udev_sync=0 udev_rules=0 monitoring=0} global{use_lvmpolld=0 event_activation=0}')
+LVM = (
+    'devices{use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none"} '
+    "backup{backup=0 archive=0} "
+    "activation{udev_sync=0 udev_rules=0 monitoring=0} global{use_lvmpolld=0 event_activation=0}"
+)
 """There is no udev on a node, nothing is kept below /etc, and all devices count."""
 
 
@@ -36,23 +40,40 @@ class Tools:
             self._root = root
         return self._root
 
-    def run(self, *command: str, given: bytes = b"", well: Sequence[int] = (0,), limit: float = LIMIT_S) -> bytes:
-        """What a program says on its standard output. Raises OperationFailed with the end of what it says of its trouble, if it
-        does not end in `limit` seconds, or with another status than those in `well`."""
-        environment = {"PATH": "/usr/sbin:/usr/bin", "LC_ALL": "C", "DM_DISABLE_UDEV": "1", "MDADM_NO_UDEV": "1",
-                       "LVM_SUPPRESS_FD_WARNINGS": "1", "HOME": "/"}
+    def run(
+        self, *command: str, given: bytes = b"", well: Sequence[int] = (0,), limit: float = LIMIT_S
+    ) -> bytes:
+        """What a program says on its standard output. Raises OperationFailed with the end of what
+        it says of its trouble, if it does not end in `limit` seconds, or with another status than
+        those in `well`."""
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin",
+            "LC_ALL": "C",
+            "DM_DISABLE_UDEV": "1",
+            "MDADM_NO_UDEV": "1",
+            "LVM_SUPPRESS_FD_WARNINGS": "1",
+            "HOME": "/",
+        }
         try:
             # By its path: busybox' chroot would take a word alone for one of its own programs.
             program = [f"/usr/sbin/{command[0]}", *command[1:]]
-            done = subprocess.run(["chroot", str(self.root()), *program], input=given, capture_output=True, timeout=limit,
-                                  env=os.environ | environment, check=False)
+            done = subprocess.run(
+                ["chroot", str(self.root()), *program],
+                input=given,
+                capture_output=True,
+                timeout=limit,
+                env=os.environ | environment,
+                check=False,
+            )
         except OSError as error:
             raise OperationFailed(f"cannot run {command[0]}: {error.strerror}") from None
         except subprocess.TimeoutExpired:
             raise OperationFailed(f"{command[0]} did not end in {limit:.0f} s") from None
         if done.returncode not in well:
             said = " ".join((done.stderr or done.stdout).decode(errors="replace").split())[-TAIL:]
-            raise OperationFailed(f"{command[0]} ended with status {done.returncode}: {said or 'it says nothing'}")
+            raise OperationFailed(
+                f"{command[0]} ended with status {done.returncode}: {said or 'it says nothing'}"
+            )
         return done.stdout
 
     def lvm(self, command: str, *arguments: str) -> bytes:

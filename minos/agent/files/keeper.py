@@ -1,7 +1,8 @@
-"""Keeps the node's files as the head wants them: fetched when they are others, written before an image starts, and into images that
-run where the file says what is to be done then.
+"""Keeps the node's files as the head wants them: fetched when they are others, written before an
+image starts, and into images that run where the file says what is to be done then.
 
-RUN/files.json      what was fetched last, for an agent that starts again (it may hold secrets: root's only)
+RUN/files.json      what was fetched last, for an agent that starts again (it may hold secrets:
+root's only)
 """
 
 from __future__ import annotations
@@ -51,8 +52,11 @@ def fetch(config: Config, session: Session) -> Manifest:
     """Asks the head. Raises Unreachable, OperationFailed."""
     connection = Connection(parse_url(config.head), to_head(config, session))
     try:
-        status, data = connection.request("GET", "/node/v1/files", {
-            "Authorization": bearer(session.key, config.node_bytes, session.number)})
+        status, data = connection.request(
+            "GET",
+            "/node/v1/files",
+            {"Authorization": bearer(session.key, config.node_bytes, session.number)},
+        )
     finally:
         connection.close()
     if status >= 500:
@@ -63,12 +67,25 @@ def fetch(config: Config, session: Session) -> Manifest:
 
 
 class FileKeeper:
-    """`running` gives the images that run. `own` is the root of minOS, None on a machine that runs something else.
-    `serve` takes what the metadata service has to say."""
+    """`running` gives the images that run. `own` is the root of minOS, None on a machine that runs
+    something else. `serve` takes what the metadata service has to say."""
 
-    def __init__(self, config: Config, event: EventSink, running: Callable[[], Iterable[Running]], own: Path | None,
-                 serve: Callable[[Mapping[str, bytes]], None], get: Fetch = fetch) -> None:
-        self._config, self._event, self._running, self._own, self._get = config, event, running, own, get
+    def __init__(
+        self,
+        config: Config,
+        event: EventSink,
+        running: Callable[[], Iterable[Running]],
+        own: Path | None,
+        serve: Callable[[Mapping[str, bytes]], None],
+        get: Fetch = fetch,
+    ) -> None:
+        self._config, self._event, self._running, self._own, self._get = (
+            config,
+            event,
+            running,
+            own,
+            get,
+        )
         self._serve = serve
         self._file = config.run / RECORD
         self._turn = threading.Lock()
@@ -94,7 +111,8 @@ class FileKeeper:
         if self._has is not None:
             write_json(self._file, {"manifest": to_wire(self._has), "written": self._written})
 
-    # ---- from the loop ---------------------------------------------------------------------------------------------------
+    # ---- from the loop
+    # -----
 
     def want(self, document: Mapping[str, Any], session: Session) -> None:
         """Takes over which files the head has for this node. An older head says nothing of them."""
@@ -108,27 +126,36 @@ class FileKeeper:
         self._wake.set()
 
     def look(self) -> None:
-        """Images were started: what has become other since they were made ready is brought about."""
+        """Images were started: what has become other since they were made ready is brought
+        about."""
         if self._thread is not None:
             self._wake.set()
 
     def tell(self) -> None:
         """Tells the head again how the files are."""
         if self._has is not None:
-            self._event(FILES, f"{len(self._has.entries)} files", mark=self._has.mark, waiting=self._waiting(), errors=self._wrong)
+            self._event(
+                FILES,
+                f"{len(self._has.entries)} files",
+                mark=self._has.mark,
+                waiting=self._waiting(),
+                errors=self._wrong,
+            )
 
-    # ---- from the worker: an image is about to start ---------------------------------------------------------------------------
+    # ---- from the worker: an image is about to start
+    # ---------------------------------------------------------------------------
 
     def ready(self) -> None:
-        """Writes the files of minOS itself, as they are wanted now: what is done before images start may need them. Raises as
-        `give`."""
+        """Writes the files of minOS itself, as they are wanted now: what is done before images
+        start may need them. Raises as `give`."""
         if self._own is not None and (self._wanted or self._has is not None):
             with self._turn:
                 self._bring_about(self._current())
 
     def give(self, instance: str, image: str, root: Root) -> None:
-        """Writes an image's files into its root. Raises OperationFailed for one that there is not and cannot be had, and
-        Unreachable if nothing is known of the files and the head cannot be asked."""
+        """Writes an image's files into its root. Raises OperationFailed for one that there is not
+        and cannot be had, and Unreachable if nothing is known of the files and the head cannot be
+        asked."""
         if not self._wanted and self._has is None:
             return  # a head that knows of no files
         with self._turn:
@@ -136,17 +163,22 @@ class FileKeeper:
             digests = {}
             for path, entry in manifest.chosen(image).items():
                 if entry.error:
-                    raise OperationFailed(f"cannot give image {image} its file {path}: {entry.error}",
-                                          hint="correct it on the head, and apply the inventory again")
+                    raise OperationFailed(
+                        f"cannot give image {image} its file {path}: {entry.error}",
+                        hint="correct it on the head, and apply the inventory again",
+                    )
                 root.put(entry)
                 digests[path] = entry.digest
             there = self._config.run / "containers"
-            self._written = {known: had for known, had in self._written.items() if (there / known).is_dir()}
+            self._written = {
+                known: had for known, had in self._written.items() if (there / known).is_dir()
+            }
             self._written[instance] = digests
             self._save()
 
     def _current(self) -> Manifest:
-        """What is wanted now, or, if the head cannot be asked, what was wanted last. Raises Unreachable, OperationFailed."""
+        """What is wanted now, or, if the head cannot be asked, what was wanted last. Raises
+        Unreachable, OperationFailed."""
         if self._has is None or (self._wanted and self._has.mark != self._wanted):
             try:
                 return self._fetch()
@@ -161,11 +193,14 @@ class FileKeeper:
             raise Unreachable("cannot get the node's files: this node has not joined")
         found = self._get(self._config, session).over(self._has)
         self._has = found
-        self._wanted = found.mark  # it may be newer than what was asked for: then the head says that one next
+        self._wanted = (
+            found.mark
+        )  # it may be newer than what was asked for: then the head says that one next
         self._save()
         return found
 
-    # ---- the thread --------------------------------------------------------------------------------------------------------------
+    # ---- the thread
+    # -----
 
     def _run(self) -> None:
         failures = 0
@@ -183,12 +218,15 @@ class FileKeeper:
                 self._wake.set()
 
     def work(self) -> None:
-        """Fetches what is wanted, if it is not there, and brings it about. Raises LayercakeError, OSError."""
+        """Fetches what is wanted, if it is not there, and brings it about. Raises LayercakeError,
+        OSError."""
         with self._turn:
             manifest = self._has
             if manifest is None or manifest.mark != self._wanted:
                 manifest = self._fetch()
-            self._wrong = [f"{entry.path}: {entry.error}" for entry in manifest.entries if entry.error]
+            self._wrong = [
+                f"{entry.path}: {entry.error}" for entry in manifest.entries if entry.error
+            ]
             if self._own is not None:
                 self._bring_about(manifest)
             for one in self._running():
@@ -200,7 +238,13 @@ class FileKeeper:
         """What is minOS's own: its files, and what it tells its images."""
         self._write_own(manifest)
         try:
-            self._serve({path: entry.data for path, entry in manifest.chosen(METADATA).items() if not entry.error})
+            self._serve(
+                {
+                    path: entry.data
+                    for path, entry in manifest.chosen(METADATA).items()
+                    if not entry.error
+                }
+            )
         except OperationFailed as error:
             self._failed(str(error))
 
@@ -221,8 +265,13 @@ class FileKeeper:
             self._event(FILES_WRITTEN, f"minOS: {named(changed)}")
 
     def _change(self, one: Running, manifest: Manifest, has: dict[str, str]) -> None:
-        """Writes what is other than when an image was started, where the file says what is to be done then, and does that."""
-        new = [e for path, e in manifest.chosen(one.image).items() if not e.error and e.on_change and e.digest != has.get(path)]
+        """Writes what is other than when an image was started, where the file says what is to be
+        done then, and does that."""
+        new = [
+            e
+            for path, e in manifest.chosen(one.image).items()
+            if not e.error and e.on_change and e.digest != has.get(path)
+        ]
         if not new:
             return
         written: list[Entry] = []
@@ -242,7 +291,9 @@ class FileKeeper:
             self._failed(f"image {one.image}: {error}")
             return
         has.update({entry.path: entry.digest for entry in written})
-        actions = list(dict.fromkeys(entry.on_change for entry in written if entry.on_change != "write"))
+        actions = list(
+            dict.fromkeys(entry.on_change for entry in written if entry.on_change != "write")
+        )
         done = []
         for action in actions:
             try:
@@ -252,8 +303,13 @@ class FileKeeper:
                 self._failed(f"image {one.image}: {error}")
         if written:
             self._save()
-            self._event(FILES_WRITTEN, f"image {one.image}: {named(written)}" + (f"; {', '.join(done)}" if done else ""),
-                        image=one.image, paths=[entry.path for entry in written][:50], done=done)
+            self._event(
+                FILES_WRITTEN,
+                f"image {one.image}: {named(written)}" + (f"; {', '.join(done)}" if done else ""),
+                image=one.image,
+                paths=[entry.path for entry in written][:50],
+                done=done,
+            )
 
     def _tell_news(self) -> None:
         said = (self._has.mark if self._has else "", self._waiting(), self._wrong)
@@ -269,5 +325,10 @@ class FileKeeper:
         """Files that running images get when they are started next."""
         if self._has is None:
             return []
-        return [f"{one.image}:{path}" for one in self._running() if one.id in self._written
-                for path, entry in self._has.chosen(one.image).items() if entry.digest != self._written[one.id].get(path)]
+        return [
+            f"{one.image}:{path}"
+            for one in self._running()
+            if one.id in self._written
+            for path, entry in self._has.chosen(one.image).items()
+            if entry.digest != self._written[one.id].get(path)
+        ]

@@ -15,7 +15,8 @@ _ACTIONS = ("", "write", "restart")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file (layercake.head.files.entry): for which images, where, and what is in it. `error`: the head could not make it."""
+    """One file (layercake.head.files.entry): for which images, where, and what is in it. `error`:
+    the head could not make it."""
 
     targets: tuple[str, ...]
     path: str
@@ -35,7 +36,11 @@ class Entry:
         """Whether it is for this image, for minOS, or for the metadata service."""
         if target in (MINOS, METADATA) or not {MINOS, METADATA}.isdisjoint(self.targets):
             return target in self.targets
-        return ALL in self.targets or target in self.targets or target.partition(":")[0] in self.targets
+        return (
+            ALL in self.targets
+            or target in self.targets
+            or target.partition(":")[0] in self.targets
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class Manifest:
     entries: tuple[Entry, ...]
 
     def chosen(self, target: str) -> dict[str, Entry]:
-        """What an image (or minOS) gets: {path: entry}. Of several for one path it is the last; none where it is left."""
+        """What an image (or minOS) gets: {path: entry}. Of several for one path it is the last;
+        none where it is left."""
         found = {entry.path: entry for entry in self.entries if entry.is_for(target)}
         return {path: entry for path, entry in found.items() if not entry.leave}
 
@@ -55,7 +61,10 @@ class Manifest:
         if before is None or not any(entry.error for entry in self.entries):
             return self
         had = {(e.targets, e.path): e for e in before.entries if not e.error}
-        return Manifest(self.mark, tuple(had.get((e.targets, e.path), e) if e.error else e for e in self.entries))
+        return Manifest(
+            self.mark,
+            tuple(had.get((e.targets, e.path), e) if e.error else e for e in self.entries),
+        )
 
 
 def parse(document: object) -> Manifest:
@@ -65,22 +74,42 @@ def parse(document: object) -> Manifest:
             raise TypeError("no mark")
         return Manifest(document["mark"][:64], tuple(map(_entry, document["files"])))
     except (KeyError, TypeError, ValueError) as error:
-        raise OperationFailed(f"cannot take the node's files: what the head says is not as agreed: {error!r}",
-                              hint="are head and minOS of the same version?") from None
+        raise OperationFailed(
+            f"cannot take the node's files: what the head says is not as agreed: {error!r}",
+            hint="are head and minOS of the same version?",
+        ) from None
 
 
 def _entry(data: Mapping[str, Any]) -> Entry:
     targets, path = tuple(map(str, data["to"])), data["path"]
-    if not isinstance(path, str) or not path.startswith("/") or "\0" in path or "/../" in f"{path}/" or path.endswith("/"):
+    if (
+        not isinstance(path, str)
+        or not path.startswith("/")
+        or "\0" in path
+        or "/../" in f"{path}/"
+        or path.endswith("/")
+    ):
         raise ValueError(f"{path!r} is no path")
     if data.get("error") or data.get("leave"):
-        return Entry(targets, path, leave=bool(data.get("leave")), error=str(data.get("error", ""))[:500])
+        return Entry(
+            targets, path, leave=bool(data.get("leave")), error=str(data.get("error", ""))[:500]
+        )
     action = str(data.get("on_change", ""))
     if action not in _ACTIONS and action.split(" ")[0] not in ("reload", "signal"):
         raise ValueError(f"{action!r} is nothing to do")
-    return Entry(targets, path, base64.b64decode(data["data"], validate=True), str(data["digest"]), int(data["mode"], 8) & 0o7777,
-                 str(data.get("owner", "root")), str(data.get("group", "root")), action, bool(data.get("beside")),
-                 str(data.get("within", "")), int(data.get("directory", "0755"), 8) & 0o7777)
+    return Entry(
+        targets,
+        path,
+        base64.b64decode(data["data"], validate=True),
+        str(data["digest"]),
+        int(data["mode"], 8) & 0o7777,
+        str(data.get("owner", "root")),
+        str(data.get("group", "root")),
+        action,
+        bool(data.get("beside")),
+        str(data.get("within", "")),
+        int(data.get("directory", "0755"), 8) & 0o7777,
+    )
 
 
 def to_wire(manifest: Manifest) -> dict[str, Any]:
@@ -89,10 +118,21 @@ def to_wire(manifest: Manifest) -> dict[str, Any]:
 
 
 def _to_wire(entry: Entry) -> dict[str, Any]:
-    return {"to": list(entry.targets), "path": entry.path, "data": base64.b64encode(entry.data).decode(), "digest": entry.digest,
-            "mode": f"{entry.mode:o}", "owner": entry.owner, "group": entry.group, "on_change": entry.on_change,
-            "beside": entry.beside, "within": entry.within, "directory": f"{entry.directory:o}", "leave": entry.leave,
-            "error": entry.error}
+    return {
+        "to": list(entry.targets),
+        "path": entry.path,
+        "data": base64.b64encode(entry.data).decode(),
+        "digest": entry.digest,
+        "mode": f"{entry.mode:o}",
+        "owner": entry.owner,
+        "group": entry.group,
+        "on_change": entry.on_change,
+        "beside": entry.beside,
+        "within": entry.within,
+        "directory": f"{entry.directory:o}",
+        "leave": entry.leave,
+        "error": entry.error,
+    }
 
 
 def named(entries: Iterable[Entry]) -> str:

@@ -1,7 +1,9 @@
-"""Writes files into a root file system that may belong to somebody else: an image's, of a container that may be running.
+"""Writes files into a root file system that may belong to somebody else: an image's, of a container
+that may be running.
 
-Names in it are hostile: a symbolic link there may lead anywhere. Each directory is opened with the root as the place that no link
-leads out of (openat2(2), RESOLVE_IN_ROOT), and a file takes its name by rename(2), which follows none.
+Names in it are hostile: a symbolic link there may lead anywhere. Each directory is opened with the
+root as the place that no link leads out of (openat2(2), RESOLVE_IN_ROOT), and a file takes its name
+by rename(2), which follows none.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ MAX_SAME = 8 << 20
 
 
 class Root:
-    """The root of a file system. `first` is the node's user that is root in it, of a container with a user namespace. Raises
-    OSError."""
+    """The root of a file system. `first` is the node's user that is root in it, of a container with
+    a user namespace. Raises OSError."""
 
     def __init__(self, path: Path, first: int = 0) -> None:
         self._handle = os.open(path, _DIRECTORY)
@@ -40,7 +42,8 @@ class Root:
         os.close(self._handle)
 
     def put(self, entry: Entry) -> bool:
-        """Writes a file in one step, with the directories that it is in; whether it was another. Raises OperationFailed."""
+        """Writes a file in one step, with the directories that it is in; whether it was another.
+        Raises OperationFailed."""
         try:
             return self._put(entry)
         except OSError as error:
@@ -61,9 +64,16 @@ class Root:
         finally:
             os.close(directory)
 
-    def _write(self, directory: int, name: str, data: bytes, mode: int, owner: tuple[int, int]) -> None:
+    def _write(
+        self, directory: int, name: str, data: bytes, mode: int, owner: tuple[int, int]
+    ) -> None:
         new = f".{name[:200]}.{os.urandom(6).hex()}"
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+        handle = os.open(
+            new,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
+            dir_fd=directory,
+        )
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
@@ -79,7 +89,9 @@ class Root:
     def _open(self, path: str, flags: int) -> int:
         """Opens what a path leads to within the root. Raises OSError."""
         how = ctypes.create_string_buffer(_HOW.pack(flags, 0, _IN_ROOT | _NO_MAGICLINKS))
-        found = _libc.syscall(_OPENAT2, self._handle, os.fsencode(path.lstrip("/") or "."), how, _HOW.size)
+        found = _libc.syscall(
+            _OPENAT2, self._handle, os.fsencode(path.lstrip("/") or "."), how, _HOW.size
+        )
         if found < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
@@ -108,33 +120,51 @@ class Root:
             os.close(over)
         return self._open(path, _DIRECTORY)
 
-    def _same(self, directory: int, name: str, data: bytes, mode: int, owner: tuple[int, int]) -> bool:
+    def _same(
+        self, directory: int, name: str, data: bytes, mode: int, owner: tuple[int, int]
+    ) -> bool:
         """Whether a file is so already."""
         try:
-            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+            handle = os.open(
+                name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
+            )
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EOVERFLOW):
+            if error.errno in (
+                errno.ENOENT,
+                errno.ELOOP,
+                errno.ENXIO,
+                errno.EACCES,
+                errno.EOVERFLOW,
+            ):
                 return False
             raise
         with os.fdopen(handle, "rb") as stream:
             facts = os.fstat(stream.fileno())
             if stat.S_ISDIR(facts.st_mode):
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-            return (stat.S_ISREG(facts.st_mode) and stat.S_IMODE(facts.st_mode) == mode and (facts.st_uid, facts.st_gid) == owner
-                    and facts.st_size == len(data) and stream.read(len(data) + 1) == data)
+            return (
+                stat.S_ISREG(facts.st_mode)
+                and stat.S_IMODE(facts.st_mode) == mode
+                and (facts.st_uid, facts.st_gid) == owner
+                and facts.st_size == len(data)
+                and stream.read(len(data) + 1) == data
+            )
 
     def _beside(self, entry: Entry, directory: int, name: str) -> bytes:
-        """A hosts file with the image's own lines, and those of the entry for names that it does not have. One that leads
-        elsewhere, or is no text, is replaced."""
+        """A hosts file with the image's own lines, and those of the entry for names that it does
+        not have. One that leads elsewhere, or is no text, is replaced."""
         with contextlib.suppress(OSError, ValueError):
-            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+            handle = os.open(
+                name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
+            )
             with os.fdopen(handle, "rb") as stream:
                 if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                     return merged(stream.read(MAX_SAME), entry.data)
         return entry.data
 
     def _id(self, name: str, file: str) -> int:
-        """The number of a user or group of this root, as the node has it. Raises OperationFailed."""
+        """The number of a user or group of this root, as the node has it. Raises
+        OperationFailed."""
         if name in ("root", "0"):
             return self._first
         if name.isdecimal():
@@ -146,7 +176,11 @@ class Root:
                 with os.fdopen(handle, "rb") as stream:
                     lines = stream.read(MAX_SAME).decode(errors="replace").splitlines()
                 words = [line.split(":") for line in lines]
-                self._ids[file] = {w[0]: int(w[2]) for w in words if len(w) > 2 and w[2].isdecimal() and len(w[2]) < 10}
+                self._ids[file] = {
+                    w[0]: int(w[2])
+                    for w in words
+                    if len(w) > 2 and w[2].isdecimal() and len(w[2]) < 10
+                }
         if name not in self._ids[file]:
             raise OperationFailed(f"there is no {name!r} in its /etc/{file}")
         return self._first + self._ids[file][name]

@@ -1,8 +1,8 @@
 """A small HTTP/1.1 client (RFC 9112) for the two servers that a node talks to.
 
-Not http.client: that imports the email package, some thirty modules, which a node started on an emulated processor feels
-in seconds and keeps in memory for nothing. Here: one request at a time, bodies with a length or chunked, kept-alive
-connections, ranges, TLS with a pinned authority.
+Not http.client: that imports the email package, some thirty modules, which a node started on an
+emulated processor feels in seconds and keeps in memory for nothing. Here: one request at a time,
+bodies with a length or chunked, kept-alive connections, ranges, TLS with a pinned authority.
 """
 
 from __future__ import annotations
@@ -41,8 +41,15 @@ def parse_url(text: str) -> Url:
     """Raises InputError for anything but http and https with a sound host and port."""
     scheme, separator, rest = text.partition("://")
     authority, slash, path = rest.partition("/")
-    if not separator or scheme not in ("http", "https") or not authority or any(c <= " " or c in "@\x7f" for c in rest):
-        raise InputError(f"cannot use address {text[:100]!r}: expected http://HOST:PORT/PATH or https://...")
+    if (
+        not separator
+        or scheme not in ("http", "https")
+        or not authority
+        or any(c <= " " or c in "@\x7f" for c in rest)
+    ):
+        raise InputError(
+            f"cannot use address {text[:100]!r}: expected http://HOST:PORT/PATH or https://..."
+        )
     if authority.startswith("["):
         host, _, tail = authority[1:].partition("]")
         port = tail.removeprefix(":")
@@ -50,7 +57,9 @@ def parse_url(text: str) -> Url:
         host, _, port = authority.partition(":")
     if port and whole_number(port, 65535) is None:
         raise InputError(f"cannot use address {text[:100]!r}: its port is not a number")
-    return Url(scheme, host, int(port) if port else {"http": 80, "https": 443}[scheme], slash + path or "/")
+    return Url(
+        scheme, host, int(port) if port else {"http": 80, "https": 443}[scheme], slash + path or "/"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +85,27 @@ def parse_head(data: bytes) -> Head:
 
 
 def tls_context(authority: Path) -> ssl.SSLContext:
-    """A context that trusts this authority and no other, whatever the time is: the node's clock may be dead, and a date proves
-    nothing that this authority does not. Raises InputError."""
+    """A context that trusts this authority and no other, whatever the time is: the node's clock may
+    be dead, and a date proves nothing that this authority does not. Raises InputError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags |= NO_CHECK_TIME
     try:
         context.load_verify_locations(cafile=str(authority))
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"cannot use the head's certificate authority {authority}: {error}",
-                         hint="minOS must be built with --ca") from None
+        raise InputError(
+            f"cannot use the head's certificate authority {authority}: {error}",
+            hint="minOS must be built with --ca",
+        ) from None
     return context
 
 
 class Connection:
     """One connection, opened when it is needed and again after it was closed."""
 
-    def __init__(self, url: Url, context: ssl.SSLContext | None = None, timeout: float = 15.0) -> None:
+    def __init__(
+        self, url: Url, context: ssl.SSLContext | None = None, timeout: float = 15.0
+    ) -> None:
         self.url = url
         self.timeout = timeout
         self._context = context
@@ -109,9 +122,12 @@ class Connection:
             plain.settimeout(self.timeout)
             plain.connect((host, self.url.port))
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # Bytes: given text, the ssl module would import the idna codec, which a node does not have.
+            # Bytes: given text, the ssl module would import the idna codec, which a node does not
+            # have.
             name = host.encode()
-            return self._context.wrap_socket(plain, server_hostname=name) if self._context else plain
+            return (
+                self._context.wrap_socket(plain, server_hostname=name) if self._context else plain
+            )
         except BaseException:
             plain.close()
             raise
@@ -124,8 +140,11 @@ class Connection:
         self._buffer = b""
 
     def start(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Head:
-        """Sends a request and reads the response's head; `read` gives its body. Raises Unreachable or OperationFailed."""
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.url.authority}"] + [f"{k}: {v}" for k, v in headers.items()]
+        """Sends a request and reads the response's head; `read` gives its body. Raises Unreachable
+        or OperationFailed."""
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.url.authority}"] + [
+            f"{k}: {v}" for k, v in headers.items()
+        ]
         if body or method == "POST":
             lines.append(f"Content-Length: {len(body)}")
         data = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
@@ -137,8 +156,8 @@ class Connection:
             raise
         except (OSError, Unreachable) as error:
             self.close()
-            # The server may close an idle connection at any time; only a fresh one tells that it is really away. A
-            # refused certificate is no such thing: it is the same on every attempt.
+            # The server may close an idle connection at any time; only a fresh one tells that it is
+            # really away. A refused certificate is no such thing: it is the same on every attempt.
             if fresh or isinstance(error, ssl.SSLCertVerificationError):
                 raise Unreachable(f"cannot reach {self.url.authority}: {_reason(error)}") from None
             try:
@@ -180,7 +199,8 @@ class Connection:
         return found
 
     def read(self, size: int) -> bytes:
-        """The next bytes of the body, b"" at its end. Raises OSError, Unreachable, OperationFailed."""
+        """The next bytes of the body, b"" at its end. Raises OSError, Unreachable,
+        OperationFailed."""
         if self._left is None:
             return self._read_to_end()
         if self._left == 0 and self._chunked:
@@ -197,7 +217,7 @@ class Connection:
         if not self._buffer:
             self._buffer = self._receive()
         part = self._buffer[: min(size, self._left)]
-        self._buffer = self._buffer[len(part):]
+        self._buffer = self._buffer[len(part) :]
         self._left -= len(part)
         if self._left == 0 and self._chunked:
             self._until(b"\r\n")
@@ -214,7 +234,9 @@ class Connection:
             self._left = 0
         return data
 
-    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> tuple[int, bytes]:
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> tuple[int, bytes]:
         """A whole exchange: (status, body). Raises Unreachable or OperationFailed."""
         head = self.start(method, path, headers, body)
         parts, length = [], 0
@@ -223,7 +245,10 @@ class Connection:
                 parts.append(part)
                 length += len(part)
                 if length > BODY_LIMIT:
-                    raise OperationFailed(f"cannot take the answer of {self.url.authority}: it is over {BODY_LIMIT >> 20} MiB")
+                    raise OperationFailed(
+                        f"cannot take the answer of {self.url.authority}: it is over "
+                        f"{BODY_LIMIT >> 20} MiB"
+                    )
         except (OSError, Unreachable) as error:
             self.close()
             raise Unreachable(f"cannot reach {self.url.authority}: {_reason(error)}") from None
@@ -244,7 +269,8 @@ def _reason(error: Exception) -> str:
 
 
 class Download:
-    """A file being fetched, from an offset on; a server that ignores ranges is read from the start (offset 0)."""
+    """A file being fetched, from an offset on; a server that ignores ranges is read from the start
+    (offset 0)."""
 
     def __init__(self, url: str, offset: int, context: ssl.SSLContext | None = None) -> None:
         parsed = parse_url(url)

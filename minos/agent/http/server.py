@@ -1,9 +1,11 @@
-"""A small HTTPS server (RFC 9112) for the node's own API: one request a connection, a thread for each, bounded.
+"""A small HTTPS server (RFC 9112) for the node's own API: one request a connection, a thread for
+each, bounded.
 
-Strangers have places of their own, and little time in them: they cannot take those of the head, nor keep it from the door.
+Strangers have places of their own, and little time in them: they cannot take those of the head, nor
+keep it from the door.
 
-Not http.server: it imports the email package, like http.client (see client.py). Nobody but the head is served: who cannot
-present its credential gets 401 before anything of the request is looked at.
+Not http.server: it imports the email package, like http.client (see client.py). Nobody but the head
+is served: who cannot present its credential gets 401 before anything of the request is looked at.
 """
 
 from __future__ import annotations
@@ -22,24 +24,43 @@ from typing import Any
 
 from layercake.base.places import Pace, Places
 from layercake.base.text import whole_number
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    NotFound,
+    OperationFailed,
+    Refused,
+    Unreachable,
+)
 
 HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
 CONNECTIONS = 32
 """Requests of the head that are answered at once."""
 STRANGERS, OF_ONE = 48, 16
-"""Connections that have not shown the head's credential yet: in all, and of one address. A newcomer is let in for the oldest."""
+"""Connections that have not shown the head's credential yet: in all, and of one address. A newcomer
+is let in for the oldest."""
 KNOCKS_PER_S, KNOCKS = 5.0, 50.0
 """How often an address may come without it."""
 PATIENCE = 10.0
-"""Seconds for the handshake and the arrival of a request's head, and once more for its body; however it trickles in."""
+"""Seconds for the handshake and the arrival of a request's head, and once more for its body;
+however it trickles in."""
 PAUSE = 0.1
 STALL_MS = 60_000
 """tcp(7): what was sent and is not taken for so long ends the connection."""
 
-REASONS = {200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
-           405: "Method Not Allowed", 413: "Content Too Large", 500: "Internal Server Error", 502: "Bad Gateway",
-           503: "Service Unavailable"}
+REASONS = {
+    200: "OK",
+    201: "Created",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Content Too Large",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+}
 JSON, TEXT, LINES = "application/json", "text/plain; charset=utf-8", "application/x-ndjson"
 
 
@@ -65,7 +86,8 @@ class Reply:
 
 
 Handle = Callable[[Request], Reply]
-"""Raises NotFound (404), any other InputError (400), Refused (403), any other LayercakeError (502)."""
+"""Raises NotFound (404), any other InputError (400), Refused (403), any other LayercakeError
+(502)."""
 
 
 class BadRequest(Exception):
@@ -104,8 +126,16 @@ def parse_request(data: bytes) -> Request:
         raise BadRequest(400, "this is not HTTP")
     path, _, query = words[1].partition("?")
     pairs = [pair.partition("=") for pair in query.split("&") if pair]
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
-    return Request(words[0], unquote(path), {unquote(k): unquote(v.replace("+", " ")) for k, _, v in pairs}, headers)
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in lines[1:] if line)
+    }
+    return Request(
+        words[0],
+        unquote(path),
+        {unquote(k): unquote(v.replace("+", " ")) for k, _, v in pairs},
+        headers,
+    )
 
 
 class Client:
@@ -126,14 +156,23 @@ class Client:
     def end(self) -> None:
         """Ends it, whatever its thread waits for."""
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # that of ssl takes the connection from under its thread
+            socket.socket.shutdown(
+                self.socket, socket.SHUT_RDWR
+            )  # that of ssl takes the connection from under its thread
 
 
 class Server:
-    """Listens on all addresses until it is closed. `port` 0 takes any; `self.port` is the one it got."""
+    """Listens on all addresses until it is closed. `port` 0 takes any; `self.port` is the one it
+    got."""
 
-    def __init__(self, context: ssl.SSLContext, allowed: Callable[[str], bool], handle: Handle, port: int,
-                 known: Callable[[Mapping[str, Any] | None], bool] = lambda certificate: True) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        allowed: Callable[[str], bool],
+        handle: Handle,
+        port: int,
+        known: Callable[[Mapping[str, Any] | None], bool] = lambda certificate: True,
+    ) -> None:
         self.context = context
         """May be replaced: connections from then on have the new one."""
         self._allowed, self._is_head = allowed, known
@@ -157,7 +196,13 @@ class Server:
             try:
                 plain, source = self._listener.accept()
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+                if error.errno not in (
+                    errno.EMFILE,
+                    errno.ENFILE,
+                    errno.ENOBUFS,
+                    errno.ENOMEM,
+                    errno.ECONNABORTED,
+                ):
                     return  # closed
                 self._shed()
                 time.sleep(PAUSE)
@@ -171,7 +216,9 @@ class Server:
             if not let_in:
                 plain.close()
                 continue
-            threading.Thread(target=self._serve, args=(client,), name="api-client", daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(client,), name="api-client", daemon=True
+            ).start()
 
     def _shed(self) -> None:
         """There is nothing left to accept a connection with: a stranger's goes."""
@@ -193,7 +240,9 @@ class Server:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_MS)
-            with self.context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False) as link:
+            with self.context.wrap_socket(
+                plain, server_side=True, do_handshake_on_connect=False
+            ) as link:
                 client.socket = link
                 link.settimeout(client.left())
                 link.do_handshake()
@@ -232,13 +281,19 @@ class Server:
         except OSError:
             raise
         except LayercakeError as error:
-            reply = failure(502 if isinstance(error, Unreachable | OperationFailed) else 500, error.message, error.hint)
-        except Exception as error:  # noqa: BLE001 (a bug must not end the thread in silence: the head is told)
+            reply = failure(
+                502 if isinstance(error, Unreachable | OperationFailed) else 500,
+                error.message,
+                error.hint,
+            )
+        # A bug must not end the thread in silence: the head is told.
+        except Exception as error:  # noqa: BLE001
             reply = failure(500, f"cannot do this: {error!r}", "this is a bug of the agent")
         _send(link, reply)
 
     def _head(self, client: Client, link: ssl.SSLSocket) -> tuple[Request, bytes]:
-        """A request of the head without its body, and what has come of that. Raises BadRequest and OSError."""
+        """A request of the head without its body, and what has come of that. Raises BadRequest and
+        OSError."""
         data = b""
         while b"\r\n\r\n" not in data:
             if len(data) > HEAD_LIMIT:
@@ -246,7 +301,9 @@ class Server:
             data += _receive(client, link, HEAD_LIMIT)
         head, _, rest = data.partition(b"\r\n\r\n")
         request = parse_request(head)
-        if not self._allowed(request.headers.get("authorization", "")) or not self._is_head(link.getpeercert()):
+        if not self._allowed(request.headers.get("authorization", "")) or not self._is_head(
+            link.getpeercert()
+        ):
             raise BadRequest(401, "only the head is served")
         return request, rest
 
@@ -279,7 +336,8 @@ def failure(status: int, text: str, hint: str = "") -> Reply:
 
 
 def _listen(port: int) -> socket.socket:
-    """A listening socket for IPv4 and, where there is such a thing, IPv6. Raises OperationFailed."""
+    """A listening socket for IPv4 and, where there is such a thing, IPv6. Raises
+    OperationFailed."""
     try:
         listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -292,15 +350,24 @@ def _listen(port: int) -> socket.socket:
         listener.listen(CONNECTIONS)
     except OSError as error:
         listener.close()
-        raise OperationFailed(f"cannot serve the node's API on port {port}: {error.strerror}") from None
+        raise OperationFailed(
+            f"cannot serve the node's API on port {port}: {error.strerror}"
+        ) from None
     return listener
 
 
 def _send(link: ssl.SSLSocket, reply: Reply) -> None:
     body = reply.body
-    length = f"Content-Length: {len(body)}" if isinstance(body, bytes) else "Transfer-Encoding: chunked"
-    lines = (f"HTTP/1.1 {reply.status} {REASONS[reply.status]}", f"Content-Type: {reply.kind}", length, "Cache-Control: no-store",
-             "Connection: close")
+    length = (
+        f"Content-Length: {len(body)}" if isinstance(body, bytes) else "Transfer-Encoding: chunked"
+    )
+    lines = (
+        f"HTTP/1.1 {reply.status} {REASONS[reply.status]}",
+        f"Content-Type: {reply.kind}",
+        length,
+        "Cache-Control: no-store",
+        "Connection: close",
+    )
     head = ("\r\n".join(lines) + "\r\n\r\n").encode()
     if isinstance(body, bytes):
         link.sendall(head + body)

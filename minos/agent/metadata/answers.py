@@ -1,5 +1,6 @@
-"""The answers of the metadata service, as EC2 gives them (Instance Metadata Service, version 2: a token first) and as cloud-init's
-NoCloud source asks for them below /nocloud/. Pure but for the tokens."""
+"""The answers of the metadata service, as EC2 gives them (Instance Metadata Service, version 2: a
+token first) and as cloud-init's NoCloud source asks for them below /nocloud/. Pure but for the
+tokens."""
 
 from __future__ import annotations
 
@@ -40,14 +41,15 @@ class Answers:
         self._facts: dict[str, Any] = {}
 
     def take(self, files: Mapping[str, bytes]) -> None:
-        """What the head says: FACTS as a JSON object, and perhaps user-data, vendor-data and network-config."""
+        """What the head says: FACTS as a JSON object, and perhaps user-data, vendor-data and
+        network-config."""
         facts = json.loads(files.get(FACTS, b"{}"))
         self._files, self._facts = files, facts if isinstance(facts, dict) else {}
         self._tree = {"meta-data": tree(self._facts), "dynamic": identity(self._facts)}
 
     def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answered:
-        """Answers a request. Names of headers are in lower case. What came by a proxy is refused: that may be somebody who has no
-        place here (AWS, "Use IMDSv2")."""
+        """Answers a request. Names of headers are in lower case. What came by a proxy is refused:
+        that may be somebody who has no place here (AWS, "Use IMDSv2")."""
         if "x-forwarded-for" in headers:
             return Answered(403)
         first, _, rest = path.strip("/").partition("/")
@@ -81,15 +83,24 @@ class Answers:
     def _ec2(self, path: str) -> Answered:
         first, _, rest = path.partition("/")
         if first == "user-data" and not rest:
-            return Answered(200, self._files[USER_DATA]) if USER_DATA in self._files else Answered(404)
+            return (
+                Answered(200, self._files[USER_DATA]) if USER_DATA in self._files else Answered(404)
+            )
         if not first:
-            return _text("\n".join((*sorted(self._tree), *(["user-data"] if USER_DATA in self._files else []))))
+            return _text(
+                "\n".join(
+                    (*sorted(self._tree), *(["user-data"] if USER_DATA in self._files else []))
+                )
+            )
         return _look(self._tree, path)
 
     def _nocloud(self, name: str) -> Answered:
         if name == "meta-data":
-            found = {"instance-id": self._facts.get("instance-id"), "local-hostname": self._facts.get("local-hostname"),
-                     "public-keys": self._facts.get("public-keys", [])}
+            found = {
+                "instance-id": self._facts.get("instance-id"),
+                "local-hostname": self._facts.get("local-hostname"),
+                "public-keys": self._facts.get("public-keys", []),
+            }
             return Answered(200, json.dumps(found).encode())  # JSON is YAML
         if name in ("user-data", "vendor-data"):
             return Answered(200, self._files.get(f"/{name}", EMPTY if name == "user-data" else b""))
@@ -99,19 +110,27 @@ class Answers:
 
 def tree(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The tree below meta-data: a text, or another one."""
-    found: dict[str, Any] = {key: str(its) for key, its in facts.items() if isinstance(its, str) and its}
+    found: dict[str, Any] = {
+        key: str(its) for key, its in facts.items() if isinstance(its, str) and its
+    }
     if zone := found.pop("network", ""):
         found["placement"] = {"availability-zone": zone}
     keys = [key for key in facts.get("public-keys") or () if isinstance(key, str)]
     if keys:
-        found["public-keys"] = {str(n): {"openssh-key": key, "": key.split(" ")[-1]} for n, key in enumerate(keys)}
+        found["public-keys"] = {
+            str(n): {"openssh-key": key, "": key.split(" ")[-1]} for n, key in enumerate(keys)
+        }
     return found
 
 
 def identity(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree below dynamic: what of EC2's instance identity document there is. Nobody has signed it."""
-    document = {"instanceId": facts.get("instance-id"), "privateIp": facts.get("local-ipv4"),
-                "availabilityZone": facts.get("network")}
+    """The tree below dynamic: what of EC2's instance identity document there is. Nobody has signed
+    it."""
+    document = {
+        "instanceId": facts.get("instance-id"),
+        "privateIp": facts.get("local-ipv4"),
+        "availabilityZone": facts.get("network"),
+    }
     return {"instance-identity": {"document": json.dumps(document)}}
 
 

@@ -1,5 +1,5 @@
-"""Serves what images ask of their node, on this machine alone: the address is that of clouds, on the loopback interface, and what
-comes by another one does not get there."""
+"""Serves what images ask of their node, on this machine alone: the address is that of clouds, on
+the loopback interface, and what comes by another one does not get there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def add_address() -> None:
     link = Netlink()
     try:
         with contextlib.suppress(FileExistsError):
-            link.ask(new_address(LOOPBACK, socket.AF_INET, socket.inet_aton(ADDRESS), 32, link.next()), f"address {ADDRESS}")
+            link.ask(
+                new_address(LOOPBACK, socket.AF_INET, socket.inet_aton(ADDRESS), 32, link.next()),
+                f"address {ADDRESS}",
+            )
     finally:
         link.close()
 
@@ -54,14 +57,17 @@ def open_own() -> socket.socket:
 class Metadata:
     """The service: there as soon as the head says something for it. `opened` gives its socket."""
 
-    def __init__(self, opened: Callable[[], socket.socket], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, opened: Callable[[], socket.socket], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._opened = opened
         self._answers = Answers(clock)
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._listener: socket.socket | None = None
 
     def take(self, files: Mapping[str, bytes]) -> None:
-        """What is said from now on; nothing is served before there is something. Raises OperationFailed."""
+        """What is said from now on; nothing is served before there is something. Raises
+        OperationFailed."""
         if FACTS not in files:
             if self._listener is not None:
                 self._answers.take({})
@@ -70,7 +76,9 @@ class Metadata:
             self._answers.take(files)
             if self._listener is None:
                 self._listener = self._opened()
-                threading.Thread(target=self._accept, args=(self._listener,), name="metadata", daemon=True).start()
+                threading.Thread(
+                    target=self._accept, args=(self._listener,), name="metadata", daemon=True
+                ).start()
         except (OSError, ValueError) as error:
             raise OperationFailed(f"cannot serve metadata at {ADDRESS}: {error}") from None
 
@@ -90,7 +98,9 @@ class Metadata:
             if not self._slots.acquire(blocking=False):
                 client.close()  # more at once than one machine's images ask
                 continue
-            threading.Thread(target=self._serve, args=(client,), name="metadata-client", daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(client,), name="metadata-client", daemon=True
+            ).start()
 
     def _serve(self, client: socket.socket) -> None:
         try:
@@ -119,8 +129,17 @@ class Metadata:
 
 
 def _send(client: socket.socket, answered: Answered) -> None:
-    body = answered.body if answered.status == 200 else f"{answered.status} {REASONS[answered.status]}\n".encode()
-    lines = [f"HTTP/1.1 {answered.status} {REASONS[answered.status]}", "Content-Type: text/plain", f"Content-Length: {len(body)}",
-             "Connection: close", *([f"{TTL}: {answered.ttl}"] if answered.ttl else [])]
+    body = (
+        answered.body
+        if answered.status == 200
+        else f"{answered.status} {REASONS[answered.status]}\n".encode()
+    )
+    lines = [
+        f"HTTP/1.1 {answered.status} {REASONS[answered.status]}",
+        "Content-Type: text/plain",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        *([f"{TTL}: {answered.ttl}"] if answered.ttl else []),
+    ]
     client.settimeout(PATIENCE_S)
     client.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + body)

@@ -1,7 +1,8 @@
-"""Keeps the node's interfaces as they are wanted: sets them, sees what others change, and tells. A thread of its own.
+"""Keeps the node's interfaces as they are wanted: sets them, sees what others change, and tells. A
+thread of its own.
 
-What is in force is in RUN/network.json, with how the interfaces were then: so an agent that was started again, or replaced, finds
-what has changed meanwhile.
+What is in force is in RUN/network.json, with how the interfaces were then: so an agent that was
+started again, or replaced, finds what has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from minos.agent.network.wanted import Boot, Interface, arranged, boot_card, hol
 from minos.events import NETWORK_FAILED, NETWORK_SET
 
 CARDS_S = 10.0
-"""How long a card that is wanted may take to show up, before the rest is done without it: some load firmware first."""
+"""How long a card that is wanted may take to show up, before the rest is done without it: some load
+firmware first."""
 REACH_S = 40.0
-"""How long the head may be away after the boot's address has moved: switches take half a minute for a port that is new to them."""
+"""How long the head may be away after the boot's address has moved: switches take half a minute for
+a port that is new to them."""
 RETRY_S = 60.0
 ROUNDS = 60
 _SOON, _IDLE = 0.5, 60.0
@@ -43,11 +46,22 @@ class Kernel(Protocol):
 
 
 class Keeper:
-    """`live`: images may run already, so what would take the network from them waits. `fetch` gets a kernel module (modules.py),
-    `reach` waits so many seconds for the head and says whether it can be reached, `clock` gives seconds."""
+    """`live`: images may run already, so what would take the network from them waits. `fetch` gets
+    a kernel module (modules.py), `reach` waits so many seconds for the head and says whether it can
+    be reached, `clock` gives seconds."""
 
-    def __init__(self, run: Path, boot: Boot, event: EventSink, kernel: Kernel, *, fetch: Callable[[str], None],
-                 reach: Callable[[float], bool], clock: Callable[[], float], live: bool) -> None:
+    def __init__(
+        self,
+        run: Path,
+        boot: Boot,
+        event: EventSink,
+        kernel: Kernel,
+        *,
+        fetch: Callable[[str], None],
+        reach: Callable[[float], bool],
+        clock: Callable[[], float],
+        live: bool,
+    ) -> None:
         self._path, self._boot, self._event, self._kernel = run / RECORD, boot, event, kernel
         self._fetch, self._reach, self._clock, self._live = fetch, reach, clock, live
         self._inbox: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
@@ -76,7 +90,8 @@ class Keeper:
     # -- a turn
 
     def turn(self) -> float:
-        """Looks, does what is to be done, and tells; the seconds until the next turn, if nothing changes by then."""
+        """Looks, does what is to be done, and tells; the seconds until the next turn, if nothing
+        changes by then."""
         while not self._inbox.empty():
             said = self._inbox.get()
             if said is None:
@@ -94,7 +109,11 @@ class Keeper:
         want = self._want
         plan = Plan(want, seen, {}, self._boot)
         lacking = plan.lacking()
-        if not self._calm and now < self._patience and any(name in lacking for name, one in want.items() if one.mac):
+        if (
+            not self._calm
+            and now < self._patience
+            and any(name in lacking for name, one in want.items() if one.mac)
+        ):
             return _SOON
         troubles = self._troubles(lacking)
         shown = views(want, seen, troubles)
@@ -112,7 +131,8 @@ class Keeper:
 
     @property
     def _beside_boot(self) -> tuple[str, ...]:
-        """The legs of the bond that the boot card should be in: to try that again would take the network from what runs."""
+        """The legs of the bond that the boot card should be in: to try that again would take the
+        network from what runs."""
         bond = self._wanted.get(holder(self._wanted, self._boot))
         return bond.bond.legs if bond is not None and bond.bond is not None else ()
 
@@ -121,12 +141,21 @@ class Keeper:
         self._save(shown)
         if self._wanted and not troubles:
             names = ", ".join(sorted(self._wanted))
-            self._event(NETWORK_SET, f"the interfaces are as the inventory has them: {names}", interfaces=sorted(self._wanted))
+            self._event(
+                NETWORK_SET,
+                f"the interfaces are as the inventory has them: {names}",
+                interfaces=sorted(self._wanted),
+            )
         self.settled.set()
 
     def _troubles(self, lacking: Mapping[str, str]) -> dict[str, str]:
         """{interface: what is wrong with it}, the first thing of each."""
-        return {**self._waiting, **lacking, **{step.on: why for step, why in reversed(self._failed.items())}, **self._out}
+        return {
+            **self._waiting,
+            **lacking,
+            **{step.on: why for step, why in reversed(self._failed.items())},
+            **self._out,
+        }
 
     # -- what is wanted
 
@@ -149,8 +178,14 @@ class Keeper:
 
     def _waits(self, wanted: Mapping[str, Interface]) -> dict[str, str]:
         seen = self._kernel.look()
-        renamed = {name: f"waits for the next boot: card {one.mac} is in use as {link.name}" for name, one in wanted.items()
-                   if one.mac and (link := card(one.mac, seen)) is not None and link.up and link.name != name}
+        renamed = {
+            name: f"waits for the next boot: card {one.mac} is in use as {link.name}"
+            for name, one in wanted.items()
+            if one.mac
+            and (link := card(one.mac, seen)) is not None
+            and link.up
+            and link.name != name
+        }
         return {**waits(self._wanted, wanted, self._boot), **renamed}
 
     def _load(self) -> None:
@@ -158,20 +193,28 @@ class Keeper:
             found = read_json(self._path)
             document = found["interfaces"]
             self._wanted, self._document = read(document), document
-        except (OSError, ValueError, KeyError, TypeError, LayercakeError):  # there is none: the head's document comes next
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            LayercakeError,
+        ):  # there is none: the head's document comes next
             return
         self._live = True
         self._tell.remember(found.get("views") or [], found.get("legs") or {})
         self.settled.set()
 
     def _save(self, shown: list[View]) -> None:
-        write_json(self._path, {"interfaces": self._document, "views": shown, "legs": self._tell.legs})
+        write_json(
+            self._path, {"interfaces": self._document, "views": shown, "legs": self._tell.legs}
+        )
 
     # -- towards it
 
     def _approach(self) -> tuple[Seen, Seen, set[str]]:
-        """Does all that can be done. What there was and what there is then, and the interfaces that were not as wanted. Raises
-        OperationFailed, OSError if nothing can be seen."""
+        """Does all that can be done. What there was and what there is then, and the interfaces that
+        were not as wanted. Raises OperationFailed, OSError if nothing can be seen."""
         touched, moved = set[str](), False
         seen = began = self._kernel.look()
         self._modules(seen)
@@ -185,7 +228,8 @@ class Keeper:
         return began, seen, touched
 
     def _modules(self, seen: Seen) -> None:
-        """Has the kernel's modules loaded, before anything is touched: they may have to come over the network."""
+        """Has the kernel's modules loaded, before anything is touched: they may have to come over
+        the network."""
         for verb in needed(self._want, seen) - self._without.keys():
             try:
                 if need(verb, self._fetch) and verb is Verb.BOND:
@@ -194,7 +238,8 @@ class Keeper:
                 self._without[verb] = str(error)
 
     def _all(self, todo: list[Step]) -> bool:
-        """Does the steps of a stage; what follows on one that failed is left out. Whether the boot card has become a leg."""
+        """Does the steps of a stage; what follows on one that failed is left out. Whether the boot
+        card has become a leg."""
         stopped, moved = set[str](), False
         for step in todo:
             if step.on in stopped:
@@ -203,14 +248,18 @@ class Keeper:
                 if step.verb in self._without:
                     raise OperationFailed(self._without[step.verb])
                 self._kernel.do(step)
-                moved |= step.verb is Verb.ENSLAVE and step.on == boot_card(self._wanted, self._boot)
+                moved |= step.verb is Verb.ENSLAVE and step.on == boot_card(
+                    self._wanted, self._boot
+                )
             except (LayercakeError, OSError) as error:
                 stopped.add(step.on)
                 self._failed[step] = str(error)
                 if step.verb is Verb.ENSLAVE:
                     self._out[step.on] = str(error)
                 elif step.bond is not None:  # the boot card has to go on without it
-                    self._out |= dict.fromkeys(step.bond.legs, f"it is no leg of {step.on}: {error}")
+                    self._out |= dict.fromkeys(
+                        step.bond.legs, f"it is no leg of {step.on}: {error}"
+                    )
         return moved
 
     def _drop_default(self) -> None:
@@ -220,9 +269,13 @@ class Keeper:
             self._kernel.do(Step("bond0", Verb.DELETE, found.index))
 
     def _lost(self) -> bool:
-        """Whether the head cannot be reached by the bond that the boot card is a leg of now: then it is one no longer."""
+        """Whether the head cannot be reached by the bond that the boot card is a leg of now: then
+        it is one no longer."""
         if self._reach(REACH_S):
             return False
         leg = boot_card(self._wanted, self._boot)
-        self._out[leg] = f"the head cannot be reached by {holder(self._want, self._boot)}: it was taken out of it again"
+        self._out[leg] = (
+            f"the head cannot be reached by {holder(self._want, self._boot)}: it was taken out of "
+            "it again"
+        )
         return True

@@ -28,7 +28,8 @@ class Kernel:
         self.listener.close()
 
     def drain(self) -> None:
-        """Forgets what the listener has heard: what there is, is looked at anew. That it was too much to hear is no matter then."""
+        """Forgets what the listener has heard: what there is, is looked at anew. That it was too
+        much to hear is no matter then."""
         while True:
             try:
                 self.listener.recv(1 << 18)
@@ -39,18 +40,35 @@ class Kernel:
 
     def look(self) -> Seen:
         """What there is. Raises OperationFailed, OSError."""
-        links = [wire.link_of(body) for body in self._netlink.dump(wire.RTM_GETLINK, struct.pack("=BxHiII", 0, 0, 0, 0, 0),
-                                                                   "list the interfaces")]
+        links = [
+            wire.link_of(body)
+            for body in self._netlink.dump(
+                wire.RTM_GETLINK, struct.pack("=BxHiII", 0, 0, 0, 0, 0), "list the interfaces"
+            )
+        ]
         names = {link.index: link.name for link in links}
         addresses: dict[str, list[str]] = {}
-        for body in self._netlink.dump(wire.RTM_GETADDR, struct.pack("=BBBBI", 0, 0, 0, 0, 0), "list the addresses"):
+        for body in self._netlink.dump(
+            wire.RTM_GETADDR, struct.pack("=BBBBI", 0, 0, 0, 0, 0), "list the addresses"
+        ):
             found = wire.address_of(body)
             if found is not None and found[0] in names:
                 addresses.setdefault(names[found[0]], []).append(found[1])
-        routes = [wire.route_of(body) for body in self._netlink.dump(wire.RTM_GETROUTE, struct.pack("=BBBBBBBBI", *bytes(8), 0),
-                                                                     "list the routes")]
-        return Seen({link.name: link for link in links}, addresses,
-                    {(names[found[0]], *found[1:]) for found in routes if found is not None and found[0] in names})
+        routes = [
+            wire.route_of(body)
+            for body in self._netlink.dump(
+                wire.RTM_GETROUTE, struct.pack("=BBBBBBBBI", *bytes(8), 0), "list the routes"
+            )
+        ]
+        return Seen(
+            {link.name: link for link in links},
+            addresses,
+            {
+                (names[found[0]], *found[1:])
+                for found in routes
+                if found is not None and found[0] in names
+            },
+        )
 
     def do(self, step: Step) -> None:
         """Does one step. Raises OperationFailed, OSError."""
@@ -79,7 +97,9 @@ class Kernel:
                 return wire.set_mtu(index, step.number, number)
             case Verb.ADDRESS:
                 address = parsed(step.what)
-                return netlink.new_address(index, address.family, address.packed, address.prefix, number)
+                return netlink.new_address(
+                    index, address.family, address.packed, address.prefix, number
+                )
             case Verb.NO_ADDRESS:
                 return wire.delete_address(index, step.what, number)
             case Verb.ROUTE | Verb.NO_ROUTE:

@@ -1,4 +1,5 @@
-"""The node's interfaces as the loop has them: nothing of what they need is imported on a node of which none are wanted."""
+"""The node's interfaces as the loop has them: nothing of what they need is imported on a node of
+which none are wanted."""
 
 from __future__ import annotations
 
@@ -31,10 +32,14 @@ class LateNetwork:
         self._wake = 0
 
     def want(self, document: Mapping[str, Any], session: Session) -> None:
-        """Wants what a document says. What goes wrong is told; the node does its work without. An older head says nothing: then all
-        stays as it is."""
+        """Wants what a document says. What goes wrong is told; the node does its work without. An
+        older head says nothing: then all stays as it is."""
         said, self._session = document.get("interfaces"), session
-        if said is None or not self._owner or (self._keeper is None and not said and not self._recorded):
+        if (
+            said is None
+            or not self._owner
+            or (self._keeper is None and not said and not self._recorded)
+        ):
             return
         try:
             keeper = self._keeper or self._start()
@@ -50,7 +55,8 @@ class LateNetwork:
             os.write(self._wake, b"x")
 
     def wait(self) -> None:
-        """Returns when the interfaces are as far as they get, and after a while in any case. Not in the loop."""
+        """Returns when the interfaces are as far as they get, and after a while in any case. Not in
+        the loop."""
         if self._keeper is not None:
             self._keeper.settled.wait(FIRST_S)
 
@@ -62,7 +68,9 @@ class LateNetwork:
         from minos.agent.network.start import start
 
         reader, self._wake = os.pipe()
-        keeper, run = start(self._early, self._current, reader, live=self._early.session is not None)
+        keeper, run = start(
+            self._early, self._current, reader, live=self._early.session is not None
+        )
         self._keeper = keeper
         threading.Thread(target=run, name="network", daemon=True).start()
         return keeper

@@ -1,5 +1,5 @@
-"""The kernel modules that make bonds and VLANs: loaded when the first is wanted, fetched from the head if the boot profile does not
-have them."""
+"""The kernel modules that make bonds and VLANs: loaded when the first is wanted, fetched from the
+head if the boot profile does not have them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from minos.agent.network.steps import Seen, Verb, link_of
 from minos.agent.network.wanted import Interfaces
 
 MODULES = {Verb.BOND: ("bonding", "rtnl-link-bond"), Verb.VLAN: ("8021q", "rtnl-link-vlan")}
-"""By what wants them: the module, and by which alias the kernel asks for it (MODULE_ALIAS_RTNL_LINK)."""
+"""By what wants them: the module, and by which alias the kernel asks for it
+(MODULE_ALIAS_RTNL_LINK)."""
 Fetch = Callable[[str], None]
 """Gets what an alias stands for from the head, and loads it. Raises LayercakeError, OSError."""
 
@@ -23,7 +24,9 @@ def needed(want: Interfaces, seen: Seen) -> set[Verb]:
     return {Verb.BOND if kind == "bond" else Verb.VLAN for kind in kinds}
 
 
-def need(verb: Verb, fetch: Fetch, modules: Path = Path("/sys/module"), modprobe: str = "modprobe") -> bool:
+def need(
+    verb: Verb, fetch: Fetch, modules: Path = Path("/sys/module"), modprobe: str = "modprobe"
+) -> bool:
     """Has what a step needs loaded; whether it was not there before. Raises OperationFailed."""
     name, alias = MODULES.get(verb, ("", ""))
     if not name or (modules / name).is_dir():
@@ -33,15 +36,25 @@ def need(verb: Verb, fetch: Fetch, modules: Path = Path("/sys/module"), modprobe
     try:
         fetch(alias)
     except (LayercakeError, OSError) as error:
-        raise OperationFailed(f"this node's boot profile has no module {name}, and it cannot be had from the head: {error}",
-                              hint="build a boot profile with the set misc: `layercake profile build NAME --modules ...`") from None
+        raise OperationFailed(
+            f"this node's boot profile has no module {name}, and it cannot be had from the head: "
+            f"{error}",
+            hint="build a boot profile with the set misc: `layercake profile build NAME --modules "
+            "...`",
+        ) from None
     return True
 
 
 def _loaded(name: str, modules: Path, modprobe: str) -> bool:
     """Whether it is there after this minOS was asked for it."""
     try:
-        subprocess.run([modprobe, "-q", name], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+        subprocess.run(
+            [modprobe, "-q", name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return False
     return (modules / name).is_dir()

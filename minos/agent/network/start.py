@@ -23,17 +23,29 @@ from minos.events import NETWORK_FAILED
 
 GATHER_S, RETRY_S = 0.1, 1.0
 TRIES = 5
-"""How often the head is asked for a kernel module: 7 s by then. Without it, the node has to go on as it can."""
+"""How often the head is asked for a kernel module: 7 s by then. Without it, the node has to go on
+as it can."""
 _TRY_S = 2.0
 
 
-def start(early: Early, session: Callable[[], Session], wake: int, *, live: bool) -> tuple[Keeper, Callable[[], None]]:
-    """The keeper, and what its thread does. `wake` is readable when something is wanted. Raises OSError."""
+def start(
+    early: Early, session: Callable[[], Session], wake: int, *, live: bool
+) -> tuple[Keeper, Callable[[], None]]:
+    """The keeper, and what its thread does. `wake` is readable when something is wanted. Raises
+    OSError."""
     kernel = Kernel()
     boot = boot_of(cmdline.parse(Path("/proc/cmdline").read_text()))
     fetch = Drivers(early.config, session, early.event, tries=TRIES).named
-    keeper = Keeper(early.config.run, boot, early.event, kernel, fetch=fetch, reach=partial(reach, early.config.head),
-                    clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME), live=live)
+    keeper = Keeper(
+        early.config.run,
+        boot,
+        early.event,
+        kernel,
+        fetch=fetch,
+        reach=partial(reach, early.config.head),
+        clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        live=live,
+    )
     return keeper, partial(turn, early, keeper, kernel, wake)
 
 
@@ -49,8 +61,12 @@ def turn(early: Early, keeper: Keeper, kernel: Kernel, wake: int) -> None:
             os.read(wake, 4096)
         try:
             wait, trouble = keeper.turn(), ""
-        except Exception as error:  # noqa: BLE001 (whatever it is, the node must not stay half-way; it is told)
-            wait, told = RETRY_S, str(error) if isinstance(error, LayercakeError | OSError) else repr(error)
+        # Whatever it is, the node must not stay half-way; it is told.
+        except Exception as error:  # noqa: BLE001
+            wait, told = (
+                RETRY_S,
+                str(error) if isinstance(error, LayercakeError | OSError) else repr(error),
+            )
             if told != trouble:
                 trouble = told
                 early.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {told}")

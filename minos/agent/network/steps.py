@@ -1,7 +1,7 @@
 """What leads from the interfaces that there are to those that are wanted: pure functions.
 
-One stage at a time: what a later one builds on is looked at again before. A step that the kernel refused is left out, so that it
-holds up nothing that does not need it.
+One stage at a time: what a later one builds on is looked at again before. A step that the kernel
+refused is left out, so that it holds up nothing that does not need it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _OVER = ("bond", "vlan", "bridge", "macvlan")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is: interfaces by their names, their addresses (those that stay), and the routes by routers (interface, target,
-    router)."""
+    """What there is: interfaces by their names, their addresses (those that stay), and the routes
+    by routers (interface, target, router)."""
 
     links: Mapping[str, Link]
     addresses: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -49,8 +49,9 @@ class Verb(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to ask of the kernel, about the interface that the inventory calls `on`. `index` is whose it is, or of a new VLAN
-    what it is on; `what` is a name, an address or a target, `by` a router or a MAC address, `number` an index, an MTU or a VLAN."""
+    """One thing to ask of the kernel, about the interface that the inventory calls `on`. `index` is
+    whose it is, or of a new VLAN what it is on; `what` is a name, an address or a target, `by` a
+    router or a MAC address, `number` an index, an MTU or a VLAN."""
 
     on: str
     verb: Verb
@@ -67,10 +68,19 @@ class Step:
 
 
 def card(mac: str, seen: Seen) -> Link | None:
-    """The card that its maker gave this address to. One that does not say its maker's is known by that of now."""
+    """The card that its maker gave this address to. One that does not say its maker's is known by
+    that of now."""
     links = seen.links.values()
-    return (next((link for link in links if link.permanent == mac and link.kind not in _OVER), None)
-            or next((link for link in links if not link.permanent and link.mac == mac and link.kind not in _OVER), None))
+    return next(
+        (link for link in links if link.permanent == mac and link.kind not in _OVER), None
+    ) or next(
+        (
+            link
+            for link in links
+            if not link.permanent and link.mac == mac and link.kind not in _OVER
+        ),
+        None,
+    )
 
 
 def link_of(one: Interface, seen: Seen) -> Link | None:
@@ -82,20 +92,40 @@ def link_of(one: Interface, seen: Seen) -> Link | None:
 
 
 class Plan:
-    """The steps towards `want`, from what is `seen`. `before` is what was wanted until now: what is of that and is wanted no longer
-    is taken away; all else that others have made stays."""
+    """The steps towards `want`, from what is `seen`. `before` is what was wanted until now: what is
+    of that and is wanted no longer is taken away; all else that others have made stays."""
 
     def __init__(self, want: Interfaces, seen: Seen, before: Interfaces, boot: Boot) -> None:
         self._want, self._seen, self._before, self._boot = want, seen, before, boot
-        self._links = {name: link for name, one in want.items() if (link := link_of(one, seen)) is not None}
-        self._legs = {leg: name for name, one in want.items() if one.bond is not None for leg in one.bond.legs}
+        self._links = {
+            name: link for name, one in want.items() if (link := link_of(one, seen)) is not None
+        }
+        self._legs = {
+            leg: name for name, one in want.items() if one.bond is not None for leg in one.bond.legs
+        }
 
     def next(self, failed: Collection[Step]) -> list[Step]:
-        """The steps of the first stage that has any; [] when all is as wanted, as far as it can be."""
+        """The steps of the first stage that has any; [] when all is as wanted, as far as it can
+        be."""
         in_vain = {step.on for step in failed if step.verb in (Verb.RENAME, Verb.ENSLAVE)}
-        for stage in (self._stale, self._names, self._bonds, self._prepared, self._enslaved, self._vlans, self._sizes, self._on,
-                      self._addressed, self._moved, self._routed):
-            if found := [step for step in stage() if step not in failed and not (step.verb is Verb.DOWN and step.on in in_vain)]:
+        for stage in (
+            self._stale,
+            self._names,
+            self._bonds,
+            self._prepared,
+            self._enslaved,
+            self._vlans,
+            self._sizes,
+            self._on,
+            self._addressed,
+            self._moved,
+            self._routed,
+        ):
+            if found := [
+                step
+                for step in stage()
+                if step not in failed and not (step.verb is Verb.DOWN and step.on in in_vain)
+            ]:
                 return found
         return []
 
@@ -107,7 +137,9 @@ class Plan:
                 found[name] = f"there is no card {one.mac}"
             elif one.vlan is not None and one.vlan[1] not in self._links:
                 found[name] = f"{one.vlan[1]}, which it is on, is not there"
-            elif one.bond is not None and (gone := [leg for leg in one.bond.legs if leg not in self._links]):
+            elif one.bond is not None and (
+                gone := [leg for leg in one.bond.legs if leg not in self._links]
+            ):
                 found[name] = f"its leg {', '.join(gone)} is not there"
         return found
 
@@ -128,27 +160,43 @@ class Plan:
                 if gone and (link.name, to, by) in self._seen.routes:
                     yield Step(name, Verb.NO_ROUTE, link.index, to, by)
             for address in was.addresses:
-                if address in self._seen.addresses.get(link.name, ()) and address != self._boot.address \
-                        and (now is None or address not in now.addresses):
+                if (
+                    address in self._seen.addresses.get(link.name, ())
+                    and address != self._boot.address
+                    and (now is None or address not in now.addresses)
+                ):
                     yield Step(name, Verb.NO_ADDRESS, link.index, address)
         for name, one in {**self._before, **self._want}.items():
             link = link_of(one, self._seen) if one.mac else None
-            if link is not None and link.master and link.master != self._master(name) and self._ours(link.master):
+            if (
+                link is not None
+                and link.master
+                and link.master != self._master(name)
+                and self._ours(link.master)
+            ):
                 yield Step(name, Verb.RELEASE, link.index)
 
     def _ours(self, master: int) -> bool:
         """Whether an index is that of a bond that is or was wanted."""
-        return any(link.index == master and link.kind == "bond" and link.name in {**self._before, **self._want}
-                   for link in self._seen.links.values())
+        return any(
+            link.index == master
+            and link.kind == "bond"
+            and link.name in {**self._before, **self._want}
+            for link in self._seen.links.values()
+        )
 
     def _master(self, leg: str) -> int:
         bond = self._links.get(self._legs.get(leg, ""))
         return bond.index if bond is not None else 0
 
     def _names(self) -> Iterator[Step]:
-        """Cards are called as the inventory calls them. One that has the name of another is called something else first."""
-        wrong = {name: self._links[name] for name, one in self._want.items()
-                 if one.mac and name in self._links and self._links[name].name != name}
+        """Cards are called as the inventory calls them. One that has the name of another is called
+        something else first."""
+        wrong = {
+            name: self._links[name]
+            for name, one in self._want.items()
+            if one.mac and name in self._links and self._links[name].name != name
+        }
         for name, link in wrong.items():
             blocked = self._seen.links.get(name)
             other = next((n for n, its in wrong.items() if its is blocked and n != name), None)
@@ -169,16 +217,20 @@ class Plan:
             link = self._links.get(name)
             if link is None:
                 yield Step(name, Verb.BOND, what=name, by=self._mac(one.bond), bond=one.bond)
-            elif link.mode != MODES[one.bond.mode] or (one.bond.mode == "802.3ad" and link.rate != RATES[one.bond.rate]):
+            elif link.mode != MODES[one.bond.mode] or (
+                one.bond.mode == "802.3ad" and link.rate != RATES[one.bond.rate]
+            ):
                 yield Step(name, Verb.DELETE, link.index)
 
     def _mac(self, bond: Bond) -> str:
-        """The MAC address of a bond: that of the card that the node booted by, which all know, or of its first leg."""
+        """The MAC address of a bond: that of the card that the node booted by, which all know, or
+        of its first leg."""
         macs = [self._want[leg].mac for leg in bond.legs if leg in self._want]
         return self._boot.mac if self._boot.mac in macs else (*macs, "")[0]
 
     def _prepared(self) -> Iterator[Step]:
-        """A bond is ready before the first leg comes, so that an address that moves to it is away for a moment only."""
+        """A bond is ready before the first leg comes, so that an address that moves to it is away
+        for a moment only."""
         for name, one in self._want.items():
             link = self._links.get(name)
             if one.bond is None or link is None:
@@ -192,7 +244,10 @@ class Plan:
 
     def _enslaved(self) -> Iterator[Step]:
         """The card that the node booted by first: the address moves in that moment."""
-        mine = sorted(self._legs, key=lambda leg: self._want[leg].mac != self._boot.mac if leg in self._want else True)
+        mine = sorted(
+            self._legs,
+            key=lambda leg: self._want[leg].mac != self._boot.mac if leg in self._want else True,
+        )
         for leg in mine:
             link, master = self._links.get(leg), self._master(leg)
             if link is not None and master and link.master != master:

@@ -1,4 +1,5 @@
-"""What the head is told of the interfaces, each thing once, and of what is repeated once a minute."""
+"""What the head is told of the interfaces, each thing once, and of what is repeated once a
+minute."""
 
 from __future__ import annotations
 
@@ -39,15 +40,24 @@ class Teller:
 
     def remember(self, views: Any, legs: Any) -> None:
         """What an earlier agent has written down."""
-        self._last = {str(view["name"]): view for view in views if isinstance(view, Mapping) and "name" in view}
-        self.legs = {str(leg): str(state) for leg, state in legs.items()} if isinstance(legs, Mapping) else {}
+        self._last = {
+            str(view["name"]): view
+            for view in views
+            if isinstance(view, Mapping) and "name" in view
+        }
+        self.legs = (
+            {str(leg): str(state) for leg, state in legs.items()}
+            if isinstance(legs, Mapping)
+            else {}
+        )
 
     def again(self) -> None:
         """The head does not know how the interfaces are."""
         self._told = None
 
     def drift(self, touched: Collection[str], began: Collection[View]) -> None:
-        """Interfaces were not as they had been set, `began` is how they were found. What had trouble before is no news."""
+        """Interfaces were not as they had been set, `began` is how they were found. What had
+        trouble before is no news."""
         for now in began:
             name = str(now["name"])
             was = self._last.get(name)
@@ -82,19 +92,35 @@ class Teller:
                 self._changed_at[name] = now
                 often = f", {count} times" if count > 1 else ""
                 what = "; ".join(dict.fromkeys(told)) or "its settings"
-                self._event(NETWORK_CHANGED, f"{name} was changed by others{often}, and was set again: {what}", interface=name,
-                            was=dict(was), found=dict(found), times=count)
+                self._event(
+                    NETWORK_CHANGED,
+                    f"{name} was changed by others{often}, and was set again: {what}",
+                    interface=name,
+                    was=dict(was),
+                    found=dict(found),
+                    times=count,
+                )
 
     def _tell_legs(self, shown: list[View]) -> None:
         now = self._clock()
-        states = {f"{leg['name']} of {view['name']}": str(leg["state"]) for view in shown for leg in view["legs"]}
-        self._down_since = {leg: at for leg, at in self._down_since.items() if states.get(leg, UP) != UP}
+        states = {
+            f"{leg['name']} of {view['name']}": str(leg["state"])
+            for view in shown
+            for leg in view["legs"]
+        }
+        self._down_since = {
+            leg: at for leg, at in self._down_since.items() if states.get(leg, UP) != UP
+        }
         self.legs = {leg: state for leg, state in self.legs.items() if leg in states}
         for leg, state in states.items():
             if state == UP and leg in self.legs:
                 del self.legs[leg]
                 self._event(LEG_UP, f"{leg} is up again", leg=leg)
-            elif state != UP and leg not in self.legs and now >= self._down_since.setdefault(leg, now) + GRACE_S:
+            elif (
+                state != UP
+                and leg not in self.legs
+                and now >= self._down_since.setdefault(leg, now) + GRACE_S
+            ):
                 del self._down_since[leg]
                 self.legs[leg] = state
                 self._event(LEG_DOWN, f"{leg}: {state}", leg=leg, state=state)

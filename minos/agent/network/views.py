@@ -9,7 +9,14 @@ from minos.agent.network.steps import Seen, link_of
 from minos.agent.network.wanted import Interface, Interfaces
 from minos.agent.network.wire import Link
 
-UP, DOWN, NO_CARRIER, NO_PARTNER, APART, MISSING = "up", "down", "no carrier", "no partner", "apart", "missing"
+UP, DOWN, NO_CARRIER, NO_PARTNER, APART, MISSING = (
+    "up",
+    "down",
+    "no carrier",
+    "no partner",
+    "apart",
+    "missing",
+)
 
 View = Mapping[str, Any]
 
@@ -17,19 +24,39 @@ View = Mapping[str, Any]
 def views(want: Interfaces, seen: Seen, troubles: Mapping[str, str]) -> list[View]:
     """Each interface that is wanted, with what is wrong with it, "" for nothing."""
     absent = (Interface(name) for name in troubles if name not in want)
-    return [{**_view(one, want, seen), "trouble": troubles.get(one.name, "")} for one in (*want.values(), *absent)]
+    return [
+        {**_view(one, want, seen), "trouble": troubles.get(one.name, "")}
+        for one in (*want.values(), *absent)
+    ]
 
 
 def _view(one: Interface, want: Interfaces, seen: Seen) -> dict[str, Any]:
     link = link_of(one, seen)
-    found: dict[str, Any] = {"name": one.name, "kind": one.kind, "state": state(link), "mac": one.mac, "mtu": 0, "addresses": [],
-                             "routes": [], "legs": []}
+    found: dict[str, Any] = {
+        "name": one.name,
+        "kind": one.kind,
+        "state": state(link),
+        "mac": one.mac,
+        "mtu": 0,
+        "addresses": [],
+        "routes": [],
+        "legs": [],
+    }
     if link is not None:
-        found |= {"mac": one.mac or link.mac, "mtu": link.mtu, "addresses": sorted(seen.addresses.get(link.name, ())),
-                  "routes": sorted(f"{to} via {by}" for name, to, by in seen.routes if name == link.name)}
+        found |= {
+            "mac": one.mac or link.mac,
+            "mtu": link.mtu,
+            "addresses": sorted(seen.addresses.get(link.name, ())),
+            "routes": sorted(f"{to} via {by}" for name, to, by in seen.routes if name == link.name),
+        }
     if one.bond is not None:
-        found["legs"] = [{"name": leg, "state": leg_state(link, link_of(want[leg], seen) if leg in want else None)}
-                         for leg in one.bond.legs]
+        found["legs"] = [
+            {
+                "name": leg,
+                "state": leg_state(link, link_of(want[leg], seen) if leg in want else None),
+            }
+            for leg in one.bond.legs
+        ]
     return found
 
 
@@ -39,8 +66,8 @@ def state(link: Link | None) -> str:
 
 
 def leg_state(bond: Link | None, leg: Link | None) -> str:
-    """How a leg of a bond is. By 802.3ad it is of use while it is in the aggregator that is in use, and that has a partner (IEEE
-    802.1AX section 6.3)."""
+    """How a leg of a bond is. By 802.3ad it is of use while it is in the aggregator that is in use,
+    and that has a partner (IEEE 802.1AX section 6.3)."""
     if leg is None:
         return MISSING
     if bond is None or leg.master != bond.index:
@@ -60,7 +87,16 @@ def differences(was: View, now: View) -> list[str]:
             found.append(f"{key} {was.get(key)} -> {now.get(key)}")
     for key in ("addresses", "routes"):
         old, new = (list(map(str, view.get(key) or ())) for view in (was, now))
-        found += [f"{word} is gone" for word in old if word not in new] + [f"{word} has come" for word in new if word not in old]
-    legs = [{str(leg["name"]): str(leg["state"]) for leg in view.get("legs") or ()} for view in (was, now)]
-    found += [f"leg {name} {legs[0].get(name)} -> {state}" for name, state in legs[1].items() if legs[0].get(name) != state]
+        found += [f"{word} is gone" for word in old if word not in new] + [
+            f"{word} has come" for word in new if word not in old
+        ]
+    legs = [
+        {str(leg["name"]): str(leg["state"]) for leg in view.get("legs") or ()}
+        for view in (was, now)
+    ]
+    found += [
+        f"leg {name} {legs[0].get(name)} -> {state}"
+        for name, state in legs[1].items()
+        if legs[0].get(name) != state
+    ]
     return found

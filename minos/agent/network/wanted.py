@@ -1,4 +1,5 @@
-"""What is wanted of a node's interfaces: the head's document, read with care, and what the boot card has from the command line."""
+"""What is wanted of a node's interfaces: the head's document, read with care, and what the boot
+card has from the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Bond:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface: a card by its `mac`, a bond, or a `vlan` (number, the name of what it is on). `mtu` 0 is as it is."""
+    """One interface: a card by its `mac`, a bond, or a `vlan` (number, the name of what it is on).
+    `mtu` 0 is as it is."""
 
     name: str
     mac: str = ""
@@ -54,7 +56,8 @@ Interfaces = Mapping[str, Interface]
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """The card that the node booted by, and what init has given to it (minos.init). `head` is the head's address."""
+    """The card that the node booted by, and what init has given to it (minos.init). `head` is the
+    head's address."""
 
     mac: str
     address: str
@@ -70,8 +73,13 @@ def boot_of(found: Identity) -> Boot:
         default = DEFAULTS[found.gateway.family == socket.AF_INET6]
         routes.append((default, socket.inet_ntop(found.gateway.family, found.gateway.packed)))
     head = _HOST.fullmatch(found.head)
-    return Boot(found.mac, text(found.address) if found.address is not None else "", found.mtu or 0, tuple(routes),
-                head[1] if head else "")
+    return Boot(
+        found.mac,
+        text(found.address) if found.address is not None else "",
+        found.mtu or 0,
+        tuple(routes),
+        head[1] if head else "",
+    )
 
 
 def text(address: Address) -> str:
@@ -80,7 +88,8 @@ def text(address: Address) -> str:
 
 
 def parsed(word: str) -> Address:
-    """An address or a network with its prefix, or without one as a single host. Raises ValueError."""
+    """An address or a network with its prefix, or without one as a single host. Raises
+    ValueError."""
     host, slash, prefix = word.partition("/")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bits = 128 if family == socket.AF_INET6 else 32
@@ -100,7 +109,11 @@ def _list(found: Any, most: int) -> list[Any]:
 
 
 def _name(found: Any) -> str:
-    if not isinstance(found, str) or not _NAME.fullmatch(found) or found in ("lo", "all", "default"):
+    if (
+        not isinstance(found, str)
+        or not _NAME.fullmatch(found)
+        or found in ("lo", "all", "default")
+    ):
         raise ValueError("the name of an interface is not as agreed")
     return found
 
@@ -116,30 +129,48 @@ def _bond(said: Mapping[str, Any]) -> Bond:
     if mode not in ("active-backup", "802.3ad") or rate not in ("slow", "fast"):
         raise ValueError("a bond is not as agreed")
     legs = tuple(map(_name, _list(said["legs"], 16)))
-    return Bond(mode, legs, _name(primary) if primary else "", _number(said.get("miimon_ms", 100), 10, 10_000), rate)
+    return Bond(
+        mode,
+        legs,
+        _name(primary) if primary else "",
+        _number(said.get("miimon_ms", 100), 10, 10_000),
+        rate,
+    )
 
 
 def _interface(name: str, said: Mapping[str, Any]) -> Interface:
     mac, bond, vlan = said.get("mac", ""), said.get("bond"), said.get("vlan")
-    if [bool(mac), bond is not None, vlan is not None].count(True) != 1 or (mac and not _MAC.fullmatch(mac)):
+    if [bool(mac), bond is not None, vlan is not None].count(True) != 1 or (
+        mac and not _MAC.fullmatch(mac)
+    ):
         raise ValueError("an interface is neither card nor bond nor VLAN")
-    routes = ((text(parsed(str(to))), text(parsed(str(by))).partition("/")[0]) for to, by in (said.get("routes") or {}).items())
+    routes = (
+        (text(parsed(str(to))), text(parsed(str(by))).partition("/")[0])
+        for to, by in (said.get("routes") or {}).items()
+    )
     return Interface(
-        _name(name), mac, None if bond is None else _bond(bond),
+        _name(name),
+        mac,
+        None if bond is None else _bond(bond),
         None if vlan is None else (_number(vlan["id"], 1, 4094), _name(vlan["of"])),
         0 if said.get("mtu") is None else _number(said["mtu"], 68, 65535),
-        tuple(text(parsed(str(word))) for word in _list(said.get("addresses") or (), 64)), tuple(routes))
+        tuple(text(parsed(str(word))) for word in _list(said.get("addresses") or (), 64)),
+        tuple(routes),
+    )
 
 
 def read(said: Any) -> dict[str, Interface]:
-    """The `interfaces` of the head's document. Raises OperationFailed if they are not as agreed (wire reference, D)."""
+    """The `interfaces` of the head's document. Raises OperationFailed if they are not as agreed
+    (wire reference, D)."""
     try:
         if not isinstance(said, Mapping) or len(said) > 256:
             raise ValueError("they are no mapping of names")
         return {name: _interface(name, its) for name, its in said.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OperationFailed(f"cannot take the interfaces that are wanted: {error}",
-                              hint="are head and minOS of the same version?") from None
+        raise OperationFailed(
+            f"cannot take the interfaces that are wanted: {error}",
+            hint="are head and minOS of the same version?",
+        ) from None
 
 
 def boot_card(wanted: Interfaces, boot: Boot) -> str:
@@ -148,19 +179,36 @@ def boot_card(wanted: Interfaces, boot: Boot) -> str:
 
 
 def holder(wanted: Interfaces, boot: Boot) -> str:
-    """Which interface has the address that the node booted by: the boot card, or the bond that it is a leg of; "" if the boot card
-    is not among what is wanted."""
+    """Which interface has the address that the node booted by: the boot card, or the bond that it
+    is a leg of; "" if the boot card is not among what is wanted."""
     card = boot_card(wanted, boot)
-    return next((name for name, one in wanted.items() if card and one.bond is not None and card in one.bond.legs), card)
+    return next(
+        (
+            name
+            for name, one in wanted.items()
+            if card and one.bond is not None and card in one.bond.legs
+        ),
+        card,
+    )
 
 
 def arranged(wanted: Interfaces, boot: Boot, out: Collection[str] = ()) -> dict[str, Interface]:
-    """All that is to be: with the boot's address and routes where they belong now, and without the legs that are `out`, because no
-    bond could be made of them. A route that is wanted goes before one of the boot to the same network; the head stays where it
-    was."""
-    found = {name: one if one.bond is None else replace(one, bond=replace(
-        one.bond, legs=tuple(leg for leg in one.bond.legs if leg not in out),
-        primary="" if one.bond.primary in out else one.bond.primary)) for name, one in wanted.items()}
+    """All that is to be: with the boot's address and routes where they belong now, and without the
+    legs that are `out`, because no bond could be made of them. A route that is wanted goes before
+    one of the boot to the same network; the head stays where it was."""
+    found = {
+        name: one
+        if one.bond is None
+        else replace(
+            one,
+            bond=replace(
+                one.bond,
+                legs=tuple(leg for leg in one.bond.legs if leg not in out),
+                primary="" if one.bond.primary in out else one.bond.primary,
+            ),
+        )
+        for name, one in wanted.items()
+    }
     name = holder(found, boot)
     if not name or not boot.address:
         return found
@@ -171,7 +219,9 @@ def arranged(wanted: Interfaces, boot: Boot, out: Collection[str] = ()) -> dict[
         routes.append((text(parsed(boot.head)), lost[0]))
     one = found[name]
     addresses = (boot.address, *(word for word in one.addresses if word != boot.address))
-    found[name] = replace(one, addresses=addresses, routes=(*one.routes, *routes), mtu=one.mtu or boot.mtu)
+    found[name] = replace(
+        one, addresses=addresses, routes=(*one.routes, *routes), mtu=one.mtu or boot.mtu
+    )
     return found
 
 
@@ -179,14 +229,23 @@ def _inside(host: str, network: str) -> bool:
     """Whether an address is in the network that another one, with a prefix, is in."""
     one, other = parsed(host), parsed(network)
     shift = 8 * len(one.packed) - other.prefix
-    return one.family == other.family and int.from_bytes(one.packed, "big") >> shift == int.from_bytes(other.packed, "big") >> shift
+    return (
+        one.family == other.family
+        and int.from_bytes(one.packed, "big") >> shift
+        == int.from_bytes(other.packed, "big") >> shift
+    )
 
 
 def waits(before: Interfaces, wanted: Interfaces, boot: Boot) -> dict[str, str]:
-    """{interface: why} of changes that would take the network from what runs: they are made when the node boots next."""
+    """{interface: why} of changes that would take the network from what runs: they are made when
+    the node boots next."""
     found: dict[str, str] = {}
     old, new = holder(before, boot), holder(wanted, boot)
-    if old != new and not (old == "" and new == boot_card(wanted, boot)) and not (new == "" and old == boot_card(before, boot)):
+    if (
+        old != new
+        and not (old == "" and new == boot_card(wanted, boot))
+        and not (new == "" and old == boot_card(before, boot))
+    ):
         found[new or old] = "the address that the node booted by would move to another interface"
     for name, one in wanted.items():
         was = before.get(name)
@@ -194,6 +253,10 @@ def waits(before: Interfaces, wanted: Interfaces, boot: Boot) -> dict[str, str]:
             continue
         if was.kind != one.kind:
             found[name] = f"it is a {was.kind}, and becomes a {one.kind}"
-        elif was.bond is not None and one.bond is not None and (was.bond.mode, was.bond.rate) != (one.bond.mode, one.bond.rate):
+        elif (
+            was.bond is not None
+            and one.bond is not None
+            and (was.bond.mode, was.bond.rate) != (one.bond.mode, one.bond.rate)
+        ):
             found[name] = "a bond has one mode and rate for as long as it is up"
     return {name: f"waits for the next boot: {why}" for name, why in found.items()}

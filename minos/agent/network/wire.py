@@ -1,4 +1,5 @@
-"""rtnetlink (rtnetlink(7), Linux' include/uapi/linux/if_link.h) for bonds, VLANs and whatever there is: bytes and facts. Pure."""
+"""rtnetlink (rtnetlink(7), Linux' include/uapi/linux/if_link.h) for bonds, VLANs and whatever there
+is: bytes and facts. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +12,39 @@ from dataclasses import dataclass
 from layercake.base.netlink import attribute, attributes
 from minos.agent.network.wanted import Bond, parsed, text
 from minos.cmdline import Address
-from minos.netlink import NLM_F_CREATE, NLM_F_REPLACE, RTA_DST, RTA_GATEWAY, RTA_OIF, RTM_NEWLINK, RTM_NEWROUTE, message
+from minos.netlink import (
+    NLM_F_CREATE,
+    NLM_F_REPLACE,
+    RTA_DST,
+    RTA_GATEWAY,
+    RTA_OIF,
+    RTM_NEWLINK,
+    RTM_NEWROUTE,
+    message,
+)
 
-RTM_DELLINK, RTM_GETLINK, RTM_DELADDR, RTM_GETADDR, RTM_DELROUTE, RTM_GETROUTE = 17, 18, 21, 22, 25, 26
+RTM_DELLINK, RTM_GETLINK, RTM_DELADDR, RTM_GETADDR, RTM_DELROUTE, RTM_GETROUTE = (
+    17,
+    18,
+    21,
+    22,
+    25,
+    26,
+)
 NLM_F_EXCL = 0x200
 GROUPS = 0x1 | 0x10 | 0x40 | 0x100 | 0x400
 """RTMGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE."""
 MODES: Mapping[str, int] = {"active-backup": 1, "802.3ad": 4}
 RATES: Mapping[str, int] = {"slow": 0, "fast": 1}
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_PERM_ADDRESS = 1, 3, 4, 5, 10, 18, 54
+(
+    _IFLA_ADDRESS,
+    _IFLA_IFNAME,
+    _IFLA_MTU,
+    _IFLA_LINK,
+    _IFLA_MASTER,
+    _IFLA_LINKINFO,
+    _IFLA_PERM_ADDRESS,
+) = 1, 3, 4, 5, 10, 18, 54
 _INFO_KIND, _INFO_DATA, _INFO_SLAVE_DATA = 1, 2, 5
 _VLAN_ID = 1
 _BOND_MODE, _BOND_MIIMON, _BOND_PRIMARY, _BOND_RATE, _BOND_AD_INFO = 1, 3, 11, 21, 23
@@ -32,9 +57,10 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_F_PERMANENT = 1, 2, 8, 0x80
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An interface as the kernel has it. `kind` is "" for a card; `mac` is that of now, `permanent` that of its maker; `master` and
-    `base` are indexes of the bond that it is a leg of and of what it is on, 0 for none. Of a bond: mode, miimon, rate, primary (an
-    index), its aggregator and whether that has a partner. Of a leg: whether its carrier is there, and its aggregator."""
+    """An interface as the kernel has it. `kind` is "" for a card; `mac` is that of now, `permanent`
+    that of its maker; `master` and `base` are indexes of the bond that it is a leg of and of what
+    it is on, 0 for none. Of a bond: mode, miimon, rate, primary (an index), its aggregator and
+    whether that has a partner. Of a leg: whether its carrier is there, and its aggregator."""
 
     index: int
     name: str
@@ -75,17 +101,32 @@ def link_of(body: bytes) -> Link:
     bond = data if kind == "bond" else {}
     ad = attributes(bond.get(_BOND_AD_INFO, b""))
     return Link(
-        index, found.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace"), kind, _mac(found.get(_IFLA_ADDRESS, b"")),
-        _mac(found.get(_IFLA_PERM_ADDRESS, b"")), bool(flags & _IFF_UP), bool(flags & _IFF_LOWER_UP), _number(found, _IFLA_MTU),
-        _number(found, _IFLA_MASTER), _number(found, _IFLA_LINK), _number(data, _VLAN_ID) if kind == "vlan" else 0,
-        _number(bond, _BOND_MODE) if bond else -1, _number(bond, _BOND_MIIMON), _number(bond, _BOND_RATE),
-        _number(bond, _BOND_PRIMARY), _number(ad, _AD_AGGREGATOR), any(ad.get(_AD_PARTNER, b"")),
-        bool(leg) and not _number(leg, _SLAVE_MII), _number(leg, _SLAVE_AGGREGATOR))
+        index,
+        found.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace"),
+        kind,
+        _mac(found.get(_IFLA_ADDRESS, b"")),
+        _mac(found.get(_IFLA_PERM_ADDRESS, b"")),
+        bool(flags & _IFF_UP),
+        bool(flags & _IFF_LOWER_UP),
+        _number(found, _IFLA_MTU),
+        _number(found, _IFLA_MASTER),
+        _number(found, _IFLA_LINK),
+        _number(data, _VLAN_ID) if kind == "vlan" else 0,
+        _number(bond, _BOND_MODE) if bond else -1,
+        _number(bond, _BOND_MIIMON),
+        _number(bond, _BOND_RATE),
+        _number(bond, _BOND_PRIMARY),
+        _number(ad, _AD_AGGREGATOR),
+        any(ad.get(_AD_PARTNER, b"")),
+        bool(leg) and not _number(leg, _SLAVE_MII),
+        _number(leg, _SLAVE_AGGREGATOR),
+    )
 
 
 def address_of(body: bytes) -> tuple[int, str] | None:
-    """(index of the interface, address) of an answer to RTM_GETADDR; None for one that comes and goes by itself, and for those that
-    the kernel gives to each interface (link-local ones of IPv6)."""
+    """(index of the interface, address) of an answer to RTM_GETADDR; None for one that comes and
+    goes by itself, and for those that the kernel gives to each interface (link-local ones of
+    IPv6)."""
     family, prefix, flags, _, index = struct.unpack_from("=BBBBI", body)
     found = attributes(body[8:])
     packed = found.get(_IFA_LOCAL) or found.get(_IFA_ADDRESS, b"")
@@ -98,23 +139,36 @@ def address_of(body: bytes) -> tuple[int, str] | None:
 
 
 def route_of(body: bytes) -> tuple[int, str, str] | None:
-    """(index of the interface, target, router) of an answer to RTM_GETROUTE; None for one without a router, or of another table."""
+    """(index of the interface, target, router) of an answer to RTM_GETROUTE; None for one without a
+    router, or of another table."""
     family, prefix, _, _, table, _, _, kind, _ = struct.unpack_from("=BBBBBBBBI", body)
     found = attributes(body[12:])
     gateway = found.get(RTA_GATEWAY, b"")
     size = 16 if family == socket.AF_INET6 else 4
-    if table != _RT_TABLE_MAIN or kind != _RTN_UNICAST or family not in (socket.AF_INET, socket.AF_INET6) or len(gateway) != size:
+    if (
+        table != _RT_TABLE_MAIN
+        or kind != _RTN_UNICAST
+        or family not in (socket.AF_INET, socket.AF_INET6)
+        or len(gateway) != size
+    ):
         return None
-    return (_number(found, RTA_OIF), text(Address(family, found.get(RTA_DST, bytes(size)), prefix)),
-            socket.inet_ntop(family, gateway))
+    return (
+        _number(found, RTA_OIF),
+        text(Address(family, found.get(RTA_DST, bytes(size)), prefix)),
+        socket.inet_ntop(family, gateway),
+    )
 
 
 # -- what is asked of the kernel
 
 
-def _link(kind: int, flags: int, sequence: int, index: int, more: bytes, up: bool | None = None) -> bytes:
+def _link(
+    kind: int, flags: int, sequence: int, index: int, more: bytes, up: bool | None = None
+) -> bytes:
     state = (0, 0) if up is None else (_IFF_UP if up else 0, _IFF_UP)
-    return message(kind, flags, sequence, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, *state) + more)
+    return message(
+        kind, flags, sequence, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, *state) + more
+    )
 
 
 def _u32(number: int) -> bytes:
@@ -126,7 +180,9 @@ def _joined(parts: Iterable[tuple[int, bytes]]) -> bytes:
 
 
 def _info(kind: str, data: bytes) -> bytes:
-    return attribute(_IFLA_LINKINFO, attribute(_INFO_KIND, kind.encode()) + attribute(_INFO_DATA, data))
+    return attribute(
+        _IFLA_LINKINFO, attribute(_INFO_KIND, kind.encode()) + attribute(_INFO_DATA, data)
+    )
 
 
 def set_up(index: int, up: bool, sequence: int) -> bytes:
@@ -160,34 +216,68 @@ def new_bond(name: str, mac: str, bond: Bond, sequence: int) -> bytes:
     if bond.mode == "802.3ad":
         data.append((_BOND_RATE, bytes([RATES[bond.rate]])))
     own = attribute(_IFLA_ADDRESS, bytes.fromhex(mac.replace(":", ""))) if mac else b""
-    return _link(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sequence, 0,
-                 attribute(_IFLA_IFNAME, name.encode() + b"\0") + own + _info("bond", _joined(data)))
+    return _link(
+        RTM_NEWLINK,
+        NLM_F_CREATE | NLM_F_EXCL,
+        sequence,
+        0,
+        attribute(_IFLA_IFNAME, name.encode() + b"\0") + own + _info("bond", _joined(data)),
+    )
 
 
-def set_bond(index: int, sequence: int, *, miimon: int | None = None, primary: int | None = None) -> bytes:
+def set_bond(
+    index: int, sequence: int, *, miimon: int | None = None, primary: int | None = None
+) -> bytes:
     """Changes what can be changed of a bond that is up; `primary` is the index of a leg."""
-    data = [(kind, _u32(value)) for kind, value in ((_BOND_MIIMON, miimon), (_BOND_PRIMARY, primary)) if value is not None]
+    data = [
+        (kind, _u32(value))
+        for kind, value in ((_BOND_MIIMON, miimon), (_BOND_PRIMARY, primary))
+        if value is not None
+    ]
     return _link(RTM_NEWLINK, 0, sequence, index, _info("bond", _joined(data)))
 
 
 def new_vlan(name: str, base: int, number: int, sequence: int) -> bytes:
     """Makes a VLAN of an interface."""
-    return _link(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sequence, 0, attribute(_IFLA_IFNAME, name.encode() + b"\0")
-                 + attribute(_IFLA_LINK, _u32(base)) + _info("vlan", attribute(_VLAN_ID, struct.pack("=H", number))))
+    return _link(
+        RTM_NEWLINK,
+        NLM_F_CREATE | NLM_F_EXCL,
+        sequence,
+        0,
+        attribute(_IFLA_IFNAME, name.encode() + b"\0")
+        + attribute(_IFLA_LINK, _u32(base))
+        + _info("vlan", attribute(_VLAN_ID, struct.pack("=H", number))),
+    )
 
 
 def delete_address(index: int, address: str, sequence: int) -> bytes:
     """Takes an address off an interface."""
     found = parsed(address)
     body = struct.pack("=BBBBI", found.family, found.prefix, 0, 0, index)
-    return message(RTM_DELADDR, 0, sequence, body + attribute(_IFA_LOCAL, found.packed) + attribute(_IFA_ADDRESS, found.packed))
+    return message(
+        RTM_DELADDR,
+        0,
+        sequence,
+        body + attribute(_IFA_LOCAL, found.packed) + attribute(_IFA_ADDRESS, found.packed),
+    )
 
 
 def route(index: int, target: str, router: str, sequence: int, *, new: bool) -> bytes:
     """Sets a route, in the place of another one to the same network, or takes it away."""
     to, by = parsed(target), parsed(router)
     flags = NLM_F_CREATE | NLM_F_REPLACE if new else 0
-    body = struct.pack("=BBBBBBBBI", to.family, to.prefix, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT if new else 0, 0, _RTN_UNICAST, 0)
+    body = struct.pack(
+        "=BBBBBBBBI",
+        to.family,
+        to.prefix,
+        0,
+        0,
+        _RT_TABLE_MAIN,
+        _RTPROT_BOOT if new else 0,
+        0,
+        _RTN_UNICAST,
+        0,
+    )
     if to.prefix:
         body += attribute(RTA_DST, to.packed)
     body += attribute(RTA_GATEWAY, by.packed) + attribute(RTA_OIF, struct.pack("=i", index))

@@ -25,8 +25,14 @@ RETRY_FIRST, RETRY_MAX = 1.0, 15.0
 class TaskKeeper:
     """`pause` waits some seconds between two attempts."""
 
-    def __init__(self, config: Config, event: EventSink, *, clock: Callable[[], float] = time.monotonic,
-                 pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        config: Config,
+        event: EventSink,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._config, self._event, self._clock, self._pause = config, event, clock, pause
         self._traits: Mapping[str, str] = {}
         self._file = config.run / RECORD
@@ -38,7 +44,8 @@ class TaskKeeper:
         self._done: set[str] = set(found.get("done", ())) if known and found is not None else set()
 
     def want(self, document: Mapping[str, Any], session: Session) -> None:
-        """Takes the tasks over. What is new of them counts in the next boot, if the first image has been started."""
+        """Takes the tasks over. What is new of them counts in the next boot, if the first image has
+        been started."""
         self._traits = session.traits
         said = document.get("uinit")
         try:
@@ -48,7 +55,8 @@ class TaskKeeper:
             self._broken = str(error)
 
     def finish(self) -> None:
-        """Does what is not done yet. Raises OperationFailed if the images have to wait for a task that has failed."""
+        """Does what is not done yet. Raises OperationFailed if the images have to wait for a task
+        that has failed."""
         with self._turn:
             if self._broken:
                 raise OperationFailed(self._broken)
@@ -71,7 +79,11 @@ class TaskKeeper:
         while True:
             try:
                 do(task, {"LAYERCAKE_NODE": self._config.name}, self._clock)
-                self._event(TASK_DONE, f"task {task.name} is done, in {self._clock() - began:.1f} s", task=task.name)
+                self._event(
+                    TASK_DONE,
+                    f"task {task.name} is done, in {self._clock() - began:.1f} s",
+                    task=task.name,
+                )
                 return
             except OperationFailed as error:
                 failures += 1
@@ -80,7 +92,13 @@ class TaskKeeper:
                     continue
                 times = f" {failures} times" if failures > 1 else ""
                 then = "the images wait" if task.holds else "the images start all the same"
-                self._event(TASK_FAILED, f"task {task.name} has failed{times}, {then}: {error}", task=task.name)
+                self._event(
+                    TASK_FAILED,
+                    f"task {task.name} has failed{times}, {then}: {error}",
+                    task=task.name,
+                )
                 if task.holds:
-                    raise OperationFailed(f"task {task.name} of the site has failed: {error}") from None
+                    raise OperationFailed(
+                        f"task {task.name} of the site has failed: {error}"
+                    ) from None
                 return

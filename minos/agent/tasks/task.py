@@ -21,7 +21,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the head said of it. `commands` are what is run for it, in order; `parameters` what is written below /proc/sys."""
+    """What the head said of it. `commands` are what is run for it, in order; `parameters` what is
+    written below /proc/sys."""
 
     name: str
     commands: tuple[tuple[str, ...], ...] = ()
@@ -44,15 +45,36 @@ def parse(data: object) -> Task:
         commands += [("modprobe", *str(module).split()) for module in data.get("modules") or ()]
         if mount:
             options = ("-o", str(mount["options"])) if mount.get("options") else ()
-            commands.append(("mount", "-t", str(mount["type"]), *options, str(mount["what"]), str(mount["where"])))
-        parameters = tuple((str(key), str(value)) for key, value in (data.get("sysctl") or {}).items())
+            commands.append(
+                (
+                    "mount",
+                    "-t",
+                    str(mount["type"]),
+                    *options,
+                    str(mount["what"]),
+                    str(mount["where"]),
+                )
+            )
+        parameters = tuple(
+            (str(key), str(value)) for key, value in (data.get("sysctl") or {}).items()
+        )
         if any(".." in key or key.startswith("/") for key, _ in parameters):
             raise ValueError("a kernel parameter that is none")
-        return Task(name, tuple(commands), parameters, str(mount.get("where", "")), dict(data.get("when") or {}),
-                    float(data.get("timeout_s", 60.0)), int(data.get("retries", 0)), data.get("on_failure", "hold") != "go-on")
+        return Task(
+            name,
+            tuple(commands),
+            parameters,
+            str(mount.get("where", "")),
+            dict(data.get("when") or {}),
+            float(data.get("timeout_s", 60.0)),
+            int(data.get("retries", 0)),
+            data.get("on_failure", "hold") != "go-on",
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OperationFailed(f"cannot take the site's tasks: what the head says is not as agreed: {error!r}",
-                              hint="are head and minOS of the same version?") from None
+        raise OperationFailed(
+            f"cannot take the site's tasks: what the head says is not as agreed: {error!r}",
+            hint="are head and minOS of the same version?",
+        ) from None
 
 
 def applies(task: Task, traits: Mapping[str, str]) -> bool:
@@ -65,8 +87,14 @@ def applies(task: Task, traits: Mapping[str, str]) -> bool:
     return True
 
 
-def do(task: Task, environment: Mapping[str, str], clock: Callable[[], float], proc: Path = Path("/proc")) -> None:
-    """Does it once, in `timeout_s` seconds. Raises OperationFailed with the end of what was said."""
+def do(
+    task: Task,
+    environment: Mapping[str, str],
+    clock: Callable[[], float],
+    proc: Path = Path("/proc"),
+) -> None:
+    """Does it once, in `timeout_s` seconds. Raises OperationFailed with the end of what was
+    said."""
     deadline = clock() + task.timeout_s
     for key, value in task.parameters:
         try:
@@ -84,11 +112,20 @@ def do(task: Task, environment: Mapping[str, str], clock: Callable[[], float], p
         _run(command, environment, max(0.0, deadline - clock()), task.timeout_s)
 
 
-def _run(command: tuple[str, ...], environment: Mapping[str, str], left: float, limit: float) -> None:
+def _run(
+    command: tuple[str, ...], environment: Mapping[str, str], left: float, limit: float
+) -> None:
     """A command with all of its group. Raises OperationFailed."""
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
-                                   env={"PATH": PATH, "HOME": "/", **environment}, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env={"PATH": PATH, "HOME": "/", **environment},
+            start_new_session=True,
+        )
     except OSError as error:
         raise OperationFailed(f"cannot run {command[0][:100]}: {error.strerror}") from None
     try:
@@ -108,7 +145,8 @@ def _run(command: tuple[str, ...], environment: Mapping[str, str], left: float, 
 
 
 def _listen(process: subprocess.Popen[bytes], left: float) -> tuple[bytes, bool]:
-    """The end of what it says until it ends, and whether it took too long. What it leaves running may hold the pipe open."""
+    """The end of what it says until it ends, and whether it took too long. What it leaves running
+    may hold the pipe open."""
     said, deadline = b"", time.monotonic() + left
     assert process.stdout is not None  # noqa: S101 (for the type checker)
     handle = os.pidfd_open(process.pid)

@@ -1,4 +1,5 @@
-"""The processors' frequency governor (Linux' cpufreq): another one while a node is too warm, and the one from before after that."""
+"""The processors' frequency governor (Linux' cpufreq): another one while a node is too warm, and
+the one from before after that."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ _IT = "the processors' governor"
 
 
 class Governors:
-    """Those of all processors. What was before stands in the file `kept`, so that the agent that takes over knows it."""
+    """Those of all processors. What was before stands in the file `kept`, so that the agent that
+    takes over knows it."""
 
     def __init__(self, kept: Path, sys: str = "/sys") -> None:
         self._place, self._kept = Path(sys, _PLACE), kept
@@ -19,13 +21,15 @@ class Governors:
             self._set, self._before = json.loads(kept.read_text())
 
     def be(self, wanted: str) -> str:
-        """Sets a governor everywhere, or what was before if it is "". Returns what people should know, "" if nothing had to be
-        done."""
+        """Sets a governor everywhere, or what was before if it is "". Returns what people should
+        know, "" if nothing had to be done."""
         if wanted == self._set:
             return ""
         self._set = wanted
         if not wanted:
-            failed = [why for policy, old in self._before.items() if (why := _write(Path(policy), old))]
+            failed = [
+                why for policy, old in self._before.items() if (why := _write(Path(policy), old))
+            ]
             self._before.clear()
             self._kept.unlink(missing_ok=True)
             return f"{_IT} could not be set back: {failed[0]}" if failed else f"{_IT} is as before"

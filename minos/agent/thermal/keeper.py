@@ -1,4 +1,5 @@
-"""Looks how warm the node is, tells the head when that changes, and has the processors go slower where the inventory wants that.
+"""Looks how warm the node is, tells the head when that changes, and has the processors go slower
+where the inventory wants that.
 
 It does so on a thread of its own, also while the head is away.
 """
@@ -24,7 +25,9 @@ _WORD = re.compile(r"[a-z_]{1,15}")
 class Keeper:
     """`read` gives the sensors."""
 
-    def __init__(self, event: EventSink, governors: Governors, read: Callable[[], Sequence[Reading]] = read) -> None:
+    def __init__(
+        self, event: EventSink, governors: Governors, read: Callable[[], Sequence[Reading]] = read
+    ) -> None:
         self._event, self._read, self._governors = event, read, governors
         self._wanted: Mapping[str, object] = {}
         self._state, self._told = "", 0.0
@@ -60,8 +63,20 @@ class Keeper:
             if self._forgotten or warmer or state != self._state:
                 self._forgotten, self._state, self._told = False, state, by.celsius
                 limit = by.critical if state == CRITICAL else by.high
-                self._event(THERMAL, f"{state}: {by.name} has {by.celsius:.0f} °C", state=state, sensor=by.name,
-                            celsius=round(by.celsius, 1), limit=None if limit is None else round(limit, 1))
+                self._event(
+                    THERMAL,
+                    f"{state}: {by.name} has {by.celsius:.0f} °C",
+                    state=state,
+                    sensor=by.name,
+                    celsius=round(by.celsius, 1),
+                    limit=None if limit is None else round(limit, 1),
+                )
         word = self._wanted.get(self._state) if self._state in (HIGH, CRITICAL) else ""
-        if said := self._governors.be(word if isinstance(word, str) and _WORD.fullmatch(word) else ""):
-            self._event(GOVERNOR, said, severity=Severity.WARNING if "could not" in said or "have no" in said else None)
+        if said := self._governors.be(
+            word if isinstance(word, str) and _WORD.fullmatch(word) else ""
+        ):
+            self._event(
+                GOVERNOR,
+                said,
+                severity=Severity.WARNING if "could not" in said or "have no" in said else None,
+            )

@@ -1,9 +1,11 @@
-"""How warm a machine says it is, in sysfs: the zones of /sys/class/thermal, the sensors of /sys/class/hwmon. Reading, and a rule.
+"""How warm a machine says it is, in sysfs: the zones of /sys/class/thermal, the sensors of
+/sys/class/hwmon. Reading, and a rule.
 
-    thermal_zone0/temp 71000, trip_point_1_type critical, trip_point_1_temp 100000     thousandths of a degree
+    thermal_zone0/temp 71000, trip_point_1_type critical, trip_point_1_temp 100000
     hwmon2/temp1_input, temp1_label, temp1_max, temp1_crit
 
-What is too warm is what its maker says; a sensor without such a word, or with one that makes no sense, says nothing.
+All are thousandths of a degree. What is too warm is what its maker says; a sensor without such a
+word, or with one that makes no sense, says nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import NamedTuple
 NORMAL, HIGH, CRITICAL = "NORMAL", "HIGH", "CRITICAL"
 ORDER = (NORMAL, HIGH, CRITICAL)
 BELOW_CRITICAL, BELOW_HIGH = 3.0, 10.0
-"""Degrees below the one at which a machine switches itself off: there it is CRITICAL, and HIGH where its maker says no more."""
+"""Degrees below the one at which a machine switches itself off: there it is CRITICAL, and HIGH
+where its maker says no more."""
 BACK = 3.0
 """Degrees by which a sensor is to be below where a state begins, before that is over."""
 _SENSE, _LIMITS = (-40.0, 200.0), (30.0, 150.0)
@@ -23,7 +26,8 @@ _MOST = 512
 
 
 class Reading(NamedTuple):
-    """A sensor: its name, what it says, and from where on that is too warm, None for never; degrees Celsius."""
+    """A sensor: its name, what it says, and from where on that is too warm, None for never; degrees
+    Celsius."""
 
     name: str
     celsius: float
@@ -38,7 +42,8 @@ def read(sys: str = "/sys") -> list[Reading]:
 
 
 def judge(readings: Iterable[Reading], before: str) -> tuple[str, Reading | None]:
-    """(the worst state, the sensor that says so) by the state before; ("", None) if there is no sensor."""
+    """(the worst state, the sensor that says so) by the state before; ("", None) if there is no
+    sensor."""
     worst, by = "", None
     for one in readings:
         state = _state(one, before)
@@ -55,7 +60,9 @@ def _state(one: Reading, before: str) -> str:
     return NORMAL
 
 
-def _reading(name: str, celsius: float | None, warm: float | None, off: float | None) -> Iterator[Reading]:
+def _reading(
+    name: str, celsius: float | None, warm: float | None, off: float | None
+) -> Iterator[Reading]:
     """`warm` is where its maker calls it warm, `off` where the machine would switch itself off."""
     if celsius is None or not _SENSE[0] <= celsius <= _SENSE[1]:
         return
@@ -63,7 +70,9 @@ def _reading(name: str, celsius: float | None, warm: float | None, off: float | 
     high = warm if warm is not None and _LIMITS[0] <= warm <= _LIMITS[1] else None
     if critical is not None and (high is None or high >= critical):
         high = critical + BELOW_CRITICAL - BELOW_HIGH
-    yield Reading("".join(c if c.isprintable() else " " for c in name)[:60], celsius, high, critical)
+    yield Reading(
+        "".join(c if c.isprintable() else " " for c in name)[:60], celsius, high, critical
+    )
 
 
 def _zones(place: Path) -> Iterator[Reading]:
@@ -74,7 +83,9 @@ def _zones(place: Path) -> Iterator[Reading]:
             if limit is not None and limit > 0:
                 trips[kind] = min(limit, trips.get(kind, limit))
         off = min((trips[kind] for kind in ("hot", "critical") if kind in trips), default=None)
-        yield from _reading(_text(zone / "type") or zone.name, _degrees(zone / "temp"), trips.get("passive"), off)
+        yield from _reading(
+            _text(zone / "type") or zone.name, _degrees(zone / "temp"), trips.get("passive"), off
+        )
 
 
 def _chips(place: Path) -> Iterator[Reading]:

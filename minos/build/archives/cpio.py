@@ -1,6 +1,8 @@
-"""The newc cpio format of an initramfs (kernel: Documentation/driver-api/early-userspace/buffer-format.rst).
+"""The newc cpio format of an initramfs (kernel:
+Documentation/driver-api/early-userspace/buffer-format.rst).
 
-Archives are deterministic: entries sorted by path, owner root, modification time 0, inode numbers counted up from 1.
+Archives are deterministic: entries sorted by path, owner root, modification time 0, inode numbers
+counted up from 1.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file, directory, symbolic link or device. `mode` holds the type bits; `rdev` is (major, minor) of a device."""
+    """One file, directory, symbolic link or device. `mode` holds the type bits; `rdev` is (major,
+    minor) of a device."""
 
     mode: int
     data: bytes = b""
@@ -61,7 +64,8 @@ def parents(paths: Iterable[str]) -> set[str]:
 
 
 def archive(entries: Mapping[str, Entry]) -> bytes:
-    """The archive of {relative path: entry}; directories above them are added. Sorted, so parents precede children."""
+    """The archive of {relative path: entry}; directories above them are added. Sorted, so parents
+    precede children."""
     full = {path: directory() for path in parents(entries)} | dict(entries)
     records = [_record(i, path, full[path]) for i, path in enumerate(sorted(full), 1)]
     records.append(_record(0, "TRAILER!!!", Entry(0)))

@@ -1,7 +1,8 @@
 """The distribution's packages of another architecture.
 
-apt fetches them by a configuration of their own directory: this machine's architectures, lists, packages and hooks have no part in
-it. Where packages come from, and by which keys they are checked, is as on this machine.
+apt fetches them by a configuration of their own directory: this machine's architectures, lists,
+packages and hooks have no part in it. Where packages come from, and by which keys they are checked,
+is as on this machine.
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LISTS_S = 86400.0
 """How old the lists of packages may be, in seconds."""
 
-_HOOKS = ("APT::Update::Pre-Invoke", "APT::Update::Post-Invoke", "APT::Update::Post-Invoke-Success", "DPkg::Pre-Invoke",
-          "DPkg::Pre-Install-Pkgs", "DPkg::Post-Invoke")
+_HOOKS = (
+    "APT::Update::Pre-Invoke",
+    "APT::Update::Post-Invoke",
+    "APT::Update::Post-Invoke-Success",
+    "DPkg::Pre-Invoke",
+    "DPkg::Pre-Install-Pkgs",
+    "DPkg::Post-Invoke",
+)
 _MERGED = ("bin", "sbin", "lib")
 """Directories that are links to those below /usr, as on every Debian since 12."""
 
@@ -34,24 +41,31 @@ _MERGED = ("bin", "sbin", "lib")
 def name(architecture: str) -> str:
     """What Debian calls an architecture. Raises InputError."""
     if architecture not in NAMES:
-        raise InputError(f"cannot build for architecture {architecture[:32]!r}", hint=f"choose one of {', '.join(NAMES)}")
+        raise InputError(
+            f"cannot build for architecture {architecture[:32]!r}",
+            hint=f"choose one of {', '.join(NAMES)}",
+        )
     return NAMES[architecture]
 
 
 def place(architecture: str, cache: Path) -> Path:
-    """Where packages of an architecture are kept: a package may have the same name and version in two. Raises InputError."""
+    """Where packages of an architecture are kept: a package may have the same name and version in
+    two. Raises InputError."""
     return cache if architecture == platform.machine() else place_apart(architecture, cache)
 
 
 def place_apart(architecture: str, cache: Path) -> Path:
-    """Where packages of an architecture are kept with all that they depend on. Raises InputError."""
+    """Where packages of an architecture are kept with all that they depend on. Raises
+    InputError."""
     return cache / f"apt-{name(architecture)}"
 
 
 def _configuration(directory: Path, debian: str) -> str:
     """apt.conf(5). It is read after this machine's own."""
     clear = "".join(f"#clear {key};\n" for key in ("APT::Architectures", *_HOOKS))
-    return clear + f"""APT::Architecture "{debian}";
+    return (
+        clear
+        + f"""APT::Architecture "{debian}";
 APT::Architectures {{ "{debian}"; }};
 APT::Sandbox::User "root";
 APT::Install-Recommends "false";
@@ -62,20 +76,30 @@ Dir::Cache "{directory}/";
 Dir::Cache::archives "archives/";
 Dir::Log "{directory}/log/";
 """
+    )
 
 
-def options(architecture: str, cache: Path, say: Callable[[str], None] = lambda text: None) -> tuple[str, ...]:
-    """apt's options for packages of an architecture; none for this machine's own. Raises as `apart`."""
+def options(
+    architecture: str, cache: Path, say: Callable[[str], None] = lambda text: None
+) -> tuple[str, ...]:
+    """apt's options for packages of an architecture; none for this machine's own. Raises as
+    `apart`."""
     return () if architecture == platform.machine() else apart(architecture, cache, say)
 
 
-def apart(architecture: str, cache: Path, say: Callable[[str], None] = lambda text: None) -> tuple[str, ...]:
-    """apt's options for packages of an architecture, whatever this machine has installed of them. The lists are fetched once a day;
-    where they cannot be, those from before do. Raises InputError, OperationFailed."""
+def apart(
+    architecture: str, cache: Path, say: Callable[[str], None] = lambda text: None
+) -> tuple[str, ...]:
+    """apt's options for packages of an architecture, whatever this machine has installed of them.
+    The lists are fetched once a day; where they cannot be, those from before do. Raises InputError,
+    OperationFailed."""
     debian = name(architecture)
     directory = place_apart(architecture, cache).absolute()
     if re.search(r'["\s;{}]', str(directory)):
-        raise InputError(f"cannot keep packages in {directory}: apt takes no path with blanks, quotes or brackets")
+        raise InputError(
+            f"cannot keep packages in {directory}: apt takes no path with blanks, quotes or "
+            "brackets"
+        )
     for part in ("state/lists/partial", "archives/partial", "log"):
         (directory / part).mkdir(parents=True, exist_ok=True)
     (directory / "status").touch()
@@ -96,17 +120,22 @@ def apart(architecture: str, cache: Path, say: Callable[[str], None] = lambda te
 
 
 def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[str]) -> Path:
-    """A tree with the files of these packages and all that they depend on, unpacked once; `apt`: as `apart` gives them. Raises
-    InputError, OperationFailed."""
+    """A tree with the files of these packages and all that they depend on, unpacked once; `apt`: as
+    `apart` gives them. Raises InputError, OperationFailed."""
     wanted = sorted(packages)
     directory = place_apart(architecture, cache)
     found = _install_set(wanted, directory, apt)
     if not found:
-        raise OperationFailed(f"cannot fetch {', '.join(wanted)} for {architecture}: apt would install nothing")
+        raise OperationFailed(
+            f"cannot fetch {', '.join(wanted)} for {architecture}: apt would install nothing"
+        )
     archives = [directory / "archives" / file for file in sorted(found)]
     if not all(file.is_file() for file in archives):
         kernel.run("apt-get", *apt, "-q", "-y", "--download-only", "install", *wanted)
-    tree = directory / f"root-{hashlib.blake2b(''.join(sorted(found)).encode(), digest_size=8).hexdigest()}"
+    tree = (
+        directory
+        / f"root-{hashlib.blake2b(''.join(sorted(found)).encode(), digest_size=8).hexdigest()}"
+    )
     if not tree.exists():
         partial = tree.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -120,8 +149,8 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
 
 
 def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> list[str]:
-    """The archives that apt would install for these packages. It takes seconds to work that out, so the answer is kept until the
-    lists of packages are fetched anew."""
+    """The archives that apt would install for these packages. It takes seconds to work that out, so
+    the answer is kept until the lists of packages are fetched anew."""
     stamp = directory / "updated"
     lists = stamp.stat().st_mtime_ns if stamp.exists() else 0
     key = hashlib.blake2b(f"{' '.join(wanted)} {lists}".encode(), digest_size=8).hexdigest()
@@ -129,8 +158,12 @@ def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> 
     if lists and plan.exists():
         return plan.read_text().split()
     text = kernel.run("apt-get", *apt, "-s", "install", *wanted)
-    found = [f"{package}_{version.replace(':', '%3a')}_{kind}.deb" for package, version, kind in
-             re.findall(r"^Inst (\S+?)(?::\S+)? \((\S+) [^\n]*\[(\S+)\]\)", text, re.MULTILINE)]
+    found = [
+        f"{package}_{version.replace(':', '%3a')}_{kind}.deb"
+        for package, version, kind in re.findall(
+            r"^Inst (\S+?)(?::\S+)? \((\S+) [^\n]*\[(\S+)\]\)", text, re.MULTILINE
+        )
+    ]
     for old in directory.glob("plan-*"):
         if old.stat().st_mtime_ns < lists:
             old.unlink(missing_ok=True)
@@ -140,18 +173,28 @@ def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> 
 
 def program(tree: Path, name: str, package: str) -> Path:
     """A program's file in such a tree. Raises OperationFailed."""
-    found = next((path for place in ("usr/bin", "usr/sbin") if (path := tree / place / name).is_file()), None)
+    found = next(
+        (path for place in ("usr/bin", "usr/sbin") if (path := tree / place / name).is_file()), None
+    )
     if found is None:
         raise OperationFailed(f"cannot build minOS: package {package} has no {name}")
     return found
 
 
 def _unpack(archive: Path, tree: Path) -> None:
-    """Adds the files of a package; links that stand for directories stay. (`dpkg-deb -x` would put directories in their place.)"""
+    """Adds the files of a package; links that stand for directories stay. (`dpkg-deb -x` would put
+    directories in their place.)"""
     command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as packed:
-        done = subprocess.run(["tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", str(tree)], stdin=packed.stdout,
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", str(tree)],
+            stdin=packed.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if packed.returncode or done.returncode:
         last = (done.stderr.strip().splitlines() or ["it is damaged"])[-1]
-        raise OperationFailed(f"cannot unpack {archive}: {last}", hint=f"remove {archive}, and build again")
+        raise OperationFailed(
+            f"cannot unpack {archive}: {last}", hint=f"remove {archive}, and build again"
+        )

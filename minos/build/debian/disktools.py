@@ -1,4 +1,5 @@
-"""disktools.squashfs: the distribution's programs for disks, for nodes that have `disks` in the inventory.
+"""disktools.squashfs: the distribution's programs for disks, for nodes that have `disks` in the
+inventory.
 
     usr/sbin, usr/bin, lib...   the programs, and the libraries that they need
     dev, proc, sys, run, tmp    empty: a node shows its own there
@@ -19,9 +20,19 @@ from minos.build.debian import debs, elf
 
 DISKTOOLS = "disktools.squashfs"
 PROGRAMS: Mapping[str, str] = {
-    "sfdisk": "fdisk", "blkid": "util-linux", "mkswap": "util-linux", "swapon": "mount",
-    "swapoff": "mount", "mdadm": "mdadm", "lvm": "lvm2", "dmsetup": "dmsetup", "cryptsetup": "cryptsetup-bin",
-    "mke2fs": "e2fsprogs", "e2fsck": "e2fsprogs", "mkfs.xfs": "xfsprogs", "xfs_repair": "xfsprogs",
+    "sfdisk": "fdisk",
+    "blkid": "util-linux",
+    "mkswap": "util-linux",
+    "swapon": "mount",
+    "swapoff": "mount",
+    "mdadm": "mdadm",
+    "lvm": "lvm2",
+    "dmsetup": "dmsetup",
+    "cryptsetup": "cryptsetup-bin",
+    "mke2fs": "e2fsprogs",
+    "e2fsck": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "xfs_repair": "xfsprogs",
 }
 """{program: the package that has it}"""
 _FILES = ("etc/mke2fs.conf",)
@@ -35,7 +46,9 @@ def pack(architecture: str, cache: Path, say: Callable[[str], None]) -> Path:
     packages = sorted(set(PROGRAMS.values()))
     say(f"programs for disks: {', '.join(packages)}")
     root = debs.root(packages, architecture, cache, apt)
-    key = hashlib.blake2b(f"{root.name} {sorted(PROGRAMS)} {_LEVEL} 2".encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(
+        f"{root.name} {sorted(PROGRAMS)} {_LEVEL} 2".encode(), digest_size=8
+    ).hexdigest()
     target = cache / f"disktools-{debs.name(architecture)}-{key}.squashfs"
     if not target.exists():
         with tempfile.TemporaryDirectory(prefix=".disktools-", dir=cache) as scratch:

@@ -19,7 +19,8 @@ _END, _NEEDED, _STRINGS = 0, 1, 5
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The number of the machine that a file is for, the loader that it names ("": it names none), and the libraries."""
+    """The number of the machine that a file is for, the loader that it names ("": it names none),
+    and the libraries."""
 
     machine: int
     interpreter: str
@@ -32,13 +33,17 @@ def needs(file: Path) -> Needs:
     if data[:6] != b"\x7fELF\x02\x01":
         raise OperationFailed(f"cannot ship {file}: not a 64-bit little-endian ELF file")
     try:
-        (machine,), (table,), (size, count) = (struct.unpack_from(form, data, at) for form, at in
-                                               (("<H", 0x12), ("<Q", 0x20), ("<HH", 0x36)))
+        (machine,), (table,), (size, count) = (
+            struct.unpack_from(form, data, at)
+            for form, at in (("<H", 0x12), ("<Q", 0x20), ("<HH", 0x36))
+        )
         # p_type, p_flags, p_offset, p_vaddr, p_paddr, p_filesz
         headers = [struct.unpack_from("<IIQQQQ", data, table + n * size) for n in range(count)]
         loads = [h for h in headers if h[0] == _LOAD]
         interpreter = next((_text(data, h[2]) for h in headers if h[0] == _INTERPRETER), "")
-        entries = [entry for h in headers if h[0] == _DYNAMIC for entry in _dynamic(data, h[2], h[5])]
+        entries = [
+            entry for h in headers if h[0] == _DYNAMIC for entry in _dynamic(data, h[2], h[5])
+        ]
         if not (names := [value for tag, value in entries if tag == _NEEDED]):
             return Needs(machine, interpreter, ())
         address = next(value for tag, value in entries if tag == _STRINGS)
@@ -59,12 +64,13 @@ def _dynamic(data: bytes, start: int, size: int) -> list[tuple[int, int]]:
 
 
 def _text(data: bytes, at: int) -> str:
-    return data[at:data.index(b"\0", at)].decode("ascii", "replace")
+    return data[at : data.index(b"\0", at)].decode("ascii", "replace")
 
 
 def libraries(root: Path, architecture: str, binaries: Iterable[Path]) -> dict[str, Path]:
-    """The shared libraries that the binaries need, and those that these need, {path as the loader looks for it: file}, the loader
-    itself included. Raises OperationFailed for one that is not in the tree, or of another architecture."""
+    """The shared libraries that the binaries need, and those that these need, {path as the loader
+    looks for it: file}, the loader itself included. Raises OperationFailed for one that is not in
+    the tree, or of another architecture."""
     places = [f"usr/lib/{architecture}-linux-gnu", "usr/lib"]
     found: dict[str, Path] = {}
     waiting = list(binaries)
@@ -79,7 +85,9 @@ def libraries(root: Path, architecture: str, binaries: Iterable[Path]) -> dict[s
         for library, paths in wanted.items():
             path = next((path for path in paths if (root / path).is_file()), "")
             if not path:
-                raise OperationFailed(f"cannot ship {binary}: its library {library} is in none of the packages")
+                raise OperationFailed(
+                    f"cannot ship {binary}: its library {library} is in none of the packages"
+                )
             if f"/{path}" not in found:
                 found[f"/{path}"] = (root / path).resolve()
                 waiting.append(found[f"/{path}"])

@@ -1,4 +1,5 @@
-"""The boot programs that a boot set of another architecture brings along: the head cannot install packages of that architecture.
+"""The boot programs that a boot set of another architecture brings along: the head cannot install
+packages of that architecture.
 
 They are the distribution's shim and GRUB, as signed as the kernel beside them.
 """
@@ -13,18 +14,22 @@ from minos.build import kernel
 from minos.build.debian import debs
 
 _SIGNED = "usr/lib/grub/arm64-efi-signed"
-PROGRAMS: Mapping[str, Mapping[str, tuple[str, str]]] = {"aarch64": {
-    "shimaa64.efi": ("shim-signed", "usr/lib/shim/shimaa64.efi.signed"),
-    "grubnetaa64.efi": ("grub-efi-arm64-signed", f"{_SIGNED}/grubnetaa64.efi.signed"),
-    "gcdaa64.efi": ("grub-efi-arm64-signed", f"{_SIGNED}/gcdaa64.efi.signed"),
-}}
-"""{architecture: {name in the boot set: (package, path in it)}}; pxe.paths.arm64 looks for them there."""
+PROGRAMS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "aarch64": {
+        "shimaa64.efi": ("shim-signed", "usr/lib/shim/shimaa64.efi.signed"),
+        "grubnetaa64.efi": ("grub-efi-arm64-signed", f"{_SIGNED}/grubnetaa64.efi.signed"),
+        "gcdaa64.efi": ("grub-efi-arm64-signed", f"{_SIGNED}/gcdaa64.efi.signed"),
+    }
+}
+"""{architecture: {name in the boot set: (package, path in it)}}; pxe.paths.arm64 looks for them
+there."""
 
 NAMES = tuple(sorted(name for programs in PROGRAMS.values() for name in programs))
 
 
 def fetch(architecture: str, cache: Path, apt: Sequence[str]) -> dict[str, Path]:
-    """{name in the boot set: file}; none where the head has them itself. Raises InputError, OperationFailed."""
+    """{name in the boot set: file}; none where the head has them itself. Raises InputError,
+    OperationFailed."""
     found = {}
     for name, (package, path) in PROGRAMS.get(architecture, {}).items():
         file = kernel.opened(kernel.download(package, debs.place(architecture, cache), apt)) / path

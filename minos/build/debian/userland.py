@@ -1,4 +1,5 @@
-"""Whose programs a minOS has: this machine's own, or those of the distribution's packages for another architecture."""
+"""Whose programs a minOS has: this machine's own, or those of the distribution's packages for
+another architecture."""
 
 from __future__ import annotations
 
@@ -22,10 +23,12 @@ class Userland(Protocol):
         """A program's file. Raises InputError, OperationFailed."""
 
     def libraries(self, binaries: Iterable[Path]) -> dict[str, Path]:
-        """The libraries that binaries need, {path as the loader looks for it: file}. Raises OperationFailed."""
+        """The libraries that binaries need, {path as the loader looks for it: file}. Raises
+        OperationFailed."""
 
     def closure(self, found: Closure) -> Closure:
-        """What this machine's Python has found out that a node imports, as that of the node. Raises OperationFailed."""
+        """What this machine's Python has found out that a node imports, as that of the node. Raises
+        OperationFailed."""
 
 
 class Own:
@@ -38,7 +41,9 @@ class Own:
         """See Userland."""
         found = str(self._interpreter) if name == self._interpreter.name else shutil.which(name)
         if not found:
-            raise InputError(f"cannot build minOS: {name} is not installed", hint=f"apt-get install {package}")
+            raise InputError(
+                f"cannot build minOS: {name} is not installed", hint=f"apt-get install {package}"
+            )
         return Path(found)
 
     def libraries(self, binaries: Iterable[Path]) -> dict[str, Path]:
@@ -65,22 +70,34 @@ class Foreign:
         return elf.libraries(self._root, self._architecture, binaries)
 
     def closure(self, found: Closure) -> Closure:
-        """See Userland. One version of Python has the same modules on all architectures; compiled code is the same, too."""
-        return Closure(found.own, tuple(map(self._its, found.stdlib)), tuple(map(self._its, found.extensions)))
+        """See Userland. One version of Python has the same modules on all architectures; compiled
+        code is the same, too."""
+        return Closure(
+            found.own, tuple(map(self._its, found.stdlib)), tuple(map(self._its, found.extensions))
+        )
 
     def _its(self, module: Module) -> Module:
         mine, other = (f"-{name}-linux-gnu" for name in (platform.machine(), self._architecture))
-        file = self._root / str(module.file.with_name(module.file.name.replace(mine, other))).lstrip("/")
+        file = self._root / str(
+            module.file.with_name(module.file.name.replace(mine, other))
+        ).lstrip("/")
         if not file.is_file():
-            raise OperationFailed(f"cannot build minOS: the Python for {self._architecture} has no {module.file}",
-                                  hint="build with the distribution's own Python: /usr/bin/python3")
+            raise OperationFailed(
+                f"cannot build minOS: the Python for {self._architecture} has no {module.file}",
+                hint="build with the distribution's own Python: /usr/bin/python3",
+            )
         return replace(module, file=file)
 
 
-def of(architecture: str, interpreter: Path, cache: Path, apt: Sequence[str],
-       say: Callable[[str], None] = lambda text: None) -> Userland:
-    """The programs of minOS for an architecture; its Python is of the version of `interpreter`. `apt` are the options for packages
-    of it (debs.options). Raises InputError, OperationFailed."""
+def of(
+    architecture: str,
+    interpreter: Path,
+    cache: Path,
+    apt: Sequence[str],
+    say: Callable[[str], None] = lambda text: None,
+) -> Userland:
+    """The programs of minOS for an architecture; its Python is of the version of `interpreter`.
+    `apt` are the options for packages of it (debs.options). Raises InputError, OperationFailed."""
     if architecture == platform.machine():
         return Own(interpreter)
     packages = (f"python{python.version(interpreter)}", "busybox-static", "crun")

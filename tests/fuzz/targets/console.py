@@ -1,4 +1,5 @@
-"""Consoles: what a BMC may send of Serial over LAN, and what a machine may write on its console. And the small answers of BMCs."""
+"""Consoles: what a BMC may send of Serial over LAN, and what a machine may write on its console.
+And the small answers of BMCs."""
 
 from __future__ import annotations
 
@@ -18,10 +19,34 @@ from powerman.looks.health import VALUES, ipmi_health
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
 
-SEEDS = (b"\x01\0\0\0login: ", b"\0\x01\x05\0", b"\0\x01\0\x60", b"\x0f\x0f\xff\xff\x1b[2J", b"\0\0\0\x10",
-         b"[    1.0] line\r\nnext\n\rthird", b"\x1b]0;title\x07\x1b[1;31mred\x1b[0m\r", b"\x1bP" + b"q" * 200 + b"\x1b\\x\n",
-         b"\xe2\x82\xac\x9b2J\xc2\x9b\n", bytes(range(256)), b"\xdc\x9c\x01" + bytes(14) + b"\x40", bytes(13), b"\x51" + bytes(14))
-WORDS = (b"\r\n", b"\n", b"\r", b"\x1b[", b"\x1b]", b"\x1b", b"\x07", b"\x1b\\", b"\xff", b"\xe2\x80\xae", b"\0")
+SEEDS = (
+    b"\x01\0\0\0login: ",
+    b"\0\x01\x05\0",
+    b"\0\x01\0\x60",
+    b"\x0f\x0f\xff\xff\x1b[2J",
+    b"\0\0\0\x10",
+    b"[    1.0] line\r\nnext\n\rthird",
+    b"\x1b]0;title\x07\x1b[1;31mred\x1b[0m\r",
+    b"\x1bP" + b"q" * 200 + b"\x1b\\x\n",
+    b"\xe2\x82\xac\x9b2J\xc2\x9b\n",
+    bytes(range(256)),
+    b"\xdc\x9c\x01" + bytes(14) + b"\x40",
+    bytes(13),
+    b"\x51" + bytes(14),
+)
+WORDS = (
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\x1b[",
+    b"\x1b]",
+    b"\x1b",
+    b"\x07",
+    b"\x1b\\",
+    b"\xff",
+    b"\xe2\x80\xae",
+    b"\0",
+)
 
 
 @contextlib.contextmanager
@@ -34,7 +59,7 @@ def target(directory: Path) -> Iterator[Target]:
         for at in range(0, len(data), size):
             now += 0.1
             with contextlib.suppress(rmcp.Malformed):
-                found = sol.heard(data[at:at + size], now)
+                found = sol.heard(data[at : at + size], now)
                 assert len(found.data) <= size and len(found.send) in (0, 4)
             packet = sol.due(now)
             assert not packet or (1 <= decode(packet).sequence <= 15 and len(packet) <= 24)
@@ -42,9 +67,16 @@ def target(directory: Path) -> Iterator[Target]:
 
     def text(data: bytes) -> None:
         lines, whole = Lines(), Lines()
-        pieces = "".join(lines.add(data[at:at + 7], 1.5) for at in range(0, len(data), 7)) + lines.end()
+        pieces = (
+            "".join(lines.add(data[at : at + 7], 1.5) for at in range(0, len(data), 7))
+            + lines.end()
+        )
         for line in pieces.splitlines():
-            assert line.isprintable() and parse_stamp(line[:STAMP]) == 1.5 and len(line) <= LONGEST + STAMP + 1
+            assert (
+                line.isprintable()
+                and parse_stamp(line[:STAMP]) == 1.5
+                and len(line) <= LONGEST + STAMP + 1
+            )
         if len(data) < LONGEST:
             assert pieces == whole.add(data, 1.5) + whole.end(), "the pieces make no difference"
 

@@ -1,4 +1,5 @@
-"""What an agent is told by its head: the answer to a join, and the documents that say what is wanted."""
+"""What an agent is told by its head: the answer to a join, and the documents that say what is
+wanted."""
 
 from __future__ import annotations
 
@@ -21,11 +22,18 @@ from tests.fuzz.targets.spec import IMAGE, RBD
 from tests.minos.test_agent_state import ANSWER, config
 
 DOCUMENT: dict[str, Any] = {
-    "revision": 4, "goal": {"power": "ON", "run": "SYNC", "image": "ACTIVE"}, "images": [IMAGE],
+    "revision": 4,
+    "goal": {"power": "ON", "run": "SYNC", "image": "ACTIVE"},
+    "images": [IMAGE],
     "stage": [{**IMAGE, "attach": RBD}],
-    "requests": [{"id": 1, "kind": "clear"}, {"id": 2, "kind": "logs", "container": "one", "lines": 20}, {"id": 3, "kind": "x"}],
+    "requests": [
+        {"id": 1, "kind": "clear"},
+        {"id": 2, "kind": "logs", "container": "one", "lines": 20},
+        {"id": 3, "kind": "x"},
+    ],
     "agent": {"set": "0.2-ab", "digest": "0" * 64, "size": 9, "signature": "AA==", "ask": 1},
-    "trust": {"authorities": "ab", "certificate": 2}}
+    "trust": {"authorities": "ab", "certificate": 2},
+}
 
 
 @contextlib.contextmanager
@@ -37,7 +45,11 @@ def answer(directory: Path) -> Iterator[Target]:
         session = parse_join(_read(data))
         file.save(own, session)
         again = file.load(own)
-        assert again is not None and (again.number, again.key, again.sync) == (session.number, session.key, session.sync)
+        assert again is not None and (again.number, again.key, again.sync) == (
+            session.number,
+            session.key,
+            session.sync,
+        )
 
     tls = {"tls": {"cert": "C", "key": "K"}, "mutual": True, "certificate": 2}
     yield Target(mutate.documents([ANSWER, {**ANSWER, **tls}], 0.05), take, (LayercakeError,))
@@ -46,27 +58,36 @@ def answer(directory: Path) -> Iterator[Target]:
 PART: dict[str, Any] = {"digest": "0" * 64, "size": 9}
 DRIVERS: dict[str, Any] = {
     "devices": {"pci:v00008086d000025AB": ["i6300esb", "gpu"]},
-    "modules": {"i6300esb": {**PART, "needs": ["watchdog", "i6300esb"], "firmware": {"a/b.bin": PART}}, "watchdog": PART,
-                "gpu": {"held": "nobody looks"}, "big": {"error": "it is too big"}}}
+    "modules": {
+        "i6300esb": {**PART, "needs": ["watchdog", "i6300esb"], "firmware": {"a/b.bin": PART}},
+        "watchdog": PART,
+        "gpu": {"held": "nobody looks"},
+        "big": {"error": "it is too big"},
+    },
+}
 
 
 @contextlib.contextmanager
 def drivers(directory: Path) -> Iterator[Target]:
-    """What the head says of drivers is taken, or refused as a whole; what is taken leads out of no directory."""
+    """What the head says of drivers is taken, or refused as a whole; what is taken leads out of no
+    directory."""
 
     def take(data: bytes) -> None:
         devices, modules = described(_read(data))
         for names in (*devices.values(), *(module.needs for module in modules.values())):
             assert all("/" not in modules[name].name for name in names)
         for module in modules.values():
-            assert not [path for path in module.firmware if path.startswith("/") or ".." in path.split("/")]
+            assert not [
+                path for path in module.firmware if path.startswith("/") or ".." in path.split("/")
+            ]
             assert module.part is not None or module.held or module.error
 
     yield Target(mutate.documents([DRIVERS], 0.05), take, (LayercakeError,))
 
 
 class _Parts:
-    """The images and the link of an agent that has nothing to do: they check what they are given."""
+    """The images and the link of an agent that has nothing to do: they check what they are
+    given."""
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
         with contextlib.suppress(LayercakeError):
@@ -104,8 +125,12 @@ def target(directory: Path) -> Iterator[Target]:
     def take(data: bytes) -> None:
         wanted.take(_read(data))
 
-    yield Target(mutate.documents([DOCUMENT, {**DOCUMENT, "requests": [], "stage": []}], 0.05), take, (LayercakeError,),
-                 wanted.head_restarted)
+    yield Target(
+        mutate.documents([DOCUMENT, {**DOCUMENT, "requests": [], "stage": []}], 0.05),
+        take,
+        (LayercakeError,),
+        wanted.head_restarted,
+    )
 
 
 def _read(data: bytes) -> Any:

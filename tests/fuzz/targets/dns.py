@@ -1,4 +1,5 @@
-"""DNS: a query is read, decided on, and its answer read by dnslib; and what other servers answer, kept and given out again."""
+"""DNS: a query is read, decided on, and its answer read by dnslib; and what other servers answer,
+kept and given out again."""
 
 from __future__ import annotations
 
@@ -6,7 +7,22 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from dnslib import AAAA, CNAME, EDNS0, MX, NS, QTYPE, RR, SOA, SRV, TXT, A, DNSHeader, DNSQuestion, DNSRecord
+from dnslib import (
+    AAAA,
+    CNAME,
+    EDNS0,
+    MX,
+    NS,
+    QTYPE,
+    RR,
+    SOA,
+    SRV,
+    TXT,
+    A,
+    DNSHeader,
+    DNSQuestion,
+    DNSRecord,
+)
 
 from pxe.dns import packet as dns
 from pxe.dns.cache import BadAnswer, read, render
@@ -19,12 +35,32 @@ from tests.fuzz.harness import Target
 from tests.fuzz.targets.dhcp import FAR, NODES
 from tests.support.site import boot_settings
 
-ASKED = ("n0.cluster.internal", "n0", "N2.far.TEST", "db", "n0-bmc.cluster.internal", "_layercake._tcp.cluster.internal",
-         "www.example.org", "cluster.internal", "11.0.99.10.in-addr.arpa", "99.10.in-addr.arpa", "x.y.z.cluster.internal", ".",
-         "a" * 63 + ".cluster.internal")
+ASKED = (
+    "n0.cluster.internal",
+    "n0",
+    "N2.far.TEST",
+    "db",
+    "n0-bmc.cluster.internal",
+    "_layercake._tcp.cluster.internal",
+    "www.example.org",
+    "cluster.internal",
+    "11.0.99.10.in-addr.arpa",
+    "99.10.in-addr.arpa",
+    "x.y.z.cluster.internal",
+    ".",
+    "a" * 63 + ".cluster.internal",
+)
 TYPES = (1, 2, 5, 6, 12, 28, 33, 41, 64, 250, 251, 252, 255)
-WORDS = (b"\xc0\x0c", b"\xc0\x00", b"\x3f", b"\x40", b"\0\0\x29\x04\xd0\0\0\0\0\0\0",
-         b"\0\1\0\1", b"\x07cluster\x08internal\0", b"\0\xff")
+WORDS = (
+    b"\xc0\x0c",
+    b"\xc0\x00",
+    b"\x3f",
+    b"\x40",
+    b"\0\0\x29\x04\xd0\0\0\0\0\0\0",
+    b"\0\1\0\1",
+    b"\x07cluster\x08internal\0",
+    b"\0\xff",
+)
 QUESTION = Query(7, dns.RD, wire("www.example.org"), wire("www.example.org"), 1)
 
 
@@ -33,17 +69,36 @@ def names() -> Names:
     settings = boot_settings(boot={"ra_prefix": "fd99::/64"})
     found = Names(settings, 1)
     for number, (key, (mac, ip, _)) in enumerate(NODES.items()):
-        found.put(from_record(key, {
-            "name": f"n{number}", "macs": [mac], "ip": ip, "network": FAR if ip.startswith("10.120") else None,
-            "bmc": f"10.98.0.{number + 1}", "aliases": ["db", "git.example.org"] if not number else []}, settings))
+        found.put(
+            from_record(
+                key,
+                {
+                    "name": f"n{number}",
+                    "macs": [mac],
+                    "ip": ip,
+                    "network": FAR if ip.startswith("10.120") else None,
+                    "bmc": f"10.98.0.{number + 1}",
+                    "aliases": ["db", "git.example.org"] if not number else [],
+                },
+                settings,
+            )
+        )
     return found
 
 
 def queries() -> list[bytes]:
     """Every kind of question, with EDNS and without."""
     more = EDNS0(flags="do", udp_len=4096)
-    return [bytes(DNSRecord(DNSHeader(id=5, rd=1), q=DNSQuestion(name, kind), ar=[more] if edns else []).pack())
-            for name in ASKED for kind in TYPES for edns in (False, True)]
+    return [
+        bytes(
+            DNSRecord(
+                DNSHeader(id=5, rd=1), q=DNSQuestion(name, kind), ar=[more] if edns else []
+            ).pack()
+        )
+        for name in ASKED
+        for kind in TYPES
+        for edns in (False, True)
+    ]
 
 
 def answers() -> list[bytes]:
@@ -51,19 +106,45 @@ def answers() -> list[bytes]:
     name = "www.example.org"
     bodies: tuple[tuple[list[RR], list[RR]], ...] = (
         ([RR(name, QTYPE.A, ttl=60, rdata=A("192.0.2.1"))], []),
-        ([RR(name, QTYPE.CNAME, ttl=9, rdata=CNAME("web.example.org")),
-          RR("web.example.org", QTYPE.AAAA, ttl=7, rdata=AAAA("fd00::1"))], []),
-        ([RR(name, QTYPE.MX, ttl=1, rdata=MX("mail.example.org")),
-          RR(name, QTYPE.TXT, rdata=TXT(["a" * 200, "b"]))], []),
-        ([], [RR("example.org", QTYPE.SOA, ttl=600,
-                 rdata=SOA("ns.example.org", "host.example.org", (1, 2, 3, 4, 90)))]),
-        ([RR(name, QTYPE.SRV, ttl=3, rdata=SRV(1, 2, 3, "x.example.org"))],
-         [RR("example.org", QTYPE.NS, rdata=NS("ns.example.org"))]),
+        (
+            [
+                RR(name, QTYPE.CNAME, ttl=9, rdata=CNAME("web.example.org")),
+                RR("web.example.org", QTYPE.AAAA, ttl=7, rdata=AAAA("fd00::1")),
+            ],
+            [],
+        ),
+        (
+            [
+                RR(name, QTYPE.MX, ttl=1, rdata=MX("mail.example.org")),
+                RR(name, QTYPE.TXT, rdata=TXT(["a" * 200, "b"])),
+            ],
+            [],
+        ),
+        (
+            [],
+            [
+                RR(
+                    "example.org",
+                    QTYPE.SOA,
+                    ttl=600,
+                    rdata=SOA("ns.example.org", "host.example.org", (1, 2, 3, 4, 90)),
+                )
+            ],
+        ),
+        (
+            [RR(name, QTYPE.SRV, ttl=3, rdata=SRV(1, 2, 3, "x.example.org"))],
+            [RR("example.org", QTYPE.NS, rdata=NS("ns.example.org"))],
+        ),
     )
     found = []
     for body, authority in bodies:
         for rcode in (0, 3, 2):
-            made = DNSRecord(DNSHeader(id=7, qr=1, ra=1, rcode=rcode), q=DNSQuestion(name), rr=body, auth=authority)
+            made = DNSRecord(
+                DNSHeader(id=7, qr=1, ra=1, rcode=rcode),
+                q=DNSQuestion(name),
+                rr=body,
+                auth=authority,
+            )
             found.append(bytes(made.pack()))
             made.add_ar(EDNS0(udp_len=1232))
             found.append(bytes(made.pack()))
@@ -98,6 +179,7 @@ def query(directory: Path) -> Iterator[Target]:
 @contextlib.contextmanager
 def answer(directory: Path) -> Iterator[Target]:
     """What other servers answer."""
+
     def take(data: bytes) -> None:
         kept = read(data, QUESTION, 0.0)
         given = render(kept, QUESTION, 2.0, dns.TCP_MOST)

@@ -1,4 +1,5 @@
-"""What nodes send over TLS: claims, events and answers, to the head's own handlers behind a real HTTP server."""
+"""What nodes send over TLS: claims, events and answers, to the head's own handlers behind a real
+HTTP server."""
 
 from __future__ import annotations
 
@@ -21,8 +22,18 @@ from tests.head.test_hostile_text import all_is_shown_and_written
 from tests.support.world import World, node_client
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-CONTAINER = {"name": "one", "digest": "blake2b:00", "state": "running", "health": "healthy", "pid": 7, "started_s": 1.0,
-             "retries": 0, "last_error": "", "error": "", "retry_in_s": None}
+CONTAINER = {
+    "name": "one",
+    "digest": "blake2b:00",
+    "state": "running",
+    "health": "healthy",
+    "pid": 7,
+    "started_s": 1.0,
+    "retries": 0,
+    "last_error": "",
+    "error": "",
+    "retry_in_s": None,
+}
 
 
 class Line:
@@ -83,38 +94,69 @@ def join(directory: Path) -> Iterator[Target]:
     """Claims, with the right token here and there."""
     with _served(directory) as (loop, world, line):
         record = world.node("n0")
-        good: dict[str, Any] = {"node": record.node.id, "token": "T" * 32, "boot_id": "b", "mac": record.node.macs[0],
-                                "version": "1", "boot": "0.2-ab", "agent": "0.2-ab", "mutual": True}
+        good: dict[str, Any] = {
+            "node": record.node.id,
+            "token": "T" * 32,
+            "boot_id": "b",
+            "mac": record.node.macs[0],
+            "version": "1",
+            "boot": "0.2-ab",
+            "agent": "0.2-ab",
+            "mutual": True,
+        }
 
         async def take(data: bytes) -> None:
             record = world.node("n0")
-            body = data.replace(b"T" * 32, world.head.joining.open(record, 60.0).encode()) if len(data) % 3 else data
+            body = (
+                data.replace(b"T" * 32, world.head.joining.open(record, 60.0).encode())
+                if len(data) % 3
+                else data
+            )
             status = await line.post("/node/v1/join", body)
             assert status in (200, 400, 403), status
             json.dumps(world.kinds("n0"))
 
-        yield Target(mutate.documents([good, {**good, "mutual": False}, [], {}]), lambda data: loop.run_until_complete(take(data)),
-                     settle=lambda: loop.run_until_complete(_settle(world)))
+        yield Target(
+            mutate.documents([good, {**good, "mutual": False}, [], {}]),
+            lambda data: loop.run_until_complete(take(data)),
+            settle=lambda: loop.run_until_complete(_settle(world)),
+        )
 
 
 @contextlib.contextmanager
 def events(directory: Path) -> Iterator[Target]:
-    """Events and answers of a node that has joined. What it says is shown to people and written down after each batch."""
+    """Events and answers of a node that has joined. What it says is shown to people and written
+    down after each batch."""
     with _served(directory) as (loop, world, line):
         found = world.attach("n0")
-        said = bearer(found.key, bytes.fromhex(world.node("n0").node.id.replace("-", "")), found.number)
+        said = bearer(
+            found.key, bytes.fromhex(world.node("n0").node.id.replace("-", "")), found.number
+        )
 
         async def take(data: bytes) -> None:
-            path = {0: "/node/v1/answers/1", 1: "/node/v1/drivers"}.get(len(data) % 5, "/node/v1/events")
+            path = {0: "/node/v1/answers/1", 1: "/node/v1/drivers"}.get(
+                len(data) % 5, "/node/v1/events"
+            )
             status = await line.post(path, data, said)
             assert status in (200, 400), status
 
-        kinds = [{"kind": kind, "text": "text", "severity": "info", "data": {}} for kind in OF_NODES]
+        kinds = [
+            {"kind": kind, "text": "text", "severity": "info", "data": {}} for kind in OF_NODES
+        ]
         data: list[Any] = [
             {"kind": CONTAINERS.name, "data": {"containers": [CONTAINER, CONTAINER]}},
             {"kind": "agent.api", "data": {"port": 8444, "certificate": 1, "authorities": "ab"}},
-            {"kind": "agent.started", "data": {"boot": "0.2-ab", "agent": "0.2-ab"}}]
+            {"kind": "agent.started", "data": {"boot": "0.2-ab", "agent": "0.2-ab"}},
+        ]
         seeds = [[{**kind, "data": d["data"]}] for kind in kinds for d in data] + [
-            kinds, kinds[0], {"ok": True, "text": "x"}, {"release": "6.1.0", "devices": ["pci:v1", "usb:v2"]}, []]
-        yield Target(mutate.documents(seeds), lambda data: loop.run_until_complete(take(data)),
-                     settle=lambda: loop.run_until_complete(_settle(world)))
+            kinds,
+            kinds[0],
+            {"ok": True, "text": "x"},
+            {"release": "6.1.0", "devices": ["pci:v1", "usb:v2"]},
+            [],
+        ]
+        yield Target(
+            mutate.documents(seeds),
+            lambda data: loop.run_until_complete(take(data)),
+            settle=lambda: loop.run_until_complete(_settle(world)),
+        )

@@ -17,8 +17,24 @@ from tests.minos.test_agent_state import ANSWER, config
 
 PROFILE = Profile("gpu", modules=("storage",), firmware=("firmware-misc-nonfree",)).to_json()
 SEEDS: list[Any] = [
-    {"kernel_release": "6.1.0-18-amd64", "authorities": "ab", "python": "3.11", "size": 9, "profile": PROFILE}, {}, [], "x", None,
-    {**ANSWER, "node": "0f8fad5b-d9cb-469f-a165-70867728950e", "boot_id": "b1", "token": token_mark("tok")}]
+    {
+        "kernel_release": "6.1.0-18-amd64",
+        "authorities": "ab",
+        "python": "3.11",
+        "size": 9,
+        "profile": PROFILE,
+    },
+    {},
+    [],
+    "x",
+    None,
+    {
+        **ANSWER,
+        "node": "0f8fad5b-d9cb-469f-a165-70867728950e",
+        "boot_id": "b1",
+        "token": token_mark("tok"),
+    },
+]
 
 
 @contextlib.contextmanager

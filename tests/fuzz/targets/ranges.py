@@ -11,11 +11,40 @@ from layercake.kraken.errors import InputError
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
 
-SEEDS = (b"n0", b"n[0-3,7]", b"rack[1-2]n[01-16]", b"@all", b"@ipmi!n3", b"n[0-9]!n3", b"n[1-9/2]&n[2-4]^n5", b"n0,n4,@ipmi",
-         b"n1!n1",
-         b"n[0-999999999]", b"n[00-10]x[3]", b"n-1.example", b"@a@b")
-WORDS = (b"[", b"]", b"-", b",", b"!", b"&", b"^", b"@", b"@all", b"/", b"0-9", b"[0-65535]",
-         b"[1-99999999]", b"00", b"n", "\u00b2".encode(), b" ")
+SEEDS = (
+    b"n0",
+    b"n[0-3,7]",
+    b"rack[1-2]n[01-16]",
+    b"@all",
+    b"@ipmi!n3",
+    b"n[0-9]!n3",
+    b"n[1-9/2]&n[2-4]^n5",
+    b"n0,n4,@ipmi",
+    b"n1!n1",
+    b"n[0-999999999]",
+    b"n[00-10]x[3]",
+    b"n-1.example",
+    b"@a@b",
+)
+WORDS = (
+    b"[",
+    b"]",
+    b"-",
+    b",",
+    b"!",
+    b"&",
+    b"^",
+    b"@",
+    b"@all",
+    b"/",
+    b"0-9",
+    b"[0-65535]",
+    b"[1-99999999]",
+    b"00",
+    b"n",
+    "\u00b2".encode(),
+    b" ",
+)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""Sync datagrams, as the head receives them: forged ones, and ones that a joined node has signed."""
+"""Sync datagrams, as the head receives them: forged ones, and ones that a joined node has
+signed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ KEY = b"k" * 32
 
 @contextlib.contextmanager
 def target(directory: Path) -> Iterator[Target]:
-    """The first byte says what becomes of the rest: taken as it is, signed first, or read as a credential."""
+    """The first byte says what becomes of the rest: taken as it is, signed first, or read as a
+    credential."""
     with running(directory) as (loop, world):
         seeds = [bytes([way]) + made for way in (0, 1) for made in _hellos(world)]
         seeds.append(b"\2Bearer " + world.node("n0").node.id.encode() + b".7." + b"0" * 32)
@@ -29,12 +31,19 @@ def target(directory: Path) -> Iterator[Target]:
         def take(data: bytes) -> None:
             loop.run_until_complete(_taken(world, data))
 
-        yield Target(mutate.data(seeds), take, (WireError,), lambda: loop.run_until_complete(_settle(world)))
+        yield Target(
+            mutate.data(seeds), take, (WireError,), lambda: loop.run_until_complete(_settle(world))
+        )
 
 
 def _hellos(world: World) -> list[bytes]:
     world.attach("n0")
-    values: tuple[dict[str, Any], ...] = ({}, {"run": "INIT"}, {"image": "ACTIVE"}, {"image": "FATAL", "busy": "BUSY"})
+    values: tuple[dict[str, Any], ...] = (
+        {},
+        {"run": "INIT"},
+        {"image": "ACTIVE"},
+        {"image": "FATAL", "busy": "BUSY"},
+    )
     return [*(world.hello("n0", **value) for value in values), world.hello("n0", epoch=0)]
 
 

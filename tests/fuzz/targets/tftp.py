@@ -1,4 +1,5 @@
-"""TFTP: a request, and a transfer whose client answers anything; and the server on a real socket."""
+"""TFTP: a request, and a transfer whose client answers anything; and the server on a real
+socket."""
 
 from __future__ import annotations
 
@@ -20,21 +21,40 @@ from tests.support.gates import Open
 FILE = bytes(range(256)) * 40
 SPLIT = b"\n--\n"
 REQUESTS = [
-    b"\0\1undionly.kpxe\0octet\0", b"\0\1/snponly.efi\0OCTET\0blksize\x001468\0tsize\x000\0",
-    b"\0\1undionly.kpxe\0octet\0blksize\x008\0windowsize\x0064\0timeout\x00255\0", b"\0\2undionly.kpxe\0octet\0",
+    b"\0\1undionly.kpxe\0octet\0",
+    b"\0\1/snponly.efi\0OCTET\0blksize\x001468\0tsize\x000\0",
+    b"\0\1undionly.kpxe\0octet\0blksize\x008\0windowsize\x0064\0timeout\x00255\0",
+    b"\0\2undionly.kpxe\0octet\0",
 ]
 ANSWERS = [b"\0\4\0\0", b"\0\4\0\1", b"\0\4\0\2", b"\0\4\0\x0a", b"\0\5\0\1no\0", b"\0\4\xff\xff"]
-WORDS = (b"blksize\0", b"windowsize\0", b"timeout\0", b"tsize\0", b"octet\0", b"\0", "\u00b2".encode(), b"65464", SPLIT, *ANSWERS)
+WORDS = (
+    b"blksize\0",
+    b"windowsize\0",
+    b"timeout\0",
+    b"tsize\0",
+    b"octet\0",
+    b"\0",
+    "\u00b2".encode(),
+    b"65464",
+    SPLIT,
+    *ANSWERS,
+)
 
 
 def seeds() -> list[bytes]:
     """Each request with no answers, one, and so on."""
-    return [b"".join((request, *(SPLIT + answer for answer in ANSWERS[:count]))) for request in REQUESTS for count in range(5)]
+    return [
+        b"".join((request, *(SPLIT + answer for answer in ANSWERS[:count])))
+        for request in REQUESTS
+        for count in range(5)
+    ]
 
 
 @contextlib.contextmanager
 def target(directory: Path) -> Iterator[Target]:
-    """A request, SPLIT, and the client's answers: the transfer never sends more than was agreed on."""
+    """A request, SPLIT, and the client's answers: the transfer never sends more than was agreed
+    on."""
+
     def take(data: bytes) -> None:
         first, *answers = data.split(SPLIT)
         terms = negotiate(parse_request(first).options, len(FILE))
@@ -42,18 +62,25 @@ def target(directory: Path) -> Iterator[Target]:
         transfer, now = Transfer(FILE, terms, 0.0), 0.0
         sent = transfer.begin(now)
         for answer in answers:
-            assert len(sent) <= terms.window and all(len(packet) <= terms.block + 4 or packet[1] == 6 for packet in sent)
+            assert len(sent) <= terms.window and all(
+                len(packet) <= terms.block + 4 or packet[1] == 6 for packet in sent
+            )
             if transfer.phase is not Phase.RUNNING:
                 return
             now += 1.0
-            sent = transfer.timeout(now) if not answer else transfer.answer(*parse_answer(answer, len(answer)), now)
+            sent = (
+                transfer.timeout(now)
+                if not answer
+                else transfer.answer(*parse_answer(answer, len(answer)), now)
+            )
 
     yield Target(mutate.data(seeds(), WORDS), take, (TftpError,))
 
 
 @contextlib.contextmanager
 def server(directory: Path) -> Iterator[Target]:
-    """The server on loopback: first a datagram to its port, then one to the transfer that it began."""
+    """The server on loopback: first a datagram to its port, then one to the transfer that it
+    began."""
     loop, clock, wrong = asyncio.new_event_loop(), [0.0], list[Any]()
     loop.set_exception_handler(lambda _, context: wrong.append(context))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:

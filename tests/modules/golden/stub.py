@@ -1,7 +1,8 @@
-"""A module's process as it was when the protocol had version 1: its client of that time, reduced to what is needed.
+"""A module's process as it was when the protocol had version 1: its client of that time, reduced to
+what is needed.
 
-It knows nothing of Layercake's own code, only of module_v1_pb2 beside it. Arguments: the file to write to when it is told to stop,
---socket PATH, --instance NAME.
+It knows nothing of Layercake's own code, only of module_v1_pb2 beside it. Arguments: the file to
+write to when it is told to stop, --socket PATH, --instance NAME.
 """
 
 from __future__ import annotations
@@ -42,12 +43,23 @@ class Stub:
         if kind == "settings":
             self.told.append([kind, json.loads(message.settings.json)])
         elif kind == "node_changed":
-            self.told.append([kind, message.node_changed.node, json.loads(message.node_changed.json)])
+            self.told.append(
+                [kind, message.node_changed.node, json.loads(message.node_changed.json)]
+            )
         elif kind == "node_state":
             self.told.append([kind, message.node_state.node, dict(message.node_state.values)])
         elif kind == "mutate":
             m = message.mutate
-            self.told.append([kind, m.node, m.mutation, m.attempt, m.timeout_s, json.loads(m.params_json or b"{}")])
+            self.told.append(
+                [
+                    kind,
+                    m.node,
+                    m.mutation,
+                    m.attempt,
+                    m.timeout_s,
+                    json.loads(m.params_json or b"{}"),
+                ]
+            )
             self.mutate(m)
         elif kind == "call":
             self.told.append([kind, message.call.method, json.loads(message.call.json or b"{}")])
@@ -63,16 +75,35 @@ class Stub:
         if m.mutation == "old-discover":
             self.say(result=pb.MutationResult(id=m.id, ok=True, values={"old": "BAD"}))
         elif m.attempt == 1:
-            self.say(result=pb.MutationResult(id=m.id, ok=False, error="cannot do it: told to fail", hint="ask again"))
+            self.say(
+                result=pb.MutationResult(
+                    id=m.id, ok=False, error="cannot do it: told to fail", hint="ask again"
+                )
+            )
         else:
-            self.say(event=pb.Event(node=m.node, kind="old.done", severity="warning", text="done", data_json='{"attempt": 2}'))
+            self.say(
+                event=pb.Event(
+                    node=m.node,
+                    kind="old.done",
+                    severity="warning",
+                    text="done",
+                    data_json='{"attempt": 2}',
+                )
+            )
             self.say(discovery=pb.Discovery(node=m.node, values={"old": "GOOD"}, why="it was seen"))
             self.say(result=pb.MutationResult(id=m.id, ok=True))
 
     def answer(self, call: Any) -> None:
         """The call old.fail fails, any other is answered by all that it was told."""
         if call.method == "old.fail":
-            self.say(answer=pb.Answer(id=call.id, ok=False, error="cannot answer: told to fail", hint="ask for something else"))
+            self.say(
+                answer=pb.Answer(
+                    id=call.id,
+                    ok=False,
+                    error="cannot answer: told to fail",
+                    hint="ask for something else",
+                )
+            )
         else:
             self.say(answer=pb.Answer(id=call.id, ok=True, json=json.dumps(self.told).encode()))
 
@@ -80,10 +111,19 @@ class Stub:
 async def main(file: str, socket: str, instance: str) -> None:
     """Until the head says stop."""
     stub = Stub()
-    stub.say(hello=pb.Hello(version=1, service="old", instance=instance, cookie=os.environ.pop("LAYERCAKE_MODULE_COOKIE")))
+    stub.say(
+        hello=pb.Hello(
+            version=1,
+            service="old",
+            instance=instance,
+            cookie=os.environ.pop("LAYERCAKE_MODULE_COOKIE"),
+        )
+    )
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         attach = channel.stream_stream(
-            METHOD, request_serializer=pb.FromService.SerializeToString, response_deserializer=pb.FromHead.FromString
+            METHOD,
+            request_serializer=pb.FromService.SerializeToString,
+            response_deserializer=pb.FromHead.FromString,
         )
         async for message in attach(stub.messages()):
             if not stub.handle(message):
@@ -92,4 +132,10 @@ async def main(file: str, socket: str, instance: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[sys.argv.index("--socket") + 1], sys.argv[sys.argv.index("--instance") + 1]))
+    asyncio.run(
+        main(
+            sys.argv[1],
+            sys.argv[sys.argv.index("--socket") + 1],
+            sys.argv[sys.argv.index("--instance") + 1],
+        )
+    )
