@@ -12,11 +12,11 @@ from aiohttp import WSMsgType, web
 
 from layercake.api.answers.events import EventList
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
+from layercake.fleet.history import Wanted
+from layercake.fleet.store import Event, Store
 from layercake.head.access.caller import Caller
 from layercake.head.lists.listing import meant
 from layercake.head.operations import Operations
-from layercake.head.state.history import Wanted
-from layercake.head.state.store import Event, Store
 from layercake.head.views.events import View, event_view, meanings
 from layercake.kraken.errors import InputError
 from layercake.kraken.events import Severity

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from layercake.api.answers.nodes import Causes, Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
+from layercake.fleet.store import Record
 from layercake.head.access.caller import Caller
 from layercake.head.lists.causes import (
     Beside,
@@ -26,7 +27,6 @@ from layercake.head.lists.causes import (
 from layercake.head.lists.listing import Found, Kind, Listing, meant
 from layercake.head.lists.slices import Once, slowly
 from layercake.head.operations import Operations
-from layercake.head.state.store import Record
 from layercake.head.views.events import event_view, meanings
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view, status_of

@@ -18,12 +18,12 @@ import msgspec
 
 from layercake.base.secrets import Vault
 from layercake.check.machine import Machine
+from layercake.fleet import schema
+from layercake.fleet.table import Table
 from layercake.head import settings as head_settings
 from layercake.head.hosting.loading import load_modules
-from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Told
 from layercake.head.settings import Settings
-from layercake.head.state import schema
 from layercake.head.views.nodes import parts_view
 from layercake.inventory.load import load
 from layercake.inventory.schema import Node
@@ -54,7 +54,7 @@ class Api(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """A node. `bmc` is its BMC's address, "" without one; `power` what is known of it; `cards` its
-    network cards as it last said (layercake.head.state.store.Card as plain facts)."""
+    network cards as it last said (layercake.fleet.store.Card as plain facts)."""
 
     name: str
     macs: tuple[str, ...]

@@ -12,10 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from imageapi.spec.image import manifest
 from imageapi.store.manifest import Signer
+from layercake.fleet.boots import Boots
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 from minos.agent.swap import signed
 from minos.build import sets
@@ -24,23 +23,6 @@ from minos.build.sets import BootSet
 
 log = logging.getLogger("layercake.boots")
 DOCUMENT, OF_PROFILES = "boot/default", "boot/default/"
-
-
-class Boots(msgspec.Struct, frozen=True):
-    """Of which boot sets a node is. `wanted` is what it boots next, "" for the site's default;
-    `runs` what it has booted, "" if that is not known. `agent` is the set whose agent it shall
-    have, "" for that of what it has booted; `agent_runs` whose it has, "" if that one cannot be
-    replaced in place. `since` is the session in which `wanted` was said, `ask` the number of the
-    last order of an agent, and `agent_error` what became of it, if it failed.
-    """
-
-    wanted: str = ""
-    runs: str = ""
-    agent: str = ""
-    agent_runs: str = ""
-    since: int = 0
-    ask: int = 0
-    agent_error: str = ""
 
 
 def arches(sets: Iterable[BootSet]) -> list[str]:

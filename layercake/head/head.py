@@ -20,7 +20,16 @@ from imageapi.store.tickets import Tickets as ImageTickets
 from layercake.base import process
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.database import Database
+from layercake.fleet.desired import Desire
+from layercake.fleet.engine import Engine
+from layercake.fleet.guard_state import Order
+from layercake.fleet.lag import Lag
+from layercake.fleet.networks import DOCUMENTS as NETWORKS
+from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.store import Record, Store, WantedImage
+from layercake.fleet.transaction import Draft
 from layercake.head.access import tokens
 from layercake.head.access.audit import Audit
 from layercake.head.access.people import People
@@ -36,7 +45,6 @@ from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.head.files.room import Room
 from layercake.head.files.sources import DOCUMENTS as SOURCES
 from layercake.head.files.sources import Sources
-from layercake.head.guard.facts import Order
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.witness import Witnesses
 from layercake.head.hosting.attended import Attended
@@ -62,14 +70,6 @@ from layercake.head.rolls.facts import Kind, Roll
 from layercake.head.rolls.manager import Rolls
 from layercake.head.rolls.slurm import Scontrol, Slurm
 from layercake.head.settings import Settings
-from layercake.head.state.database import Database
-from layercake.head.state.desire import Desire
-from layercake.head.state.draft import Draft
-from layercake.head.state.engine import Engine
-from layercake.head.state.lag import Lag
-from layercake.head.state.networks import DOCUMENTS as NETWORKS
-from layercake.head.state.networks import SiteNetworks
-from layercake.head.state.store import Record, Store, WantedImage
 from layercake.head.thermal.keeper import FILE as CAPS
 from layercake.head.thermal.keeper import ThermalKeeper
 from layercake.head.thermal.module import MODULE as THERMAL

@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from layercake.head.events import EVENTS
+from layercake.fleet.events import EVENTS
 from layercake.head.inventory import Wishes
 from layercake.head.releases.events import EVENTS as OF_RELEASES
 from layercake.kraken.mutation import Mutation, Where, mutation

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 
-from layercake.head.hosting.table import Table
+from layercake.fleet.table import Table
 from layercake.moduleapi.module import Module
 
 BUILT_IN = (

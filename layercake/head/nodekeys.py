@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Iterable
 
 from imageapi.store.store import ImageStore
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.store import Record, Store
 from layercake.head.agents.sync import Sync
-from layercake.head.state.store import Record, Store
 from layercake.kraken.errors import LayercakeError
 
 LOOK_S, AGAIN_S = 5.0, 600.0

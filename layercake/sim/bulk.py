@@ -26,11 +26,11 @@ from pathlib import Path
 
 from layercake.api.server import Api
 from layercake.base.door import open_files
+from layercake.fleet.store import Session, WantedImage
 from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
-from layercake.head.state.store import Session, WantedImage
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
 from layercake.kraken.variables import Layout

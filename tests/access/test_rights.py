@@ -12,7 +12,7 @@ import pytest
 
 from docs.generator.interfaces import routes
 from layercake.api.route import Reach, Route
-from layercake.head import events
+from layercake.fleet import events
 from layercake.moduleapi.module import Role
 from tests.access.conftest import OTHER, OTHER_ROLL, OWN, OWN_ROLL, RACK
 from tests.support.api import served, token

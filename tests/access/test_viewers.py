@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from docs.generator.interfaces import routes
 from imageapi.events import EVENTS as IMAGE_EVENTS
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.store import Event, Interface
 from layercake.head.access.caller import Caller
 from layercake.head.rolls.facts import Phase
-from layercake.head.state.store import Event, Interface
 from layercake.head.views.events import meanings
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.facts import Quarantine

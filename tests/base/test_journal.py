@@ -15,7 +15,7 @@ import pytest
 
 from layercake.base.logs.journal import FIELDS, Journal, encoded, is_journal
 from layercake.base.logs.lines import AT_ONCE, Repeats
-from layercake.head.state.store import Event
+from layercake.fleet.store import Event
 from layercake.main import events_to_log
 
 

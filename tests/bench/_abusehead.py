@@ -27,12 +27,12 @@ from layercake.api.server import Api
 from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.process import THRESHOLDS
+from layercake.fleet.store import Session, WantedImage
 from layercake.head import pki
 from layercake.head.access.tokens import FILE_NAME, blake2b
 from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
-from layercake.head.state.store import Session, WantedImage
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered, Held
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from aiohttp import web
 
 from layercake.api.server import Api
+from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.settings import Settings, SyncSettings
-from layercake.head.state.store import Record
 
 SOCKET = "api.sock"
 

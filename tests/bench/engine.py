@@ -24,12 +24,12 @@ from pathlib import Path
 
 from layercake.base.clock import steady_clock
 from layercake.base.process import THRESHOLDS
+from layercake.fleet.database import Database
+from layercake.fleet.desired import Desire
+from layercake.fleet.engine import Engine
+from layercake.fleet.store import Record, Store, WantedImage
 from layercake.head.hosting.loading import load_modules
 from layercake.head.settings import Settings
-from layercake.head.state.database import Database
-from layercake.head.state.desire import Desire
-from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Store, WantedImage
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered, Event, NodeState
 from layercake.kraken.errors import NotFound

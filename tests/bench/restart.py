@@ -17,10 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from layercake.fleet.store import WantedImage
 from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.settings import Settings
-from layercake.head.state.store import WantedImage
 from layercake.sim.bulk import install
 from tests.bench._growth import growth
 from tests.bench.engine import calibration, rss_mb

@@ -15,7 +15,7 @@ import pytest
 
 from layercake.api import events as routes
 from layercake.dashboard.pages import PATH
-from layercake.head import events
+from layercake.fleet import events
 from tests.support.dashboard import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from layercake.documentation import howto, url_path
-from layercake.head import events
+from layercake.fleet import events
 from layercake.kraken.converge import Discovered, Failed
 from pxe.events import OTHER_SERVER
 from tests.support.dashboard import Look, Site, certify, inventory, looking

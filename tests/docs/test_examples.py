@@ -13,9 +13,9 @@ from aiohttp import encode_basic_auth, web
 from aiohttp.test_utils import TestServer
 
 from imageapi.spec.container import parse_container
+from layercake.fleet.table import Table
 from layercake.head import modules, settings
 from layercake.head.hosting import declared
-from layercake.head.hosting.table import Table
 from layercake.inventory.load import load
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.moduleapi.service import MutationRequest

@@ -13,7 +13,8 @@ import pytest
 
 from imageapi.events import EXITED
 from layercake.base.clock import steady_clock
-from layercake.head import events, pki
+from layercake.fleet import events
+from layercake.head import pki
 from layercake.head.agents.joining import Claim
 from layercake.head.operations.rolls import Ask
 from layercake.head.views.head import head_status

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from imageapi.store.store import ImageStore
-from layercake.head import events
-from layercake.head.state import store as store_module
-from layercake.head.state.health import AGAIN_S, SLOW_S, STRETCH_S, STUCK_S
+from layercake.fleet import events
+from layercake.fleet import store as store_module
+from layercake.fleet.health import AGAIN_S, SLOW_S, STRETCH_S, STUCK_S
 from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.wire import Kind

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from layercake.fleet.store import Record, Session
 from layercake.head.guard.witness import Findings
-from layercake.head.state.store import Record, Session
 from layercake.kraken.converge import Discovered
 from tests.support.world import World
 

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from layercake.fleet.guard_state import Care
 from layercake.head.guard import guard
-from layercake.head.guard.facts import Care
 from layercake.head.guard.guard import WRITTEN_S
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
+from layercake.fleet.store import Record
 from layercake.head.guard.members import Members
 from layercake.head.guard.outage import SITE
-from layercake.head.state.store import Record
 from layercake.kraken.facts import Quarantine
 from tests.guard.conftest import LEFT, RIGHT, Rack
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from layercake.head.guard.facts import Care
+from layercake.fleet.guard_state import Care
 from layercake.head.guard.queue import Lane, Queue, Rank, Turn
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from layercake.head.guard.facts import Care, Order, Stop, Why
+from layercake.fleet.guard_state import Care, Order, Stop, Why
 from layercake.head.guard.outage import Outage
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.verdict import FRESH_S, Case, judge

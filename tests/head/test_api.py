@@ -16,7 +16,8 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.api.auth import create
 from layercake.api.server import Api
-from layercake.head import events, pki
+from layercake.fleet import events
+from layercake.head import pki
 from layercake.head.access.tokens import Tokens
 from layercake.moduleapi.module import Role
 from tests.support.api import adopt, served

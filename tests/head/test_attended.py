@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from layercake.fleet.store import Record
 from layercake.head.guard.guard import Guard
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.slots import Slots
 from layercake.head.guard.witness import Findings
-from layercake.head.state.store import Record
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.head import head_status
 from layercake.head.views.nodes import Status, node_view, status_of

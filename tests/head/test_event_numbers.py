@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from layercake.head import events
-from layercake.head.state import database
+from layercake.fleet import database, events
 from tests.support.disk import on_disk
 from tests.support.world import World
 

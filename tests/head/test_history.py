@@ -8,9 +8,9 @@ import sqlite3
 import threading
 from typing import Any
 
-from layercake.head import events
-from layercake.head.state.history import PAGE, PER_NODE, Wanted
-from layercake.head.state.store import HISTORY_ALL, Event
+from layercake.fleet import events
+from layercake.fleet.history import PAGE, PER_NODE, Wanted
+from layercake.fleet.store import HISTORY_ALL, Event
 from tests.support.api import served
 from tests.support.world import World
 

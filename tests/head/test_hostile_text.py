@@ -18,7 +18,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 
 from layercake.base.text import clean, parse_json
-from layercake.head import events
+from layercake.fleet import events
 from layercake.head.views.events import event_view
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view

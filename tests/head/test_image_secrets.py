@@ -20,8 +20,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from imageapi.settings import ImageSettings
 from imageapi.spec.image import parse_images
 from imageapi.store.rbdstore import Errands
+from layercake.fleet.store import WantedImage
 from layercake.head.settings import load, save
-from layercake.head.state.store import WantedImage
 from layercake.kraken.errors import InputError, Refused
 from layercake.kraken.wire import bearer
 from tests.support.world import INVENTORY, World

@@ -9,8 +9,8 @@ import pytest
 
 from layercake.api.answers.nodes import InterfaceShown
 from layercake.cli.nodes import _interface as line
+from layercake.fleet.store import Record
 from layercake.head.agents.heard import heard, interfaces
-from layercake.head.state.store import Record
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view
 from minos.events import NETWORK

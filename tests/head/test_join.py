@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient
 
 from imageapi.spec.image import parse_images
 from layercake.base.signatures import by_key
-from layercake.head.state.store import WantedImage
+from layercake.fleet.store import WantedImage
 from layercake.kraken.planner import Planner
 from layercake.kraken.wire import bearer, node_text
 from minos.agent.state import Config, SessionFile, parse_join

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from layercake.head.state.noted import Noted
-from layercake.head.state.store import Record
+from layercake.fleet.noted import Noted
+from layercake.fleet.store import Record
 from tests.support.world import World
 
 

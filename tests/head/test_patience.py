@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from layercake.fleet.store import BootTimes
 from layercake.head.hosting.patience import (
     LEAST_FIRMWARE_S,
     LEAST_REST_S,
@@ -16,7 +17,6 @@ from layercake.head.hosting.patience import (
     rest_s,
     usual,
 )
-from layercake.head.state.store import BootTimes
 from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.nodes import node_view
 from layercake.kraken.converge import Discovered

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.head.state.store import WantedImage
+from layercake.fleet.store import WantedImage
 from layercake.kraken.errors import Refused
 from tests.support.world import World
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from layercake.cli.common.output import Output
 from layercake.cli.report import page, say
-from layercake.head import events
+from layercake.fleet import events
 from tests.support.api import served
 from tests.support.world import World
 

@@ -8,8 +8,8 @@ import itertools
 
 import pytest
 
-from layercake.head import events
-from layercake.head.state.store import Record
+from layercake.fleet import events
+from layercake.fleet.store import Record
 from layercake.kraken import converge
 from layercake.kraken.converge import Event, Held, NodeState
 from layercake.kraken.errors import OperationFailed

@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from layercake.api import events as routes
-from layercake.head import events
+from layercake.fleet import events
 from tests.support.api import served
 from tests.support.world import World
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from layercake.fleet.table import Table
 from layercake.head import modules
 from layercake.head.hosting.host import ModuleHost
-from layercake.head.hosting.table import Table
 from layercake.head.hosting.telling import Teller
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module, NodeFacts, Reveal

@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from layercake.base.secrets import Vault
-from layercake.head import events
+from layercake.fleet import events
 from layercake.head.webhooks import sender
 from layercake.head.webhooks.sender import Webhooks
 from layercake.head.webhooks.settings import WebhookSettings, kinds, secret, url

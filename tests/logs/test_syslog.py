@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from layercake.fleet.events import OUTAGE_CALLED
 from layercake.head import pki
-from layercake.head.events import OUTAGE_CALLED
 from layercake.head.logs import sender
 from layercake.head.logs.entry import MOST, Entry
 from layercake.head.logs.syslog import DATAGRAM, _cut, message

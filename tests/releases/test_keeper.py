@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from layercake.head.guard.facts import Order
+from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Hold, Record, Session, WantedImage
 from layercake.head.releases import keeper, password
 from layercake.head.releases.keeper import Keeper
 from layercake.head.releases.kept import Releases
 from layercake.head.releases.record import STEPS
-from layercake.head.state.store import Hold, Record, Session, WantedImage
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from tests.support.world import INVENTORY, World

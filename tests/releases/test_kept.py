@@ -17,6 +17,8 @@ from typing import Literal, TypeVar
 import msgspec
 import pytest
 
+from layercake.fleet.database import Database
+from layercake.fleet.store import Store
 from layercake.head.releases.kept import KEPT, Releases, give_up
 from layercake.head.releases.record import (
     STEPS,
@@ -28,8 +30,6 @@ from layercake.head.releases.record import (
     freed,
     retried,
 )
-from layercake.head.state.database import Database
-from layercake.head.state.store import Store
 from layercake.kraken.errors import NotFound, Refused
 
 T = TypeVar("T")

@@ -13,10 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from layercake.api.answers.images import BootSetList
-from layercake.head.boots import Boots, arches
+from layercake.fleet.boots import Boots
+from layercake.fleet.store import Session
+from layercake.head.boots import arches
 from layercake.head.operations.rolls import Ask
 from layercake.head.rolls.facts import Roll
-from layercake.head.state.store import Session
 from layercake.head.views.boots import boots_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layercake.head import events
+from layercake.fleet import events
 from layercake.inventory import ranges
 from tests.sim.played import Simulation, all_up, playing
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from layercake.fleet.store import WantedImage
 from layercake.head.rolls import decide
 from layercake.head.rolls.facts import (
     ENDED,
@@ -23,7 +24,6 @@ from layercake.head.rolls.facts import (
     Unstage,
     counted,
 )
-from layercake.head.state.store import WantedImage
 
 OLD = (WantedImage("app", "blake2b:" + "0" * 64, 1, {}),)
 NEW = (WantedImage("app", "blake2b:" + "1" * 64, 1, {}),)

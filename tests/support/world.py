@@ -14,10 +14,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.typedefs import Handler
 
+from layercake.fleet.store import Event, Record, Session
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SyncSettings
-from layercake.head.state.store import Event, Record, Session
 from layercake.kraken.wire import Datagram, Kind, decode, encode
 from tests.support.clock import FakeClock
 

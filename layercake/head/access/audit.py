@@ -18,9 +18,9 @@ import msgspec
 
 from layercake.base.clock import Clock
 from layercake.base.text import clean
+from layercake.fleet.database import Database
+from layercake.fleet.store import Store
 from layercake.head.access.caller import Caller
-from layercake.head.state.database import Database
-from layercake.head.state.store import Store
 from layercake.kraken.errors import OperationFailed
 
 DAY_S, FIRST_S = 86400.0, 3600.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layercake.base.text import clean
-from layercake.head.state.store import Record, Store
+from layercake.fleet.store import Record, Store
 from layercake.inventory.ranges import UnknownName, expand, fold
 from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import Refused

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from layercake.base.clock import Clock
-from layercake.head.state.draft import Draft
+from layercake.fleet.transaction import Draft
 from layercake.kraken.errors import InputError, NotFound
 from layercake.moduleapi.module import Role
 

@@ -17,9 +17,9 @@ from typing import Any
 from aiohttp import web
 
 from layercake.base.text import parse_json
+from layercake.fleet.store import Record
 from layercake.head.agents.heard import set_name
 from layercake.head.agents.joining import Claim, Joining
-from layercake.head.state.store import Record
 from layercake.head.tpm.keeper import Boot, Tpms
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.web import body_of

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 
 from layercake.base.text import parse_json
+from layercake.fleet.store import Record
 from layercake.head.pki import Authority, name_of
-from layercake.head.state.store import Record
 from layercake.kraken.errors import (
     InputError,
     LayercakeError,

@@ -7,7 +7,7 @@ from typing import Any
 
 from imageapi.store.content import Attachment
 from imageapi.store.tickets import Tickets
-from layercake.head.state.store import Record, WantedImage
+from layercake.fleet.store import Record, WantedImage
 
 Address = Callable[[str, str], str]
 """(digest, id of a node) -> where this node may fetch this content; `boot/SET` is that with the

@@ -11,8 +11,8 @@ import msgspec
 from aiohttp import web
 
 from layercake.base.text import parse_json
+from layercake.fleet.store import Record
 from layercake.head.boots import BootSets
-from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, NotFound
 from layercake.moduleapi.web import body_of
 from minos.build.drivers import Drivers

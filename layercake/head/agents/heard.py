@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from imageapi import events as images
 from imageapi.spec.health import DEGRADED, UNHEALTHY
-from layercake.head.state.store import Card, Interface, Leg, NodeClock, Record
+from layercake.fleet.store import Card, Interface, Leg, NodeClock, Record
 from layercake.kraken.events import EventKind
 from minos.build.sets import NAME
 from minos.events import AGENT, AGENT_SWAP_FAILED, CLOCK, HARDWARE, NETWORK, NO_TIME, NODE_API

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from layercake.base.clock import Clock
-from layercake.head import events
-from layercake.head.state.store import Record, Session, Store
+from layercake.fleet import events
+from layercake.fleet.store import Record, Session, Store
 from layercake.kraken.errors import Refused
 
 GRACE_S = (

@@ -9,9 +9,9 @@ from typing import Any
 from aiohttp import web
 
 from layercake.base.text import parse_json
+from layercake.fleet.store import Record
 from layercake.head.machines import report
 from layercake.head.machines.keeper import Machines
-from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.web import body_of, known
 

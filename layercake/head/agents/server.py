@@ -23,7 +23,10 @@ from imageapi.spec.objects import secrets_of
 from imageapi.store.store import ImageStore
 from layercake.base.secrets import OF_IMAGES, SecretRef, Vault
 from layercake.base.text import parse_json, whole_number
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.desired import Desire
+from layercake.fleet.store import Record, Session, Store, Trust
+from layercake.fleet.table import Table
 from layercake.head.agents.attest import AttestApi
 from layercake.head.agents.document import Address, desired
 from layercake.head.agents.drivers import DriverApi
@@ -35,12 +38,9 @@ from layercake.head.agents.told import Told
 from layercake.head.boots import BootSets
 from layercake.head.disks.room import DiskRoom
 from layercake.head.files.room import Room, has_secrets
-from layercake.head.hosting.table import Table
 from layercake.head.machines.keeper import Machines
 from layercake.head.pki import Authority, name_of
 from layercake.head.settings import Settings
-from layercake.head.state.desire import Desire
-from layercake.head.state.store import Record, Session, Store, Trust
 from layercake.head.thermal.keeper import ThermalKeeper
 from layercake.head.tpm.keeper import Tpms
 from layercake.kraken.converge import Discovered

@@ -21,12 +21,12 @@ from functools import partial
 
 from layercake.base.clock import Clock
 from layercake.base.datagrams import DatagramServer
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.engine import Engine
+from layercake.fleet.store import Record, Session, Store
+from layercake.fleet.table import Table
 from layercake.head.agents.coming import Coming
-from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
-from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Session, Store
 from layercake.kraken.converge import Discovered, NodeState, Released
 from layercake.kraken.errors import WireError
 from layercake.kraken.planner import Planner

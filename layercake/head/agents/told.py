@@ -9,10 +9,10 @@ import msgspec
 
 import imageapi.events
 import minos.events
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.store import Record, Store
 from layercake.head.agents.heard import heard
 from layercake.head.hosting.budget import Budget
-from layercake.head.state.store import Record, Store
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.events import (
     MUTATION_FAILED,

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.desired import Desire
+from layercake.fleet.store import Record, Store
 from layercake.head.boots import BootSets
 from layercake.head.disks.said import Disk, Said, said
-from layercake.head.state.desire import Desire
-from layercake.head.state.store import Record, Store
 from layercake.kraken.errors import InputError, NotFound, Refused
 from minos.build.sets import DISKTOOLS
 from minos.disks.inventory import Disks

@@ -9,8 +9,8 @@ import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from layercake.head.state.desire import Desire
-from layercake.head.state.store import Record, Store
+from layercake.fleet.desired import Desire
+from layercake.fleet.store import Record, Store
 
 DOCUMENTS = "hostkey/"
 

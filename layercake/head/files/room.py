@@ -16,7 +16,10 @@ from typing import Any
 import msgspec
 
 from layercake.base.secrets import OF_FILES, SecretRef, Vault
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.desired import Desire
+from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.store import Record, Store
 from layercake.head.files import given, sources
 from layercake.head.files.entry import Entry
 from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
@@ -27,9 +30,6 @@ from layercake.head.files.renderer import Renderer
 from layercake.head.files.sources import Source, Sources
 from layercake.head.files.template import CLOSES, OPENS
 from layercake.head.inventory import wishes
-from layercake.head.state.desire import Desire
-from layercake.head.state.networks import SiteNetworks
-from layercake.head.state.store import Record, Store
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError, LayercakeError
 

@@ -18,9 +18,13 @@ from typing import Any, Protocol
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.engine import Engine
+from layercake.fleet.guard_state import Stop, Verdict, Why, ended
+from layercake.fleet.noted import Noted
+from layercake.fleet.store import Record, Store
+from layercake.fleet.transaction import Draft
 from layercake.head.guard import outage
-from layercake.head.guard.facts import Stop, Verdict, Why, ended
 from layercake.head.guard.members import Members
 from layercake.head.guard.outage import Outage
 from layercake.head.guard.queue import Lane, Queue, Rank, Turn
@@ -30,10 +34,6 @@ from layercake.head.guard.verdict import Case, judge, when
 from layercake.head.guard.witness import Findings, Witnesses
 from layercake.head.hosting.patience import usual
 from layercake.head.inventory import wishes
-from layercake.head.state.draft import Draft
-from layercake.head.state.engine import Engine
-from layercake.head.state.noted import Noted
-from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Permitted
 from layercake.kraken.errors import Refused
 

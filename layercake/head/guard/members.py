@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from layercake.fleet.noted import Changed
+from layercake.fleet.store import Record, Store
 from layercake.head.guard.outage import SITE
-from layercake.head.state.noted import Changed
-from layercake.head.state.store import Record, Store
 
 
 class Members:

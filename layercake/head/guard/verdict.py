@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from layercake.head.guard.facts import Care, Stop, Verdict, Why
+from layercake.fleet.guard_state import Care, Stop, Verdict, Why
 from layercake.head.guard.outage import Outage
 from layercake.head.guard.settings import GuardSettings
 from layercake.head.guard.witness import Findings

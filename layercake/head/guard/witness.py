@@ -8,8 +8,8 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from layercake.fleet.store import Record
 from layercake.head.agents.client import NodeLink
-from layercake.head.state.store import Record
 from layercake.kraken.errors import LayercakeError
 
 LIMIT_S = 10.0

@@ -7,10 +7,10 @@ first is believed of every node that is to be switched on: some BMCs say OFF for
 
 from __future__ import annotations
 
+from layercake.fleet.engine import Engine
+from layercake.fleet.noted import Noted
+from layercake.fleet.store import Record, Store
 from layercake.head.agents.sync import Sync
-from layercake.head.state.engine import Engine
-from layercake.head.state.noted import Noted
-from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Discovered
 from layercake.kraken.mutation import Mutation
 

@@ -7,11 +7,11 @@ import itertools
 import json
 from dataclasses import dataclass
 
+from layercake.fleet.store import Record
+from layercake.fleet.table import Table
 from layercake.head.agents.joining import Joining
 from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.patience import Patience
-from layercake.head.hosting.table import Table
-from layercake.head.state.store import Record
 from layercake.kraken.errors import Refused
 from layercake.moduleapi import module_pb2 as pb
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from layercake.fleet.table import Table
 from layercake.head import modules
 from layercake.head.hosting import declared
 from layercake.head.hosting.manager import Launch, launch_of
-from layercake.head.hosting.table import Table
 from layercake.head.settings import Settings
 from layercake.moduleapi.module import Module
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from layercake.base.clock import Clock
-from layercake.head import events
-from layercake.head.state.store import BootTimes, Record, Store
+from layercake.fleet import events
+from layercake.fleet.store import BootTimes, Record, Store
 from layercake.kraken.converge import EXTENSION, Event, Progress
 from layercake.kraken.mutation import Mutation
 

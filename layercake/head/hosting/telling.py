@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.secrets import SecretRef, Vault
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.engine import Engine
+from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.sync import Loss, Sync
 from layercake.head.hosting.attended import Attended
@@ -21,10 +25,6 @@ from layercake.head.hosting.budget import Budget, Key, Later
 from layercake.head.hosting.dispatch import Dispatcher
 from layercake.head.hosting.host import ModuleHost
 from layercake.head.hosting.patience import Patience
-from layercake.head.hosting.table import Table
-from layercake.head.state.engine import Engine
-from layercake.head.state.networks import SiteNetworks
-from layercake.head.state.store import Record, Store
 from layercake.kraken.converge import Active, Discovered, Failed
 from layercake.kraken.errors import LayercakeError, Refused
 from layercake.kraken.events import Bearing

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 
 from imageapi.spec.state import given_up
-from layercake.head.guard.facts import Verdict
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Event, Record
 from layercake.head.guard.outage import Outage
-from layercake.head.state.store import Event, Record
 from layercake.head.views.nodes import Status, status_of, wish_of
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.variables import UNKNOWN

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from layercake.base.clock import Clock
-from layercake.head.guard.facts import Verdict
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Record, Store
 from layercake.head.inventory import wishes
 from layercake.head.lists.query import LABEL, PLACE, SEVERAL, TEXTS
 from layercake.head.machines.module import Whereabouts
-from layercake.head.state.store import Record, Store
 from layercake.head.views.nodes import status_of
 
 

@@ -21,12 +21,12 @@ from typing import Any
 import msgspec
 
 from layercake.base.text import whole_number
-from layercake.head.guard.facts import Verdict
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.lists.facts import RecordFacts
 from layercake.head.lists.query import parse
 from layercake.head.lists.shape import Shape, shape_of
-from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, moving_view, status_of, steady, steady_view
 from layercake.kraken.errors import InputError
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from layercake.base.histogram import Histogram
-from layercake.head.events import MUTATION_DONE
-from layercake.head.state.store import Event, Store
+from layercake.fleet.events import MUTATION_DONE
+from layercake.fleet.store import Event, Store
 from layercake.kraken.events import MUTATION_FAILED
 
 BUCKETS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)

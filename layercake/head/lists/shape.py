@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from layercake.fleet.store import Record
 from layercake.head.hosting.patience import Patience
-from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, moving_view
 
 _PLAIN = b',"last_seen_s":%b,"since_s":%.1f}'

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 from layercake.base.logs.journal import FIELDS
 from layercake.base.logs.lines import Lines, Repeats
+from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.logs.entry import LINE, Entry, plain
 from layercake.head.logs.sender import Sender
 from layercake.head.logs.settings import LogSettings
 from layercake.head.operations.consoles import Attached
-from layercake.head.state.store import Record
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import LayercakeError

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from layercake.base.secrets import SecretRef, Vault
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.store import Store
 from layercake.head.logs.entry import Entry, Waiting
 from layercake.head.logs.otlp import Collector, Unusable
 from layercake.head.logs.settings import OF_LOGS, LogSettings
 from layercake.head.logs.syslog import Datagrams, Stream
-from layercake.head.state.store import Store
 from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.logs")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from layercake.fleet.store import Record, Store
 from layercake.head.machines import events, report, whereabouts
 from layercake.head.machines.drift import differences
 from layercake.head.machines.module import Whereabouts, claims
@@ -17,7 +18,6 @@ from layercake.head.machines.replacing import Replacing, automatic
 from layercake.head.machines.report import Report
 from layercake.head.machines.table import Machine, Rows
 from layercake.head.machines.whereabouts import Claim
-from layercake.head.state.store import Record, Store
 from layercake.kraken.errors import LayercakeError, NotFound
 from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
 from minos.survey.words import identity

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from layercake.fleet.store import Record, Store
 from layercake.head.machines import events
 from layercake.head.machines.module import Whereabouts
 from layercake.head.machines.table import Machine
-from layercake.head.state.store import Record, Store
 from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.strangers import HEARD, option82
 

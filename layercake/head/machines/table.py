@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from layercake.fleet.database import Database
+from layercake.fleet.store import Store
 from layercake.head.machines.report import Report
-from layercake.head.state.database import Database
-from layercake.head.state.store import Store
 
 T = TypeVar("T")
 

@@ -10,13 +10,14 @@ from functools import partial
 
 import msgspec
 
-from layercake.head import boots, events
+from layercake.fleet import events
+from layercake.fleet.store import Record
+from layercake.head import boots
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.rolls import Ask, plan_of, stages_of, with_batches
 from layercake.head.rolls.facts import Kind, Roll
-from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, NotFound, Refused
 from minos.build import sets
 from minos.build.sets import BootSet

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound
 from layercake.moduleapi.module import Call
 

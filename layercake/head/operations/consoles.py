@@ -10,11 +10,11 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.nodes import Nodes
-from layercake.head.state.store import Record
 from layercake.kraken.errors import InputError, LayercakeError, NotFound
 
 STATE, TROUBLES, LOG, SEARCH = "console.state", "console.troubles", "console.log", "console.search"

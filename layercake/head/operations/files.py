@@ -8,7 +8,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.store import Record
+from layercake.fleet.transaction import Draft
 from layercake.head.files import sources
 from layercake.head.files.entry import Entry
 from layercake.head.files.inventory import Files
@@ -17,8 +19,6 @@ from layercake.head.files.sources import Lines, Source
 from layercake.head.head import Head
 from layercake.head.lists.slices import slowly
 from layercake.head.operations.nodes import Nodes
-from layercake.head.state.draft import Draft
-from layercake.head.state.store import Record
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError, NotFound

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.guard_state import Order, Stop, ended
+from layercake.fleet.store import Record
+from layercake.fleet.transaction import Draft
 from layercake.head.access.caller import printable, said_by
-from layercake.head.guard.facts import Order, Stop, ended
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.state.draft import Draft
-from layercake.head.state.store import Record
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.events import EventKind

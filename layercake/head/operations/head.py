@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.store import Record
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.head.pki import RENEW_DAYS
-from layercake.head.state.store import Record
 from layercake.kraken.errors import Refused
 
 RENEW_S = RENEW_DAYS * 86_400.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from imageapi.build.compare import COMPARING, compare, describe
 from imageapi.store.store import Image, Version
-from layercake.head import events
+from layercake.fleet import events
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes

@@ -15,7 +15,11 @@ from typing import Any
 
 import msgspec
 
-from layercake.head import events, secrets
+from layercake.fleet import events
+from layercake.fleet.desired import check_set, same
+from layercake.fleet.store import Record, WantedImage
+from layercake.fleet.transaction import Draft
+from layercake.head import secrets
 from layercake.head.access.caller import said_by
 from layercake.head.boots import arches
 from layercake.head.head import Head
@@ -25,9 +29,6 @@ from layercake.head.operations.files import NodeFiles, Wanted
 from layercake.head.reading import Answer, Question, answer, is_small, said
 from layercake.head.rolls.facts import REST_STAGE, Roll
 from layercake.head.rolls.policy import Move, Wish, moves, settings_of
-from layercake.head.state.desire import check_set, same
-from layercake.head.state.draft import Draft
-from layercake.head.state.store import Record, WantedImage
 from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from imageapi.spec.names import NAME
 from layercake.base.text import parse_json
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Record
+from layercake.fleet.transaction import Draft
 from layercake.head.access.caller import said_by
-from layercake.head.guard.facts import Order
 from layercake.head.head import Head
-from layercake.head.state.draft import Draft
-from layercake.head.state.store import Record
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import groups_of
 from layercake.kraken.converge import Cleared

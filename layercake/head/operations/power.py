@@ -8,13 +8,13 @@ import ipaddress
 from typing import Any
 
 from layercake.base.text import parse_json
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Record
 from layercake.head.access.caller import said_by
-from layercake.head.guard.facts import Order
 from layercake.head.head import Head
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.nodes import Nodes
-from layercake.head.state.store import Record
 from layercake.head.views.nodes import parts_view
 from layercake.head.views.power import sensors_view
 from layercake.kraken.converge import Cleared

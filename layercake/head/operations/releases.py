@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from layercake.fleet.store import Record
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.head.releases.keeper import refuse
-from layercake.head.state.store import Record
 from layercake.head.views.releases import release_view
 from layercake.kraken.errors import InputError, Refused
 

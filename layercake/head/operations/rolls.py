@@ -10,7 +10,10 @@ from typing import Any
 
 import msgspec
 
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.desired import check_set
+from layercake.fleet.store import Record, WantedImage
+from layercake.fleet.transaction import Draft
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.lists.slices import slowly
@@ -25,9 +28,6 @@ from layercake.head.rolls.facts import (
 )
 from layercake.head.rolls.module import HEALTH_MAX_S
 from layercake.head.rolls.policy import Wish, moves, plan_for, runs, settings_of
-from layercake.head.state.desire import check_set
-from layercake.head.state.draft import Draft
-from layercake.head.state.store import Record, WantedImage
 from layercake.kraken.errors import InputError
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from layercake.fleet.store import Record
 from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.state.store import Record
 from layercake.head.tpm import events
 from layercake.head.tpm.log import Step
 from layercake.head.tpm.table import LAST

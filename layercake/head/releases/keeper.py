@@ -17,13 +17,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from layercake.base.clock import Clock
-from layercake.head.guard.facts import Order
+from layercake.fleet.desired import Desire
+from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Hold, Record, Store, WantedImage
 from layercake.head.releases import events, password
 from layercake.head.releases.kept import Releases
 from layercake.head.releases.record import Erased, Release, abandoned, began, ended, retried
 from layercake.head.releases.said import Erasing, LeftSaid, erasing
-from layercake.head.state.desire import Desire
-from layercake.head.state.store import Hold, Record, Store, WantedImage
 from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 
 log = logging.getLogger("layercake.releases")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from layercake.fleet.database import Database
+from layercake.fleet.store import Store, WantedImage
 from layercake.head.releases.record import Release, abandoned, freed
-from layercake.head.state.database import Database
-from layercake.head.state.store import Store, WantedImage
 from layercake.kraken.errors import NotFound, Refused
 
 KEPT = 10

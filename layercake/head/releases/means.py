@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from layercake.base.secrets import Vault
+from layercake.fleet.desired import Desire
+from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
 from layercake.head.agents.joining import Joining
 from layercake.head.agents.server import NodeApi
 from layercake.head.agents.sync import Sync
 from layercake.head.disks.room import DiskRoom
 from layercake.head.files.hostkeys import HostKeys
-from layercake.head.guard.facts import Order
-from layercake.head.hosting.table import Table
 from layercake.head.machines.keeper import Machines
 from layercake.head.releases import password
-from layercake.head.state.desire import Desire
-from layercake.head.state.store import Record, Store
 
 CONSOLE = "console.forget"
 """The call by which what is kept of a node's console is removed."""

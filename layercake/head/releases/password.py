@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from layercake.base.secrets import SecretRef, Vault
-from layercake.head.state.store import Record
+from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import references
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from layercake.head.state.store import WantedImage
+from layercake.fleet.store import WantedImage
 from layercake.kraken.errors import Refused
 
 STEPS = ("hold", "restart", "erase", "tpm", "forget", "bmc-password", "power-cycle")

@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from layercake.head import events
+from layercake.fleet import events
 from layercake.head.rolls.facts import (
     ABSENT_S,
     ENDED,

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from layercake.head.state.store import WantedImage
+from layercake.fleet.store import WantedImage
 from layercake.kraken.errors import InputError
 from layercake.kraken.events import EventKind, Severity
 

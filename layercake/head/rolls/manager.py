@@ -20,7 +20,12 @@ from typing import Protocol
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.head import events
+from layercake.fleet import events
+from layercake.fleet.database import Database
+from layercake.fleet.desired import Desire
+from layercake.fleet.schema import RESTORE_HINT
+from layercake.fleet.store import Record, Store, WantedImage
+from layercake.fleet.transaction import Draft
 from layercake.head.agents.sync import Sync
 from layercake.head.rolls import decide
 from layercake.head.rolls.facts import (
@@ -40,11 +45,6 @@ from layercake.head.rolls.facts import (
 from layercake.head.rolls.places import places
 from layercake.head.rolls.see import replace
 from layercake.head.rolls.subjects import Subject
-from layercake.head.state.database import Database
-from layercake.head.state.desire import Desire
-from layercake.head.state.draft import Draft
-from layercake.head.state.schema import RESTORE_HINT
-from layercake.head.state.store import Record, Store, WantedImage
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
 log = logging.getLogger("layercake.rolls")

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from layercake.fleet.store import Record
 from layercake.head.lists.slices import slowly
 from layercake.head.rolls.facts import NodeRoll
-from layercake.head.state.store import Record
 
 Content = TypeVar("Content")
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from layercake.fleet.store import Record
 from layercake.head.rolls.facts import Amount, Plan, parse_amount, plan_view
 from layercake.head.rolls.module import MODULE, RollPart, RollSettings
-from layercake.head.state.store import Record
 from layercake.inventory.schema import Node
 
 

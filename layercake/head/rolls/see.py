@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.head import events
+from layercake.fleet import events
 from layercake.head.rolls.facts import (
     ABSENT_S,
     ENDED,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from layercake.head import events
+from layercake.fleet import events
 from layercake.head.rolls.facts import NodeRoll, Phase, Roll, Stand
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.events import EventKind

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from imageapi.spec.container import is_checked
 from imageapi.spec.health import HEALTHY
 from layercake.base.clock import Clock
-from layercake.head import events
-from layercake.head.boots import Boots
-from layercake.head.guard.facts import Order
+from layercake.fleet import events
+from layercake.fleet.boots import Boots
+from layercake.fleet.desired import Desire
+from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Record, WantedImage
+from layercake.fleet.transaction import Draft
 from layercake.head.rolls.facts import NodeFacts, NodeRoll, Roll, Stand
-from layercake.head.state.desire import Desire
-from layercake.head.state.draft import Draft
-from layercake.head.state.store import Record, WantedImage
 
 _BROKEN = ("ERROR", "FATAL")
 _MOVING = (Stand.SWITCHING, Stand.RETURNING)

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from layercake.base.files import read_json, write_json
+from layercake.fleet.desired import Desire
+from layercake.fleet.engine import Engine
+from layercake.fleet.store import Record, Store
 from layercake.head.rolls.slurm import Heat
-from layercake.head.state.desire import Desire
-from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Store
 from layercake.head.thermal import events
 from layercake.head.thermal.module import (
     CRITICAL,

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
 from layercake.base.clock import Clock
+from layercake.fleet.database import Database
+from layercake.fleet.store import Record, Store
 from layercake.head.machines.report import plain
-from layercake.head.state.database import Database
-from layercake.head.state.store import Record, Store
 from layercake.head.tpm import certificate, credential, events, judging, log, quote
 from layercake.head.tpm.module import NOTHING, TpmPart, TpmSettings
 from layercake.head.tpm.table import LAST, Known, Logs, Rows, Shown

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from layercake.head.state.database import Database
-from layercake.head.state.store import Store
+from layercake.fleet.database import Database
+from layercake.fleet.store import Store
 from layercake.head.tpm.log import Step
 
 T = TypeVar("T")

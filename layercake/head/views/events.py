@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.head.state.store import Event
+from layercake.fleet.store import Event
 from layercake.kraken.events import EventKind, Severity
 
 View = Callable[[Event], dict[str, Any]]

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from layercake.fleet.store import Event, Record
 from layercake.head.guard.guard import Guard
 from layercake.head.hosting.patience import Patience
 from layercake.head.machines.keeper import Machines, wanted
 from layercake.head.machines.table import Machine
-from layercake.head.state.store import Event, Record
 from layercake.head.views.events import View, event_view
 from layercake.head.views.nodes import interfaces_view, status_of
 from layercake.kraken.events import Severity

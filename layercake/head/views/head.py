@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from layercake.fleet.noted import Changed
+from layercake.fleet.store import Record
 from layercake.head.head import Head
-from layercake.head.state.noted import Changed
-from layercake.head.state.store import Record
 from layercake.head.views.nodes import Status, status_of
 
 PART = 0.05

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from layercake.fleet.store import Record
 from layercake.head.head import Head
-from layercake.head.state.store import Record
 from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.guests import count
 from layercake.moduleapi.network import Network, is_loopback, size

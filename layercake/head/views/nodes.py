@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from imageapi.spec.state import given_up
-from layercake.head.guard.facts import Verdict
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Record
+from layercake.fleet.table import Table
 from layercake.head.hosting.patience import Patience
-from layercake.head.hosting.table import Table
 from layercake.head.inventory import wishes
-from layercake.head.state.store import Record
 from layercake.inventory.schema import Node
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from layercake.fleet.store import Record, Store
 from layercake.head.rolls.facts import NodeRoll, Roll, Stand, describe
-from layercake.head.state.store import Record, Store
 
 SHOWS = ("all", "open", "none")
 _LATE_S = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.head.state.store import Record
+from layercake.fleet.store import Record
 from layercake.head.tpm import judging
 from layercake.head.tpm.keeper import Tpms
 from layercake.head.tpm.module import TpmPart

@@ -24,10 +24,10 @@ import aiohttp
 import msgspec
 
 from layercake.base.secrets import SecretRef, Vault
-from layercake.head import events
-from layercake.head.state.database import Database
-from layercake.head.state.history import History, Wanted
-from layercake.head.state.store import Event, Store
+from layercake.fleet import events
+from layercake.fleet.database import Database
+from layercake.fleet.history import History, Wanted
+from layercake.fleet.store import Event, Store
 from layercake.head.views.events import event_view
 from layercake.head.webhooks.settings import OF_WEBHOOKS, WebhookSettings, url
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable

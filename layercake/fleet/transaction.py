@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from layercake.head.state.engine import Engine
-from layercake.head.state.store import Record, Store
+from layercake.fleet.engine import Engine
+from layercake.fleet.store import Record, Store
 from layercake.kraken.converge import Event
 from layercake.kraken.events import EventKind
 

@@ -12,12 +12,12 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 
 from imageapi.spec.order import start_order
-from layercake.head.guard.facts import Care, Order
-from layercake.head.hosting.table import Table
-from layercake.head.state.database import Database
-from layercake.head.state.draft import Draft
-from layercake.head.state.engine import Engine
-from layercake.head.state.store import Hold, Record, Store, WantedImage
+from layercake.fleet.database import Database
+from layercake.fleet.engine import Engine
+from layercake.fleet.guard_state import Care, Order
+from layercake.fleet.store import Hold, Record, Store, WantedImage
+from layercake.fleet.table import Table
+from layercake.fleet.transaction import Draft
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged, Held, NodeState
 from layercake.kraken.errors import OperationFailed

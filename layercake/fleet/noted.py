@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from layercake.head.state.store import Record, Store
+from layercake.fleet.store import Record, Store
 
 
 class Changed:

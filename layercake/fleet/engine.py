@@ -15,8 +15,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Protocol
 
 from layercake.base.clock import Clock
-from layercake.head import events
-from layercake.head.state.store import Record, Store
+from layercake.fleet import events
+from layercake.fleet.store import Record, Store
 from layercake.kraken import converge
 from layercake.kraken.converge import NEVER, Discovered, Event, NodeState, Permitted, Tick
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET

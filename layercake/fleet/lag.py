@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.histogram import Histogram
-from layercake.head import events
-from layercake.head.state.store import Store
+from layercake.fleet import events
+from layercake.fleet.store import Store
 
 BEAT_S = 0.25
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

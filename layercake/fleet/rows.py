@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from layercake.base.text import clean
-from layercake.head.boots import Boots
-from layercake.head.guard.facts import Care
-from layercake.head.hosting.table import Table
-from layercake.head.state.store import BootTimes, Card, Event, Record, Session, Trust, WantedImage
+from layercake.fleet.boots import Boots
+from layercake.fleet.guard_state import Care
+from layercake.fleet.store import BootTimes, Card, Event, Record, Session, Trust, WantedImage
+from layercake.fleet.table import Table
 from layercake.kraken.converge import NodeState
 from layercake.kraken.variables import Layout
 

@@ -23,14 +23,14 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.head import events
-from layercake.head.hosting.table import Table
-from layercake.head.state.draft import Draft
-from layercake.head.state.health import Health, nearly_full
-from layercake.head.state.history import History
-from layercake.head.state.rows import event_of, event_row, pack, unpack
-from layercake.head.state.schema import RESTORE_HINT, hint_of, open_database
-from layercake.head.state.store import ALARMS, HISTORY_ALL, Event, Record, Store
+from layercake.fleet import events
+from layercake.fleet.health import Health, nearly_full
+from layercake.fleet.history import History
+from layercake.fleet.rows import event_of, event_row, pack, unpack
+from layercake.fleet.schema import RESTORE_HINT, hint_of, open_database
+from layercake.fleet.store import ALARMS, HISTORY_ALL, Event, Record, Store
+from layercake.fleet.table import Table
+from layercake.fleet.transaction import Draft
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
 log = logging.getLogger("layercake.database")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.head.state.draft import Draft
+from layercake.fleet.transaction import Draft
 from layercake.inventory.changes import Action, Change, is_empty
 from layercake.inventory.schema import Node
 from layercake.moduleapi.network import Network, told

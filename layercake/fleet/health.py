@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.clock import Clock
-from layercake.head import events
-from layercake.head.state.store import Store
+from layercake.fleet import events
+from layercake.fleet.store import Store
 
 SLOW_S = 1.0
 STUCK_S = 10.0

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from layercake.head.state.rows import event_of
-from layercake.head.state.store import Event, Store
+from layercake.fleet.rows import event_of
+from layercake.fleet.store import Event, Store
 from layercake.kraken.errors import OperationFailed
 
 log = logging.getLogger("layercake.database")

@@ -21,9 +21,9 @@ import msgspec
 from layercake.base.clock import Clock
 from layercake.base.tally import Tally
 from layercake.base.text import clean
-from layercake.head import events
-from layercake.head.boots import Boots
-from layercake.head.guard.facts import Care
+from layercake.fleet import events
+from layercake.fleet.boots import Boots
+from layercake.fleet.guard_state import Care
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import NotFound
