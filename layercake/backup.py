@@ -25,10 +25,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from layercake.base.files import write_atomic
-from layercake.fleet import schema
+from layercake.features.releases import kept
+from layercake.fleet.persistence import schema
 from layercake.head import lock
 from layercake.head import settings as head_settings
-from layercake.head.releases import kept
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 
 MAGIC = b"layercake backup 1\n"

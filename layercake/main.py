@@ -16,12 +16,12 @@ from layercake.base.logs import lines
 from layercake.base.logs.journal import FIELDS
 from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
+from layercake.features.access.caller import printable
 from layercake.fleet.store import Event
 from layercake.head import lock
 from layercake.head import settings as head_settings
-from layercake.head.access.caller import printable
 from layercake.head.head import Head
-from layercake.head.logs.gather import Logs
+from layercake.head.log_sources import Logs
 from layercake.kraken.errors import InputError
 from layercake.notify import Notifier
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from imageapi.store.manifest import Signer
+from layercake.agents import pki
 from layercake.api import auth
+from layercake.features.access import tokens
 from layercake.guess import NONE, Ask, Given, choose, look
-from layercake.head import pki
 from layercake.head import settings as head_settings
-from layercake.head.access import tokens
 from layercake.head.settings import Settings
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError

@@ -47,7 +47,7 @@ async def serve(data: Path) -> None:
     await api.start()
     logs = None
     if getattr(head.settings, "logs", None):  # other versions have none
-        from layercake.head.logs.gather import Logs
+        from layercake.head.log_sources import Logs
 
         logs = Logs(head.settings.logs, head)
         logs.start()

@@ -20,8 +20,8 @@ from headinit import init
 from hostnode import HeadNamespace, HostNode, ask_for_token
 
 from imageapi.settings import ImageSettings
-from layercake.head.hosting.declared import SiteModule
-from layercake.head.settings import SyncSettings
+from layercake.agents.settings import SyncSettings
+from layercake.modules.declared import SiteModule
 
 ROOT = Path(__file__).resolve().parents[1]
 OVER = ("done", "failed", "aborted", "paused")

@@ -15,10 +15,10 @@ from imageapi.spec import objects
 from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, Resources
 from imageapi.spec.health import CHECKS, Health
 from layercake.head import modules
-from layercake.head.hosting import declared
 from layercake.head.settings import Settings
 from layercake.inventory.rules import GROUP, NODE
 from layercake.moduleapi.network import Network
+from layercake.modules import declared
 
 KEY_MEANINGS = {
     "arch": "The processor: `x86_64` or `aarch64`.",

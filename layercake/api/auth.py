@@ -16,12 +16,12 @@ from pathlib import Path
 
 from aiohttp import web
 
+from layercake.agents.pki import client_name
 from layercake.base.files import write_atomic
-from layercake.head.access.caller import Caller, printable
-from layercake.head.access.people import People
-from layercake.head.access.sessions import Sessions
-from layercake.head.access.tokens import FILE_NAME, Token, Tokens, blake2b
-from layercake.head.pki import client_name
+from layercake.features.access.caller import Caller, printable
+from layercake.features.access.people import People
+from layercake.features.access.sessions import Sessions
+from layercake.features.access.tokens import FILE_NAME, Token, Tokens, blake2b
 from layercake.head.settings import Settings
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role

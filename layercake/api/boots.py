@@ -17,9 +17,9 @@ from layercake.api.answers.images import (
 )
 from layercake.api.rolls import RollStart, ask_of
 from layercake.api.route import CALLER, Reach, Route
+from layercake.features.boots.views import boot_set_view, boots_view
+from layercake.features.rolls.views import roll_view
 from layercake.head.operations import Operations
-from layercake.head.views.boots import boot_set_view, boots_view
-from layercake.head.views.rolls import roll_view
 from layercake.moduleapi.module import Role
 
 

@@ -13,8 +13,8 @@ from layercake.api import auth
 from layercake.api.answers.head import SessionShown, TicketShown
 from layercake.api.route import CALLER, Reach, Route
 from layercake.dashboard.pages import PATH
-from layercake.head.access.caller import Caller
-from layercake.head.access.sessions import TICKET_S
+from layercake.features.access.caller import Caller
+from layercake.features.access.sessions import TICKET_S
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.kraken.errors import InputError

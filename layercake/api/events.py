@@ -12,12 +12,11 @@ from aiohttp import WSMsgType, web
 
 from layercake.api.answers.events import EventList
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
-from layercake.fleet.history import Wanted
+from layercake.features.access.caller import Caller
+from layercake.features.events.views import View, event_view, meanings
+from layercake.fleet.persistence.history import Wanted
 from layercake.fleet.store import Event, Store
-from layercake.head.access.caller import Caller
-from layercake.head.lists.listing import meant
 from layercake.head.operations import Operations
-from layercake.head.views.events import View, event_view, meanings
 from layercake.kraken.errors import InputError
 from layercake.kraken.events import Severity
 from layercake.moduleapi.module import Role
@@ -109,7 +108,7 @@ async def _names(ops: Operations, caller: Caller, wanted: str, where: str) -> fr
     if not wanted and not where and caller.groups is None:
         return None
     records = ops.nodes.select(wanted) if wanted else list(ops.head.store)
-    found = await meant(ops.head, records, where) if where else records
+    found = await ops.head.queries.matching(records, where) if where else records
     return frozenset(record.name for record in found if caller.sees(record))
 
 

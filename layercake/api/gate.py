@@ -15,10 +15,10 @@ from aiohttp import web
 
 from layercake.api.route import CALLER, RANGE, Reach, Route, roll_number
 from layercake.api.simulated import refusal
-from layercake.fleet.database import whole
+from layercake.features.access.caller import Caller
+from layercake.features.access.tokens import Token
+from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Record
-from layercake.head.access.caller import Caller
-from layercake.head.access.tokens import Token
 from layercake.head.head import Head
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import groups_of

@@ -21,8 +21,8 @@ from layercake.api.answers.images import (
     Sbom,
 )
 from layercake.api.route import CALLER, Reach, Route, while_there
+from layercake.features.images.views import image_view
 from layercake.head.operations import Operations
-from layercake.head.views.images import image_view
 from layercake.moduleapi.module import Role
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from layercake.api.route import Reach, Route
-from layercake.head.lists.metrics import KIND
+from layercake.features.nodes.lists.metrics import KIND
 from layercake.head.operations import Operations
 from layercake.head.views.head import Census
 from layercake.head.views.metrics import Metrics

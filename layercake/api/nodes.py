@@ -14,9 +14,10 @@ from aiohttp import web
 
 from layercake.api.answers.nodes import Causes, Explained, Names, NodeList, NodeWithHistory, Text
 from layercake.api.route import CALLER, RANGE, Reach, Route, number
-from layercake.fleet.store import Record
-from layercake.head.access.caller import Caller
-from layercake.head.lists.causes import (
+from layercake.features.access.caller import Caller
+from layercake.features.events.views import event_view, meanings
+from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.nodes.lists.causes import (
     Beside,
     Gathered,
     in_outages,
@@ -24,12 +25,11 @@ from layercake.head.lists.causes import (
     of_consoles,
     what_of,
 )
-from layercake.head.lists.listing import Found, Kind, Listing, meant
-from layercake.head.lists.slices import Once, slowly
+from layercake.features.nodes.lists.listing import Found, Kind, Listing
+from layercake.features.nodes.views import node_view, status_of
+from layercake.fleet.slices import Once, slowly
+from layercake.fleet.store import Record
 from layercake.head.operations import Operations
-from layercake.head.views.events import event_view, meanings
-from layercake.head.views.explain import explain_text, explain_view
-from layercake.head.views.nodes import node_view, status_of
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
@@ -94,7 +94,7 @@ class NodeRoutes:
 
     @functools.cached_property
     def _listing(self) -> Listing:
-        return Listing(self._head)  # the document is made of routes over no head
+        return self._head.listing()  # the document is made of routes over no head
 
     def table(self) -> tuple[Route, ...]:
         """The routes."""
@@ -225,7 +225,7 @@ class NodeRoutes:
             else [record for record in records if caller.sees(record)]
         )
         if where:
-            records = await meant(self._head, records, where)
+            records = await self._head.queries.matching(records, where)
         more = bool(limit) and len(records) > limit
         records = records[:limit] if more else records
         found = await self._listing.find(

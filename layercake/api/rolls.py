@@ -9,11 +9,11 @@ from aiohttp import web
 
 from layercake.api.answers.images import OneRoll, RollList
 from layercake.api.route import CALLER, Reach, Route, number, roll_number
-from layercake.head.access.caller import Caller
+from layercake.features.access.caller import Caller
+from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.views import SHOWS, roll_view
 from layercake.head.operations import Operations
 from layercake.head.operations.rolls import Ask
-from layercake.head.rolls.facts import Roll
-from layercake.head.views.rolls import SHOWS, roll_view
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from layercake.base.text import whole_number
-from layercake.head.access.caller import Caller
+from layercake.features.access.caller import Caller
 from layercake.kraken.errors import InputError, NotFound
 from layercake.moduleapi.module import Role
 

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from layercake.agents import pki
 from layercake.api import auth, dashboard
 from layercake.api.gate import MAX_BODY, Gate
 from layercake.api.openapi import document
@@ -23,8 +24,7 @@ from layercake.base import door
 from layercake.base.door import Limits
 from layercake.dashboard.documentation import DocumentationSite
 from layercake.dashboard.pages import Pages
-from layercake.head import pki
-from layercake.head.access.caller import Caller
+from layercake.features.access.caller import Caller
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.inventory.problems import InventoryErrors

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from layercake.api.answers.events import KeyPair, NewToken, RevokedToken, TokenList
 from layercake.api.route import CALLER, Reach, Route
+from layercake.features.access.views import token_view
 from layercake.head.operations import Operations
-from layercake.head.views.tokens import token_view
 from layercake.moduleapi.module import Role
 
 

@@ -97,3 +97,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         if len(valid) <= 16
         else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
     )
+
+
+def printable(text: str, most: int = 80) -> str:
+    """What a machine says of itself, for people: printable ASCII, `most` characters of it."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text[:most]).strip()

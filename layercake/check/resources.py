@@ -9,10 +9,10 @@ import resource
 import socket
 from pathlib import Path
 
+from layercake.agents.pki import DAYS, RENEW_DAYS, Authority
 from layercake.base.datagrams import BUFFER_BYTES, SO_RCVBUFFORCE
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import Site
-from layercake.head.pki import DAYS, RENEW_DAYS, Authority
 from layercake.kraken.errors import LayercakeError
 
 CLOCK_S = 60.0

@@ -18,18 +18,18 @@ import msgspec
 
 from layercake.base.secrets import Vault
 from layercake.check.machine import Machine
-from layercake.fleet import schema
+from layercake.features.nodes.views import parts_view
+from layercake.fleet.persistence import schema
 from layercake.fleet.table import Table
 from layercake.head import settings as head_settings
-from layercake.head.hosting.loading import load_modules
-from layercake.head.hosting.telling import Told
+from layercake.head.loading import load_modules
 from layercake.head.settings import Settings
-from layercake.head.views.nodes import parts_view
 from layercake.inventory.load import load
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.moduleapi.network import Subnets
 from layercake.moduleapi.service import FakeLink
+from layercake.modules.telling import NotifiedNode
 from powerman.module import MODULE as POWER
 from powerman.service import PowerService
 
@@ -223,7 +223,9 @@ async def _look(nodes: list[Node], vault: Vault, settings: Settings) -> list[dic
     try:
         for node in nodes:
             try:
-                facts = Told(node.id, node.name, node.macs, node.ip, node.arch, node.firmware, "")
+                facts = NotifiedNode(
+                    node.id, node.name, node.macs, node.ip, node.arch, node.firmware, ""
+                )
                 told = record(
                     facts,
                     node.parts.get(POWER.name),

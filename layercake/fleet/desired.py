@@ -12,12 +12,12 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 
 from imageapi.spec.order import start_order
-from layercake.fleet.database import Database
 from layercake.fleet.engine import Engine
-from layercake.fleet.guard_state import Care, Order
+from layercake.fleet.guard_state import GuardState, Order
+from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Hold, Record, Store, WantedImage
 from layercake.fleet.table import Table
-from layercake.fleet.transaction import Draft
+from layercake.fleet.transaction import Transaction
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged, Held, NodeState
 from layercake.kraken.errors import OperationFailed
@@ -30,15 +30,15 @@ def check_set(images: Iterable[WantedImage]) -> None:
     start_order({image.name: image.container.get("depends") or () for image in images})
 
 
-Mend = Callable[[Care], Care]
+Mend = Callable[[GuardState], GuardState]
 
 
-def same(care: Care) -> Care:
+def same(care: GuardState) -> GuardState:
     """Nothing changes."""
     return care
 
 
-class Desire:
+class DesiredState:
     """Changes what is wanted. `find` gives an image of the store by its name, or raises
     NotFound."""
 
@@ -88,7 +88,7 @@ class Desire:
         self._engine.resume(map(known, self._store), now)
 
     @contextlib.asynccontextmanager
-    async def draft(self, *, revises: bool = True) -> AsyncIterator[Draft]:
+    async def transaction(self, *, revises: bool = True) -> AsyncIterator[Transaction]:
         """What is put into the draft happens when the block ends, all of it or nothing: it is on
         disk first. One at a time: what is checked inside the block still holds when it happens. An
         error ends it, and nothing has changed. Raises OperationFailed if it cannot be written;
@@ -99,13 +99,13 @@ class Desire:
                 f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`"
             )
         async with self._turn:
-            draft = Draft(self._store, self._engine, revises=revises)
-            yield draft
-            await self._database.change(self._store, draft)
+            transaction = Transaction(self._store, self._engine, revises=revises)
+            yield transaction
+            await self._database.change(self._store, transaction)
 
     def images(
         self,
-        draft: Draft,
+        transaction: Transaction,
         record: Record,
         names: Iterable[str],
         *,
@@ -118,7 +118,7 @@ class Desire:
         `anew`, moves a node to that. The caller has the node told."""
         held = {} if anew else {i.name: i for i in record.wanted}
         self.want(
-            draft,
+            transaction,
             record,
             tuple(held.get(name) or self.image(name) for name in names),
             node=node,
@@ -139,7 +139,7 @@ class Desire:
 
     def want(
         self,
-        draft: Draft,
+        transaction: Transaction,
         record: Record,
         images: tuple[WantedImage, ...],
         *,
@@ -169,15 +169,15 @@ class Desire:
             )
             record.cfg_revision += 1
 
-        draft.change(record, put)
+        transaction.change(record, put)
         state = wanted.state if hold is None else hold.state
         goal = planner.layout.goal(self.goal_values(state if order is None else "off", images))
-        draft.post(record, DesiredChanged(goal, fresh))
-        draft.after(self._follow, record, order)
+        transaction.post(record, DesiredChanged(goal, fresh))
+        transaction.after(self._follow, record, order)
 
     def hold(
         self,
-        draft: Draft,
+        transaction: Transaction,
         record: Record,
         hold: Hold | None,
         images: tuple[WantedImage, ...] = (),
@@ -193,12 +193,12 @@ class Desire:
 
         fresh, order = images != record.wanted, care(record.care).order
         state = "off" if order is not None else record.node.state if hold is None else hold.state
-        draft.change(record, put)
-        draft.post(
+        transaction.change(record, put)
+        transaction.post(
             record,
             DesiredChanged(record.planner.layout.goal(self.goal_values(state, images)), fresh),
         )
-        draft.after(self._follow, record, order)
+        transaction.after(self._follow, record, order)
 
     def _follow(self, record: Record, order: Order | None) -> None:
         """What was ordered of a node's power may have ended, or begun, while a draft was made and
@@ -206,7 +206,9 @@ class Desire:
         if record.care.order != order:
             self.again(record)
 
-    def stage(self, draft: Draft, record: Record, images: tuple[WantedImage, ...]) -> None:
+    def stage(
+        self, transaction: Transaction, record: Record, images: tuple[WantedImage, ...]
+    ) -> None:
         """Wants a node to have images ready, beside what it runs. What it said it has ready of
         other ones counts no more."""
 
@@ -215,7 +217,7 @@ class Desire:
             record.staged = record.staged & {i.digest for i in images}
             record.cfg_revision += 1
 
-        draft.change(record, put)
+        transaction.change(record, put)
 
     async def settle(self) -> None:
         """Returns when all that the engine did is on disk. Raises OperationFailed."""

@@ -28,7 +28,7 @@ _STALE = 1000
 """So many deadlines that are none any more, beside as many as there are nodes, are cleared away."""
 
 
-class Hands(Protocol):
+class EffectRunner(Protocol):
     """Who carries out what the engine decides."""
 
     def begin(self, record: Record, mutation: str, attempt: int, timeout: float) -> None:
@@ -58,7 +58,11 @@ class Engine:
     """Feeds events to the nodes' state machines and carries out the effects."""
 
     def __init__(
-        self, store: Store, hands: Hands, clock: Clock, jitter: Callable[[], float] = random.random
+        self,
+        store: Store,
+        hands: EffectRunner,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._store = store
         self._hands = hands
@@ -86,7 +90,7 @@ class Engine:
         finally:
             self._draining = False
 
-    def foresee(self, record: Record, event: Event) -> None:
+    def preview(self, record: Record, event: Event) -> None:
         """Puts down in a record, which is nobody's, what the event would make of it; nothing is
         started, told or remembered."""
         record.machine, _ = converge.step(

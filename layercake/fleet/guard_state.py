@@ -41,7 +41,7 @@ class Order(msgspec.Struct, frozen=True):
     soft: bool = False
 
 
-class Care(msgspec.Struct, frozen=True):
+class GuardState(msgspec.Struct, frozen=True):
     """What is to be minded of a node.
 
     `ours`: the head has started it, it has joined, or a person said so; what runs on another is not
@@ -63,7 +63,7 @@ class Care(msgspec.Struct, frozen=True):
     wished: float = 0.0
 
 
-def ended(care: Care, by: str, now: float) -> Care:
+def ended(care: GuardState, by: str, now: float) -> GuardState:
     """The care once its maintenance is over: that goes to its past."""
     if care.maintenance is None:
         return care

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.fleet.transaction import Draft
+from layercake.fleet.transaction import Transaction
 from layercake.inventory.changes import Action, Change, is_empty
 from layercake.inventory.schema import Node
 from layercake.moduleapi.network import Network, told
@@ -55,11 +55,11 @@ class SiteNetworks:
                 )
         return found
 
-    def take(self, draft: Draft, new: Mapping[str, Network]) -> None:
+    def take(self, transaction: Transaction, new: Mapping[str, Network]) -> None:
         """Has these in the place of the others, once they are on disk."""
         data = msgspec.json.encode(new)
-        draft.documents[_DOCUMENT] = lambda: data
-        draft.after(self._take, new)
+        transaction.documents[_DOCUMENT] = lambda: data
+        transaction.after(self._take, new)
 
     def _take(self, new: Mapping[str, Network]) -> None:
         self.by_name = dict(new)

@@ -23,7 +23,7 @@ from layercake.base.tally import Tally
 from layercake.base.text import clean
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
-from layercake.fleet.guard_state import Care
+from layercake.fleet.guard_state import GuardState
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import NotFound
@@ -155,7 +155,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 _CARE, _BOOTS, _TRUST, _TIMES = (
-    Care(),
+    GuardState(),
     Boots(),
     Trust(),
     BootTimes(),
@@ -177,7 +177,7 @@ class Record:
     `interfaces` those that the inventory names, and `clock` its clock as it last said. `applied`
     names the images that an inventory gave it: others than the node's are those of `image roll`
     since. `errors` are the newest that it told of its images. `held`: no image is started on it
-    (layercake.head.releases); it is not written with the record.
+    (layercake.features.releases); it is not written with the record.
     """
 
     row: int
@@ -196,7 +196,7 @@ class Record:
     unhealthy: str = ""
     containers: tuple[dict[str, Any], ...] = ()
     api_port: int = 0
-    care: Care = _CARE
+    care: GuardState = _CARE
     boots: Boots = _BOOTS
     session: Session | None = None
     trust: Trust = _TRUST

@@ -24,7 +24,7 @@ SLICE_S = 0.0015
 """How long a change of many nodes goes on at a stretch."""
 
 
-class Draft:
+class Transaction:
     """Changes of records, in order, and what happens when they are on disk. `revises`: they count
     in Store.revision."""
 
@@ -70,7 +70,7 @@ class Draft:
 
     def post(self, record: Record, event: Event) -> None:
         """Tells the engine of an event of a node."""
-        self._engine.foresee(self._copy(record), event)
+        self._engine.preview(self._copy(record), event)
         self.after(self._post, record, event)
 
     def _copy(self, record: Record) -> Record:
@@ -107,7 +107,7 @@ class Draft:
         was put in before."""
         self._then.append((act, *about))
 
-    async def happen(self) -> None:
+    async def commit(self) -> None:
         """What was prepared is so now. Called once, when it is on disk. The rest of the head has
         its turn in between."""
         self._store.revision = self.revision

@@ -9,78 +9,94 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+import minos.events
 from imageapi.store.open import open_store
 from imageapi.store.tickets import Tickets as ImageTickets
+from layercake.agents.client import NodeLink
+from layercake.agents.https.api import NodeApi
+from layercake.agents.https.authentication import SessionAuthenticator
+from layercake.agents.https.document import DesiredDocument
+from layercake.agents.https.join import JoinApi
+from layercake.agents.https.requests import NodeRequests
+from layercake.agents.intake import NodeEventIntake
+from layercake.agents.joining import Joining
+from layercake.agents.pki import Authority
+from layercake.agents.sync import Loss, Sync
 from layercake.base import process
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
+from layercake.features.access import tokens
+from layercake.features.access.audit import Audit
+from layercake.features.access.people import People
+from layercake.features.access.sessions import Sessions
+from layercake.features.boots.boot_sets import BootSets
+from layercake.features.boots.node_routes import BootSetRequests
+from layercake.features.disks.node_routes import DiskKeyRequests
+from layercake.features.disks.room import NodeDisks
+from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
+from layercake.features.files.node_routes import FileRequests
+from layercake.features.files.room import NodeFiles
+from layercake.features.files.sources import DOCUMENTS as SOURCES
+from layercake.features.files.sources import Sources
+from layercake.features.guard.guard import Guard
+from layercake.features.guard.witness import Witnesses
+from layercake.features.images.document import ImagesDocument, addresses
+from layercake.features.images.node_keys import NodeKeyring
+from layercake.features.images.node_routes import ImageSecretRequests
+from layercake.features.machines.keeper import Machines
+from layercake.features.machines.module import HARDWARE
+from layercake.features.machines.node_routes import MachineRequests
+from layercake.features.machines.table import Rows
+from layercake.features.nodes.lists.facts import Unmet
+from layercake.features.nodes.lists.listing import Listing
+from layercake.features.nodes.lists.metrics import Tally
+from layercake.features.nodes.queries import NodeQueries
+from layercake.features.releases.keeper import Keeper
+from layercake.features.releases.kept import Releases
+from layercake.features.releases.means import HeadMeans
+from layercake.features.rolls import subjects
+from layercake.features.rolls.facts import Kind, Roll
+from layercake.features.rolls.manager import Rolls
+from layercake.features.rolls.slurm import Scontrol, Slurm
+from layercake.features.thermal.keeper import FILE as CAPS
+from layercake.features.thermal.keeper import ThermalKeeper
+from layercake.features.thermal.module import MODULE as THERMAL
+from layercake.features.tpm.keeper import Tpms
+from layercake.features.tpm.node_routes import TpmCheck
+from layercake.features.webhooks.sender import Webhooks
 from layercake.fleet import events
-from layercake.fleet.database import Database
-from layercake.fleet.desired import Desire
+from layercake.fleet.desired import DesiredState
 from layercake.fleet.engine import Engine
 from layercake.fleet.guard_state import Order
-from layercake.fleet.lag import Lag
 from layercake.fleet.networks import DOCUMENTS as NETWORKS
 from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store, WantedImage
-from layercake.fleet.transaction import Draft
-from layercake.head.access import tokens
-from layercake.head.access.audit import Audit
-from layercake.head.access.people import People
-from layercake.head.access.sessions import Sessions
-from layercake.head.agents.client import NodeLink
-from layercake.head.agents.document import addresses
-from layercake.head.agents.joining import Joining
-from layercake.head.agents.server import NodeApi
-from layercake.head.agents.sync import Loss, Sync
-from layercake.head.boots import BootSets
-from layercake.head.disks.room import DiskRoom
-from layercake.head.files.hostkeys import DOCUMENTS as HOST_KEYS
-from layercake.head.files.room import Room
-from layercake.head.files.sources import DOCUMENTS as SOURCES
-from layercake.head.files.sources import Sources
-from layercake.head.guard.guard import Guard
-from layercake.head.guard.witness import Witnesses
-from layercake.head.hosting.attended import Attended
-from layercake.head.hosting.dispatch import Dispatcher
-from layercake.head.hosting.host import ModuleHost
-from layercake.head.hosting.loading import load_modules, section
-from layercake.head.hosting.manager import ServiceManager
-from layercake.head.hosting.patience import Patience
-from layercake.head.hosting.telling import Ear, Hands, Teller
-from layercake.head.lists.facts import Unmet
-from layercake.head.lists.metrics import Tally
-from layercake.head.machines.keeper import Machines
-from layercake.head.machines.module import HARDWARE
-from layercake.head.machines.table import Rows
-from layercake.head.nodekeys import NodeKeyring
-from layercake.head.pki import Authority
+from layercake.fleet.transaction import Transaction
+from layercake.head.lag import Lag
+from layercake.head.loading import load_modules, section
 from layercake.head.reading import Readers
-from layercake.head.releases.keeper import Keeper
-from layercake.head.releases.kept import Releases
-from layercake.head.releases.means import HeadMeans
-from layercake.head.rolls import subjects
-from layercake.head.rolls.facts import Kind, Roll
-from layercake.head.rolls.manager import Rolls
-from layercake.head.rolls.slurm import Scontrol, Slurm
 from layercake.head.settings import Settings
-from layercake.head.thermal.keeper import FILE as CAPS
-from layercake.head.thermal.keeper import ThermalKeeper
-from layercake.head.thermal.module import MODULE as THERMAL
-from layercake.head.tpm.keeper import Tpms
-from layercake.head.webhooks.sender import Webhooks
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import Barred, Cleared, Discovered, NodeState
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.network import facing
 from layercake.moduleapi.strangers import Tickets
+from layercake.modules.boot_timeouts import BootTimeouts
+from layercake.modules.dispatch import Dispatcher
+from layercake.modules.host import ModuleHost
+from layercake.modules.manager import ServiceManager
+from layercake.modules.manual_power import ManualPower
+from layercake.modules.telling import EffectRunner, ModuleListener, ModuleNotifier
+from minos.build.sets import MODULES
 
 log = logging.getLogger("layercake.head")
 LOOK_S = 0.5
@@ -91,6 +107,8 @@ Python's own 5 ms are felt."""
 SIGNING = "signing/begun"
 """The document that says: from here on images and boot sets are signed as they are taken in, and
 only then."""
+NOT_WHILE_HELD = ("disks", "uinit")
+"""What a node is not told of while it is being released (minos.disks, minos.tasks)."""
 REFRESH = "power.refresh"
 """The call by which the power of a node that fell silent is read."""
 
@@ -125,7 +143,7 @@ class Head:
             settings.secrets_in(data_dir), os.environ if environ is None else environ
         )
         self.networks = SiteNetworks()
-        self.teller = Teller(
+        self.teller = ModuleNotifier(
             self.store,
             self.table,
             self.host,
@@ -135,11 +153,11 @@ class Head:
             self.networks,
             self.boots.of_strangers,
         )
-        self.patience = Patience(
+        self.patience = BootTimeouts(
             self.store, lambda record, event: self.engine.post(record, event), self.clock
         )
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
-        self.hands = Hands(self._dispatcher, self.teller, self.joining, self.patience)
+        self.hands = EffectRunner(self._dispatcher, self.teller, self.joining, self.patience)
         self.engine = Engine(self.store, self.hands, self.clock)
         self.node_link = NodeLink(self.authority)
         self.guard = self.engine.gate = Guard(
@@ -151,10 +169,17 @@ class Head:
             self.clock,
         )
         self.sync = Sync(
-            self.store, self.engine, settings, self.table, self.clock, self._lost, self.guard.heard
+            self.store,
+            self.engine,
+            settings.sync,
+            settings.addresses,
+            self.table,
+            self.clock,
+            self._lost,
+            self.guard.heard,
         )
-        self.attended = Attended(self.store, self.engine, self.sync)
-        self.ear = Ear(
+        self.attended = ManualPower(self.store, self.engine, self.sync)
+        self.ear = ModuleListener(
             self.store,
             self.table,
             self.engine,
@@ -168,13 +193,14 @@ class Head:
         )
         self.tally = Tally(self.store, {m.name for m in self.table.mutations})
         self.unmet = Unmet(self.store, self.clock, self.tally.converged.add)
+        self.queries = NodeQueries(self.store, self.table, self.clock, self.unmet, self.guard.why)
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.lag = Lag()
         self.tokens = tokens.Tokens(self.store.wall)
         self.people = People(settings.oidc, self.clock, self.store.wall)
         self.sessions = Sessions(self.store.wall)
         self.audit = Audit(self.database, self.store, self.clock, settings.audit.days)
-        self.desire = Desire(self.store, self.engine, self.database, self.table, self._image)
+        self.desire = DesiredState(self.store, self.engine, self.database, self.table, self._image)
         self.rolls = Rolls(
             self.store,
             self.desire,
@@ -206,7 +232,7 @@ class Head:
         )
         self.ear.claimed = self.machines.replacing.asked
         self._heads = settings.heads
-        self.files = Room(
+        self.files = NodeFiles(
             self.store,
             self.desire,
             self.networks,
@@ -216,7 +242,7 @@ class Head:
             self._serves,
             self._told_anew,
         )
-        self.disks = DiskRoom(self.store, self.desire, self.boots, self._told_anew)
+        self.disks = NodeDisks(self.store, self.desire, self.boots, self._told_anew)
         self.tpms = Tpms(
             self.store,
             self.database,
@@ -235,28 +261,17 @@ class Head:
             self.guard.stopped,
             active=self.table.modules.get(THERMAL.name) is THERMAL,
         )
-        address = addresses(
-            self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory)
-        )
-        self.nodes = NodeApi(
+        self.requests = NodeRequests(self.store, self.sync)
+        self.intake = NodeEventIntake(
             self.store,
-            self.desire,
-            self.joining,
-            self.sync,
-            settings,
-            self.images,
-            self._serves,
-            address,
-            self.authority,
-            self.table,
-            self.boots,
-            self.vault,
-            self.files,
-            self.machines,
-            self.disks,
-            self.tpms,
-            self.thermal,
+            {
+                minos.events.FILES: self.files.heard,
+                minos.events.DISKS: self.disks.heard,
+                minos.events.THERMAL: self.thermal.heard,
+            },
         )
+        self.document = self._desired_document()
+        self.nodes = self._node_api()
         self.releases = Keeper(
             self.store,
             self.desire,
@@ -264,7 +279,7 @@ class Head:
             HeadMeans(
                 self.store,
                 self.desire,
-                self.nodes,
+                self.requests,
                 self.sync,
                 self.joining,
                 self.files.keys,
@@ -281,6 +296,80 @@ class Head:
         self.node_keys = NodeKeyring(self.store, self.images, self.sync)
         self.readers = Readers()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def listing(self) -> Listing:
+        """Lists of the nodes, and what is new in them."""
+        return Listing(self.store, self.table, self.clock, self.guard.why, self.patience)
+
+    def _desired_document(self) -> DesiredDocument:
+        """What nodes are told: of each part that has something to say."""
+        tickets = ImageTickets(self.images.directory)
+        address = addresses(self._serves, section(self.settings, "images").http_port, tickets)
+
+        def kernel_modules(record: Record) -> dict[str, Any] | None:
+            """The modules of the kernel that a node has booted; they lie where its images do."""
+            name = record.boots.runs
+            found = self.boots.part(name, MODULES) if name else None
+            url = address(f"boot/{name}", record.node.id)
+            return None if found is None else {**found, "url": url}
+
+        def of_modules(record: Record) -> dict[str, Any]:
+            """A node that is being released mounts nothing, and begins no task."""
+            told = self.table.told_to(record.node)
+            return told if record.held is None else _without(told, NOT_WHILE_HELD)
+
+        def agent(record: Record) -> dict[str, Any]:
+            order = self.boots.order(record.boots)
+            return {} if order is None else {"agent": order}
+
+        def trust(record: Record) -> dict[str, Any]:
+            certificate = record.trust.certificate
+            return {"trust": {"authorities": self.authority.mark, "certificate": certificate}}
+
+        images = ImagesDocument(
+            address, self.images.attachment, self.images.signature, kernel_modules
+        )
+        return DesiredDocument(
+            (
+                of_modules,
+                self.files.document,
+                partial(self.disks.document, address=address),
+                images.of,
+                self.requests.document,
+                agent,
+                trust,
+            )
+        )
+
+    def _node_api(self) -> NodeApi:
+        """The routes of nodes, of each part that has some."""
+        check = TpmCheck(self.store, self.joining, self.tpms)
+        join = JoinApi(
+            self.store,
+            self.desire,
+            self.joining,
+            self.sync,
+            self.table,
+            self.authority,
+            self.document,
+            check,
+            self._serves,
+            (lambda record: {"image_key": self.images.signer.public},),
+        )
+        guard_secrets = self.tpms.guard_secrets
+        routes = (
+            *join.routes(),
+            *check.routes(),
+            *ImageSecretRequests(
+                self.store, self.images, self.vault, self.document, guard_secrets
+            ).routes(),
+            *DiskKeyRequests(self.disks, guard_secrets).routes(),
+            *FileRequests(self.files, guard_secrets).routes(),
+            *BootSetRequests(self.boots, more_drivers=self.settings.more_drivers).routes(),
+            *MachineRequests(self.machines).routes(),
+        )
+        authenticator = SessionAuthenticator(self.store)
+        return NodeApi(authenticator, self.document, self.requests, self.intake, self.sync, routes)
 
     def _serves(self, node: str) -> str:
         """The head's address that a node uses, as it stands before a port, by the node's id."""
@@ -446,11 +535,11 @@ class Head:
 
     # -- nodes that come and go
 
-    def add(self, draft: Draft, node: Node) -> Record:
+    def add(self, transaction: Transaction, node: Node) -> Record:
         """Takes a new node in."""
         planner = self.table.planner_for(node)
         record = self.store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
-        draft.add(record)
+        transaction.add(record)
         return record
 
     def forget(self, record: Record) -> None:
@@ -541,3 +630,7 @@ class Head:
     def _image(self, name: str) -> WantedImage:
         image = self.images.get(name)
         return WantedImage(image.name, image.digest, image.size, image.container.to_wire())
+
+
+def _without(told: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key not in keys}

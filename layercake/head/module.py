@@ -7,9 +7,9 @@ them.
 
 from __future__ import annotations
 
+from layercake.features.releases.events import EVENTS as OF_RELEASES
 from layercake.fleet.events import EVENTS
-from layercake.head.inventory import Wishes
-from layercake.head.releases.events import EVENTS as OF_RELEASES
+from layercake.fleet.wishes import Wishes
 from layercake.kraken.mutation import Mutation, Where, mutation
 from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.module import Goals, Module, Part

@@ -22,11 +22,11 @@ BUILT_IN = (
     "minos.module",
     "minos.tasks.module",
     "minos.disks.module",
-    "layercake.head.rolls.module",
-    "layercake.head.files.module",
-    "layercake.head.machines.module",
-    "layercake.head.tpm.module",
-    "layercake.head.thermal.module",
+    "layercake.features.rolls.module",
+    "layercake.features.files.module",
+    "layercake.features.machines.module",
+    "layercake.features.tpm.module",
+    "layercake.features.thermal.module",
 )
 
 

@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from layercake.agents.settings import SyncSettings
 from layercake.base.files import write_atomic
 from layercake.base.text import describe
+from layercake.features.access.people import OidcSettings
+from layercake.features.guard.settings import GuardSettings
+from layercake.features.logs.settings import LogSettings
+from layercake.features.webhooks.settings import WebhookSettings
 from layercake.head import modules
-from layercake.head.access.people import OidcSettings
-from layercake.head.guard.settings import GuardSettings
-from layercake.head.hosting.declared import SiteModule
-from layercake.head.logs.settings import LogSettings
-from layercake.head.webhooks.settings import WebhookSettings
 from layercake.inventory import structs
 from layercake.inventory.problems import Problems
 from layercake.inventory.yaml_marks import Table
@@ -31,6 +31,7 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER, Check, Mistake, text
 from layercake.moduleapi.module import Module, Site
 from layercake.moduleapi.network import HeadAddress, fits
+from layercake.modules.declared import SiteModule
 
 FILE_NAME = "config.yaml"
 USUAL, ETC = Path("/var/lib/layercake"), Path("/etc/layercake")
@@ -90,30 +91,6 @@ def _is_server(word: str) -> bool:
         except ValueError:
             return False
     return True
-
-
-class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State sync. A node is lost when nothing came from it for `dead_s`, which is above
-    `hello_s`."""
-
-    port: Annotated[int, Meta(ge=0, le=65535, description="UDP port that the nodes speak to.")] = (
-        31415
-    )
-    hello_s: Annotated[float, Meta(gt=0, description="Seconds between two HELLOs of a node.")] = 5.0
-    dead_s: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="Seconds of silence after which a node is lost; three times hello_s is "
-            "usual.",
-        ),
-    ] = 15.0
-    probe_s: Annotated[
-        float,
-        Meta(
-            gt=0, description="Seconds that a node has to answer when something speaks against it."
-        ),
-    ] = 3.0
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

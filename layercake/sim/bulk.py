@@ -24,13 +24,14 @@ import signal
 import sys
 from pathlib import Path
 
+from layercake.agents import pki
+from layercake.agents.settings import SyncSettings
 from layercake.api.server import Api
 from layercake.base.door import open_files
 from layercake.fleet.store import Session, WantedImage
-from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.operations import Operations
-from layercake.head.settings import Settings, SyncSettings
+from layercake.head.settings import Settings
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
 from layercake.kraken.variables import Layout
@@ -54,7 +55,7 @@ _FIRST = ipaddress.IPv4Address("10.98.0.1")
 async def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
     """The nodes, their sessions, and the file that tells the agents of them."""
     agents, records = [], []
-    async with head.desire.draft() as draft:
+    async with head.desire.transaction() as transaction:
         for number in range(count):
             name, mac = f"s{number:05d}", (0x525400000000 + number).to_bytes(6, "big").hex(":")
             node = head.table.node(
@@ -66,8 +67,8 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
                     "images": [image.name],
                 }
             )
-            records.append(head.add(draft, node))
-            head.desire.want(draft, records[-1], (image,))
+            records.append(head.add(transaction, node))
+            head.desire.want(transaction, records[-1], (image,))
     known = {"power": "ON", "boot": "INIT", "run": "INIT"}
     if count > MANY:
         known |= {"run": "SYNC", "busy": "FREE", "image": "ACTIVE"}

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from imageapi.store.manifest import Signer
-from layercake.head import pki
+from layercake.agents import pki
 from layercake.head import settings as head_settings
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.sim.api import Api

@@ -15,9 +15,9 @@ from aiohttp.test_utils import make_mocked_request
 from layercake import __version__
 from layercake.api.gate import Gate
 from layercake.api.route import Reach, Route
+from layercake.features.access.audit import DAY_S, FIRST_S, shown
+from layercake.features.access.caller import Caller
 from layercake.fleet import events
-from layercake.head.access.audit import DAY_S, FIRST_S, shown
-from layercake.head.access.caller import Caller
 from layercake.kraken.errors import OperationFailed, Refused
 from layercake.moduleapi.module import Role
 from tests.access.conftest import CONTAINER, OWN, RACK

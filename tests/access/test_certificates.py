@@ -15,9 +15,9 @@ import msgspec
 import pytest
 from cryptography import x509
 
+from layercake.agents import pki
 from layercake.api.server import Api
 from layercake.cli.main import main
-from layercake.head import pki
 from tests.support.world import World, opened
 
 

@@ -24,9 +24,9 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from layercake.head import pki
+from layercake.agents import pki
+from layercake.features.access.people import KEEP_S, REFRESH_S, Grant, OidcSettings, People
 from layercake.head import settings as head_settings
-from layercake.head.access.people import KEEP_S, REFRESH_S, Grant, OidcSettings, People
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.module import Role
 from tests.access.conftest import OTHER, OWN

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from layercake.head.access import sessions
-from layercake.head.access.caller import Caller
-from layercake.head.access.sessions import Sessions
+from layercake.features.access import sessions
+from layercake.features.access.caller import Caller
+from layercake.features.access.sessions import Sessions
 from layercake.moduleapi.module import Role
 
 

@@ -20,8 +20,8 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from layercake.agents import pki
 from layercake.api.server import Api
-from layercake.head import pki
 from layercake.kraken.errors import InputError
 from tests.support.world import World
 

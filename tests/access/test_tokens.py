@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.api.auth import create
 from layercake.api.server import Api
+from layercake.features.access.tokens import FILE_NAME, MOST, blake2b
 from layercake.fleet import events
-from layercake.head.access.tokens import FILE_NAME, MOST, blake2b
 from layercake.head.head import Head
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.access.conftest import OWN

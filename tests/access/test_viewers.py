@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from docs.generator.interfaces import routes
 from imageapi.events import EVENTS as IMAGE_EVENTS
+from layercake.features.access.caller import Caller
+from layercake.features.events.views import meanings
+from layercake.features.rolls.facts import Phase
 from layercake.fleet import events
 from layercake.fleet.store import Event, Interface
-from layercake.head.access.caller import Caller
-from layercake.head.rolls.facts import Phase
-from layercake.head.views.events import meanings
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.facts import Quarantine
 from layercake.moduleapi.module import Role

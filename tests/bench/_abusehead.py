@@ -23,16 +23,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from layercake.agents import pki
+from layercake.agents.settings import SyncSettings
 from layercake.api.server import Api
 from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.process import THRESHOLDS
+from layercake.features.access.tokens import FILE_NAME, blake2b
 from layercake.fleet.store import Session, WantedImage
-from layercake.head import pki
-from layercake.head.access.tokens import FILE_NAME, blake2b
 from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
-from layercake.head.settings import Settings, SyncSettings
+from layercake.head.settings import Settings
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered, Held
 
@@ -59,10 +60,12 @@ async def install(head: Head, count: int) -> dict[str, Any]:
     image = head.images.get("one")
     wanted = WantedImage(image.name, image.digest, image.size, image.container.to_wire())
     records = []
-    async with head.desire.draft() as draft:
+    async with head.desire.transaction() as transaction:
         for number in range(count):
-            records.append(head.add(draft, head.table.node(node(number, head.settings.address))))
-            head.desire.want(draft, records[-1], (wanted,) if number == 0 else ())
+            records.append(
+                head.add(transaction, head.table.node(node(number, head.settings.address)))
+            )
+            head.desire.want(transaction, records[-1], (wanted,) if number == 0 else ())
     rogue = records[0]
     rogue.session = Session(1, b"r" * 32, "boot-1", head.clock())
     head.engine.post(rogue, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed"))

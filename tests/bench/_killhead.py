@@ -10,10 +10,11 @@ from pathlib import Path
 
 from aiohttp import web
 
+from layercake.agents.settings import SyncSettings
 from layercake.api.server import Api
 from layercake.fleet.store import Record
 from layercake.head.head import Head
-from layercake.head.settings import Settings, SyncSettings
+from layercake.head.settings import Settings
 
 SOCKET = "api.sock"
 

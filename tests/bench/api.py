@@ -28,9 +28,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from layercake.agents import pki
 from layercake.api.server import Api
 from layercake.base.process import THRESHOLDS
-from layercake.head import pki
 from layercake.head.head import THREAD_S, Head
 from layercake.head.settings import Settings
 from layercake.kraken.converge import Discovered
@@ -158,10 +158,12 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     instant.post = head.engine.post
     head.engine._hands = instant  # the modules' processes are no part of this
     head.engine.gate = None
-    async with head.desire.draft() as draft:
+    async with head.desire.transaction() as transaction:
         for number in range(count):
-            head.desire.want(draft, head.add(draft, head.table.node(fields(number))), ())
-    del draft
+            head.desire.want(
+                transaction, head.add(transaction, head.table.node(fields(number))), ()
+            )
+    del transaction
     await head.database.flush(head.store)
     gc.collect()
     gc.freeze()

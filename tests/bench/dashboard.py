@@ -30,8 +30,8 @@ import aiohttp
 import msgspec
 from playwright.async_api import Browser, Page
 
+from layercake.agents import pki
 from layercake.api.server import Api
-from layercake.head import pki
 from layercake.head.head import THREAD_S
 from tests.bench._history import quantile
 from tests.support.api import token

@@ -24,11 +24,11 @@ from pathlib import Path
 
 from layercake.base.clock import steady_clock
 from layercake.base.process import THRESHOLDS
-from layercake.fleet.database import Database
-from layercake.fleet.desired import Desire
+from layercake.fleet.desired import DesiredState
 from layercake.fleet.engine import Engine
+from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store, WantedImage
-from layercake.head.hosting.loading import load_modules
+from layercake.head.loading import load_modules
 from layercake.head.settings import Settings
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered, Event, NodeState
@@ -113,18 +113,18 @@ async def measured(directory: Path, count: int) -> dict[str, float]:
     store, database = Store(clock), Database(directory / "layercake.db", clock)
     engine = Engine(store, instant, clock)
     instant.post = engine.post
-    desire = Desire(store, engine, database, table, nothing)
+    desire = DesiredState(store, engine, database, table, nothing)
     nodes = [table.node(fields(number)) for number in range(count)]
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     start = time.process_time()
-    async with desire.draft() as draft:
+    async with desire.transaction() as transaction:
         for node in nodes:
             planner = table.planner_for(node)
             record = store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
-            draft.add(record)
-            desire.want(draft, record, ())
-    del draft
+            transaction.add(record)
+            desire.want(transaction, record, ())
+    del transaction
     converged = time.process_time()
     await database.flush(store)
     end = time.process_time()

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from hostsite import HostSite
 from smallimages import build_plain_image
 
+from layercake.agents import pki
 from layercake.base.process import THRESHOLDS
-from layercake.head import pki
 from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings

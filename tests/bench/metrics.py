@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from layercake.agents import pki
 from layercake.base.process import THRESHOLDS
-from layercake.head import pki
 from layercake.head.head import THREAD_S, Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings

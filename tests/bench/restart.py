@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from layercake.agents import pki
 from layercake.fleet.store import WantedImage
-from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.settings import Settings
 from layercake.sim.bulk import install

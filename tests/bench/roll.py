@@ -31,8 +31,8 @@ from hostnode import HeadNamespace, HostNode
 from sampleimages import plain_image
 from vrack.rack import Rack
 
+from layercake.agents import pki
 from layercake.api.server import Api
-from layercake.head import pki
 from layercake.head.head import Head
 from layercake.head.operations import Operations
 from layercake.head.settings import Settings

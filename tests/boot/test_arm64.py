@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from layercake.head.hosting.telling import Told
 from layercake.moduleapi.service import FakeLink
+from layercake.modules.telling import NotifiedNode
 from minos.build.debian import programs
 from pxe.http_server import HttpServer
 from pxe.module import offers
@@ -110,12 +110,16 @@ async def test_a_set_without_boot_programs_costs_no_script(web: BootState, link:
 
 
 def test_its_bmc_is_told_the_volume_and_no_medium_of_x86() -> None:
-    told = offers(Told(NODE, "n1", (MAC,), "10.99.0.11", "aarch64", "uefi", ""), None, None, site())
+    told = offers(
+        NotifiedNode(NODE, "n1", (MAC,), "10.99.0.11", "aarch64", "uefi", ""), None, None, site()
+    )
     assert (
         told["boot-uri"].endswith("/boot/52-54-00-00-01-01.img")
         and "is for x86_64" in told["no-medium"]
     )
-    told = offers(Told(NODE, "n1", (), "10.99.0.11", "aarch64", "uefi", ""), None, None, site())
+    told = offers(
+        NotifiedNode(NODE, "n1", (), "10.99.0.11", "aarch64", "uefi", ""), None, None, site()
+    )
     assert (
         "boot-uri" not in told and "no machine was seen yet that is this node" in told["no-medium"]
     )

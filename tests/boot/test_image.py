@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from layercake.head.hosting.telling import Told
 from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.service import FakeLink
+from layercake.modules.telling import NotifiedNode
 from powerman.module import record as power_record
 from pxe.dhcp.decision import Common, decide
 from pxe.dhcp.packet import BOOT_FILE, VENDOR_CLASS, MessageType
@@ -240,7 +240,9 @@ def test_firmware_is_offered_it_by_http_boot(
     ("secure_boot", "file"), [(False, "snponly.efi"), (True, "52-54-00-00-01-01.img")]
 )
 def test_powerman_is_told_by_which_uri_a_node_boots(secure_boot: bool, file: str) -> None:
-    facts = Told("id", "n1", (MAC, "52:54:00:00:01:02"), "10.99.0.11", "x86_64", "uefi", "set")
+    facts = NotifiedNode(
+        "id", "n1", (MAC, "52:54:00:00:01:02"), "10.99.0.11", "x86_64", "uefi", "set"
+    )
     offered = offers(facts, Boot(secure_boot=secure_boot), BootSettings(http_port=81), site())
     assert (
         offered["boot-uri"] == f"http://10.99.0.1:81/boot/{file}"

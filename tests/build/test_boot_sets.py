@@ -13,8 +13,8 @@ import pytest
 
 from imageapi.spec.image import manifest
 from imageapi.store.manifest import Signer
+from layercake.features.boots.boot_sets import DOCUMENT, BootSets
 from layercake.fleet.boots import Boots
-from layercake.head.boots import DOCUMENT, BootSets
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 from layercake.setup import build_boot
 from minos.build import BuildOptions, sets

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from layercake.agents import pki
 from layercake.check.finding import Check, Finding, Severity
 from layercake.check.machine import Machine
 from layercake.check.resources import certificates, disk, limits, time
 from layercake.check.site import Site
 from layercake.check.table import CHECKS, carry_out, chosen
-from layercake.head import pki
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.check.made import NODES, made, worst
 

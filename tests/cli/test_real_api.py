@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from layercake import __version__
+from layercake.agents import pki
 from layercake.api.server import Api
 from layercake.cli import audit
 from layercake.cli.common.output import YELLOW, Output
 from layercake.cli.main import main
-from layercake.head import pki
 from tests.support.world import INVENTORY, World
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from layercake.head.views.power import sensors_view
+from layercake.features.power.views import sensors_view
 from layercake.kraken.errors import Unreachable
 from powerman.driver import Sensor
 from powerman.looks.draw import dcmi_draw, redfish_draw

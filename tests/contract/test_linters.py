@@ -45,8 +45,8 @@ def test_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
 
 TOO_LONG = {
     "layercake/head/head.py",
-    "layercake/head/guard/guard.py",
-    "layercake/head/machines/keeper.py",
+    "layercake/features/guard/guard.py",
+    "layercake/features/machines/keeper.py",
     "layercake/head/operations/inventory.py",
     "layercake/inventory/load.py",
 }

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from playwright.async_api import Browser
 
-from layercake.head.hosting.manager import ServiceState
 from layercake.kraken.converge import Failed
+from layercake.modules.manager import ServiceState
 from tests.dashboard.test_console import connected
 from tests.support.dashboard import (
     NARROW,

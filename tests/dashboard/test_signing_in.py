@@ -12,7 +12,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from layercake.dashboard.pages import POLICY
-from layercake.head.access.sessions import LIFETIME_S, TICKET_S
+from layercake.features.access.sessions import LIFETIME_S, TICKET_S
 from tests.support.dashboard import Look, Site, looking
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layercake.head.disks.said import said
+from layercake.features.disks.said import said
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
 from tests.support.world import World, node_client

@@ -15,10 +15,10 @@ from aiohttp.test_utils import TestServer
 from imageapi.spec.container import parse_container
 from layercake.fleet.table import Table
 from layercake.head import modules, settings
-from layercake.head.hosting import declared
 from layercake.inventory.load import load
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.moduleapi.service import MutationRequest
+from layercake.modules import declared
 from powerman.driver import PowerState, Unsupported
 from powerman.drivers.command import CommandDriver, Programs
 from powerman.settings import BmcSpec, Program

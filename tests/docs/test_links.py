@@ -15,7 +15,7 @@ import yaml
 from layercake.cli.docs import find, followed
 from layercake.debian.documentation import PLACE
 from layercake.documentation import URL, command, howto, titles, url_path
-from layercake.head.lists import causes
+from layercake.features.nodes.lists import causes
 from layercake.head.modules import standard
 
 ROOT = Path(__file__).resolve().parents[2]

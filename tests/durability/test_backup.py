@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from layercake import backup
+from layercake.agents import pki
 from layercake.api import auth
 from layercake.cli.main import main
-from layercake.head import lock, pki
+from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.kraken.errors import InputError, LayercakeError, Refused
 from tests.support.world import World

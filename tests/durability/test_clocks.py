@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import pytest
 
 from imageapi.events import EXITED
+from layercake.agents import pki
+from layercake.agents.joining import Claim
 from layercake.base.clock import steady_clock
+from layercake.features.nodes.views import node_view
 from layercake.fleet import events
-from layercake.head import pki
-from layercake.head.agents.joining import Claim
 from layercake.head.operations.rolls import Ask
 from layercake.head.views.head import head_status
-from layercake.head.views.nodes import node_view
 from layercake.kraken.converge import BACKOFF_CAP_S
 from minos import init
 from minos.agent.http.client import tls_context

@@ -15,7 +15,7 @@ import pytest
 from imageapi.store.store import ImageStore
 from layercake.fleet import events
 from layercake.fleet import store as store_module
-from layercake.fleet.health import AGAIN_S, SLOW_S, STRETCH_S, STUCK_S
+from layercake.fleet.persistence.health import AGAIN_S, SLOW_S, STRETCH_S, STUCK_S
 from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.wire import Kind
@@ -53,10 +53,10 @@ async def test_a_document_that_waits_is_written_by_the_next_flush_and_never_over
     head, documents, mark = world.head, world.head.database.documents, world.head.store.mark
 
     async def change(word: bytes, *, waits: bool) -> None:
-        async with head.desire.draft() as draft:
-            draft.change(world.node("n0"), mark)
-            draft.documents["some/1"] = lambda: word
-            draft.can_wait = waits
+        async with head.desire.transaction() as transaction:
+            transaction.change(world.node("n0"), mark)
+            transaction.documents["some/1"] = lambda: word
+            transaction.can_wait = waits
 
     await change(b"first", waits=True)
     assert documents("some/") == {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.fleet.schema import SCHEMA_VERSION, open_database
+from layercake.fleet.persistence.schema import SCHEMA_VERSION, open_database
 from layercake.kraken.errors import InputError
 from tests.support.disk import on_disk
 from tests.support.world import INVENTORY, World

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from layercake.features.machines.module import HARDWARE
+from layercake.features.thermal.module import THERMAL
 from layercake.head import modules
-from layercake.head.machines.module import HARDWARE
-from layercake.head.thermal.module import THERMAL
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.planner import Planner
 from minos.disks.mutations import DISK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layercake.head.files.inventory import Files, place_of
+from layercake.features.files.inventory import Files, place_of
 from layercake.head.modules import standard
 from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import Node

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from layercake.features.guard.witness import Findings
 from layercake.fleet.store import Record, Session
-from layercake.head.guard.witness import Findings
 from layercake.kraken.converge import Discovered
 from tests.support.world import World
 

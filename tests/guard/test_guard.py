@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from layercake.fleet.guard_state import Care
-from layercake.head.guard import guard
-from layercake.head.guard.guard import WRITTEN_S
-from layercake.head.guard.settings import GuardSettings
-from layercake.head.guard.slots import Slots
-from layercake.head.views.explain import explain_view
+from layercake.features.guard import guard
+from layercake.features.guard.guard import WRITTEN_S
+from layercake.features.guard.settings import GuardSettings
+from layercake.features.guard.slots import Slots
+from layercake.features.nodes.explain import explain_view
+from layercake.fleet.guard_state import GuardState
 from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, NotFound, Refused
 from tests.guard.conftest import LEFT, RACK, RIGHT, Rack
@@ -306,7 +306,7 @@ async def test_a_hold_after_a_restart_ends_when_the_agent_is_back(rack: Rack) ->
 async def test_boots_are_bounded(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rack.head.guard, "_slots", Slots(GuardSettings(boots=3)))
     for name in LEFT:
-        rack.node(name).care = Care(ours=True)
+        rack.node(name).care = GuardState(ours=True)
         rack.sees_power(name, "OFF")
     assert len(rack.started("power-on")) == 3
     assert "boot in domain left, no more at once" in why(rack, LEFT[3])

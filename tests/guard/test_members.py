@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
+from layercake.features.guard.members import Members
+from layercake.features.guard.outage import SITE
 from layercake.fleet.store import Record
-from layercake.head.guard.members import Members
-from layercake.head.guard.outage import SITE
 from layercake.kraken.facts import Quarantine
 from tests.guard.conftest import LEFT, RIGHT, Rack
 

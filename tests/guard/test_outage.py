@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from layercake.head.guard import outage
-from layercake.head.guard.outage import SITE, Outage, is_outage, together
-from layercake.head.guard.settings import GuardSettings
+from layercake.features.guard import outage
+from layercake.features.guard.outage import SITE, Outage, is_outage, together
+from layercake.features.guard.settings import GuardSettings
 
 SETTINGS = GuardSettings()
 

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from layercake.fleet.guard_state import Care
-from layercake.head.guard.queue import Lane, Queue, Rank, Turn
-from layercake.head.guard.settings import GuardSettings
-from layercake.head.guard.slots import Slots
-from layercake.head.inventory import wishes
+from layercake.features.guard.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.settings import GuardSettings
+from layercake.features.guard.slots import Slots
+from layercake.fleet.guard_state import GuardState
+from layercake.fleet.wishes import wishes
 from layercake.head.modules import standard
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors
@@ -157,7 +157,7 @@ def storm(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes are off and wanted up, one at a time."""
     monkeypatch.setattr(rack.head.guard, "_slots", Slots(GuardSettings(site_boots=1)))
     for name in (*RIGHT, *LEFT):
-        rack.node(name).care = Care(ours=True)
+        rack.node(name).care = GuardState(ours=True)
         rack.clock.now += 1.0
         rack.sees_power(name, "OFF")
 

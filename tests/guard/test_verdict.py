@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from layercake.fleet.guard_state import Care, Order, Stop, Why
-from layercake.head.guard.outage import Outage
-from layercake.head.guard.settings import GuardSettings
-from layercake.head.guard.verdict import FRESH_S, Case, judge
-from layercake.head.guard.witness import Findings
-from layercake.head.inventory import Wishes
+from layercake.features.guard.outage import Outage
+from layercake.features.guard.settings import GuardSettings
+from layercake.features.guard.verdict import FRESH_S, Case, judge
+from layercake.features.guard.witness import Findings
+from layercake.fleet.guard_state import GuardState, Order, Stop, Why
+from layercake.fleet.wishes import Wishes
 
 NOW, WALL = 5000.0, 1.8e9
 STOP = Stop("new DIMM", "ann", WALL - 300)
@@ -23,7 +23,9 @@ HOLD, NEVER = Wishes(remedy="hold"), Wishes(remedy="never")
 DEAF = Findings(NOW, "ON", agent=False, arp=False)
 """Nobody answers but the BMC."""
 SETTINGS = GuardSettings()
-SILENT = Case("n0", Care(ours=True, up=True), Wishes(), ends=True, silent=100.0, findings=DEAF)
+SILENT = Case(
+    "n0", GuardState(ours=True, up=True), Wishes(), ends=True, silent=100.0, findings=DEAF
+)
 """A node that was in sync, fell silent, and would be reset."""
 CARE = {"ours", "up", "busy", "released", "maintenance", "order"}
 

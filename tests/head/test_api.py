@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from layercake.agents import pki
 from layercake.api.auth import create
 from layercake.api.server import Api
+from layercake.features.access.tokens import Tokens
 from layercake.fleet import events
-from layercake.head import pki
-from layercake.head.access.tokens import Tokens
 from layercake.moduleapi.module import Role
 from tests.support.api import adopt, served
 from tests.support.world import INVENTORY, World

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from layercake.features.guard.guard import Guard
+from layercake.features.guard.settings import GuardSettings
+from layercake.features.guard.slots import Slots
+from layercake.features.guard.witness import Findings
+from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.nodes.views import Status, node_view, status_of
 from layercake.fleet.store import Record
-from layercake.head.guard.guard import Guard
-from layercake.head.guard.settings import GuardSettings
-from layercake.head.guard.slots import Slots
-from layercake.head.guard.witness import Findings
-from layercake.head.views.explain import explain_text, explain_view
 from layercake.head.views.head import head_status
-from layercake.head.views.nodes import Status, node_view, status_of
 from layercake.kraken.converge import Discovered, Failed
 from pxe.events import IGNORED, UNWANTED
 from tests.support.world import World, opened

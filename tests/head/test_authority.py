@@ -26,9 +26,9 @@ from hostnode import HostNode
 from hostsite import HostSite
 from smallimages import build_plain_image
 
+from layercake.agents import pki
+from layercake.agents.pki import Authority
 from layercake.base.files import write_atomic
-from layercake.head import pki
-from layercake.head.pki import Authority
 from layercake.kraken.errors import InputError
 from layercake.kraken.wire import TO_NODE, bearer
 from minos.agent.bond.trust import mark
@@ -119,7 +119,7 @@ def test_a_replacement_is_begun_once_and_can_be_finished_after_a_crash(
             raise OSError("the power is gone")
         write_atomic(path, *rest, **more)
 
-    monkeypatch.setattr("layercake.head.pki.write_atomic", dies)
+    monkeypatch.setattr("layercake.agents.pki.write_atomic", dies)
     with pytest.raises(OSError, match="power"):
         authority.finish("10.99.0.1")
     monkeypatch.undo()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from layercake.head.guard.outage import Outage
-from layercake.head.lists.causes import of_alarms, of_consoles, plain
+from layercake.features.guard.outage import Outage
+from layercake.features.nodes.lists.causes import of_alarms, of_consoles, plain
 from layercake.head.operations.consoles import Consoles
 from layercake.kraken.converge import Discovered
 from pxe.events import OTHER_SERVER

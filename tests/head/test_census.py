@@ -9,8 +9,8 @@ from itertools import chain, repeat
 
 import pytest
 
+from layercake.features.nodes.views import Status
 from layercake.head.views.head import OLD_S, PART, Census, count
-from layercake.head.views.nodes import Status
 from tests.support.world import INVENTORY, World
 
 

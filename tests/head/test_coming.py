@@ -7,7 +7,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from layercake.head.agents.coming import MOST, REMEMBERED, WAIT_S, Coming
+from layercake.agents.throttle import MOST, REMEMBERED, WAIT_S, PullThrottle
 from tests.support.clock import FakeClock
 
 
@@ -23,7 +23,7 @@ async def let(task: asyncio.Task[bool]) -> bool:
 
 
 async def test_so_many_are_told_at_once_and_the_next_when_one_has_come() -> None:
-    coming = Coming(FakeClock(0.0), a_busy_head())
+    coming = PullThrottle(FakeClock(0.0), a_busy_head())
     for number in range(MOST):
         await coming.turn(f"n{number}", 1)
     next_one = asyncio.create_task(coming.turn("next", 1))
@@ -35,11 +35,11 @@ async def test_so_many_are_told_at_once_and_the_next_when_one_has_come() -> None
 
 
 async def test_nodes_that_are_slow_to_come_do_not_hold_up_a_head_that_has_nothing_to_do() -> None:
-    coming = Coming(FakeClock(0.0), lambda: 0.0)
+    coming = PullThrottle(FakeClock(0.0), lambda: 0.0)
     for number in range(3 * MOST):
         assert await asyncio.wait_for(coming.turn(f"n{number}", 1), 5)
     assert len(coming) == 3 * MOST
-    coming = Coming(FakeClock(0.0), a_busy_head())
+    coming = PullThrottle(FakeClock(0.0), a_busy_head())
     for number in range(MOST):
         await coming.turn(f"n{number}", 1)
     assert not await let(asyncio.create_task(coming.turn("next", 1)))
@@ -47,7 +47,7 @@ async def test_nodes_that_are_slow_to_come_do_not_hold_up_a_head_that_has_nothin
 
 async def test_who_does_not_come_has_a_place_for_a_while() -> None:
     clock = FakeClock(0.0)
-    coming = Coming(clock, a_busy_head())
+    coming = PullThrottle(clock, a_busy_head())
     for number in range(MOST):
         clock.now += 0.001
         await coming.turn(f"n{number}", 1)
@@ -58,7 +58,7 @@ async def test_who_does_not_come_has_a_place_for_a_while() -> None:
     assert await let(next_one) and len(coming) == 1
 
 
-async def _again(coming: Coming) -> None:
+async def _again(coming: PullThrottle) -> None:
     coming.here("n0", 1)
     await coming.turn("n1", 1)
     assert len(coming) == MOST - 1, "one that is told once more counts once"
@@ -66,7 +66,7 @@ async def _again(coming: Coming) -> None:
 
 
 async def test_who_has_come_by_itself_is_not_told_and_takes_no_place() -> None:
-    coming = Coming(FakeClock(0.0))
+    coming = PullThrottle(FakeClock(0.0))
     coming.here("n1", 7)
     assert not await coming.turn("n1", 7) and len(coming) == 0
     assert await coming.turn("n1", 8) and len(coming) == 1

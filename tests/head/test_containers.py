@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from layercake.head.views.nodes import node_view, status_of
+from layercake.features.nodes.views import node_view, status_of
 from layercake.kraken.errors import InputError
 from layercake.kraken.wire import bearer, node_text
 from tests.support.world import INVENTORY, World

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from layercake.fleet import database, events
+from layercake.fleet import events
+from layercake.fleet.persistence import database
 from tests.support.disk import on_disk
 from tests.support.world import World
 

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from layercake.fleet import events
-from layercake.fleet.history import PAGE, PER_NODE, Wanted
+from layercake.fleet.persistence.history import PAGE, PER_NODE, Wanted
 from layercake.fleet.store import HISTORY_ALL, Event
 from tests.support.api import served
 from tests.support.world import World

@@ -18,10 +18,10 @@ import pytest
 from aiohttp.test_utils import TestClient
 
 from layercake.base.text import clean, parse_json
+from layercake.features.events.views import event_view
+from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.nodes.views import node_view
 from layercake.fleet import events
-from layercake.head.views.events import event_view
-from layercake.head.views.explain import explain_text, explain_view
-from layercake.head.views.nodes import node_view
 from layercake.kraken.wire import bearer
 from tests.support.disk import on_disk
 from tests.support.world import World
@@ -139,7 +139,7 @@ async def test_a_joined_node_cannot_forge_what_others_tell_nor_push_it_out(
         many = [{"kind": "container.exited", "text": "x"}] * 500
         assert (await client.post("/node/v1/events", json=many, headers=headers)).status == 200
     assert len(world.head.store.events) - before < 600, "the history of all others is still there"
-    world.head.nodes.told.flood_s = 0.3
+    world.head.intake.flood_s = 0.3
     began = time.monotonic()
     assert (await client.post("/node/v1/events", json=many, headers=headers)).status == 200
     assert time.monotonic() - began >= 0.3, (

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from layercake.agents.reports import heard, interfaces
 from layercake.api.answers.nodes import InterfaceShown
 from layercake.cli.nodes import _interface as line
+from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.nodes.views import node_view
 from layercake.fleet.store import Record
-from layercake.head.agents.heard import heard, interfaces
-from layercake.head.views.explain import explain_text, explain_view
-from layercake.head.views.nodes import node_view
 from minos.events import NETWORK
 from tests.support.world import INVENTORY, World
 
@@ -50,7 +50,7 @@ def told(world: World, found: object) -> Record:
 
 async def test_a_node_is_told_its_interfaces_and_a_change_moves_its_revision(world: World) -> None:
     def document() -> dict[str, Any]:
-        return world.head.nodes._document(world.node("n0"))
+        return world.head.document.of(world.node("n0"))
 
     assert document()["interfaces"] == {}
     revision = world.node("n0").cfg_revision

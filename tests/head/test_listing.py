@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from layercake.head.hosting.patience import _Boot
-from layercake.head.lists.listing import Kind, Listing
-from layercake.head.views.nodes import node_view
+from layercake.features.nodes.lists.listing import Kind, Listing
+from layercake.features.nodes.views import node_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
 from layercake.kraken.facts import Active, Quarantine
+from layercake.modules.boot_timeouts import _Boot
 from tests.support.api import served
 from tests.support.world import World
 
@@ -35,7 +35,7 @@ async def told(
 
 @pytest.mark.parametrize("brief", [False, True])
 async def test_what_is_kept_is_what_is_so(world: World, brief: bool) -> None:
-    listing, head = Listing(world.head), world.head
+    listing, head = world.head.listing(), world.head
     for values in ({}, {"power": "ON"}, {"power": "ON", "boot": "INIT"}, {"power": "HANG"}, {}):
         head.engine.post(world.node("n0"), Discovered(values, "test"))
         for _ in range(2):
@@ -77,7 +77,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
 ) -> None:
     """Time goes on between two questions, so that a word which is kept too long is seen."""
     listing, head, record, kind = (
-        Listing(world.head),
+        world.head.listing(),
         world.head,
         world.node("n0"),
         Kind((), brief=brief),
@@ -128,7 +128,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
 
 
 async def test_only_the_fields_that_are_asked_for(world: World) -> None:
-    listing = Listing(world.head)
+    listing = world.head.listing()
     nodes, _ = await told(world, listing, Kind(listing.fields("name,state"), brief=False))
     assert all(node.keys() == {"name", "state"} for node in nodes)
     nodes, _ = await told(world, listing, Kind(listing.fields("last_seen_s"), brief=False))
@@ -140,7 +140,7 @@ async def test_only_the_fields_that_are_asked_for(world: World) -> None:
 
 
 async def test_what_has_changed_since(world: World) -> None:
-    listing, head = Listing(world.head), world.head
+    listing, head = world.head.listing(), world.head
     nodes, first = await told(world, listing)
     assert first.whole and len(nodes) == len(head.store.names)
     nodes, same = await told(world, listing, since=first.change)
@@ -156,7 +156,7 @@ async def test_what_has_changed_since(world: World) -> None:
 
 
 async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: World) -> None:
-    listing, head = Listing(world.head), world.head
+    listing, head = world.head.listing(), world.head
     _, first = await told(world, listing)
     for name, state in (("n1", "ON"), ("n0", "ON"), ("n1", "HANG")):
         head.engine.post(world.node(name), Discovered({"power": state}, "test"))
@@ -181,10 +181,10 @@ async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: W
 async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing, head = Listing(world.head), world.head
+    listing, head = world.head.listing(), world.head
     _, first = await told(world, listing)
     monkeypatch.setattr(
-        "layercake.head.lists.listing.SLICE_S", -1.0
+        "layercake.features.nodes.lists.listing.SLICE_S", -1.0
     )  # others have their turn after each node
     early = asyncio.create_task(listing.news(ALL, first.change, ""))
     async with asyncio.timeout(30):
@@ -199,13 +199,13 @@ async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(
 
 @pytest.mark.parametrize("since", ["0-1", "ff-99999", "-1"])
 async def test_a_number_of_another_head_gets_all(world: World, since: str) -> None:
-    nodes, found = await told(world, Listing(world.head), since=since)
+    nodes, found = await told(world, world.head.listing(), since=since)
     assert found.whole and len(nodes) == len(world.head.store.names)
 
 
 async def test_what_is_no_number(world: World) -> None:
     with pytest.raises(InputError, match="it is no change"):
-        await told(world, Listing(world.head), since="yesterday")
+        await told(world, world.head.listing(), since="yesterday")
 
 
 async def test_pages_and_marks_by_rest(world: World) -> None:

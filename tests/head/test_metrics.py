@@ -14,8 +14,8 @@ import yaml
 from promtool import promtool
 
 from layercake.base.histogram import Histogram
+from layercake.features.nodes.lists.metrics import BUCKETS, Page
 from layercake.fleet.events import MUTATION_DONE
-from layercake.head.lists.metrics import BUCKETS, Page
 from layercake.head.views.head import Census
 from layercake.head.views.metrics import Metrics
 from layercake.kraken.converge import Discovered

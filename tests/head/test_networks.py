@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from layercake.api.answers.inventory import GuestList, NameList, NetworkList
-from layercake.head.hosting.host import ModuleHost
+from layercake.features.nodes.views import node_view
 from layercake.head.settings import Settings
 from layercake.head.views.inventory import guests_view, names_view, networks_view
-from layercake.head.views.nodes import node_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Unreachable
 from layercake.moduleapi import module_pb2 as pb
+from layercake.modules.host import ModuleHost
 from tests.support.world import INVENTORY, World
 
 FAR = """

@@ -14,12 +14,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from imageapi.events import unheard
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
+from layercake.agents import pki
+from layercake.agents.pki import Authority
 from layercake.api import auth
 from layercake.api.server import Api
-from layercake.head import pki
-from layercake.head.access.tokens import FILE_NAME, blake2b
-from layercake.head.pki import Authority
-from layercake.head.views.events import event_view
+from layercake.features.access.tokens import FILE_NAME, blake2b
+from layercake.features.events.views import event_view
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.node.serving import Serving

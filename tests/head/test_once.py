@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from layercake.head.lists.slices import Once
+from layercake.fleet.slices import Once
 
 
 class Work:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.nodes.views import node_view
 from layercake.fleet.store import BootTimes
-from layercake.head.hosting.patience import (
+from layercake.kraken.converge import Discovered
+from layercake.modules.boot_timeouts import (
     LEAST_FIRMWARE_S,
     LEAST_REST_S,
     TIMES,
@@ -17,9 +20,6 @@ from layercake.head.hosting.patience import (
     rest_s,
     usual,
 )
-from layercake.head.views.explain import explain_text, explain_view
-from layercake.head.views.nodes import node_view
-from layercake.kraken.converge import Discovered
 from pxe.events import DISCOVER_SEEN, INITRD_SENT
 from pxe.settings import BootSettings
 from tests.support.world import World, opened

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from layercake.agents.sync import Loss
 from layercake.fleet.engine import Engine
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record, Session, WantedImage
-from layercake.head.agents.sync import Loss
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, decode, encode

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from layercake.head import pki
-from layercake.head.pki import Authority
+from layercake.agents import pki
+from layercake.agents.pki import Authority
 from layercake.kraken.errors import OperationFailed, Unreachable
 from tests.support.world import World
 
@@ -96,7 +96,7 @@ async def test_what_is_packed_is_not_unpacked_here(world: World) -> None:
 async def test_a_node_that_does_not_come_to_the_point_is_given_up(
     world: World, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layercake.head.agents.client.ANSWER_S", 0.3)
+    monkeypatch.setattr("layercake.agents.client.ANSWER_S", 0.3)
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)

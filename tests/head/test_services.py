@@ -19,13 +19,13 @@ import grpc
 import pytest
 from patience import patience
 
-from layercake.head.hosting.host import ModuleHost, Start
-from layercake.head.hosting.manager import Launch, ServiceManager, launch_of
 from layercake.head.settings import Settings, save
 from layercake.kraken.errors import NotFound, Unreachable
 from layercake.main import serve
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
+from layercake.modules.host import ModuleHost, Start
+from layercake.modules.manager import Launch, ServiceManager, launch_of
 from layercake.notify import Notifier
 from tests.support.echo import MODULE, EchoSettings
 from tests.support.listener import KeepingListener

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 import yaml
 
-from layercake.head import pki, settings
-from layercake.head.settings import Settings, SyncSettings
+from layercake.agents import pki
+from layercake.agents.settings import SyncSettings
+from layercake.head import settings
+from layercake.head.settings import Settings
 from layercake.inventory.problems import InventoryErrors
 from powerman.settings import PowerSettings
 from pxe.settings import BootSettings

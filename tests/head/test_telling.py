@@ -9,10 +9,10 @@ import pytest
 
 from layercake.fleet.table import Table
 from layercake.head import modules
-from layercake.head.hosting.host import ModuleHost
-from layercake.head.hosting.telling import Teller
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module, NodeFacts, Reveal
+from layercake.modules.host import ModuleHost
+from layercake.modules.telling import ModuleNotifier
 from tests.support.site import site
 from tests.support.world import World
 
@@ -36,7 +36,7 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
 
     monkeypatch.setattr(ModuleHost, "send", send)
     module = Module(name="aaa", doc="A module of the site.", record=broken, command=("true",))
-    teller = Teller(
+    teller = ModuleNotifier(
         world.head.store,
         Table([module, *modules.built_in()]),
         world.head.host,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from layercake.head.rolls.slurm import Heat
-from layercake.head.thermal.keeper import Word, word_of, word_of_bmc
-from layercake.head.thermal.module import Thermal, due, held, tells
+from layercake.features.rolls.slurm import Heat
+from layercake.features.thermal.keeper import Word, word_of, word_of_bmc
+from layercake.features.thermal.module import Thermal, due, held, tells
 from layercake.kraken.errors import Unreachable
 from tests.head.test_containers import tell
 from tests.support.world import World

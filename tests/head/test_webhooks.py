@@ -16,10 +16,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from layercake.base.secrets import Vault
+from layercake.features.webhooks import sender
+from layercake.features.webhooks.sender import Webhooks
+from layercake.features.webhooks.settings import WebhookSettings, kinds, secret, url
 from layercake.fleet import events
-from layercake.head.webhooks import sender
-from layercake.head.webhooks.sender import Webhooks
-from layercake.head.webhooks.settings import WebhookSettings, kinds, secret, url
 from layercake.moduleapi.fields import Mistake
 from tests.support.world import World
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.head.inventory import wishes
+from layercake.fleet.wishes import wishes
 from layercake.head.modules import standard
 from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node

@@ -10,10 +10,10 @@ import pytest
 
 from imageapi.spec.names import NAME
 from layercake.base.secrets import SecretRef
-from layercake.head.inventory import Wishes
-from layercake.head.machines.module import Whereabouts
+from layercake.features.machines.module import Whereabouts
+from layercake.features.tpm.module import TpmPart
+from layercake.fleet.wishes import Wishes
 from layercake.head.modules import standard
-from layercake.head.tpm.module import TpmPart
 from layercake.inventory.fields import _IMAGE
 from layercake.inventory.load import load as load_with
 from layercake.inventory.problems import InventoryErrors

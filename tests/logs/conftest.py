@@ -12,9 +12,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from layercake.head.logs import gather, sender
-from layercake.head.logs.gather import Logs
-from layercake.head.logs.settings import LogSettings
+from layercake.features.logs import sender
+from layercake.features.logs.settings import LogSettings
+from layercake.head import log_sources as gather
+from layercake.head.log_sources import Logs
 from tests.support.collectors import Otlp
 from tests.support.world import World, opened
 

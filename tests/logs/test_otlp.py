@@ -10,10 +10,10 @@ import pytest
 from patience import patience
 
 from layercake.base.secrets import Vault
-from layercake.head.logs import entry, sender
-from layercake.head.logs.entry import Entry, Waiting, plain
-from layercake.head.logs.gather import Pieces
-from layercake.head.logs.settings import secret, to
+from layercake.features.logs import entry, sender
+from layercake.features.logs.entry import Entry, Waiting, plain
+from layercake.features.logs.settings import secret, to
+from layercake.head.log_sources import Pieces
 from layercake.moduleapi.fields import Mistake
 from tests.logs.conftest import Sending
 from tests.support.collectors import Otlp, until

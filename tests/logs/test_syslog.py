@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from layercake.agents import pki
+from layercake.features.logs import sender
+from layercake.features.logs.entry import MOST, Entry
+from layercake.features.logs.syslog import DATAGRAM, _cut, message
 from layercake.fleet.events import OUTAGE_CALLED
-from layercake.head import pki
-from layercake.head.logs import sender
-from layercake.head.logs.entry import MOST, Entry
-from layercake.head.logs.syslog import DATAGRAM, _cut, message
 from layercake.main import events_to_log
 from tests.logs.conftest import Sending
 from tests.support.collectors import syslog, until

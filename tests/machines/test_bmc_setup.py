@@ -20,10 +20,10 @@ from vrack.metal import end, spawn
 from imageapi.events import unheard
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
+from layercake.agents import pki
+from layercake.agents.pki import Authority
 from layercake.api import auth
 from layercake.api.server import Api
-from layercake.head import pki
-from layercake.head.pki import Authority
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.node import bmc as nodebmc

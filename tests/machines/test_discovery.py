@@ -9,7 +9,6 @@ import pytest
 from patience import patience
 
 from layercake.cli.machines import inserted
-from layercake.head.agents.server import NodeApi
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.strangers import LIFE_S, Tickets
 from tests.support.world import World, node_client
@@ -122,7 +121,6 @@ async def test_a_stranger_has_no_rights(world: World) -> None:
             "/node/v1/machine", json={"ticket": one.ticket, "mac": one.mac, "report": report()}
         )
         assert good.status == 200 and set(await good.json()) == {"then", "again_s"}
-    assert isinstance(world.head.nodes, NodeApi)
 
 
 async def test_who_is_in_the_inventory_by_now_starts_anew(world: World) -> None:

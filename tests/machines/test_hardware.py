@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from layercake.head.machines.drift import differences
-from layercake.head.machines.report import read
-from layercake.head.views.explain import explain_text, explain_view
+from layercake.features.machines.drift import differences
+from layercake.features.machines.report import read
+from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.inventory.problems import InventoryErrors
 from tests.machines.test_discovery import FULL, Stranger, report
 from tests.support.world import World

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from layercake.head.machines.module import Whereabouts, offers
-from layercake.head.machines.replacing import CLAIMS_S, QUIET_S
+from layercake.features.machines.module import Whereabouts, offers
+from layercake.features.machines.replacing import CLAIMS_S, QUIET_S
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.strangers import HEARD, option82

@@ -19,7 +19,7 @@ import pytest
 from patience import patience
 from smallimages import build_plain_image
 
-from layercake.head.pki import name_of
+from layercake.agents.pki import name_of
 from layercake.kraken.mutation import Where, declare
 from layercake.kraken.wire import TO_NODE, bearer
 from minos.agent.busy import REST

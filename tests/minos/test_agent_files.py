@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from smallimages import PLAIN_INIT, build_plain_image
 
-from layercake.head.files.entry import Entry
+from layercake.features.files.entry import Entry
 from tests.minos.test_agent import Rig
 from tests.support.fake_head import UP
 

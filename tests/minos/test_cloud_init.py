@@ -14,7 +14,7 @@ from headrun import CACHE
 from serviceimages import CLOUD_PACKAGES
 from smallimages import debian_base, unpacked, write
 
-from layercake.head.files.given import facts
+from layercake.features.files.given import facts
 from tests.minos.test_metadata import KEYS, NODE
 
 pytestmark = pytest.mark.root

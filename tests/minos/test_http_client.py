@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.head import pki
+from layercake.agents import pki
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from minos.agent.http.client import Connection, Download, parse_head, parse_url, tls_context
 

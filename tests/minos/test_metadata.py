@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.head.files.given import facts
+from layercake.features.files.given import facts
 from layercake.inventory.problems import InventoryErrors
 from minos.agent.files.manifest import METADATA, parse
 from minos.agent.metadata import service

@@ -13,9 +13,9 @@ import pytest
 from smallimages import build_plain_image
 
 from imageapi.node.container.process import alive
-from layercake.head import pki
+from layercake.agents import pki
+from layercake.agents.pki import Authority, name_of
 from layercake.head.modules import standard
-from layercake.head.pki import Authority, name_of
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import TO_HEAD, TO_NODE, bearer

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from patience import patience
 
-from layercake.head import pki
-from layercake.head.pki import Authority
+from layercake.agents import pki
+from layercake.agents.pki import Authority
 from minos.agent.http import server as http_server
 from minos.agent.http.server import CONNECTIONS, OF_ONE, STRANGERS, Reply, Request, Server
 from tests.support.nodeclient import NodeClient

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from hostsite import HostSite
 
-from layercake.head.hosting.declared import SiteModule
+from layercake.modules.declared import SiteModule
 
 Open = Callable[..., AbstractContextManager[HostSite]]
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from layercake.head import settings as head_settings
-from layercake.head.hosting.declared import SiteModule
+from layercake.modules.declared import SiteModule
 from tests.modules.conftest import Open
 from tests.modules.test_hostile import DECLARES, ROOT, STUB
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from layercake.head import settings
-from layercake.head.hosting.loading import load_modules
+from layercake.head.loading import load_modules
 from layercake.kraken.errors import DeclarationError, GraphTooLarge, InputError, LayercakeError
 
 HEAD = "interface: lo\naddress: 127.0.0.1\n"

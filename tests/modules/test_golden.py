@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 
-from layercake.head.hosting.declared import SiteModule
+from layercake.modules.declared import SiteModule
 from tests.modules.conftest import Open
 
 GOLDEN = Path(__file__).resolve().parent / "golden"

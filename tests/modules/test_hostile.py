@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from hostsite import HostSite
 
-from layercake.head.hosting import manager
-from layercake.head.hosting.declared import SiteModule
-from layercake.head.hosting.host import ModuleHost, Start
-from layercake.head.hosting.manager import Launch, ServiceManager
+from layercake.modules import manager
+from layercake.modules.declared import SiteModule
+from layercake.modules.host import ModuleHost, Start
+from layercake.modules.manager import Launch, ServiceManager
 from tests.modules.conftest import Open
 from tests.support.listener import KeepingListener
 

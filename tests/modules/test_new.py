@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from layercake.cli.main import main
-from layercake.head.hosting.declared import SiteModule
+from layercake.modules.declared import SiteModule
 from tests.modules.conftest import Open
 
 ROOT = Path(__file__).resolve().parents[2]

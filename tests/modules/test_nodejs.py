@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.head.hosting.declared import SiteModule
+from layercake.modules.declared import SiteModule
 from tests.modules.conftest import Open
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/modules/thermal-node"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from layercake.features.releases import keeper, password
+from layercake.features.releases.keeper import Keeper
+from layercake.features.releases.kept import Releases
+from layercake.features.releases.record import STEPS
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Session, WantedImage
-from layercake.head.releases import keeper, password
-from layercake.head.releases.keeper import Keeper
-from layercake.head.releases.kept import Releases
-from layercake.head.releases.record import STEPS
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from tests.support.world import INVENTORY, World
@@ -225,9 +225,14 @@ async def test_nothing_starts_and_nobody_gets_through_meanwhile(site: Site) -> N
         with pytest.raises(Refused, match=r"released|frozen"):
             await act()
     desire = site.world.head.desire
-    async with desire.draft() as draft:  # as an inventory, a roll or a person wants images
+    async with (
+        desire.transaction() as transaction
+    ):  # as an inventory, a roll or a person wants images
         desire.want(
-            draft, site.record, (IMAGE,), node=dataclasses.replace(site.record.node, state="off")
+            transaction,
+            site.record,
+            (IMAGE,),
+            node=dataclasses.replace(site.record.node, state="off"),
         )
     assert (site.record.wanted, site.record.node.images, site.record.meant) == (
         (),

@@ -17,10 +17,8 @@ from typing import Literal, TypeVar
 import msgspec
 import pytest
 
-from layercake.fleet.database import Database
-from layercake.fleet.store import Store
-from layercake.head.releases.kept import KEPT, Releases, give_up
-from layercake.head.releases.record import (
+from layercake.features.releases.kept import KEPT, Releases, give_up
+from layercake.features.releases.record import (
     STEPS,
     Erased,
     Release,
@@ -30,6 +28,8 @@ from layercake.head.releases.record import (
     freed,
     retried,
 )
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.store import Store
 from layercake.kraken.errors import NotFound, Refused
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layercake.head.releases.means import CONSOLE, HeadMeans
+from layercake.features.releases.means import CONSOLE, HeadMeans
 from layercake.kraken.errors import Unreachable
 from tests.support.world import World
 
@@ -24,7 +24,7 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
     return HeadMeans(
         head.store,
         head.desire,
-        head.nodes,
+        head.requests,
         head.sync,
         head.joining,
         head.files.keys,

@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from layercake.api.answers.images import BootSetList
+from layercake.features.boots.boot_sets import arches
+from layercake.features.boots.views import boots_view
+from layercake.features.rolls.facts import Roll
 from layercake.fleet.boots import Boots
 from layercake.fleet.store import Session
-from layercake.head.boots import arches
 from layercake.head.operations.rolls import Ask
-from layercake.head.rolls.facts import Roll
-from layercake.head.views.boots import boots_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import NotFound, Refused

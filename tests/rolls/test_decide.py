@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from layercake.head.rolls import decide
-from layercake.head.rolls.facts import (
+from layercake.features.rolls import decide
+from layercake.features.rolls.facts import (
     STAGE_WIDE,
     STAGE_WIDTH,
     Amount,

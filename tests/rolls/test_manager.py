@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imageapi.events import EXITED
-from layercake.head.rolls import manager
+from layercake.features.rolls import manager
 from layercake.kraken.errors import InputError, Refused
 from tests.support.rollnodes import Site, a_site, inventory
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.rolls.facts import Amount, Plan
+from layercake.features.rolls.module import RollSettings
+from layercake.features.rolls.policy import plan_for
+from layercake.features.rolls.subjects import Images
 from layercake.head.operations.inventory import Consent
-from layercake.head.rolls.facts import Amount, Plan
-from layercake.head.rolls.module import RollSettings
-from layercake.head.rolls.policy import plan_for
-from layercake.head.rolls.subjects import Images
-from layercake.head.views.explain import explain_text, explain_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Refused
 from tests.support.inventory import load

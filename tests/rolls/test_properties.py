@@ -6,8 +6,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layercake.head.rolls import decide
-from layercake.head.rolls.facts import Amount, Phase, Plan, Stand
+from layercake.features.rolls import decide
+from layercake.features.rolls.facts import Amount, Phase, Plan, Stand
 from tests.support.rollcluster import Cluster, Member
 
 SPANS = st.one_of(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from layercake.head.rolls.facts import Amount, Phase, Plan, Roll, Stand
-from layercake.head.rolls.slurm import MAINTENANCE, WARM, Heat, Slurm, SlurmNode, parse
+from layercake.features.rolls.facts import Amount, Phase, Plan, Roll, Stand
+from layercake.features.rolls.slurm import MAINTENANCE, WARM, Heat, Slurm, SlurmNode, parse
 from layercake.kraken.errors import Unreachable
 from tests.support.rollcluster import Cluster, Member
 

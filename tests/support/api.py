@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.typedefs import Handler
 
 from layercake.api.server import Api
-from layercake.head.access.tokens import FILE_NAME
+from layercake.features.access.tokens import FILE_NAME
 from layercake.head.head import Head
 from layercake.moduleapi.module import Role
 
@@ -108,9 +108,9 @@ async def token(
 ) -> dict[str, str]:
     """A new token, as the headers of a request."""
     expires = None if seconds is None else head.store.wall() + seconds
-    async with head.desire.draft(revises=False) as draft:
+    async with head.desire.transaction(revises=False) as transaction:
         _, text = head.tokens.make(
-            draft,
+            transaction,
             name,
             Role[role.upper()],
             groups or None,

@@ -19,8 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright
 
+from layercake.agents import pki
 from layercake.api.server import Api
-from layercake.head import pki
 from tests.support.api import token
 from tests.support.world import World
 

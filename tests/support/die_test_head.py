@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from layercake.head.hosting.host import ModuleHost
-from layercake.head.hosting.manager import ServiceManager, ServiceState, launch_of
+from layercake.modules.host import ModuleHost
+from layercake.modules.manager import ServiceManager, ServiceState, launch_of
 from tests.support.echo import MODULE, EchoSettings
 from tests.support.listener import KeepingListener
 from tests.support.site import site

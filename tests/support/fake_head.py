@@ -19,9 +19,9 @@ from typing import Any
 
 from patience import patience
 
-from layercake.head import pki
+from layercake.agents import pki
+from layercake.agents.pki import Authority
 from layercake.head.modules import standard
-from layercake.head.pki import Authority
 from layercake.kraken.errors import WireError
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from layercake.head.hosting.manager import ServiceManager
+from layercake.modules.manager import ServiceManager
 
 
 class KeepingListener:

@@ -18,7 +18,7 @@ from patience import patience
 from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
 from imageapi.store.tickets import Tickets
-from layercake.head.pki import name_of
+from layercake.agents.pki import name_of
 from layercake.kraken.wire import TO_NODE, bearer
 from minos.build import append_files
 from minos.build.builder import MODULES

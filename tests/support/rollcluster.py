@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from layercake.fleet.store import WantedImage
-from layercake.head.rolls import decide
-from layercake.head.rolls.facts import (
+from layercake.features.rolls import decide
+from layercake.features.rolls.facts import (
     ENDED,
     Action,
     NodeFacts,
@@ -24,6 +23,7 @@ from layercake.head.rolls.facts import (
     Unstage,
     counted,
 )
+from layercake.fleet.store import WantedImage
 
 OLD = (WantedImage("app", "blake2b:" + "0" * 64, 1, {}),)
 NEW = (WantedImage("app", "blake2b:" + "1" * 64, 1, {}),)

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from layercake.agents import pki
+from layercake.agents.reports import heard
 from layercake.api.server import Api
-from layercake.head import pki
-from layercake.head.agents.document import desired
-from layercake.head.agents.heard import heard
+from layercake.features.images.document import ImagesDocument
+from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.views import roll_view
 from layercake.head.operations.rolls import Ask
-from layercake.head.rolls.facts import Roll
-from layercake.head.views.rolls import roll_view
 from tests.support.world import World
 
 
@@ -38,7 +38,7 @@ class Agent:
         if self.silent:
             return
         record = self.world.node(self.name)
-        document = desired(record, lambda digest, node: f"http://head/images/{digest}", {})
+        document = ImagesDocument(lambda digest, node: f"http://head/images/{digest}").of(record)
         stage = {i["digest"]: i for i in document["stage"]}
         for digest in stage.keys() - self.staged:
             self.event("image.staged", {"digest": digest, "name": stage[digest]["name"]})

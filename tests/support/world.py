@@ -14,10 +14,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.typedefs import Handler
 
+from layercake.agents.settings import SyncSettings
 from layercake.fleet.store import Event, Record, Session
 from layercake.head.head import Head
 from layercake.head.operations import Operations
-from layercake.head.settings import Settings, SyncSettings
+from layercake.head.settings import Settings
 from layercake.kraken.wire import Datagram, Kind, decode, encode
 from tests.support.clock import FakeClock
 
@@ -43,7 +44,7 @@ class World:
             sections={"files": {"directory": str(directory / "site")}},
         )
         self.head = Head(directory, self.settings, self.clock)
-        self.head.nodes.told.flood_s = 0.0
+        self.head.intake.flood_s = 0.0
         self.ops = Operations(self.head)
         self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.client.bind(("127.0.0.1", 0))
@@ -61,7 +62,7 @@ class World:
         await self.head.database.flush(self.head.store)
         await self.close_head()
         self.head = Head(self.directory, self.settings, self.clock)
-        self.head.nodes.told.flood_s = 0.0
+        self.head.intake.flood_s = 0.0
         self.ops = Operations(self.head)
         self.open()
 

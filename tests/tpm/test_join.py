@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient
 
-from layercake.head.tpm import certificate, credential
+from layercake.features.tpm import certificate, credential
 from layercake.kraken.errors import OperationFailed, Refused
 from layercake.kraken.wire import bearer
 from layercake.moduleapi.strangers import Tickets

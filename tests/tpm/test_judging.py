@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from layercake.head.tpm.judging import MOST_SETS, judge
-from layercake.head.tpm.module import TpmPart, complete
-from layercake.head.tpm.table import Known, Shown
+from layercake.features.tpm.judging import MOST_SETS, judge
+from layercake.features.tpm.module import TpmPart, complete
+from layercake.features.tpm.table import Known, Shown
 from layercake.moduleapi.fields import Mistake
 
 RECORDED, REQUIRED, NEW = TpmPart(tpm="recorded"), TpmPart(tpm="required"), Known(node="n")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from layercake.head.disks.said import Disk, State
-from layercake.head.machines.report import Report
+from layercake.features.disks.said import Disk, State
+from layercake.features.machines.report import Report
 
 
 class MachineShown(msgspec.Struct, kw_only=True):

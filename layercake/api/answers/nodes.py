@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from layercake.api.answers.events import EventShown
-from layercake.head.lists.causes import Beside, Cause
+from layercake.features.nodes.lists.causes import Beside, Cause
 
 Values = dict[str, str]
 """{variable: value}"""

@@ -11,7 +11,7 @@ from layercake.head.operations.boots import BootSets
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.consoles import Consoles
 from layercake.head.operations.files import NodeFiles
-from layercake.head.operations.guard import Care
+from layercake.head.operations.guard import GuardState
 from layercake.head.operations.head import AuthorityChanges
 from layercake.head.operations.images import Images
 from layercake.head.operations.inventory import InventoryChanges
@@ -36,7 +36,7 @@ class Operations:
         self.power = Power(head, self.nodes, self.calls)
         self.consoles = Consoles(head, self.nodes, self.calls)
         self.images = Images(head, self.nodes)
-        self.care = Care(head, self.nodes)
+        self.care = GuardState(head, self.nodes)
         self.rolls = RollRequests(head, self.nodes)
         self.boots = BootSets(head, self.nodes)
         self.authority = AuthorityChanges(head, self.nodes)

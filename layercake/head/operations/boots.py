@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
+from layercake.features.access.caller import said_by
+from layercake.features.boots import boot_sets as boots
+from layercake.features.boots.views import Use
+from layercake.features.rolls.facts import Kind, Roll
 from layercake.fleet import events
 from layercake.fleet.store import Record
-from layercake.head import boots
-from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.head.operations.rolls import Ask, plan_of, stages_of, with_batches
-from layercake.head.rolls.facts import Kind, Roll
 from layercake.kraken.errors import InputError, NotFound, Refused
 from minos.build import sets
 from minos.build.sets import BootSet
@@ -25,20 +25,6 @@ from minos.build.sets import BootSet
 BOOT_S, AGENT_S = 3600.0, 180.0
 """How long a node may take to come back with another boot set (the engine gives it up before, when
 its boots fail), and to replace its agent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A boot set, whether it is the default of the site, and of its profile, why it is not used (""
-    if it is), and the names of the nodes that boot it next, run it, and have its agent."""
-
-    found: BootSet
-    default: bool
-    of_profile: bool
-    trouble: str
-    boot: list[str]
-    run: list[str]
-    agents: list[str]
 
 
 class BootSets:
@@ -71,7 +57,7 @@ class BootSets:
         """Makes a set the one that nodes boot which no roll took elsewhere: those without a
         profile, or those of its own; it touches none that runs. Returns who boots it next."""
         known = self._head.boots
-        async with self._head.desire.draft(revises=False) as draft:
+        async with self._head.desire.transaction(revises=False) as transaction:
             found = known.get(name)
             profile = found.profile.name if found.profile is not None else ""
             if of_profile and not profile:
@@ -86,18 +72,18 @@ class BootSets:
             ]
             _check_architecture(found, theirs, "boot")
             if of_profile:
-                draft.documents[boots.OF_PROFILES + profile] = name.encode
-                draft.after(known.of_profiles.update, {profile: name})
+                transaction.documents[boots.OF_PROFILES + profile] = name.encode
+                transaction.after(known.of_profiles.update, {profile: name})
             else:
-                draft.documents[boots.DOCUMENT] = name.encode
-                draft.after(setattr, known, "default", name)
-                draft.after(self._head.teller.networks)
+                transaction.documents[boots.DOCUMENT] = name.encode
+                transaction.after(setattr, known, "default", name)
+                transaction.after(self._head.teller.networks)
             whose = f"nodes of profile {profile}" if of_profile else "nodes"
-            draft.event(
+            transaction.event(
                 None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}"
             )
             for record in theirs:
-                draft.after(self._head.teller.changed, record)
+                transaction.after(self._head.teller.changed, record)
         return sorted(r.name for r in theirs)
 
     async def remove_profile(self, profile: str) -> list[str]:
@@ -157,7 +143,7 @@ class BootSets:
         """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in
         place. Raises NotFound, InputError and Refused; nothing has changed then."""
         head, kind = self._head, Kind.AGENT if agent_only else Kind.BOOT
-        async with head.desire.draft(revises=False) as draft:
+        async with head.desire.transaction(revises=False) as transaction:
             records, found = self._nodes.select(text), head.boots.get(ask.image)
             head.guard.refuse_frozen(records, "roll")
             _check_architecture(found, records, "roll")
@@ -169,7 +155,7 @@ class BootSets:
                 switch_s=AGENT_S if agent_only else BOOT_S,
             )
             return await head.rolls.start_boots(
-                draft,
+                transaction,
                 records,
                 kind,
                 found.name,

@@ -8,16 +8,16 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from layercake.features.files import sources
+from layercake.features.files.entry import Entry
+from layercake.features.files.inventory import Files
+from layercake.features.files.room import NONE, shown
+from layercake.features.files.sources import Lines, Source
 from layercake.fleet import events
+from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record
-from layercake.fleet.transaction import Draft
-from layercake.head.files import sources
-from layercake.head.files.entry import Entry
-from layercake.head.files.inventory import Files
-from layercake.head.files.room import NONE, shown
-from layercake.head.files.sources import Lines, Source
+from layercake.fleet.transaction import Transaction
 from layercake.head.head import Head
-from layercake.head.lists.slices import slowly
 from layercake.head.operations.nodes import Nodes
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
@@ -128,7 +128,7 @@ class NodeFiles:
         """Writes the contents, before anything refers to them. Raises OperationFailed."""
         await asyncio.to_thread(self._room.sources.keep, wanted.contents)
 
-    def take(self, draft: Draft, wanted: Wanted, by: str) -> list[str]:
+    def take(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
         """Has these in force once all is on disk; the paths that are others than before."""
         old = self._room.sources.by_path
         changed = [
@@ -138,10 +138,10 @@ class NodeFiles:
         ]
         if changed:
             key, data = self._room.sources.document(wanted.by_path)
-            draft.documents[key] = lambda: data
-            draft.after(lambda: self._room.sources.take(wanted.by_path))
+            transaction.documents[key] = lambda: data
+            transaction.after(lambda: self._room.sources.take(wanted.by_path))
             more = f", and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
-            draft.event(
+            transaction.event(
                 None,
                 events.FILES_CHANGED,
                 f"files by {by}: {', '.join(changed[:NAMED])}{more}",

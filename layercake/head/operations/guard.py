@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from layercake.features.access.caller import printable, said_by
 from layercake.fleet import events
 from layercake.fleet.guard_state import Order, Stop, ended
 from layercake.fleet.store import Record
-from layercake.fleet.transaction import Draft
-from layercake.head.access.caller import printable, said_by
+from layercake.fleet.transaction import Transaction
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.kraken.converge import Cleared
@@ -36,7 +36,7 @@ def reason_of(text: str, what: str) -> str:
     return found
 
 
-class Care:
+class GuardState:
     """Operations on what the guard minds."""
 
     def __init__(self, head: Head, nodes: Nodes) -> None:
@@ -52,11 +52,11 @@ class Care:
         stop = Stop(why, said_by(by), self._store.wall())
         if not text:
             return await self._site(stop, events.FROZEN, f"the site, by {stop.by}: {why}")
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = self._nodes.select(text)
             for record in records:
-                self._mind(draft, record, freeze=stop)
-                draft.event(record, events.FROZEN, f"by {stop.by}: {why}")
+                self._mind(transaction, record, freeze=stop)
+                transaction.event(record, events.FROZEN, f"by {stop.by}: {why}")
         return self._looked_at(records)
 
     async def thaw(self, text: str, by: str) -> list[str]:
@@ -70,7 +70,7 @@ class Care:
                     hint="name the nodes; see `layercake status`",
                 )
             return await self._site(None, events.THAWED, f"the site, by {who}")
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             if self._guard.freeze is not None:
                 raise Refused(
                     "cannot thaw some nodes: the whole site is frozen",
@@ -82,14 +82,14 @@ class Care:
                     f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`"
                 )
             for record in records:
-                self._mind(draft, record, freeze=None)
-                draft.event(record, events.THAWED, f"by {who}")
+                self._mind(transaction, record, freeze=None)
+                transaction.event(record, events.THAWED, f"by {who}")
         return self._looked_at(records)
 
     async def _site(self, stop: Stop | None, kind: EventKind, text: str) -> list[str]:
-        async with self._head.desire.draft() as draft:
-            self._guard.set_freeze(draft, stop)
-            draft.event(None, kind, text)
+        async with self._head.desire.transaction() as transaction:
+            self._guard.set_freeze(transaction, stop)
+            transaction.event(None, kind, text)
         return self._looked_at(())
 
     # -- maintenance
@@ -104,7 +104,7 @@ class Care:
             )
         now = self._store.wall()
         stop = Stop(why, said_by(by), now, None if seconds is None else now + seconds)
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = self._nodes.select(text)
             already = [r.name for r in records if r.care.maintenance is not None]
             if already:
@@ -114,14 +114,14 @@ class Care:
                     hint="`layercake node maintenance end` ends it",
                 )
             for record in records:
-                self._mind(draft, record, maintenance=stop)
-                draft.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
+                self._mind(transaction, record, maintenance=stop)
+                transaction.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
         return self._looked_at(records)
 
     async def end(self, text: str, by: str) -> list[str]:
         """Ends the maintenance of nodes. Raises Refused if none of them has one."""
         who, now = said_by(by), self._store.wall()
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = [r for r in self._nodes.select(text) if r.care.maintenance is not None]
             if not records:
                 raise Refused(
@@ -129,10 +129,10 @@ class Care:
                     hint="see `layercake node maintenance list`",
                 )
             for record in records:
-                draft.change(
+                transaction.change(
                     record, lambda record: setattr(record, "care", ended(record.care, who, now))
                 )
-                draft.event(record, events.MAINTENANCE_ENDED, f"by {who}")
+                transaction.event(record, events.MAINTENANCE_ENDED, f"by {who}")
         return self._looked_at(records)
 
     def maintenances(self, text: str) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ class Care:
         """Machines that were found running are ours from now on: they are started anew, whatever
         runs there."""
         who = said_by(by)
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = self._nodes.select(text)
             self._guard.refuse_frozen(records, "take")
             ours = [r.name for r in records if r.care.ours]
@@ -164,13 +164,15 @@ class Care:
                     hint="`layercake power cycle` starts a node anew",
                 )
             for record in records:
-                draft.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
-                draft.post(record, Cleared(f"{who} takes it"))
+                transaction.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
+                transaction.post(record, Cleared(f"{who} takes it"))
                 if record.value("power") == "OFF":
-                    self._mind(draft, record, ours=True)
+                    self._mind(transaction, record, ours=True)
                 else:
                     self._nodes.order(
-                        draft, record, Order("cycle", force=True, by=who, at=self._head.clock())
+                        transaction,
+                        record,
+                        Order("cycle", force=True, by=who, at=self._head.clock()),
                     )
         return self._looked_at(records)
 
@@ -178,7 +180,7 @@ class Care:
         """Silent nodes may be started anew, though the inventory, their last word or a witness
         speaks against it."""
         who = said_by(by)
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = self._nodes.select(text)
             self._guard.refuse_frozen(records, "treat")
             well = [r.name for r in records if r.value("run") == "SYNC"]
@@ -188,15 +190,15 @@ class Care:
                     hint="`layercake power cycle` starts a node anew",
                 )
             for record in records:
-                self._mind(draft, record, released=True)
-                draft.event(record, events.REMEDY_RELEASED, f"by {who}")
+                self._mind(transaction, record, released=True)
+                transaction.event(record, events.REMEDY_RELEASED, f"by {who}")
         return self._looked_at(records)
 
     async def end_outage(self, domain: str, by: str) -> None:
         """What is still silent in a domain ("" is the site) is treated from now on. Raises NotFound
         if there is no outage."""
         who = said_by(by)
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             found = self._guard.outages.get(domain)
             if found is None:
                 where = f"domain {domain[:80]}" if domain else "the site"
@@ -206,9 +208,9 @@ class Care:
                 )
             records = [r for key in found.silent if (r := self._store.find(key)) is not None]
             for record in records:
-                self._mind(draft, record, released=True)
-            draft.after(self._guard.outages.pop, domain, None)
-            draft.event(
+                self._mind(transaction, record, released=True)
+            transaction.after(self._guard.outages.pop, domain, None)
+            transaction.event(
                 None,
                 events.OUTAGE_OVER,
                 f"{found.where}: ended by {who}; {len(records)} nodes are silent",
@@ -216,8 +218,8 @@ class Care:
             )
         self._looked_at(records)
 
-    def _mind(self, draft: Draft, record: Record, **changes: Any) -> None:
-        draft.change(
+    def _mind(self, transaction: Transaction, record: Record, **changes: Any) -> None:
+        transaction.change(
             record, lambda record: setattr(record, "care", replace(record.care, **changes))
         )
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from layercake.agents.pki import RENEW_DAYS
+from layercake.features.access.caller import said_by
 from layercake.fleet import events
 from layercake.fleet.store import Record
-from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.pki import RENEW_DAYS
 from layercake.kraken.errors import Refused
 
 RENEW_S = RENEW_DAYS * 86_400.0
@@ -131,10 +131,10 @@ class AuthorityChanges:
     async def revoke(self, text: str, by: str) -> list[str]:
         """Ends the sessions of nodes, with all keys and certificates of this boot, and leaves the
         nodes alone until a person clears them. Raises InputError and NotFound."""
-        async with self._head.desire.draft(revises=False) as draft:
+        async with self._head.desire.transaction(revises=False) as transaction:
             records = self._nodes.select(text)
             for record in records:
-                draft.after(self._revoke, record, said_by(by))
+                transaction.after(self._revoke, record, said_by(by))
         return [r.name for r in records]
 
     def _revoke(self, record: Record, by: str) -> None:

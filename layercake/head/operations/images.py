@@ -10,8 +10,8 @@ from typing import Any
 
 from imageapi.build.compare import COMPARING, compare, describe
 from imageapi.store.store import Image, Version
+from layercake.features.access.caller import said_by
 from layercake.fleet import events
-from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
 from layercake.kraken.errors import InputError, OperationFailed, Refused

@@ -15,20 +15,20 @@ from typing import Any
 
 import msgspec
 
+from layercake.features.access.caller import said_by
+from layercake.features.boots.boot_sets import arches
+from layercake.features.rolls.facts import REST_STAGE, Roll
+from layercake.features.rolls.policy import Move, Wish, moves, settings_of
 from layercake.fleet import events
 from layercake.fleet.desired import check_set, same
+from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, WantedImage
-from layercake.fleet.transaction import Draft
+from layercake.fleet.transaction import Transaction
+from layercake.fleet.wishes import wishes
 from layercake.head import secrets
-from layercake.head.access.caller import said_by
-from layercake.head.boots import arches
 from layercake.head.head import Head
-from layercake.head.inventory import wishes
-from layercake.head.lists.slices import slowly
 from layercake.head.operations.files import NodeFiles, Wanted
 from layercake.head.reading import Answer, Question, answer, is_small, said
-from layercake.head.rolls.facts import REST_STAGE, Roll
-from layercake.head.rolls.policy import Move, Wish, moves, settings_of
 from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
@@ -318,7 +318,7 @@ class InventoryChanges:
             new = await self._parse(self._applied, text, file)
             wanted = await self._files.wanted(new.all())
             await self._files.keep(wanted)
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             if digest is not None and digest != _digest(self._store.revision, text, wanted):
                 raise Refused(
                     "cannot apply the inventory: the state has changed since it was planned",
@@ -333,8 +333,8 @@ class InventoryChanges:
                     hint="say --allow-remove if that is meant",
                 )
             self._refuse_held(new.removed)
-            moved, rolls = await self._enact(draft, new, consent)
-            self._files.take(draft, wanted, said_by(consent.by))
+            moved, rolls = await self._enact(transaction, new, consent)
+            self._files.take(transaction, wanted, said_by(consent.by))
         await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
 
@@ -366,7 +366,7 @@ class InventoryChanges:
         other node. Raises NotFound, InputError, and Refused as `apply`."""
         arches_, profiles = await asyncio.to_thread(self._boot_sets)
         parts = self._head.table.parts
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             before = self._store.named(name).node
             networks, images = (
                 self._head.networks.by_name,
@@ -397,8 +397,8 @@ class InventoryChanges:
             )
             sources = await self._files.beside(node)
             await self._files.keep(sources)
-            moved, rolls = await self._enact(draft, new, consent)
-            self._files.take(draft, sources, said_by(consent.by))
+            moved, rolls = await self._enact(transaction, new, consent)
+            self._files.take(transaction, sources, said_by(consent.by))
         await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
 
@@ -409,7 +409,7 @@ class InventoryChanges:
         await self.change(record.name, {"mac": list(macs)}, (), Consent(by=by))
 
     async def _enact(
-        self, draft: Draft, new: _Read, consent: Consent
+        self, transaction: Transaction, new: _Read, consent: Consent
     ) -> tuple[list[str], list[Roll]]:
         """Takes over what was read; the networks that are others than before, and the rolls that
         this begins. The head does other things meanwhile: entries, freezes and rolls change by
@@ -418,24 +418,24 @@ class InventoryChanges:
         await self._check(changes, new, consent)
         found = [] if consent.at_once else await self._moves(changes, new)
         later = {r.node.id for move in found for r in move.records}
-        moved = self._networks(draft, new, {c.node for c in changes}, by)
+        moved = self._networks(transaction, new, {c.node for c in changes}, by)
         async for name in slowly(new.removed):
-            draft.remove(self._store.named(name), self._head.forget)
-            draft.event(
+            transaction.remove(self._store.named(name), self._head.forget)
+            transaction.event(
                 None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}"
             )
         async for change in slowly(changes):
             if change.node in new.nodes:
                 self._take(
-                    draft,
+                    transaction,
                     new.nodes[change.node],
                     sorted(change.fields),
                     new.nodes[change.node].id in later,
                     by,
                 )
         async for node in slowly(new.all()):
-            self._note(draft, node, later)
-        return moved, [await self._begin(draft, move, consent) for move in found]
+            self._note(transaction, node, later)
+        return moved, [await self._begin(transaction, move, consent) for move in found]
 
     def _applied_of(self, new: _Read, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
         return {
@@ -447,7 +447,9 @@ class InventoryChanges:
             ],
         }
 
-    def _networks(self, draft: Draft, new: _Read, changed: Collection[str], by: str) -> list[str]:
+    def _networks(
+        self, transaction: Transaction, new: _Read, changed: Collection[str], by: str
+    ) -> list[str]:
         """Takes the networks over, and has the other nodes in those that are not as before told;
         the names of these networks."""
         found = self._head.networks.changes(new.networks)
@@ -455,19 +457,19 @@ class InventoryChanges:
             return []
         said = ", ".join(f"{change.node} ({_SAID[change.action]})" for change in found[:NAMED])
         more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        draft.event(
+        transaction.event(
             None,
             events.INVENTORY_NETWORKS,
             f"networks by {by}: {said}{more}",
             data={"networks": [c.node for c in found]},
         )
-        self._head.networks.take(draft, new.networks)
+        self._head.networks.take(transaction, new.networks)
         moved = {change.node for change in found}
         for name in moved:
-            draft.after(self._head.teller.network, name)
+            transaction.after(self._head.teller.network, name)
         for record in self._store:
             if record.node.network in moved and record.name not in changed:
-                draft.after(self._head.teller.changed, record)
+                transaction.after(self._head.teller.changed, record)
         return sorted(moved)
 
     async def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
@@ -494,13 +496,13 @@ class InventoryChanges:
         touched = {c.node for c in changes}
         self._head.guard.refuse_frozen([r for r in self._store if r.name in touched], "change")
 
-    async def _begin(self, draft: Draft, move: Move, consent: Consent) -> Roll:
+    async def _begin(self, transaction: Transaction, move: Move, consent: Consent) -> Roll:
         def target(record: Record) -> tuple[WantedImage, ...]:
             held = {i.name: i for i in record.wanted}
             return tuple(held.get(name) or self._head.desire.image(name) for name in move.images)
 
         return await self._head.rolls.start(
-            draft,
+            transaction,
             list(move.records),
             _listed(move.images),
             target,
@@ -511,20 +513,22 @@ class InventoryChanges:
             inventory=True,
         )
 
-    def _take(self, draft: Draft, node: Node, fields: Iterable[str], later: bool, by: str) -> None:
+    def _take(
+        self, transaction: Transaction, node: Node, fields: Iterable[str], later: bool, by: str
+    ) -> None:
         """Takes a node's entry over; `later` a roll brings its images. What waits there to be taken
         in is our minOS."""
         record = self._store.find(node.id)
         images = node.images
         if record is None:
-            record = self._head.add(draft, node)
-            draft.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")
-            draft.after(
+            record = self._head.add(transaction, node)
+            transaction.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")
+            transaction.after(
                 self._head.teller.changed, record
             )  # a step begins as soon as something is wanted
         else:
             images = record.node.images if later else images
-            draft.event(
+            transaction.event(
                 record,
                 events.INVENTORY_CHANGED,
                 f"changed in the inventory by {by}: {', '.join(fields)}",
@@ -534,15 +538,15 @@ class InventoryChanges:
             if any(map(self._head.machines.waits, node.macs))
             else same
         )
-        self._head.desire.images(draft, record, images, node=node, care=care)
-        draft.after(self._head.teller.changed, record)
-        draft.after(self._head.sync.push, record)
+        self._head.desire.images(transaction, record, images, node=node, care=care)
+        transaction.after(self._head.teller.changed, record)
+        transaction.after(self._head.sync.push, record)
 
-    def _note(self, draft: Draft, node: Node, later: Collection[str]) -> None:
+    def _note(self, transaction: Transaction, node: Node, later: Collection[str]) -> None:
         """A node that has the images of the inventory has them from there."""
         record = self._store.find(node.id)
         if record is not None and record.applied != node.images and node.id not in later:
-            draft.change(record, lambda record: setattr(record, "applied", node.images))
+            transaction.change(record, lambda record: setattr(record, "applied", node.images))
 
 
 def _digest(revision: int, text: str, wanted: Wanted) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from layercake.head.access.caller import said_by
-from layercake.head.disks.said import plain_data
+from layercake.features.access.caller import said_by
+from layercake.features.disks.said import plain_data
+from layercake.features.machines import adopt, events
+from layercake.features.machines.table import Machine
+from layercake.features.machines.views import machine_view
 from layercake.head.head import Head
-from layercake.head.machines import adopt, events
-from layercake.head.machines.table import Machine
 from layercake.head.operations.nodes import Nodes
-from layercake.head.views.machines import machine_view
 from layercake.inventory import fields, ranges
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.fields import Mistake

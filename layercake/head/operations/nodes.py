@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from imageapi.spec.names import NAME
 from layercake.base.text import parse_json
+from layercake.features.access.caller import said_by
 from layercake.fleet import events
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record
-from layercake.fleet.transaction import Draft
-from layercake.head.access.caller import said_by
+from layercake.fleet.transaction import Transaction
 from layercake.head.head import Head
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import groups_of
@@ -57,7 +57,7 @@ class Nodes:
                 hint="by force is without waiting for anything",
             )
         who = said_by(by)
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = self.select(text)
             if state == "off":
                 self.refuse_busy(records, force)
@@ -76,25 +76,25 @@ class Nodes:
                     else None
                 )
                 how = ", by force" if force else ", softly" if soft else ""
-                draft.event(record, events.DESIRED_STATE, f"wanted {state} by {who}{how}")
+                transaction.event(record, events.DESIRED_STATE, f"wanted {state} by {who}{how}")
                 care = partial(
                     replace,
                     ours=True,
                     order=order,
                     released=state == "up" and record.value("power") == "OFF",
                 )
-                self._head.desire.images(draft, record, node.images, node=node, care=care)
+                self._head.desire.images(transaction, record, node.images, node=node, care=care)
                 if record.care.order is not None and record.care.order.soft:  # it may have failed
-                    draft.post(record, Cleared(f"{who} wants it {state}{how}"))
-                draft.after(self._head.sync.push, record)
+                    transaction.post(record, Cleared(f"{who} wants it {state}{how}"))
+                transaction.after(self._head.sync.push, record)
         return [r.name for r in records]
 
-    def order(self, draft: Draft, record: Record, order: Order) -> None:
+    def order(self, transaction: Transaction, record: Record, order: Order) -> None:
         """Has the engine do what a person ordered of a node's power."""
         self._head.desire.want(
-            draft, record, record.wanted, care=partial(replace, ours=True, order=order)
+            transaction, record, record.wanted, care=partial(replace, ours=True, order=order)
         )
-        draft.after(self._head.sync.push, record)
+        transaction.after(self._head.sync.push, record)
 
     def refuse_busy(self, records: Iterable[Record], force: bool) -> None:
         """Raises Refused if one of the nodes does work that must not be interrupted, unless
@@ -108,14 +108,14 @@ class Nodes:
 
     async def clear(self, text: str, by: str = "") -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = self.select(text)
             for record in records:
-                draft.post(record, Cleared(f"{said_by(by)} says so"))
+                transaction.post(record, Cleared(f"{said_by(by)} says so"))
         for record in records:
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:
-                    await self._head.nodes.ask(record, {"kind": "clear"})
+                    await self._head.requests.ask(record, {"kind": "clear"})
                 except LayercakeError as error:
                     self._store.event(record, events.NODE_CLEAR_FAILED, str(error))
         return [r.name for r in records]
@@ -127,7 +127,7 @@ class Nodes:
         record = self._store.named(name)
         if not container and record.wanted:
             container = record.wanted[0].name
-        answer = await self._head.nodes.ask(
+        answer = await self._head.requests.ask(
             record, {"kind": "logs", "container": container, "lines": max(1, min(lines, 10_000))}
         )
         return str(answer.get("text", ""))

@@ -8,15 +8,15 @@ import ipaddress
 from typing import Any
 
 from layercake.base.text import parse_json
+from layercake.features.access.caller import said_by
+from layercake.features.nodes.views import parts_view
+from layercake.features.power.views import sensors_view
 from layercake.fleet import events
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record
-from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.calls import Calls
 from layercake.head.operations.nodes import Nodes
-from layercake.head.views.nodes import parts_view
-from layercake.head.views.power import sensors_view
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 
@@ -40,7 +40,7 @@ class Power:
     async def cycle(self, text: str, force: bool, by: str = "") -> list[str]:
         """Power-cycles nodes: the engine stops their images, switches them off, and boots them
         anew. Forced, it stops nothing first."""
-        async with self._head.desire.draft() as draft:
+        async with self._head.desire.transaction() as transaction:
             records = self._nodes.select(text)
             self._nodes.refuse_busy(records, force)
             self._head.guard.refuse_frozen(records, "cycle")
@@ -53,11 +53,13 @@ class Power:
             who = said_by(by)
             asked = f"{who} asked for a power cycle" + (", by force" if force else "")
             for record in records:
-                draft.event(record, events.POWER_CYCLE, asked)
-                draft.post(record, Cleared(asked))
+                transaction.event(record, events.POWER_CYCLE, asked)
+                transaction.post(record, Cleared(asked))
                 if record.value("power") != "OFF":
                     self._nodes.order(
-                        draft, record, Order("cycle", force=force, by=who, at=self._head.clock())
+                        transaction,
+                        record,
+                        Order("cycle", force=force, by=who, at=self._head.clock()),
                     )
         return [r.name for r in records]
 

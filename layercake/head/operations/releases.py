@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from layercake.features.access.caller import said_by
+from layercake.features.releases.keeper import refuse
+from layercake.features.releases.views import release_view
 from layercake.fleet.store import Record
-from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.releases.keeper import refuse
-from layercake.head.views.releases import release_view
 from layercake.kraken.errors import InputError, Refused
 
 

@@ -10,15 +10,8 @@ from typing import Any
 
 import msgspec
 
-from layercake.fleet import events
-from layercake.fleet.desired import check_set
-from layercake.fleet.store import Record, WantedImage
-from layercake.fleet.transaction import Draft
-from layercake.head.access.caller import said_by
-from layercake.head.head import Head
-from layercake.head.lists.slices import slowly
-from layercake.head.operations.nodes import Nodes
-from layercake.head.rolls.facts import (
+from layercake.features.access.caller import said_by
+from layercake.features.rolls.facts import (
     REST_STAGE,
     OnFailure,
     OnStageFailure,
@@ -26,8 +19,15 @@ from layercake.head.rolls.facts import (
     Roll,
     parse_amount,
 )
-from layercake.head.rolls.module import HEALTH_MAX_S
-from layercake.head.rolls.policy import Wish, moves, plan_for, runs, settings_of
+from layercake.features.rolls.module import HEALTH_MAX_S
+from layercake.features.rolls.policy import Wish, moves, plan_for, runs, settings_of
+from layercake.fleet import events
+from layercake.fleet.desired import check_set
+from layercake.fleet.slices import slowly
+from layercake.fleet.store import Record, WantedImage
+from layercake.fleet.transaction import Transaction
+from layercake.head.head import Head
+from layercake.head.operations.nodes import Nodes
 from layercake.kraken.errors import InputError
 
 
@@ -139,7 +139,7 @@ class RollRequests:
         """Wants another image on nodes: at once if few of them run something, else by rolls, one
         for each policy among them. Raises InputError and Refused; nothing has changed then."""
         desire, settings = self._head.desire, settings_of(self._head.table.settings)
-        async with desire.draft(revises=False) as draft:
+        async with desire.transaction(revises=False) as transaction:
             records, new = self._nodes.select(text), desire.image(image)
             check_replace(records, replace)
             wishes = [
@@ -154,7 +154,7 @@ class RollRequests:
                 for wish in wishes:
                     plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
             begun = [
-                await self._begin(draft, some, image, replace, plan, {}, (REST_STAGE,), by)
+                await self._begin(transaction, some, image, replace, plan, {}, (REST_STAGE,), by)
                 for plan, some in plans.items()
             ]
         if not many:
@@ -179,7 +179,7 @@ class RollRequests:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of
         all that they run."""
         desire = self._head.desire
-        async with desire.draft() as draft:
+        async with desire.transaction() as transaction:
             records = self._nodes.select(text)
             desire.image(image)
             check_replace(records, replace)
@@ -189,29 +189,29 @@ class RollRequests:
                 check_set(desire.image(name) for name in names)
             for record in records:
                 images = names_after(record, image, replace)
-                draft.event(
+                transaction.event(
                     record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}"
                 )
-                desire.images(draft, record, images, anew=True)
-                draft.after(self._head.sync.push, record)
+                desire.images(transaction, record, images, anew=True)
+                transaction.after(self._head.sync.push, record)
         return {"nodes": [r.name for r in records]}
 
     async def start(self, text: str, ask: Ask) -> Roll:
         """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has
         changed then."""
-        async with self._head.desire.draft(revises=False) as draft:
+        async with self._head.desire.transaction(revises=False) as transaction:
             records = self._nodes.select(text)
             self._head.desire.image(ask.image)
             check_replace(records, ask.replace)
             stages, names = stages_of(records, ask.stages)
             plan = with_batches(plan_of(ask), records, self._head.table.settings)
             return await self._begin(
-                draft, records, ask.image, ask.replace, plan, stages, names, ask.by
+                transaction, records, ask.image, ask.replace, plan, stages, names, ask.by
             )
 
     async def _begin(
         self,
-        draft: Draft,
+        transaction: Transaction,
         records: list[Record],
         image: str,
         replace: str | None,
@@ -237,5 +237,5 @@ class RollRequests:
             check_set(images)
         self._head.guard.refuse_frozen(records, "roll")
         return await self._head.rolls.start(
-            draft, records, image, target, plan, stages, names, said_by(by)
+            transaction, records, image, target, plan, stages, names, said_by(by)
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from layercake.base.text import nearest
-from layercake.head.access.caller import Caller
-from layercake.head.access.tokens import Token
+from layercake.features.access.caller import Caller
+from layercake.features.access.tokens import Token
 from layercake.head.head import Head
 from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import InputError, Refused
@@ -57,9 +57,9 @@ class TokenChanges:
                 f"cannot create token {name[:80]}: it would hold longer than {caller.name} does",
                 hint="say --expires",
             )
-        async with self._head.desire.draft(revises=False) as draft:
+        async with self._head.desire.transaction(revises=False) as transaction:
             return self._head.tokens.make(
-                draft,
+                transaction,
                 name,
                 role,
                 None if groups is None else tuple(sorted(set(groups))),
@@ -96,5 +96,5 @@ class TokenChanges:
 
     async def revoke(self, name: str) -> Token:
         """Ends a token at once, and what it has open. Raises NotFound."""
-        async with self._head.desire.draft(revises=False) as draft:
-            return self._head.tokens.revoke(draft, name)
+        async with self._head.desire.transaction(revises=False) as transaction:
+            return self._head.tokens.revoke(transaction, name)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from layercake.features.access.caller import said_by
+from layercake.features.tpm import events
+from layercake.features.tpm.log import Step
+from layercake.features.tpm.table import LAST
+from layercake.features.tpm.views import tpm_view
 from layercake.fleet.store import Record
-from layercake.head.access.caller import said_by
 from layercake.head.head import Head
 from layercake.head.operations.nodes import Nodes
-from layercake.head.tpm import events
-from layercake.head.tpm.log import Step
-from layercake.head.tpm.table import LAST
-from layercake.head.views.tpm import tpm_view
 from layercake.kraken.errors import NotFound
 
 

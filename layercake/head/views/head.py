@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from layercake.features.nodes.views import Status, status_of
 from layercake.fleet.noted import Changed
 from layercake.fleet.store import Record
 from layercake.head.head import Head
-from layercake.head.views.nodes import Status, status_of
 
 PART = 0.05
 """How much of the head's time goes at most into counting nodes, however often somebody asks how

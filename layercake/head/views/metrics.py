@@ -10,10 +10,10 @@ from typing import Any
 
 from layercake import __version__
 from layercake.base.histogram import Histogram
+from layercake.features.nodes.lists.causes import in_outages, what_of
+from layercake.features.nodes.lists.metrics import Page, process, states
+from layercake.fleet.slices import slowly
 from layercake.head.head import Head
-from layercake.head.lists.causes import in_outages, what_of
-from layercake.head.lists.metrics import Page, process, states
-from layercake.head.lists.slices import slowly
 from layercake.head.views.head import Census
 from layercake.kraken.errors import LayercakeError
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from layercake.features.rolls.views import roll_view
 from layercake.fleet import events
-from layercake.fleet.history import Tally
+from layercake.fleet.persistence.history import Tally
 from layercake.head.head import Head
 from layercake.head.views.head import Census
-from layercake.head.views.rolls import roll_view
 from layercake.kraken.events import EventKind, Severity
 
 SECTIONS: Mapping[str, tuple[EventKind, ...]] = {

@@ -15,8 +15,8 @@ _ACTIONS = ("", "write", "restart")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file (layercake.head.files.entry): for which images, where, and what is in it. `error`:
-    the head could not make it."""
+    """One file (layercake.features.files.entry): for which images, where, and what is in it.
+    `error`: the head could not make it."""
 
     targets: tuple[str, ...]
     path: str

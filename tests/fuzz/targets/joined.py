@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp.test_utils import TestClient
 
 from imageapi.events import CONTAINERS
-from layercake.head.agents.told import OF_NODES
+from layercake.agents.intake import OF_NODES
 from layercake.kraken.wire import bearer
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target

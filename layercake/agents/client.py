@@ -1,0 +1,156 @@
+"""The head's way to a node's own API: TLS to the node and session that it means, with a credential
+that only it can make."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import sys
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+
+from layercake.agents.pki import Authority, name_of
+from layercake.base.text import parse_json
+from layercake.fleet.store import Record
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    NotFound,
+    OperationFailed,
+    Refused,
+    Unreachable,
+)
+from layercake.kraken.wire import TO_NODE, bearer
+from minos.agent.http.client import NO_CHECK_TIME
+
+CONNECT_S = 15.0
+"""Seconds for the connection, its TLS handshake too: a node whose processors are all at work takes
+some."""
+ANSWER_S = 30.0
+"""Seconds that a node has to begin an answer, and to say all of an error. What follows comes for as
+long as somebody reads it."""
+MAX_ERROR = 65536
+"""Bytes of an error that are read. A node may be anybody's by now."""
+_KEEPS_CLOSING = sys.version_info < (
+    3,
+    12,
+    8,
+)  # this asyncio waits for a node that does not end its TLS connection: aiohttp must
+
+
+class NodeLink:
+    """Asks nodes."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+
+    def _context(self) -> ssl.SSLContext:
+        """Trusts the head's authorities and shows the head's own certificate. Names are of one
+        session, and a node's clock proves nothing: dates do not count."""
+        context = ssl.create_default_context(cafile=str(self._authority.trusted))
+        context.verify_flags |= NO_CHECK_TIME
+        context.load_cert_chain(*self._authority.server)
+        return context
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self,
+        record: Record,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer of a node, whose content is read as it comes. Raises Unreachable, InputError,
+        Refused, OperationFailed."""
+        session, address = record.session, record.address
+        if (
+            record.value("run") != "SYNC"
+            or session is None
+            or address is None
+            or not record.api_port
+        ):
+            raise Unreachable(
+                f"cannot ask {record.name}: its agent is not in sync, or does not serve its API",
+                hint=f"see `layercake node explain {record.name}`",
+            )
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        headers = {
+            "Authorization": bearer(
+                session.key, uuid.UUID(record.node.id).bytes, session.number, TO_NODE
+            )
+        }
+        context = self._context()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+        try:
+            connector = aiohttp.TCPConnector(enable_cleanup_closed=_KEEPS_CLOSING)
+            # What a node packs is handed on as it is, and not unpacked here: a few bytes may stand
+            # for very many.
+            async with aiohttp.ClientSession(
+                connector=connector, timeout=timeout, auto_decompress=False
+            ) as client:
+                async with asyncio.timeout(ANSWER_S):
+                    response = await client.request(
+                        method,
+                        f"https://{host}:{record.api_port}{path}",
+                        headers=headers,
+                        json=body,
+                        params=query,
+                        ssl=context,
+                        server_hostname=name_of(record.node.id, session.number),
+                        allow_redirects=False,
+                    )
+                    if response.status >= 300:
+                        raise await _failure(record, response)
+                async with response:
+                    yield response
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unreachable(
+                f"cannot ask {record.name}: {error or type(error).__name__}"
+            ) from error
+        # before Python 3.11.5: aiohttp ends a TLS connection that asyncio ended already
+        except AttributeError as error:
+            if not isinstance(error.__context__, aiohttp.ClientError):
+                raise
+            raise Unreachable(f"cannot ask {record.name}: it does not speak HTTP") from error
+
+    async def answers(self, record: Record) -> bool:
+        """Whether a node's agent, in sync or not, still serves its TLS port under the session that
+        it has. Any answer counts."""
+        session, address = record.session, record.address
+        if session is None or address is None or not record.api_port:
+            return False
+        context = self._context()
+        try:
+            _, writer = await asyncio.open_connection(
+                address[0],
+                record.api_port,
+                ssl=context,
+                server_hostname=name_of(record.node.id, session.number),
+            )
+        except (OSError, ValueError):
+            return False
+        writer.transport.abort()
+        return True
+
+
+async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:
+    data = b""
+    try:
+        while len(data) < MAX_ERROR and (
+            part := await response.content.read(MAX_ERROR - len(data))
+        ):
+            data += part
+        said = parse_json(data)
+        text, hint = str(said["error"])[:500], str(said.get("hint") or "")[:200]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        text, hint = f"it answers {response.status}", ""
+    finally:
+        response.close()
+    kind = {400: InputError, 403: Refused, 404: NotFound}.get(response.status, OperationFailed)
+    return kind(f"{text} (says {record.name})", hint=hint)

@@ -1,0 +1,124 @@
+"""What nodes ask over TLS: their desired state, to hand in events and answers, and what features
+have for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from layercake.agents.https.authentication import WEIGHT, SessionAuthenticator
+from layercake.agents.https.document import DesiredDocument
+from layercake.agents.https.requests import NodeRequests
+from layercake.agents.https.routes import NodeRoute, OpenRoute, json_answer, json_body
+from layercake.agents.intake import NodeEventIntake
+from layercake.agents.sync import Sync
+from layercake.base.text import parse_json, whole_number
+from layercake.fleet.store import Record
+from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
+from layercake.moduleapi.quick import Asked, Quick
+
+DESIRED = "/node/v1/desired"
+EVENTS = "/node/v1/events"
+"""What nodes ask most."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class NodeApi:
+    """The /node/v1 routes: those of every node, and `features`."""
+
+    def __init__(
+        self,
+        authenticator: SessionAuthenticator,
+        document: DesiredDocument,
+        requests: NodeRequests,
+        intake: NodeEventIntake,
+        sync: Sync,
+        features: Sequence[NodeRoute | OpenRoute],
+    ) -> None:
+        self._authenticator = authenticator
+        self._document = document
+        self._requests = requests
+        self._intake = intake
+        self._sync = sync
+        self._routes = (
+            NodeRoute("GET", DESIRED, self._desired),
+            NodeRoute("POST", EVENTS, self._events),
+            NodeRoute("POST", "/node/v1/answers/{id}", self._answer),
+            *features,
+        )
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes, each answering errors as JSON."""
+        return [web.route(r.method, r.path, _guarded(self._handler(r))) for r in self._routes]
+
+    def _handler(self, route: NodeRoute | OpenRoute) -> Handler:
+        if isinstance(route, OpenRoute):
+            return route.handler
+        return partial(self._authenticated, route)
+
+    async def _authenticated(self, route: NodeRoute, request: web.Request) -> web.StreamResponse:
+        return await route.handler(self._authenticator.node_of_request(request), request)
+
+    async def _desired(self, record: Record, request: web.Request) -> web.Response:
+        return json_answer(self._fetched(record))
+
+    def _fetched(self, record: Record) -> dict[str, Any]:
+        self._sync.coming.here(record.node.id, record.cfg_revision)
+        return self._document.of(record)
+
+    async def _events(self, record: Record, request: web.Request) -> web.Response:
+        taken, wait = self._intake.take(record, await json_body(request))
+        if wait:
+            await asyncio.sleep(wait)
+        return json_answer({"taken": taken})
+
+    async def _answer(self, record: Record, request: web.Request) -> web.Response:
+        body = await json_body(request)
+        if not isinstance(body, dict):
+            raise OperationFailed("cannot take the answer: it is not an object")
+        number = whole_number(request.match_info["id"], 1 << 63)
+        return json_answer({"taken": self._requests.resolve(record, number, body)})
+
+    def quick(self, asked: Asked) -> Quick | None:
+        """What nodes ask most, out of hand: their desired state, and to take events. What is
+        refused is left to the routes, which say why."""
+        if asked.path != (DESIRED if asked.body is None else EVENTS):
+            return None
+        record = self._authenticator.node_of_header(asked.authorization, asked.transport)
+        if record is None:
+            return None
+        try:
+            if asked.body is None:
+                answer, wait = self._fetched(record), 0.0
+            else:
+                taken, wait = self._intake.take(record, parse_json(asked.body))
+                answer = {"taken": taken}
+        except (LayercakeError, ValueError):
+            return None
+        return Quick(
+            record.node.id,
+            HTTPStatus.OK,
+            msgspec.json.encode(answer),
+            kind="application/json",
+            weight=WEIGHT,
+            wait=wait,
+        )
+
+
+def _guarded(handler: Handler) -> Handler:
+    async def wrapped(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refused as error:
+            return web.json_response({"error": error.message, "hint": error.hint}, status=403)
+        except LayercakeError as error:
+            return web.json_response({"error": error.message, "hint": error.hint}, status=400)
+
+    return wrapped

@@ -1,0 +1,147 @@
+"""The audit log: every change that was asked for over the API, by whom, from where, with what, and
+what became of it.
+
+It stands in a table of its own, which nothing turns over but age. A record is on its way to the
+disk before the change begins; what cannot be recorded is refused. What became of it is added before
+the answer is sent; without that, the head ended meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from layercake.base.clock import Clock
+from layercake.base.text import clean
+from layercake.features.access.caller import Caller
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.store import Store
+from layercake.kraken.errors import OperationFailed
+
+DAY_S, FIRST_S = 86400.0, 3600.0
+LONG = 200
+MOST = 50
+ERROR = 500
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A record. `at` is seconds since the epoch; `kind` how `by` is known (Caller); `scope` the
+    groups, null for the whole site. `request` is method and path, `asked` what came with it; of a
+    mapping in it the keys only, and of a long text its length and SHA-256, so that no secret stays
+    here. `status` is the HTTP status of the answer, 0 when it was cut off, null when nobody
+    knows."""
+
+    id: int
+    at: float
+    by: str
+    kind: str
+    token: str
+    role: str
+    scope: tuple[str, ...] | None
+    address: str
+    program: str
+    request: str
+    asked: dict[str, Any]
+    status: int | None = None
+    error: str = ""
+
+
+def shown(body: object) -> dict[str, Any]:
+    """A request's body as the log keeps it."""
+    plain = msgspec.to_builtins(body) if body is not None else {}
+    return {k: _shown(v) for k, v in plain.items() if v not in (None, "", [], {})}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        digest = hashlib.sha256(clean(value).encode()).hexdigest()
+        return clean(value) if len(value) <= LONG else f"{len(value)} characters, sha256 {digest}"
+    if isinstance(value, Mapping):
+        return sorted(clean(str(k))[:LONG] for k in value)[:MOST]
+    if isinstance(value, list | tuple):
+        return [_shown(v) for v in value[:MOST]] + (
+            [f"and {len(value) - MOST} more"] if len(value) > MOST else []
+        )
+    return value
+
+
+class Audit:
+    """The log of one head, kept for `days`. What is older goes once a day, and not at once after a
+    start: the machine's clock may be wrong then. A clock that steps ahead later takes nothing
+    along, as `clock` does not."""
+
+    def __init__(self, database: Database, store: Store, clock: Clock, days: int) -> None:
+        self._database, self._store, self._clock, self._days = database, store, clock, days
+        self._due = clock() + FIRST_S
+
+    async def begin(self, caller: Caller, request: str, body: object) -> int:
+        """Records that something is asked for; the record's number. Raises OperationFailed if that
+        cannot be written: the change must not happen then."""
+        if self._database.health.stuck:
+            why = self._database.health.trouble
+            raise OperationFailed(
+                f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`"
+            )
+        now = self._store.wall()
+        data = json.dumps(
+            {
+                "by": caller.name,
+                "kind": caller.kind,
+                "token": caller.token,
+                "role": caller.role.name.lower(),
+                "scope": caller.groups,
+                "address": caller.address,
+                "program": caller.program,
+                "request": clean(request)[:LONG],
+                "asked": shown(body),
+            }
+        )
+        steady = self._clock()
+        due, old = steady >= self._due, min(now, steady) - self._days * DAY_S
+        self._due = steady + DAY_S if due else self._due
+
+        def write(db: sqlite3.Connection) -> int:
+            if due:
+                db.execute("DELETE FROM audit WHERE at < ?", (old,))
+            return (
+                db.execute("INSERT INTO audit (at, data) VALUES (?, ?)", (now, data)).lastrowid or 0
+            )
+
+        try:
+            return await self._database.ask(self._store, write)
+        except OperationFailed as error:
+            raise OperationFailed(
+                f"cannot change anything: it cannot be recorded who asks: {error.message}",
+                hint=error.hint,
+            ) from None
+
+    async def end(self, number: int, status: int, error: str) -> None:
+        """Records what became of it. Raises OperationFailed."""
+        values = (status, clean(error)[:ERROR], number)
+        await self._database.ask(
+            self._store,
+            lambda db: db.execute("UPDATE audit SET status = ?, error = ? WHERE id = ?", values),
+        )
+
+    async def read(self, after: int, since: float, limit: int) -> list[Entry]:
+        """The records with a higher number than `after` and from `since` on, oldest first. Raises
+        OperationFailed."""
+        query = (
+            "SELECT id, at, data, status, error FROM audit WHERE id > ? AND at >= ? ORDER BY "
+            "id LIMIT ?"
+        )
+        rows = await self._database.ask(
+            self._store, lambda db: db.execute(query, (after, since, limit)).fetchall()
+        )
+        return [
+            msgspec.convert(
+                {"id": i, "at": at, "status": status, "error": error or "", **json.loads(data)},
+                Entry,
+            )
+            for i, at, data, status, error in rows
+        ]

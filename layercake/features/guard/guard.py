@@ -1,0 +1,520 @@
+"""The guard: the engine asks it before each step that does something to a machine, and it says when
+the step may begin.
+
+This is the wiring: it keeps what is known of the nodes, asks witnesses, and tells. What a step goes
+by is in verdict.py, what an outage is in outage.py, how much happens at once in slots.py, who is
+next in queue.py. What has to wait is looked at again and again, but who waits for others' boots
+only when it is its turn; the reason is shown by `node explain`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from layercake.base.clock import Clock
+from layercake.features.guard import outage
+from layercake.features.guard.members import Members
+from layercake.features.guard.outage import Outage
+from layercake.features.guard.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.settings import GuardSettings
+from layercake.features.guard.slots import Slots
+from layercake.features.guard.verdict import Case, judge, when
+from layercake.features.guard.witness import Findings, Witnesses
+from layercake.fleet import events
+from layercake.fleet.engine import Engine
+from layercake.fleet.guard_state import Stop, Verdict, Why, ended
+from layercake.fleet.noted import Noted
+from layercake.fleet.store import Record, Store
+from layercake.fleet.transaction import Transaction
+from layercake.fleet.wishes import wishes
+from layercake.kraken.converge import Permitted
+from layercake.kraken.errors import Refused
+from layercake.modules.boot_timeouts import usual
+
+WRITTEN_S = 5.0
+"""So long the next step waits at most for a disk to take that a power cycle is half done."""
+LOOKED_AT = 1000
+"""How many of those that wait are looked at in a second, 6 us each: of a large site a third may be
+dark, and others would wait."""
+_TOLD = (Why.FOUND_RUNNING, Why.NEVER, Why.HOLD, Why.BUSY, Why.ALIVE)
+"""The reasons that a node's history tells of; the others are told elsewhere, or pass."""
+_DOCUMENT = "guard/freeze"
+replace = msgspec.structs.replace
+
+
+class PowerOrders(Protocol):
+    """What the guard has done elsewhere."""
+
+    def want_again(self, record: Record) -> None:
+        """What is wanted of a node follows from its orders anew."""
+
+    def take(self, record: Record, by: str) -> None:
+        """A machine that was found running becomes ours: it is started anew."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    mutation: str
+    since: float
+    verdict: Verdict | None = None
+
+
+class Guard:
+    """Says when a step may begin. Runs on the event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        settings: GuardSettings,
+        witnesses: Witnesses,
+        hands: PowerOrders,
+        clock: Clock,
+    ) -> None:
+        self._store, self._engine, self._settings = store, engine, settings
+        self._witnesses, self._hands, self._clock = witnesses, hands, clock
+        self._slots, self._queue, self._admitting = Slots(settings), Queue(), False
+        self._members = Members(store)
+        self._stopped = Noted(store, lambda record: record.care.maintenance is not None)
+        self._waiting: dict[str, _Asked] = {}
+        self._watched: dict[
+            str, None
+            # of those that wait, the ones that do not for others' boots; who was looked at is last
+        ] = {}
+        self._silent: dict[str, float] = {}
+        self._firmware: set[str] = set()
+        self._findings: dict[str, Findings] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._done: dict[
+            str, float
+        ] = {}  # nodes whose order is done, and until when that is waited for to be written
+        self.written: Callable[[str], bool] = lambda key: True
+        self._expected, self._expected_until = set[str](), 0.0
+        self.outages: dict[str, Outage] = {}
+        self.freeze: Stop | None = None
+
+    # -- life
+
+    def load(self, documents: Mapping[str, bytes], until: float) -> None:
+        """Takes over what an earlier head left. Nodes that were in sync and do not speak `until`
+        then are silent."""
+        if data := documents.get(_DOCUMENT):
+            self.freeze = msgspec.json.decode(data, type=Stop)
+        self._expected = {r.node.id for r in self._store if r.care.up}
+        self._expected_until = until
+        for record in self._store:
+            if record.care.wished and self._starts(record):
+                self._line_up(record)
+
+    async def stop(self) -> None:
+        """Asks nobody any more."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what happens to nodes
+
+    def heard(self, record: Record, busy: str) -> None:
+        """A node speaks, and is in sync."""
+        key, care = record.node.id, record.care
+        said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
+        up = record.meant == "up"
+        if (care.ours, care.up, care.busy, care.released, care.wished) != (
+            True,
+            up,
+            said,
+            False,
+            0.0,
+        ):
+            record.care = replace(care, ours=True, up=up, busy=said, released=False, wished=0.0)
+            self._store.mark(record)
+        self._expected.discard(key)
+        if key in self._silent or key in self._slots:
+            self._returned(key, up=True)
+
+    def _returned(self, key: str, *, up: bool = False) -> None:
+        self._silent.pop(key, None)
+        self._firmware.discard(key)
+        self._findings.pop(key, None)
+        since = self._slots.free(key)
+        if since is not None and up:
+            self._queue.took(self._clock() - since)
+        if since is not None:
+            self._admit()
+
+    def lost(self, record: Record, *, firmware: bool = False) -> None:
+        """A node fell silent; `firmware`: because its firmware asked for a boot program, so nothing
+        runs there any more."""
+        self._silent.setdefault(record.node.id, self._clock())
+        if firmware:
+            self._firmware.add(record.node.id)
+
+    def forget(self, record: Record) -> None:
+        """A node is gone."""
+        self._returned(record.node.id)
+        self._waiting.pop(record.node.id, None)
+        self._queue.leave(record.node.id)
+        self._done.pop(record.node.id, None)
+        self._watched.pop(record.node.id, None)
+        self._expected.discard(record.node.id)
+
+    def changed(self, record: Record) -> None:
+        """What is known of a node has changed."""
+        if record.value("power") != "OFF":
+            return
+        care, order = record.care, record.care.order
+        if order is not None:
+            record.care = replace(
+                care, order=None, up=False, busy=False, released=order.what == "cycle"
+            )
+            self._silent.pop(record.node.id, None)
+            self._done[record.node.id] = self._clock() + WRITTEN_S
+            self._store.mark(record)
+            if order.what == "cycle":
+                self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
+            self._hands.want_again(record)
+        elif record.meant == "off" and care.up:
+            record.care = replace(care, up=False, busy=False)
+            self._silent.pop(record.node.id, None)
+            self._store.mark(record)
+
+    def failed(self, record: Record, why: str, *, for_good: bool) -> None:
+        """A step of a node has failed; its slot is another's. What was ordered of one that is given
+        up has failed too."""
+        self._slots.free(record.node.id)
+        order = record.care.order
+        self._admit()
+        if not for_good:
+            return
+        if order is not None and order.soft:  # what comes instead would cut its power
+            self._store.event(
+                record,
+                events.POWER_ORDER_FAILED,
+                f"{order.what}, softly, ordered by {order.by} has failed: {why}; "
+                f"it is left on (hint: `layercake power off {record.name}` cuts its power)",
+            )
+            return
+        self._silent.pop(record.node.id, None)  # it was treated, and counts for no outage
+        if order is not None:
+            record.care = replace(record.care, order=None)
+            self._store.mark(record)
+            self._store.event(
+                record,
+                events.POWER_ORDER_FAILED,
+                f"{order.what} ordered by {order.by} has failed: {why}",
+            )
+            self._hands.want_again(record)
+
+    # -- may it?
+
+    def asked(self, record: Record, mutation: str) -> None:
+        """The engine asks whether a step may begin; it is answered now or later."""
+        old = self._waiting.get(record.node.id)
+        since = old.since if old is not None else self._clock()
+        self._waiting[record.node.id] = _Asked(
+            mutation, since, old.verdict if old is not None else None
+        )
+        self._answer(record)
+
+    def _answer(self, record: Record) -> None:
+        key = record.node.id
+        asked = self._waiting[key]
+        verdict = self._verdict(record, asked.mutation)
+        self._watched.pop(key, None)
+        if verdict is not None and verdict.why is Why.QUEUE:
+            self._line_up(record)
+        else:
+            self._queue.leave(key)
+            self._watched[key] = None
+        if verdict is None:
+            self._watched.pop(key, None)
+            del self._waiting[key]
+            self._begin(record, asked.mutation)
+        elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
+            self._hands.take(record, "the inventory (adopt: reset)")
+        else:
+            self._tell(record, asked, verdict)
+            asked.verdict = verdict
+
+    def _tell(self, record: Record, asked: _Asked, verdict: Verdict) -> None:
+        if verdict.why in _TOLD and (asked.verdict is None or asked.verdict.why is not verdict.why):
+            kind = events.NODE_FOUND if verdict.why is Why.FOUND_RUNNING else events.REMEDY_HELD
+            self._store.event(
+                record,
+                kind,
+                f"{asked.mutation} has to wait: {verdict.text}",
+                data={"why": verdict.why.name.lower()},
+            )
+
+    def _begin(self, record: Record, mutation: str) -> None:
+        care, now, step = record.care, self._clock(), record.planner.mutation(mutation)
+        if step.turns_on and not care.ours:
+            record.care = replace(care, ours=True)
+            self._store.mark(record)
+        if self._starts(record):
+            if (
+                record.node.id not in self._slots and not step.person
+            ):  # a person takes long, and no other node's turn
+                self._slots.take(
+                    record.node.id,
+                    record.node.domains,
+                    remedy=care.up,
+                    now=now,
+                    network=record.node.network,
+                )
+            if step.turns_on and not step.person:
+                self._slots.switched(record.node.domains, now)
+            if (found := self._findings.get(record.node.id)) is not None and self._ends(
+                record, mutation
+            ):
+                self._store.event(
+                    record,
+                    events.REMEDY,
+                    f"{mutation}: silent for "
+                    f"{when(self._silent.get(record.node.id, now), now)}; {found.text}",
+                )
+        self._engine.post(record, Permitted(mutation))
+
+    def _starts(self, record: Record) -> bool:
+        """Whether a step is on the way to a running node."""
+        return record.meant == "up"
+
+    def _ends(self, record: Record, mutation: str) -> bool:
+        """Whether a step ends what may run there, or the session that it has."""
+        step = record.planner.mutation(mutation)
+        return step.cuts_power or (step.joins and record.session is not None)
+
+    def _verdict(self, record: Record, mutation: str) -> Verdict | None:
+        """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it
+        takes."""
+        now, key = self._clock(), record.node.id
+        if now < self._done.get(key, now) and not self.written(key):
+            return Verdict(
+                Why.UNWRITTEN, "a head that is killed must not carry its last order out once more"
+            )
+        self._done.pop(key, None)
+        ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
+        if ruling.ask and key not in self._asking:
+            self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
+        by_hand = bool(record.planner.mutation(mutation).person)
+        if (
+            ruling.verdict is None
+            and self._starts(record)
+            and key not in self._slots
+            and not by_hand
+        ):
+            full = self._slots.full(
+                record.node.domains, remedy=record.care.up, now=now, network=record.node.network
+            )
+            if not full and self._queue and not self._admitting:
+                full = f"{len(self._queue)} nodes wait for a slot, and it has just joined them"
+            return Verdict(Why.QUEUE, full) if full else None
+        return ruling.verdict
+
+    # -- who is next
+
+    def _line_up(self, record: Record) -> None:
+        if not record.care.wished:
+            record.care = replace(record.care, wished=self._store.wall())
+            self._store.mark(record)
+        rank = Rank(-wishes(record.node).priority, record.care.wished, record.name)
+        self._queue.put(
+            record.node.id,
+            Lane(record.care.up, record.node.network, record.node.domains),
+            rank,
+            usual(record.boot_times),
+        )
+
+    def _admit(self) -> None:
+        """Gives out the slots that are free, in turn. Nobody's turn comes while the site is
+        frozen."""
+        if self._admitting or not self._queue or self._slots.none_left or self.freeze is not None:
+            return
+        self._admitting = True
+        try:
+            self._queue.admit(self._turn)
+        finally:
+            self._admitting = False
+
+    def _turn(self, key: str, lane: Lane) -> Turn:
+        """A node's turn: it begins if it may."""
+        record, asked = self._store.find(key), self._waiting.get(key)
+        if record is None or asked is None or record.machine.asked != asked.mutation:
+            self._queue.leave(key)
+            self._waiting.pop(key, None)
+            return Turn.GIVEN
+        if self._slots.none_left:
+            return Turn.ALL_FULL
+        if self._slots.full(
+            lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network
+        ):
+            return Turn.LANE_FULL
+        self._answer(record)
+        return Turn.LANE_FULL if key in self._queue else Turn.GIVEN
+
+    def _case(self, record: Record, mutation: str, now: float) -> Case:
+        key = record.node.id
+        return Case(
+            record.name,
+            record.care,
+            wishes(record.node),
+            self.freeze or record.care.freeze,
+            off=record.value("power") == "OFF",
+            firmware=key in self._firmware,
+            starts=self._starts(record),
+            ends=self._ends(record, mutation),
+            expected=key in self._expected,
+            outage=next((o for o in self.outages.values() if key in o.silent), None),
+            silent=now - self._silent.get(key, now),
+            findings=self._findings.get(key),
+        )
+
+    async def _ask(self, record: Record) -> None:
+        key = record.node.id
+        try:
+            self._findings[key] = await self._witnesses.ask(record, self._clock())
+        finally:
+            self._asking.pop(key, None)
+        if key in self._waiting and self._store.find(key) is record:
+            self._answer(record)
+
+    # -- time
+
+    def look(self) -> None:
+        """Looks at everything anew; called once a second."""
+        now = self._clock()
+        if self._expected and now >= self._expected_until:
+            for key in self._expected:
+                self._silent.setdefault(key, now)
+            self._expected = set()
+        self._look_at_outages()
+        self._end_maintenance(self._store.wall())
+        for key in list(itertools.islice(self._watched, LOOKED_AT)):
+            record, asked = self._store.find(key), self._waiting.get(key)
+            if record is None or asked is None or record.machine.asked != asked.mutation:
+                self._waiting.pop(key, None)
+                self._watched.pop(key, None)
+                continue
+            self._answer(record)
+        for key in list(self._slots):
+            record = self._store.find(key)
+            if (
+                record is None
+                or not self._starts(record)
+                or record.machine.goal.met(record.machine.state)
+            ):
+                self._slots.free(key)
+        self._admit()
+
+    def _look_at_outages(self) -> None:
+        members, silent = self._members.look(), self._members.silent(self._silent)
+        before, self.outages = (
+            self.outages,
+            outage.look(self.outages, members, silent, self._settings, self._clock()),
+        )
+        for domain, now in self.outages.items():
+            if domain not in before:
+                text = (
+                    f"{now.where}: {len(now.silent)} of {now.members} nodes fell silent "
+                    "together; nothing is done to them"
+                )
+                self._store.event(
+                    None,
+                    events.OUTAGE_CALLED,
+                    text,
+                    data={"domain": domain, "nodes": len(now.silent)},
+                )
+        for domain, was in before.items():
+            if domain not in self.outages:
+                left = sum(key in self._silent for key in was.silent)
+                text = (
+                    f"{was.where}: over after {when(was.since, self._clock())}; {left} nodes "
+                    "are still silent"
+                )
+                self._store.event(
+                    None, events.OUTAGE_OVER, text, data={"domain": domain, "nodes": left}
+                )
+
+    def _end_maintenance(self, now: float) -> None:
+        for record in self._stopped.look():
+            stop = record.care.maintenance
+            if stop is not None and stop.until is not None and stop.until <= now:
+                record.care = ended(record.care, "its time", now)
+                self._store.event(
+                    record, events.MAINTENANCE_ENDED, f"its time is over: {stop.reason}"
+                )
+                self._store.mark(record)
+
+    # -- what people say
+
+    def set_freeze(self, transaction: Transaction, stop: Stop | None) -> None:
+        """Freezes the site, or ends that."""
+        transaction.documents[_DOCUMENT] = lambda: (
+            b"" if stop is None else msgspec.json.encode(stop)
+        )
+        transaction.after(lambda: setattr(self, "freeze", stop))
+
+    def refuse_frozen(self, records: Iterable[Record], what: str) -> None:
+        """Raises Refused if one of the nodes is frozen or being released, or all of the site is
+        frozen."""
+        frozen = [r for r in records if (self.freeze or r.care.freeze or r.held) is not None]
+        if frozen:
+            more = f" and {len(frozen) - 10} more" if len(frozen) > 10 else ""
+            names = ", ".join(r.name for r in frozen[:10])
+            raise Refused(
+                f"cannot {what} {names}{more}: {self.stopped(frozen[0])}",
+                hint="`layercake thaw` ends a freeze; see `layercake node release --show`",
+            )
+
+    # -- what is shown
+
+    def why(self, record: Record) -> Verdict | None:
+        """Why a node's next step waits; None if none does."""
+        asked = self._waiting.get(record.node.id)
+        return asked.verdict if asked is not None else None
+
+    def stopped(self, record: Record) -> str:
+        """Why a node is to be left alone by a person's word, "" if it is not."""
+        stop = self.freeze or record.care.freeze
+        if stop is not None:
+            return f"frozen by {stop.by}: {stop.reason}"
+        if record.held is not None:
+            return record.held.why
+        care = record.care.maintenance
+        return f"in maintenance by {care.by}: {care.reason}" if care is not None else ""
+
+    def view(self, sees: Callable[[Record], bool] | None = None) -> dict[str, Any]:
+        """The outages, the freeze, and how much waits. With `sees`, only outages that have nodes
+        for which it holds, and only those nodes."""
+        now = self._clock()
+        names = {
+            r.node.id: r.name
+            for o in self.outages.values()
+            for k in o.silent
+            if (r := self._store.find(k)) is not None and (sees is None or sees(r))
+        }
+        return {
+            "frozen": None if self.freeze is None else msgspec.to_builtins(self.freeze),
+            "outages": [
+                {
+                    "domain": o.domain,
+                    "where": o.where,
+                    "seconds": round(now - o.since, 1),
+                    "silent": len(o.silent),
+                    "members": o.members,
+                    "nodes": sorted(names[k] for k in o.silent if k in names)[:100],
+                }
+                for o in self.outages.values()
+                if sees is None or not names.keys().isdisjoint(o.silent)
+            ],
+            "waiting": len(self._waiting),
+            "silent": len(self._silent),
+            "boots": self._queue.view(self._slots.settings, len(self._slots)),
+        }

@@ -1,0 +1,152 @@
+"""Whether a step that does something to a machine may begin: facts in, a verdict out. Pure.
+
+First comes a freeze, then an order, then whose machine it is, then a maintenance. A node that was
+in sync is started anew when the head has listened for it long enough, it is in no outage, the
+inventory and its own last word allow it, and witnesses do not say that it is alive. One that is
+known to be dead needs no witnesses; one that a person has released needs nobody's leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from layercake.features.guard.outage import Outage
+from layercake.features.guard.settings import GuardSettings
+from layercake.features.guard.witness import Findings
+from layercake.fleet.guard_state import GuardState, Stop, Verdict, Why
+from layercake.fleet.wishes import Wishes
+
+FRESH_S = 15.0
+"""How long what witnesses said counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known of a node that waits for a step.
+
+    `freeze` is the node's or the site's. `off`: its BMC says so; `firmware`: its firmware asks for
+    a boot program; either way nothing runs there. `starts`: the step is on the way to a running
+    node; `ends`: it ends what may run there. `expected`: the head has started anew, and listens for
+    the node first. `silent` is for how many seconds, `findings` what witnesses said of it last.
+    """
+
+    name: str
+    care: GuardState
+    wishes: Wishes
+    freeze: Stop | None = None
+    off: bool = False
+    firmware: bool = False
+    starts: bool = True
+    ends: bool = False
+    expected: bool = False
+    outage: Outage | None = None
+    silent: float = 0.0
+    findings: Findings | None = None
+
+
+class Ruling(NamedTuple):
+    """Why the step has to wait, None if it may begin; and whether witnesses are to be asked, once
+    or anew."""
+
+    verdict: Verdict | None
+    ask: bool = False
+
+
+FREE = Ruling(None)
+
+
+def when(at: float, now: float) -> str:
+    """How long ago, for people."""
+    seconds = max(0.0, now - at)
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )
+
+
+def judge(case: Case, settings: GuardSettings, now: float, wall: float) -> Ruling:
+    """Whether a step may begin. `now` is by the head's clock, `wall` by that of people."""
+    care = case.care
+    if case.freeze is not None:
+        return _wait(
+            Why.FROZEN,
+            f"frozen by {case.freeze.by} for {when(case.freeze.since, wall)}: {case.freeze.reason}",
+        )
+    if care.order is not None:
+        return FREE
+    if not care.ours and not case.off:
+        return _wait(
+            Why.FOUND_RUNNING,
+            f"it was found running and is not ours (hint: `layercake node take {case.name}` "
+            "starts it anew)",
+        )
+    if not case.starts:
+        return FREE
+    if care.maintenance is not None and not care.released:
+        since = when(care.maintenance.since, wall)
+        return _wait(
+            Why.MAINTENANCE,
+            f"in maintenance by {care.maintenance.by} for {since}: {care.maintenance.reason}",
+        )
+    return _remedy(case, settings, now) if care.up else FREE
+
+
+def _remedy(case: Case, settings: GuardSettings, now: float) -> Ruling:
+    """Whether a node that was in sync may be started anew."""
+    care, dead = case.care, case.off or case.firmware
+    release = f" (hint: `layercake node remedy {case.name}` lets it go on)"
+    if case.expected and not dead:
+        return _wait(Why.ASKING, "the head has started anew, and listens for it first")
+    lost = case.outage
+    if lost is not None and not dead and not care.released:
+        return _wait(
+            Why.OUTAGE,
+            f"an outage of {lost.where}: {len(lost.silent)} of {lost.members} nodes are silent",
+        )
+    if not care.released:
+        if case.wishes.remedy == "never":
+            return _wait(Why.NEVER, "the inventory says remedy: never" + release)
+        if case.wishes.remedy == "hold":
+            return _wait(Why.HOLD, "the inventory says remedy: hold" + release)
+        if care.busy and settings.busy == "hold":
+            return _wait(
+                Why.BUSY, "the last that it said was that it must not be interrupted" + release
+            )
+    if dead or care.released or not case.ends:
+        return FREE
+    return _evidence(case, settings, now)
+
+
+def _evidence(case: Case, settings: GuardSettings, now: float) -> Ruling:
+    """What witnesses say of a silent node that is on. What they said counts until they have said
+    something newer."""
+    found = case.findings
+    if found is None:
+        return _wait(
+            Why.ASKING,
+            "its BMC, its agent's TLS port and ARP are asked whether it is alive",
+            ask=True,
+        )
+    ask = now - found.at > FRESH_S
+    if found.agent:
+        return _wait(
+            Why.ALIVE,
+            f"its agent answers at its TLS port, so only datagrams are lost; {found.text}",
+            ask=ask,
+        )
+    if found.arp and case.silent < settings.patience_s:
+        return _wait(
+            Why.ALIVE,
+            f"its kernel answers ARP; it is waited for until it was silent for "
+            f"{settings.patience_s:.0f} s; {found.text}",
+            ask=ask,
+        )
+    return Ruling(None, ask)
+
+
+def _wait(why: Why, text: str, *, ask: bool = False) -> Ruling:
+    return Ruling(Verdict(why, text), ask)

@@ -1,0 +1,80 @@
+"""The images of a node's desired state: what it is to run, and what it is to fetch beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from imageapi.store.content import Attachment
+from imageapi.store.tickets import Tickets
+from layercake.fleet.store import Record, WantedImage
+
+Address = Callable[[str, str], str]
+"""(digest, id of a node) -> where this node may fetch this content; `boot/SET` is that with the
+kernel's modules of a boot set."""
+
+
+def addresses(serves: Callable[[str], str], port: int, tickets: Tickets) -> Address:
+    """Addresses at the image service, whose address for a node `serves` gives, each with a
+    ticket."""
+
+    def address(digest: str, node: str) -> str:
+        content = digest.removeprefix("blake2b:")
+        return f"http://{serves(node)}:{port}/images/{content}?{tickets.issue(content, node)}"
+
+    return address
+
+
+def no_attachment(digest: str, node: str) -> Attachment | None:
+    """How nodes attach a content when all of them are fetched."""
+    return None
+
+
+def no_modules(record: Record) -> Mapping[str, Any] | None:
+    """Of a node that has booted no set with modules."""
+    return None
+
+
+class ImagesDocument:
+    """What a node's desired state says of its images. `attachment` tells how a node gets a content
+    out of a cluster, `signature` the head's signature of it, and `modules` where the modules of the
+    kernel are that a node has booted, for images that ask for them."""
+
+    def __init__(
+        self,
+        address: Address,
+        attachment: Callable[[str, str], Attachment | None] = no_attachment,
+        signature: Callable[[str], str] = lambda digest: "",
+        modules: Callable[[Record], Mapping[str, Any] | None] = no_modules,
+    ) -> None:
+        self._address = address
+        self._attachment = attachment
+        self._signature = signature
+        self._modules = modules
+
+    def of(self, record: Record) -> dict[str, Any]:
+        """The images that a node runs next, and those that it stages."""
+        return {
+            "images": self._images(record, record.wanted),
+            "stage": self._images(record, record.stage),
+        }
+
+    def _images(self, record: Record, images: Iterable[WantedImage]) -> list[dict[str, Any]]:
+        return [self._image(record, image) for image in images]
+
+    def _image(self, record: Record, image: WantedImage) -> dict[str, Any]:
+        document = {
+            "name": image.name,
+            "digest": image.digest,
+            "size": image.size,
+            "container": image.container,
+            "url": self._address(image.digest, record.node.id),
+        }
+        attachment = self._attachment(image.digest, record.name)
+        if attachment is not None:
+            document |= {"attach": attachment.attach, "verity": attachment.verity}
+        if signature := self._signature(image.digest):
+            document["signature"] = signature
+        if image.container.get("kernel_modules") and (modules := self._modules(record)):
+            document["modules"] = modules
+        return document

@@ -1,0 +1,78 @@
+"""The nodes' keys of the image store: made for nodes that have none, made anew on demand, and told
+to the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from imageapi.store.store import ImageStore
+from layercake.agents.sync import Sync
+from layercake.fleet import events
+from layercake.fleet.store import Record, Store
+from layercake.kraken.errors import LayercakeError
+
+LOOK_S, AGAIN_S = 5.0, 600.0
+"""How often nodes without a key are looked for, and when it is tried again after it failed;
+seconds."""
+
+
+class NodeKeyring:
+    """Gives keys of their own to nodes. Without the right to make some, the nodes share the one of
+    the settings."""
+
+    def __init__(self, store: Store, images: ImageStore, sync: Sync) -> None:
+        self._store, self._images, self._sync = store, images, sync
+        self._said = ""
+
+    async def run(self) -> None:
+        """Looks for nodes without a key until it is cancelled."""
+        while True:
+            wait = LOOK_S
+            try:
+                await self.make([r for r in self._store if not self._images.has_key(r.name)])
+                self._said = ""
+            except LayercakeError as error:
+                wait = AGAIN_S
+                if str(error) != self._said:
+                    self._said = str(error)
+                    self._store.event(
+                        None,
+                        events.IMAGES_UNWELL,
+                        f"nodes go on with the key that they share: {error}",
+                    )
+            await asyncio.sleep(wait)
+
+    async def make(self, records: Iterable[Record], *, anew: bool = False) -> list[str]:
+        """Makes keys and has the nodes ask for what they are told now; their names. Raises
+        LayercakeError."""
+        named = {record.name: record for record in records}
+        made = (
+            await asyncio.to_thread(self._images.make_keys, list(named), anew=anew) if named else []
+        )
+        for name in made:
+            record = named[name]
+            if self._store.find(record.node.id) is record:
+                record.cfg_revision += 1
+                self._store.mark(record)
+                self._sync.push(record)
+        if made:
+            what = "new keys" if anew else "keys of their own"
+            self._store.event(
+                None, events.IMAGE_KEYS, f"{len(made)} nodes have {what} for the image store"
+            )
+        return made
+
+    async def drop_old(self, records: Iterable[Record]) -> list[str]:
+        """Takes the keys away that these nodes had before, and those of nodes that are gone. Raises
+        LayercakeError."""
+        dropped = await asyncio.to_thread(
+            self._images.drop_old_keys, [r.name for r in records], [r.name for r in self._store]
+        )
+        if dropped:
+            self._store.event(
+                None,
+                events.IMAGE_KEYS,
+                f"{len(dropped)} old keys of nodes for the image store were taken away",
+            )
+        return dropped

@@ -1,0 +1,169 @@
+"""Sends lines to collectors: in batches, in their order, again until they were taken. One that
+hangs or is away costs a queue that is bounded; the oldest lines are left out then, and a line in
+their place says how many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from layercake.base.secrets import SecretRef, Vault
+from layercake.features.logs.entry import Entry, Waiting
+from layercake.features.logs.otlp import Collector, Unusable
+from layercake.features.logs.settings import OF_LOGS, LogSettings
+from layercake.features.logs.syslog import Datagrams, Stream
+from layercake.fleet import events
+from layercake.fleet.store import Store
+from layercake.kraken.errors import LayercakeError
+
+log = logging.getLogger("layercake.logs")
+GATHER_S, ANSWER_S = 0.5, 10.0
+"""How long lines are gathered, and how long a collector has to take a batch of them."""
+FIRST_S, LONGEST_S = 1.0, 60.0
+"""The first and the longest wait before it is tried again."""
+AT_ONCE = 500
+LAST_S = 2.0
+"""How long a head that stops tries to be rid of its last lines."""
+
+
+class Transport(Protocol):
+    """A way to a collector."""
+
+    async def send(self, entries: Sequence[Entry]) -> None:
+        """Sends them; raises why it could not."""
+
+    def close(self) -> None:
+        """Ends what is open."""
+
+
+def transport(settings: LogSettings, authorization: Callable[[], str]) -> Transport:
+    """The way that the settings say. Raises OSError for an authority that cannot be read."""
+    address, head = urlsplit(settings.to), socket.gethostname()
+    context = (
+        ssl.create_default_context(cafile=settings.ca or None)
+        if address.scheme in ("tls", "https")
+        else None
+    )
+    if address.scheme == "udp":
+        return Datagrams(address, head)
+    if address.scheme in ("tcp", "tls"):
+        return Stream(address, head, context)
+    return Collector(settings.to, head, context, authorization)
+
+
+class Sender:
+    """One collector's. `name` is that of the settings."""
+
+    def __init__(self, name: str, settings: LogSettings, store: Store, vault: Vault) -> None:
+        self.name, self.settings, self.waiting = name, settings, Waiting()
+        self._store, self._vault = store, vault
+        self._host = urlsplit(settings.to).hostname
+        self._batch: list[Entry] = []
+        self._lost = 0
+        self._failed_at: float | None = None
+        self._transport: Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+
+    async def _run(self) -> None:
+        wait_s = FIRST_S
+        while True:
+            await asyncio.sleep(GATHER_S)
+            try:
+                while self._batch or len(self.waiting):
+                    async with self._turn:
+                        await self._some()
+                    wait_s = FIRST_S
+            except LayercakeError as error:
+                self._failed(error.message)
+            except TimeoutError:
+                self._failed(f"it takes nothing in {ANSWER_S:.0f} s")
+            except ssl.SSLCertVerificationError as error:
+                self._failed(f"its certificate is not good: {error.verify_message}")
+            except (OSError, aiohttp.ClientError) as error:
+                self._failed(str(getattr(error, "strerror", "") or type(error).__name__))
+            except Exception as error:  # the loop outlives a bug, and a header that is none
+                log.exception("logs to %s cannot be sent", self.name)
+                self._failed(type(error).__name__)
+            if self._failed_at is not None:
+                await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311 (no secret)
+                wait_s = min(LONGEST_S, 2 * wait_s)
+
+    def start(self) -> None:
+        """Begins to send what comes."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ends, after what waits, if that goes at once."""
+        if self._task is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S), self._turn:  # what is under way is not sent twice
+                self._task.cancel()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(LAST_S):
+                while self._batch or len(self.waiting):
+                    await self._some()
+        except (LayercakeError, OSError, aiohttp.ClientError):
+            pass  # it was told, or is told when the next head starts
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _some(self) -> None:
+        """Sends one batch; one that was not taken is kept for the next try."""
+        if not self._batch:
+            self._batch, left_out = self.waiting.take(AT_ONCE)
+            if left_out:
+                self._lost += left_out
+                self._batch.insert(
+                    0,
+                    Entry(
+                        self._batch[0].at if self._batch else time.time(),
+                        4,
+                        f"{left_out} lines are left out here: they could not be sent",
+                    ),
+                )
+        if self._transport is None:
+            self._transport = await asyncio.to_thread(transport, self.settings, self._authorization)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._transport.send(self._batch)
+        except Unusable:
+            self._lost += len(self._batch)
+            self._batch = []
+            raise
+        self._batch = []
+        if self._failed_at is not None:
+            took, self._failed_at = time.monotonic() - self._failed_at, None
+            lost, self._lost = self._lost, 0
+            self._store.event(
+                None,
+                events.LOGS_WELL,
+                f"logs to {self.name} are taken again, after {took:.0f} s"
+                + (f"; {lost} lines were left out" if lost else ""),
+            )
+
+    def _failed(self, why: str) -> None:
+        if self._failed_at is None:
+            self._failed_at = time.monotonic()
+            self._store.event(
+                None,
+                events.LOGS_FAILED,
+                f"logs to {self.name}: {self._host}: {why}; they wait, and it is tried again",
+            )
+
+    def _authorization(self) -> str:
+        name = self.settings.authorization
+        return self._vault.open(SecretRef(file=f"{OF_LOGS}/{name}")).reveal() if name else ""

@@ -1,0 +1,531 @@
+"""The machines that have reported: nodes, and strangers, which no inventory knows. What is small of
+each is in memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from layercake.features.machines import events, report, whereabouts
+from layercake.features.machines.drift import differences
+from layercake.features.machines.module import Whereabouts, claims
+from layercake.features.machines.replacing import Replacing, automatic
+from layercake.features.machines.report import Report
+from layercake.features.machines.table import Machine, Rows
+from layercake.features.machines.whereabouts import Claim
+from layercake.fleet.store import Record, Store
+from layercake.kraken.errors import LayercakeError, NotFound
+from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
+from minos.survey.words import identity
+
+log = logging.getLogger("layercake.machines")
+MOST_STRANGERS = 20_000
+AGAIN_S, A_SECOND, LAST_S = 30.0, 20.0, 45.0
+"""How often a stranger speaks that has nothing new, how many of them speak in a second at most, and
+how long before the end of its ticket one is told to go off."""
+WAIT, REBOOT, OFF = "wait", "reboot", "off"
+_OLD_S = 7200.0
+"""A stranger that was heard so long ago claims nothing any more."""
+
+
+def of_node(record: Record) -> str:
+    """The key of a node's machine."""
+    return f"node/{record.node.id}"
+
+
+def of_stranger(mac: str) -> str:
+    """The key of a stranger's."""
+    return f"mac/{mac}"
+
+
+def wanted(record: Record) -> tuple[Claim, ...]:
+    """By what the inventory recognises a node's machine."""
+    part = record.node.parts.get("machines")
+    return claims(part if isinstance(part, Whereabouts) else None)
+
+
+def _same(one: Machine, other: Machine) -> bool:
+    """Whether both are one machine that was heard by two of its cards: each says that it has the
+    other's."""
+    return one.mac in other.macs and other.mac in one.macs
+
+
+def small(
+    key: str,
+    mac: str,
+    address: str,
+    found: Report,
+    before: Machine | None,
+    now: float,
+    relayed: tuple[str, str, str],
+) -> Machine:
+    """What is small of a report; `relayed` is what option 82 said of it."""
+    system = found.smbios.system
+    port = next(
+        ((one.switch, one.port) for one in found.neighbours.values() if one.switch), ("", "")
+    )
+    return Machine(
+        key=key,
+        mac=mac,
+        address=address,
+        first_seen=before.first_seen if before is not None else now,
+        seen=now,
+        macs=tuple(dict.fromkeys((mac, *whereabouts.macs(found))))
+        if mac
+        else whereabouts.macs(found),
+        claims=tuple(
+            (one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))
+        ),
+        relayed=relayed,
+        vendor=system.vendor,
+        product=system.product,
+        serial=identity(system.serial),
+        uuid=system.uuid,
+        cpus=found.cpu.logical,
+        memory=found.memory,
+        disks=len(found.disks),
+        gpus=len(found.gpus),
+        arch=found.arch,
+        uefi=found.uefi,
+        secure_boot=found.secure_boot == "on",
+        bmc=found.bmc.address if found.bmc else "",
+        bmc_mac=found.bmc.mac if found.bmc else "",
+        place=port,
+        accepted=before.accepted if before is not None else False,
+    )
+
+
+class Machines:
+    """`ask` calls a module, `wall` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        store: Store,
+        rows: Rows,
+        tickets: Tickets,
+        ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+        wall: Callable[[], float],
+    ) -> None:
+        self._store, self._rows, self._tickets, self._ask, self._wall = (
+            store,
+            rows,
+            tickets,
+            ask,
+            wall,
+        )
+        self._all: dict[str, Machine] = {}
+        self._gone: list[str] = []
+        self._strangers: set[str] = set()
+        self._by_claim: dict[tuple[str, str], set[str]] = {}
+        self._nodes: tuple[int, int, dict[str, Record], dict[tuple[str, str], Record]] = (
+            -1,
+            -1,
+            {},
+            {},
+        )
+        self.replacing = Replacing(store, self, ask, wall)
+        self.drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None
+        """Told what a node's hardware differs in after each of its surveys."""
+
+    def load(self) -> None:
+        """Reads what was kept."""
+        own = {of_node(record) for record in self._store}
+        for machine in self._rows.all():
+            if machine.key.startswith("node/") and machine.key not in own:
+                self._gone.append(machine.key)
+            else:
+                self._keep(machine)
+        for record in self._store:
+            if (known := self.of(record)) is not None:
+                self.drifted(record, known.drift)
+
+    def _keep(self, machine: Machine) -> None:
+        """Has a machine in memory, in the place of what was known of it."""
+        self._drop(machine.key)
+        self._all[machine.key] = machine
+        if machine.key.startswith("mac/"):
+            self._strangers.add(machine.key)
+        for claim in machine.claims:
+            self._by_claim.setdefault(claim, set()).add(machine.key)
+
+    def _drop(self, key: str) -> Machine | None:
+        found = self._all.pop(key, None)
+        self._strangers.discard(key)
+        for claim in found.claims if found is not None else ():
+            self._by_claim[claim].discard(key)
+            if not self._by_claim[claim]:
+                del self._by_claim[claim]
+        return found
+
+    # -- what is known
+
+    def strangers(self) -> list[Machine]:
+        """Those that no inventory knows, the newest first. One whose card is a node's by now is
+        none."""
+        return sorted(
+            (
+                one
+                for one in map(self._all.__getitem__, self._strangers)
+                if self.node_by(one.mac) is None
+            ),
+            key=lambda one: -one.seen,
+        )
+
+    def of(self, record: Record) -> Machine | None:
+        """A node's machine, as it was at its last survey."""
+        return self._all.get(of_node(record))
+
+    def find(self, name: str) -> Machine:
+        """The machine of a node, or that with a MAC address. Raises NotFound."""
+        record = next((r for r in self._store if r.name == name), None)
+        found = (
+            self.of(record)
+            if record is not None
+            else self._all.get(of_stranger(name.lower().replace("-", ":")))
+        )
+        if found is None:
+            raise NotFound(
+                f"cannot find machine {name[:64]!r}: nothing was heard of it",
+                hint="a node's name or a MAC address is expected; see `layercake machine list`",
+            )
+        return found
+
+    async def report(self, machine: Machine) -> tuple[Report | None, Report | None]:
+        """Its report, and the one that was accepted."""
+        return await self._rows.reports(machine.key)
+
+    def by_bmc(self) -> dict[str, Machine]:
+        """All machines by the address of their BMC, as they say it themselves, and by their
+        UUID."""
+        marks = (
+            (mark, one)
+            for one in self._all.values()
+            for mark in (one.bmc, one.uuid.lower())
+            if mark
+        )
+        return dict(marks)
+
+    def node_by(self, mac: str) -> Record | None:
+        """The node that has a MAC address in the inventory."""
+        return self._index()[0].get(mac)
+
+    def _index(self) -> tuple[dict[str, Record], dict[tuple[str, str], Record]]:
+        """Nodes by their MAC addresses, and by what the inventory recognises them by. Made anew
+        when that is another one."""
+        mark = (len(self._store), self._store.revision)
+        if self._nodes[:2] != mark:
+            self._nodes = (
+                *mark,
+                {mac: record for record in self._store for mac in record.node.macs},
+                {
+                    (claim.kind, claim.value): record
+                    for record in self._store
+                    for claim in wanted(record)
+                },
+            )
+        return self._nodes[2:]
+
+    def alive(self, machine: Machine) -> bool:
+        """Whether a stranger was on a short while ago."""
+        return machine.seen > self._wall() - 3 * AGAIN_S - len(self._strangers) / A_SECOND
+
+    def waits(self, mac: str) -> bool:
+        """Whether a stranger with this MAC address has booted from this head, and waits to be taken
+        in."""
+        found = self._all.get(of_stranger(mac))
+        return found is not None and self.alive(found)
+
+    def endorsement(self, record: Record) -> str:
+        """The endorsement key that a node's machine had when it was a stranger and a person took it
+        in, "" if that is not known."""
+        found = (self._all.get(of_stranger(mac)) for mac in record.node.macs)
+        return next((one.tpm_ek for one in found if one is not None and one.tpm_ek), "")
+
+    def rivals(self, machine: Machine) -> list[Machine]:
+        """The other machines that have a claim of this one's: two with one serial number, two at
+        one port."""
+        since, keys = (
+            self._wall() - _OLD_S,
+            {key for claim in machine.claims for key in self._by_claim.get(claim, ())},
+        )
+        others = (self._all[key] for key in sorted(keys - {machine.key}))
+        return [
+            one
+            for one in others
+            if not _same(one, machine) and (one.seen > since or one.key.startswith("node/"))
+        ]
+
+    def claimants(self, record: Record) -> list[Machine]:
+        """The strangers that are where a node is to be, or have its serial number, by the inventory
+        or by its last survey."""
+        own = self.of(record)
+        marks = {(one.kind, one.value) for one in wanted(record)} | set(
+            own.claims if own is not None else ()
+        )
+        keys, since = (
+            {key for mark in marks for key in self._by_claim.get(mark, ())} & self._strangers,
+            self._wall() - _OLD_S,
+        )
+        found = (self._all[key] for key in sorted(keys))
+        return [one for one in found if one.seen > since and self.node_by(one.mac) is None]
+
+    # -- what comes in
+
+    async def stranger(self, body: Any, address: str) -> dict[str, Any]:
+        """A stranger speaks: what it is told to do, and after how many seconds it speaks again.
+        Raises Refused and InputError."""
+        said = {
+            key: body.get(key) if isinstance(body, dict) else None
+            for key in ("ticket", "mac", "boot_id")
+        }
+        words = {
+            key: value if isinstance(value, str) and len(value) <= 200 else ""
+            for key, value in said.items()
+        }
+        mac = words["mac"].lower()
+        left = self._tickets.check(words["ticket"], mac, address)
+        now, key = self._wall(), of_stranger(mac)
+        before = self._all.get(key)
+        if isinstance(body.get("report"), dict):
+            await self._stranger_reports(key, mac, address, report.read(body["report"]), left)
+        elif before is not None:
+            self._keep(replace(before, seen=now, alive_until=now + left))
+        if (machine := self._all.get(key)) is not None:
+            await self.replacing.reported(machine)
+        if self.node_by(mac) is not None:
+            return {"then": REBOOT, "again_s": AGAIN_S}
+        again = max(AGAIN_S, len(self._strangers) / A_SECOND)
+        return {
+            "then": OFF if left < LAST_S else WAIT,
+            "again_s": min(again, max(1.0, left - LAST_S / 2)),
+        }
+
+    async def _stranger_reports(
+        self, key: str, mac: str, address: str, found: Report, left: float
+    ) -> None:
+        before, now = self._all.get(key), self._wall()
+        said = await self._heard((mac,), before)
+        ek = (
+            found.tpm_ek
+            if self.node_by(mac) is None
+            else before.tpm_ek
+            if before is not None
+            else ""
+        )
+        machine = replace(
+            small(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek
+        )
+        await self._make_room(key)
+        await self._rows.put(machine, msgspec.json.encode(found))
+        self._keep(machine)
+        try:
+            await self._ask(DISCOVERED, {"mac": mac})
+        except LayercakeError as error:
+            log.info("the boot service was not told that %s has reported: %s", mac, error)
+        if before is None:
+            what = " ".join(filter(None, (machine.vendor, machine.product))) or "a machine"
+            self._store.event(
+                None,
+                events.DISCOVERED,
+                f"{mac} at {address}: {what}, {machine.cpus} processors, {machine.memory >> 20} MB",
+                data={"mac": mac, "ip": address},
+            )
+        if before is None or before.claims != machine.claims:
+            self._look_at_claims(machine)
+
+    async def _heard(self, macs: Sequence[str], before: Machine | None) -> tuple[str, str, str]:
+        """What option 82 said last of one of the cards, as the boot service has heard it; what was
+        known before if it has not."""
+        try:
+            found = (await self._ask(HEARD, {"macs": list(macs)[:64]})).values()
+        except LayercakeError as error:
+            log.info(
+                "the boot service does not say where %s was heard: %s",
+                macs[0] if macs else "a machine",
+                error,
+            )
+            found = ()
+        said = [
+            (one["seconds_ago"], (one["relay"], one["circuit"], one["remote"]))
+            for one in found
+            if one["circuit"]
+        ]
+        return min(said)[1] if said else before.relayed if before is not None else ("", "", "")
+
+    def owners(self, machine: Machine) -> list[Record]:
+        """The nodes whose place or serial number a machine has, by the inventory."""
+        by_claim = self._index()[1]
+        found = {
+            one.node.id: one for mark in machine.claims if (one := by_claim.get(mark)) is not None
+        }
+        return list(found.values())
+
+    def _look_at_claims(self, machine: Machine) -> None:
+        """Tells of a stranger that is where a node is to be, or has a number or a place that
+        another has."""
+        own = {
+            of_node(record) for record in self.owners(machine) if automatic(record)
+        }  # whose place it may take
+        if rivals := [one for one in self.rivals(machine) if one.key not in own]:
+            common = sorted(
+                {
+                    f"{kind} {value}"
+                    for one in rivals
+                    for kind, value in set(one.claims) & set(machine.claims)
+                }
+            )
+            self._store.event(
+                None,
+                events.DISPUTED,
+                f"{machine.mac} and {', '.join(map(self.name_of, rivals[:5]))} all have "
+                f"{', '.join(common[:3])}: none of them is taken for a node by that",
+                data={"mac": machine.mac},
+            )
+        marks = set(machine.claims)
+        for record in self.owners(machine):
+            hint = (
+                f"if its board was replaced, `layercake node set {record.name} mac={machine.mac}`"
+            )
+            both = [str(one) for one in wanted(record) if (one.kind, one.value) in marks]
+            if both and record.node.macs:
+                self._store.event(
+                    record,
+                    events.CLAIMED,
+                    f"{machine.mac}, which no inventory knows, has {', '.join(both)} of this "
+                    f"node (hint: {hint})",
+                    data={"mac": machine.mac},
+                )
+
+    def name_of(self, machine: Machine) -> str:
+        """What people call a machine: a node's name, or its MAC address."""
+        record = (
+            self._store.find(machine.key.removeprefix("node/"))
+            if machine.key.startswith("node/")
+            else None
+        )
+        return record.name if record is not None else machine.mac
+
+    async def _make_room(self, key: str) -> None:
+        """The strangers that were heard the longest ago are forgotten when there are too many."""
+        if key in self._all or len(self._strangers) < MOST_STRANGERS:
+            return
+        found = sorted(map(self._all.__getitem__, self._strangers), key=lambda one: one.seen)
+        gone = [one.key for one in found[: 1 + MOST_STRANGERS // 100]]
+        await self._rows.remove(*gone)
+        for one in gone:
+            self._drop(one)
+
+    async def survey(self, record: Record, said: object) -> None:
+        """A node hands its survey in. The first one is the one that later ones are held against.
+        Raises InputError."""
+        found, key = report.read(said), of_node(record)
+        before, encoded = self._all.get(key), msgspec.json.encode(found)
+        accepted = None
+        if before is None or not before.accepted:
+            accepted, baseline = encoded, found
+        else:
+            baseline = (await self._rows.reports(key))[1] or found
+        machine = small(
+            key,
+            record.node.macs[0] if record.node.macs else "",
+            record.node.ip,
+            found,
+            before,
+            self._wall(),
+            await self._heard(record.node.macs, before),
+        )
+        machine = replace(machine, accepted=True, drift=differences(baseline, found))
+        await self._rows.put(machine, encoded, accepted)
+        self._keep(machine)
+        await self._known_now(record)
+        self._tell(record, before, machine)
+
+    async def _known_now(self, record: Record) -> None:
+        """What was a stranger and is a node now is not kept twice."""
+        gone = [of_stranger(mac) for mac in record.node.macs if of_stranger(mac) in self._all]
+        left, self._gone = [key for key in self._gone if key not in self._all], []
+        if gone or left:
+            await self._rows.remove(*gone, *left)
+            for key in gone:
+                self._drop(key)
+
+    def _tell(self, record: Record, before: Machine | None, now: Machine) -> None:
+        was = before.drift if before is not None else ()
+        if now.drift and now.drift != was:
+            self._store.event(
+                record,
+                events.DRIFTED,
+                "; ".join(now.drift)[:2000],
+                data={"differs": list(now.drift)},
+            )
+        elif was and not now.drift:
+            self._store.event(record, events.AS_KNOWN, "its hardware is as it was accepted")
+        troubles = self.elsewhere(record, now)
+        if troubles and (before is None or before.claims != now.claims):
+            self._store.event(record, events.MOVED, "; ".join(troubles))
+        elif before is not None and before.place != now.place and all((*before.place, *now.place)):
+            self._store.event(
+                record,
+                events.MOVED,
+                f"it is at {' port '.join(now.place)}, it was at {' port '.join(before.place)}",
+            )
+        self.drifted(record, now.drift)
+
+    def elsewhere(self, record: Record, machine: Machine | None = None) -> list[str]:
+        """Where a node's machine is not what the inventory says of it; of what it does not say
+        itself nothing is known."""
+        found = machine or self.of(record)
+        if found is None:
+            return []
+        has: dict[str, list[str]] = {}
+        for kind, value in found.claims:
+            has.setdefault(kind, []).append(value)
+        return [
+            f"it has {one.kind} {', '.join(has[one.kind])}, the inventory says {one.value}"
+            for one in wanted(record)
+            if one.kind in has and one.value not in has[one.kind]
+        ]
+
+    # -- what people ask for
+
+    async def accept(self, records: Iterable[Record]) -> list[Record]:
+        """The hardware of nodes is right as it is now. Returns those of which there is a survey."""
+        done = []
+        for record in records:
+            machine = self.of(record)
+            found = (await self._rows.reports(machine.key))[0] if machine is not None else None
+            if machine is None or found is None:
+                continue
+            machine = replace(machine, accepted=True, drift=differences(found, found))
+            await self._rows.put(machine, None, msgspec.json.encode(found))
+            self._keep(machine)
+            self.drifted(record, machine.drift)
+            done.append(record)
+        return done
+
+    async def forget(self, machine: Machine) -> None:
+        """Forgets a machine; if it reports again, it is new."""
+        await self._rows.remove(machine.key)
+        self._drop(machine.key)
+
+    def removed(self, record: Record) -> None:
+        """A node is gone from the inventory. Its row goes with the next one that is written."""
+        self.replacing.forget(record)
+        if self._drop(of_node(record)) is not None:
+            self._gone.append(of_node(record))
+
+    def held(self, record: Record) -> str:
+        """Why rolls are to leave a node out for its hardware, "" if they are not."""
+        part, machine = record.node.parts.get("machines"), self.of(record)
+        if (
+            machine is None
+            or not machine.drift
+            or not isinstance(part, Whereabouts)
+            or part.hardware != "hold"
+        ):
+            return ""
+        return f"its hardware is not as it was accepted: {machine.drift[0]}"

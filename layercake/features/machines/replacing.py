@@ -1,0 +1,293 @@
+"""Boards that were replaced: a machine that no inventory knows is where a node is to be, or has its
+serial number. A person is told which; with `replace: auto` it is taken for the node, unless
+something speaks against that.
+
+Of what claims a place at DHCP alone nothing else is known yet, so it is kept here for a while, and
+is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from layercake.features.machines import events
+from layercake.features.machines.module import Whereabouts
+from layercake.features.machines.table import Machine
+from layercake.fleet.store import Record, Store
+from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.strangers import HEARD, option82
+
+log = logging.getLogger("layercake.machines")
+QUIET_S = 180.0
+"""A node whose own card was heard so short a time ago is still there: what claims its place is
+another machine."""
+CLAIMS_S = 900.0
+"""Who claimed a place so short a time ago still does."""
+_MOST = 8
+"""Machines of which is kept that they claim one node; one more than one is too many in any case."""
+
+
+@dataclass(slots=True)
+class Claimant:
+    """A machine that asked for something to boot where a node is to be. `why_not`: why it was not
+    taken for the node."""
+
+    where: str
+    at: float
+    why_not: str = ""
+
+
+class Known(Protocol):
+    """What is known of machines (keeper.Machines)."""
+
+    def node_by(self, mac: str) -> Record | None:
+        """The node that has a MAC address."""
+
+    def claimants(self, record: Record) -> list[Machine]:
+        """The strangers that have reported that they are where a node is to be."""
+
+    def rivals(self, machine: Machine) -> list[Machine]:
+        """The other machines that have a claim of this one's."""
+
+    def owners(self, machine: Machine) -> list[Record]:
+        """The nodes whose place or serial number a machine has, by the inventory."""
+
+    def name_of(self, machine: Machine) -> str:
+        """What people call a machine."""
+
+
+class Replacing:
+    """Decides. `ask` calls a module, `wall` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        store: Store,
+        known: Known,
+        ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+        wall: Callable[[], float],
+    ) -> None:
+        self._store, self._known, self._ask, self._wall = store, known, ask, wall
+        self._claims: dict[str, dict[str, Claimant]] = {}
+        self._told: dict[tuple[str, str], str] = {}
+        self._done: dict[str, float] = {}
+        self._under_way: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.keeps: Callable[[Record], str] = lambda record: ""
+        """Why a node's machine cannot have been replaced, or is to be left alone by a person's
+        word; "" if nothing says so."""
+        self.take: Callable[[Record, list[str], str], Awaitable[object]] | None = None
+        """Makes MAC addresses those of a node, and says why. Raises LayercakeError."""
+
+    def asked(self, record: Record, data: Mapping[str, Any]) -> None:
+        """The boot service says that a machine asks from where a node is to be. Of a node with
+        `replace: auto` it is looked at."""
+        mac, now = str(data.get("mac", ""))[:17], self._wall()
+        words = [str(data.get(word, ""))[:200] for word in ("relay", "circuit", "remote")]
+        found = self._fresh(record)
+        if mac not in found and len(found) >= _MOST:
+            return
+        new = mac not in found
+        one = found.setdefault(mac, Claimant(option82(*words), now))
+        one.where, one.at = option82(*words), now
+        self._claims[record.node.id] = found
+        if automatic(record):
+            self._begin(
+                self._consider(record, [mac], one.where, [], float(data.get("own_s") or 0.0))
+            )
+        elif new:
+            self._store.event(
+                record,
+                events.CLAIMED,
+                f"{_asks(mac, one)} (hint: if its board was replaced, `layercake node set "
+                f"{record.name} mac={mac}`)",
+                data={"mac": mac},
+            )
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settled(self) -> None:
+        """Waits until what was begun is done."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    async def reported(self, machine: Machine) -> None:
+        """A stranger has reported, or waits: it may be a node's new board."""
+        owners = self._known.owners(machine)
+        for record in owners:
+            if automatic(record):
+                others = [other.name for other in owners if other is not record]
+                others += [
+                    self._known.name_of(one)
+                    for one in self._known.rivals(machine)
+                    if one.key != f"node/{record.node.id}" and not set(one.macs) & set(machine.macs)
+                ]
+                try:
+                    own = await self._own_s(record)
+                except LayercakeError as error:
+                    self._refused(
+                        record,
+                        machine.mac,
+                        f"it is not known when its own cards were heard: {error.message}",
+                    )
+                    continue
+                macs = [machine.mac]
+                if len(record.node.macs) > 1:
+                    macs += [mac for mac in machine.macs if mac != machine.mac]
+                await self._consider(
+                    record, macs, "what it reports", others, own, set(machine.macs)
+                )
+
+    async def _own_s(self, record: Record) -> float:
+        """For how many seconds the boot service has heard nothing of a node's own cards. Raises
+        LayercakeError."""
+        heard = await self._ask(HEARD, {"macs": list(record.node.macs)[:64]})
+        return min((float(one["seconds_ago"]) for one in heard.values()), default=0.0)
+
+    async def _consider(
+        self,
+        record: Record,
+        macs: list[str],
+        where: str,
+        others: Iterable[str],
+        own_s: float,
+        same: Iterable[str] = (),
+    ) -> None:
+        """Takes a machine for a node, or says why not."""
+        node, mac = record.node.id, macs[0]
+        if node in self._under_way or self._known.node_by(mac) is not None:
+            return
+        mine = {*macs, *same}
+        also = [
+            *others,
+            *(one for one in self._fresh(record) if one not in mine),
+            *(
+                one.mac
+                for one in self._known.claimants(record)
+                if one.mac not in mine and not mine & set(one.macs)
+            ),
+        ]
+        why = (
+            f"{', '.join(dict.fromkeys(also))[:300]} claim the same" if also else self.keeps(record)
+        )
+        if (
+            not why
+            and record.node.macs
+            and min(own_s, self._wall() - self._done.get(node, float("-inf"))) < QUIET_S
+        ):
+            why = "its own card was heard a short while ago"
+        if why:
+            self._refused(record, mac, why)
+            return
+        self._under_way.add(node)
+        try:
+            await self._took(record, macs, where)
+        finally:
+            self._under_way.discard(node)
+
+    async def _took(self, record: Record, macs: list[str], where: str) -> None:
+        was, mac = ", ".join(record.node.macs), macs[0]
+        if self.take is None:
+            return
+        try:
+            why = (
+                "replace: auto (its board was replaced"
+                if was
+                else "its place (a machine was found there"
+            )
+            await self.take(record, macs, f"{why}, by {where})")
+        except LayercakeError as error:
+            self._refused(record, mac, str(error))
+            return
+        except (
+            Exception
+        ):  # a mistake of the head's own: people see that it was not taken, and where to look
+            log.exception("%s could not be taken for %s", mac, record.name)
+            self._refused(record, mac, "the head could not take it: its log says why")
+            return
+        self._done[record.node.id] = self._wall()
+        self._claims.pop(record.node.id, None)
+        if not was:
+            self._store.event(
+                record,
+                events.FOUND,
+                f"{mac} is this node from now on, by {where}",
+                data={"mac": mac},
+            )
+            return
+        self._store.event(
+            record,
+            events.REPLACED,
+            f"{mac} is this node now, by {where}; it was {was} (hint: write it into the inventory)",
+            data={"mac": mac, "was": was},
+        )
+
+    def _refused(self, record: Record, mac: str, why: str) -> None:
+        one = self._fresh(record).get(mac)
+        if one is not None:
+            one.why_not = why
+        key = (record.node.id, mac)
+        if self._told.pop(key, None) != why:
+            self._store.event(
+                record,
+                events.DISPUTED,
+                f"{mac} claims to be this node, and is not taken for it: {why}",
+                data={"mac": mac},
+            )
+        self._told[key] = why
+        while len(self._told) > 4096:
+            del self._told[next(iter(self._told))]
+
+    def _fresh(self, record: Record) -> dict[str, Claimant]:
+        """Who has claimed a node's place a short while ago, by MAC address; who is a node by now
+        does not."""
+        since, found = self._wall() - CLAIMS_S, self._claims.get(record.node.id, {})
+        for mac in [
+            mac
+            for mac, one in found.items()
+            if one.at < since or self._known.node_by(mac) is not None
+        ]:
+            del found[mac]
+        return found
+
+    def forget(self, record: Record) -> None:
+        """A node is gone."""
+        self._claims.pop(record.node.id, None)
+        self._done.pop(record.node.id, None)
+
+    def lines(self, record: Record) -> list[tuple[str, str]]:
+        """Who claims a node's place at DHCP, by MAC address, for people."""
+        return [
+            (
+                mac,
+                f"{_asks(mac, one)}; "
+                + (
+                    f"it is not taken for the node: {one.why_not}"
+                    if one.why_not
+                    else f"(hint: layercake node set {record.name} mac={mac})"
+                ),
+            )
+            for mac, one in self._fresh(record).items()
+        ]
+
+
+def _asks(mac: str, one: Claimant) -> str:
+    return (
+        f"{mac}, which no inventory knows, asks for something to boot from {one.where}, where "
+        "this node is to be"
+    )
+
+
+def automatic(record: Record) -> bool:
+    """Whether a new board is taken for the node without a person's word: the first one of a node
+    without `mac` is."""
+    if not record.node.macs:
+        return True
+    part = record.node.parts.get("machines")
+    return isinstance(part, Whereabouts) and part.replace == "auto"

@@ -1,0 +1,116 @@
+"""The table of machines in the head's database: what is small of each, its report, and the report
+that was accepted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from layercake.features.machines.report import Report
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.store import Store
+
+T = TypeVar("T")
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is small of a machine. `key` is node/ID of a node, mac/MAC of a stranger; `mac` is the
+    card it booted by. Times are in seconds since the epoch; `alive_until`: a stranger's ticket.
+    `claims` are those by which it is recognised (Claim); `relayed` are relay, circuit and remote
+    identifier by option 82."""
+
+    key: str
+    mac: str
+    address: str
+    first_seen: float
+    seen: float
+    macs: tuple[str, ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    vendor: str = ""
+    product: str = ""
+    serial: str = ""
+    uuid: str = ""
+    cpus: int = 0
+    memory: int = 0
+    disks: int = 0
+    gpus: int = 0
+    arch: str = ""
+    uefi: bool = False
+    secure_boot: bool = False
+    bmc: str = ""
+    bmc_mac: str = ""
+    place: tuple[str, str] = ("", "")
+    relayed: tuple[str, str, str] = ("", "", "")
+    alive_until: float = 0.0
+    boot_id: str = ""
+    accepted: bool = False
+    drift: tuple[str, ...] = ()
+    tpm_ek: str = ""
+    """The endorsement key of a stranger's TPM (SHA-256), as it said before it was taken in."""
+
+
+class Rows:
+    """Reads and writes. What is written survives a kill when the call returns. All raise
+    OperationFailed."""
+
+    def __init__(self, database: Database, store: Store) -> None:
+        self._database, self._store = database, store
+
+    async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._database.ask(self._store, work)
+
+    def all(self) -> list[Machine]:
+        """What is small of all machines, as the head starts; a row that cannot be read is left
+        out."""
+        rows = self._database.rows("SELECT data FROM machines")
+        return [found for (data,) in rows if (found := _decoded(data, Machine)) is not None]
+
+    async def put(
+        self, machine: Machine, report: bytes | None, accepted: bytes | None = None
+    ) -> None:
+        """Writes a machine, with a report if it is new, and with the accepted one if that is."""
+        data = msgspec.json.encode(machine)
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "INSERT INTO machines (key, data) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+                "data = excluded.data",
+                (machine.key, data),
+            )
+            if report is not None:
+                db.execute("UPDATE machines SET report = ? WHERE key = ?", (report, machine.key))
+            if accepted is not None:
+                db.execute(
+                    "UPDATE machines SET accepted = ? WHERE key = ?", (accepted, machine.key)
+                )
+
+        await self._ask(work)
+
+    async def reports(self, key: str) -> tuple[Report | None, Report | None]:
+        """A machine's report, and the one that was accepted."""
+        row = await self._ask(
+            lambda db: db.execute(
+                "SELECT report, accepted FROM machines WHERE key = ?", (key,)
+            ).fetchone()
+        )
+        found: list[Any] = [_decoded(data, Report) for data in row or (None, None)]
+        return found[0], found[1]
+
+    async def remove(self, *keys: str) -> None:
+        """Forgets machines."""
+        await self._ask(partial(_remove, keys))
+
+
+def _remove(keys: tuple[str, ...], db: sqlite3.Connection) -> None:
+    db.executemany("DELETE FROM machines WHERE key = ?", [(key,) for key in keys])
+
+
+def _decoded(data: bytes | None, kind: type[T]) -> T | None:
+    try:
+        return None if not data else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,219 @@
+"""`node explain`: where a node is, where it should be, what blocks it, what was tried; as data, and
+as text for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from layercake.features.events.views import View, event_view
+from layercake.features.guard.guard import Guard
+from layercake.features.machines.keeper import Machines, wanted
+from layercake.features.machines.table import Machine
+from layercake.features.nodes.views import interfaces_view, status_of
+from layercake.fleet.store import Event, Record
+from layercake.kraken.events import Severity
+from layercake.kraken.views.explain import explain
+from layercake.modules.boot_timeouts import BootTimeouts
+
+_TROUBLE = (Severity.WARNING, Severity.ERROR)
+_KINDS = {"port": "switch port", "serial": "serial number", "option 82": "place by option 82"}
+_BOOT = "boot."
+"""What the kinds of all events of a boot begin with."""
+
+
+def explain_view(
+    record: Record,
+    now: float,
+    guard: Guard,
+    history: Iterable[Event] = (),
+    brief: View | None = None,
+    patience: BootTimeouts | None = None,
+    machines: Machines | None = None,
+    files: Iterable[str] = (),
+    disks: Iterable[str] = (),
+    tpm: Iterable[str] = (),
+    console: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Where a node is, where it should be, the way there, what blocks it, what was tried, and the
+    last trouble that its history tells of. `files`, `disks` and `tpm` are what is wrong with these;
+    `console` is what it said last. `brief` is how a viewer is shown events: errors and their
+    reasons are left out for one."""
+    explanation = explain(record.planner, record.machine, now)
+    view, show = explanation.to_dict(), brief or event_view
+    told = list(history)
+    trouble = [show(e) for e in told if e.severity in _TROUBLE][-5:]
+    steps = [show(e) for e in told if e.kind.startswith(_BOOT)][-8:]
+    waits = guard.why(record)
+    status, status_text = status_of(record, now, waits, brief=brief is not None)
+    stopped = guard.stopped(record)
+    blocked = (
+        f"{record.machine.asked} waits: {waits.text}"
+        if waits is not None and record.machine.asked
+        else stopped
+    )
+    view["blocked"] = [*view["blocked"], *([blocked] if blocked else [])]
+    if brief is not None:
+        quarantine = view["quarantine"] and {**view["quarantine"], "reason": ""}
+        view |= {"summary": status_text, "blocked": [], "quarantine": quarantine, "last_error": ""}
+    unhealthy = record.unhealthy if brief is None else ""
+    network = network_troubles(interfaces_view(record, brief=brief is not None))
+    return {
+        "node": record.name,
+        "status": status.value,
+        "status_text": status_text,
+        **view,
+        "unhealthy": unhealthy,
+        "network": network,
+        "files": [] if brief is not None else list(files),
+        "disks": [] if brief is not None else list(disks),
+        "tpm": [] if brief is not None else list(tpm),
+        "console": list(console),
+        "hardware": hardware_of(record, machines) if brief is None else [],
+        "trouble": trouble,
+        "boot": steps,
+        "boot_time": patience.view(record) if patience is not None else None,
+    }
+
+
+def hardware_of(record: Record, machines: Machines | None) -> list[str]:
+    """What is to be said of a node's machine, for people: where it is, what differs, who else
+    claims to be it, and what is missing to know it."""
+    if machines is None:
+        return []
+    own, claims = machines.of(record), machines.claimants(record)
+    found = [f"differs: {line}" for line in own.drift] if own is not None else []
+    found += [f"moved: {line}" for line in machines.elsewhere(record)]
+    if not record.node.macs:
+        what = " or ".join(map(str, wanted(record)))
+        found.append(
+            f"it has no `mac`, and no machine was seen yet that has its {what}: the first one is "
+            "taken for it"
+        )
+    elif own is None and wanted(record):
+        found.append("it has not reported yet: it is known by its MAC address alone")
+    elif own is not None:
+        lacks = {one.kind for one in wanted(record)} - {kind for kind, _ in own.claims}
+        found += [
+            f"its {_KINDS.get(kind, kind)} was not seen in its last survey"
+            for kind in sorted(lacks)
+        ]
+        found += [
+            f"{machines.name_of(one)} has {_in_common(one, own)} too"
+            for one in machines.rivals(own)[:5]
+        ]
+    known = {one.key for one in machines.rivals(own)} if own is not None else set()
+    found += [
+        f"{one.mac} at {one.address}, which no inventory knows, has {_of_inventory(record, one)} "
+        "of this node "
+        f"(hint: layercake node set {record.name} mac={one.mac})"
+        for one in claims[:5]
+        if one.key not in known
+    ]
+    reported = {mac for one in claims for mac in one.macs}
+    found += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
+    if len(claims) > 1:
+        found.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
+    return found
+
+
+def _in_common(one: Machine, other: Machine) -> str:
+    return ", ".join(
+        sorted(f"{kind} {value}" for kind, value in set(one.claims) & set(other.claims))
+    )
+
+
+def _of_inventory(record: Record, one: Machine) -> str:
+    has = set(one.claims)
+    return (
+        ", ".join(str(claim) for claim in wanted(record) if (claim.kind, claim.value) in has)
+        or "what its last survey had"
+    )
+
+
+def network_troubles(interfaces: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with a node's interfaces, for people."""
+    found = []
+    for one in interfaces:
+        what = (
+            [one["trouble"]] if one["trouble"] else [one["state"]] if one["state"] != "up" else []
+        )
+        what += [
+            f"its leg {leg['name']}: {leg['state']}" for leg in one["legs"] if leg["state"] != "up"
+        ]
+        found += [f"{one['name']}: {'; '.join(what)}"] if what else []
+    return found
+
+
+def _when(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def boot_time_text(times: dict[str, Any] | None) -> str:
+    """How long a node takes to boot, for people; "" if nothing is known."""
+    if not times or (times["usual_s"] is None and times["now_s"] is None):
+        return ""
+    often, now = times["usual_s"], times["now_s"]
+    text = (
+        "not yet known how long"
+        if often is None
+        else (
+            f"usually {often:.0f} s (the longest of {times['boots']}: {times['longest_s']:.0f} s)"
+        )
+    )
+    if now is not None:
+        text += f"; now {now:.0f} s" + (
+            ": more than twice" if often is not None and now > 2 * often else ""
+        )
+    if times["limit_s"] is not None:
+        text += f"; its firmware is waited for {times['limit_s']:.0f} s"
+    return text
+
+
+def explain_text(view: dict[str, Any]) -> str:
+    """The explanation of `explain_view` as lines of text."""
+    lines = [
+        f"{view['node']}: {view['status']}"
+        + (f" ({view['status_text']})" if view["status_text"] else "")
+    ]
+    lines.append("  is:      " + " ".join(f"{k}={v}" for k, v in view["state"].items()))
+    lines.append(
+        "  wanted:  " + (" ".join(f"{k}={v}" for k, v in view["goal"].items()) or "nothing")
+    )
+    if view["unhealthy"]:
+        lines.append(f"  unwell:  {view['unhealthy']}")
+    lines += [f"  network: {text}" for text in view.get("network") or []]
+    lines += [f"  files:   {text}" for text in view.get("files") or []]
+    lines += [f"  disks:   {text}" for text in view.get("disks") or []]
+    lines += [f"  tpm:     {text}" for text in view.get("tpm") or []]
+    lines += [f"  machine: {text}" for text in view.get("hardware") or []]
+    blocked = view.get("blocked") or []
+    for text in [blocked] if isinstance(blocked, str) else blocked:
+        lines.append(f"  blocked: {text}")
+    chain = view.get("chain")
+    if chain is None:
+        lines.append("  way:     none")
+    elif chain:
+        lines.append("  way:")
+        lines += [
+            f"    {n}. {step['name']:<16} {step['doc']} [{step['where']}]"
+            for n, step in enumerate(chain, 1)
+        ]
+    tried = view.get("attempts") or {}
+    if tried:
+        lines.append("  tried:   " + ", ".join(f"{name} {count}x" for name, count in tried.items()))
+        if view["last_error"] and not any(view["last_error"] in line for line in lines):
+            lines.append(f"  failed:  {view['last_error']}")
+    if time_text := boot_time_text(view.get("boot_time")):
+        lines.append(f"  boots:   {time_text}")
+    if view.get("console"):
+        lines.append("  the console said last:")
+        lines += [f"    {text}" for text in view["console"]]
+    if view["boot"]:
+        lines.append("  the last boot:")
+        lines += [f"    {_when(e['at'])} {e['kind']}: {e['text']}" for e in view["boot"]]
+    if view["trouble"]:
+        lines.append("  the last trouble:")
+        lines += [f"    {_when(e['at'])} {e['kind']}: {e['text']}" for e in view["trouble"]]
+    return "\n".join(lines)

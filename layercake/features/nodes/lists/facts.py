@@ -1,0 +1,93 @@
+"""What queries ask of a node (query.Facts), out of its record; and since when nodes are not as
+wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from layercake.base.clock import Clock
+from layercake.features.machines.module import Whereabouts
+from layercake.features.nodes.lists.query import LABEL, PLACE, SEVERAL, TEXTS
+from layercake.features.nodes.views import status_of
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Record, Store
+from layercake.fleet.wishes import wishes
+
+
+class Unmet:
+    """Since when the goal of a node is not met. What was so before the head started is so since its
+    start. `over` hears for how many seconds one was not, once it is."""
+
+    def __init__(
+        self, store: Store, clock: Clock, over: Callable[[float], None] = lambda seconds: None
+    ) -> None:
+        self._store, self._over = store, over
+        self._clock = clock
+        self._began = clock()
+        self._since: dict[str, float] = {}
+        store.watch(self._watch)
+
+    def _watch(self, node: str) -> None:
+        record = self._store.find(node)
+        if record is None or record.machine.goal.met(record.machine.state):
+            since = self._since.pop(node, None)
+            if since is not None and record is not None:
+                self._over(max(0.0, self._clock() - since))
+        else:
+            self._since.setdefault(node, self._clock())
+
+    def seconds(self, record: Record) -> float | None:
+        """For how long a node is not as wanted; None for one that is."""
+        if record.machine.goal.met(record.machine.state):
+            return None
+        return max(0.0, self._clock() - self._since.get(record.node.id, self._began))
+
+
+class RecordFacts:
+    """One node at a time: `record` is set before it is asked. `why` is why the guard holds a node's
+    next step."""
+
+    def __init__(
+        self, record: Record, now: float, unmet: Unmet, why: Callable[[Record], Verdict | None]
+    ) -> None:
+        self.record = record
+        self._now, self._unmet, self._why = now, unmet, why
+
+    def text(self, name: str) -> str:
+        """The value of a variable, of one of TEXTS, or of a label."""
+        if name.startswith(LABEL):
+            return wishes(self.record.node).labels.get(name.removeprefix(LABEL), "")
+        if name not in TEXTS:
+            return self.record.value(name)
+        if name == "status":
+            return status_of(self.record, self._now, self._why(self.record))[0].value
+        node = self.record.node
+        if name == "serial" or name.startswith(PLACE):
+            return _whereabouts(node.parts.get("machines"), name)
+        return str(getattr(node, "state" if name == "wanted" else name.removeprefix("trait:")))
+
+    def several(self, name: str) -> Collection[str]:
+        """The values of one of SEVERAL."""
+        return self.record.node.groups if name == SEVERAL[0] else self.record.node.macs
+
+    def seconds(self, name: str) -> float | None:
+        """One of TIMES."""
+        record = self.record
+        if name == "unconverged":
+            return self._unmet.seconds(record)
+        if name == "seen":
+            return None if record.last_seen is None else max(0.0, self._now - record.last_seen)
+        return max(0.0, self._now - record.changed_at)
+
+
+def _whereabouts(part: object, name: str) -> str:
+    """The serial number, or a word of the place, that the inventory says."""
+    if not isinstance(part, Whereabouts):
+        return ""
+    return (
+        (part.serial or "")
+        if name == "serial"
+        else str(getattr(part.place, name.removeprefix(PLACE), ""))
+        if part.place
+        else ""
+    )

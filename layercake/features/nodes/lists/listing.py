@@ -1,0 +1,419 @@
+"""Lists of many nodes: what is shown of each is put into words once, and again when it is other
+than before.
+
+A change is found when somebody asks: what a node's words are made of is compared with what they
+were made of (nodes.steady), so that nothing is missed, whoever changed it. It then gets the next
+change number, by which others ask what is new since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import operator
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from layercake.base.clock import Clock
+from layercake.base.text import whole_number
+from layercake.features.nodes.lists.shape import Shape, shape_of
+from layercake.features.nodes.views import Status, moving_view, status_of, steady, steady_view
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
+from layercake.kraken.errors import InputError
+from layercake.modules.boot_timeouts import BootTimeouts
+
+SLICE_S = 0.001
+"""How long a list is worked at before others have their turn."""
+REMOVED = 10_000
+"""How many names of removed nodes are remembered; who asks for what came before is given all
+nodes."""
+CHUNK = 1 << 16
+"""Bytes that are sent at a time."""
+PART = 0.25
+"""How much of the head's time goes at most into looks at all nodes for those who ask for what is
+new, however many ask."""
+KINDS = 2
+"""Of how many kinds of question a node's words are kept."""
+MOVING = ("status_text", "boot_time", "last_seen_s", "active", "since_s")
+"""What goes with the time, and is never kept (nodes.moving_view)."""
+
+
+class Entry:
+    """A node as it was when somebody asked last: what its words are made of, the number of its last
+    change, and the words of the last few kinds of question.
+
+    `facts` and `why` are what its status comes from besides: while they are as they were, and it is
+    not `until` yet, it is looked at no further. `shapes` are the words of what goes with the time,
+    by whether they are for viewers."""
+
+    __slots__ = ("facts", "key", "number", "shapes", "status", "until", "why", "words")
+
+    def __init__(self) -> None:
+        self.facts: tuple[Any, ...] = ()
+        self.why: Verdict | None = None
+        self.until = 0.0
+        self.status = Status.WORKING
+        self.key: tuple[Any, ...] = ()
+        self.number = 0
+        self.words: dict[tuple[tuple[str, ...], bool], bytes] = {}
+        self.shapes: dict[bool, Shape] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is shown of each node: `fields`, none for all, and whether it is for viewers."""
+
+    fields: tuple[str, ...]
+    brief: bool
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], bool]:
+        """The same as a tuple, whose hash is made faster."""
+        return self.fields, self.brief
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing in it goes with the time."""
+        return bool(self.fields) and not any(name in MOVING for name in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Nodes to be shown, each with its entry; the names of those that are gone, whether these are
+    all nodes and not only those that have changed, the number of the last change, and a mark that
+    is the same as long as nothing but times is other."""
+
+    nodes: Sequence[tuple[Record, Entry]]
+    removed: Sequence[str]
+    whole: bool
+    change: str
+    mark: str
+
+
+class Listing:
+    """Lists of a head's nodes. `why` says why the guard has a node stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        clock: Clock,
+        why: Callable[[Record], Verdict | None],
+        timeouts: BootTimeouts,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._clock = clock
+        self._why = why
+        self._timeouts = timeouts
+        self._entries: dict[str, tuple[str, Entry]] = {}
+        self._removed: dict[str, int] = {}
+        self._number = 1
+        self._first = 0
+        self._turn = asyncio.Lock()
+        self._coming: asyncio.Task[None] | None = None
+        self._rest = self._worked = 0.0
+        self._known = (
+            *STEADY,
+            *MOVING,
+            *(key for part in table.parts.values() for key in part.view(None)),
+        )
+        self._store.watch(self._watch)
+
+    def _watch(self, node: str) -> None:
+        if node in self._entries and self._store.find(node) is None:
+            self._number += 1
+            self._removed[self._entries.pop(node)[0]] = self._number
+            if len(self._removed) > REMOVED:
+                self._first = self._removed.pop(next(iter(self._removed)))
+
+    def fields(self, text: str) -> tuple[str, ...]:
+        """The fields in a text, with commas between them; none: all. Raises InputError for one that
+        there is not."""
+        wanted = tuple(dict.fromkeys(filter(None, text.split(","))))
+        known = self._known
+        for word in wanted:
+            if word not in known:
+                raise InputError(
+                    f"cannot show {word[:40]!r}: nodes have no such field",
+                    hint=f"there are {', '.join(sorted(known))}",
+                )
+        return wanted
+
+    async def find(self, records: Iterable[Record], kind: Kind, since: str, about: str) -> Found:
+        """Looks which of the records have changed since a change number (Found.change), "" for all
+        of them. `about` is what else the question says. A number of another head, or one that is
+        too old, is none. Raises InputError for what is no number."""
+        async with self._turn:  # what another one finds meanwhile would count as told to this one
+            number = self._since(since)
+            nodes, marks = await self._changed(records, number)
+            change = f"{self._store.epoch:x}-{self._number}"
+            removed = self._gone(number)
+        return self._found(nodes, marks, removed, kind, number, change, about)
+
+    async def news(self, kind: Kind, since: str, about: str) -> Found:
+        """What has changed of all nodes since a change number: as `find` for all of them, but those
+        who ask at the same time are answered by one look at the nodes, which began after they
+        asked; it waits a little for more of them while many ask. Raises InputError."""
+        self._since(since)
+        await self._looked()
+        number = self._since(since)
+        if not number:
+            return await self.find(list(self._store), kind, "", about)
+        found, marks = [], array("q")
+        for node in reversed(self._entries):  # the newest first
+            entry, record = self._entries[node][1], self._store.find(node)
+            if entry.number <= number:
+                break
+            if record is not None:
+                found.append((record, entry))
+                marks.extend((record.row, entry.number))
+        change = f"{self._store.epoch:x}-{self._number}"
+        return self._found(found, marks, self._gone(number), kind, number, change, about)
+
+    async def _looked(self) -> None:
+        """Returns when all nodes were looked at after it was called."""
+        if self._coming is None:
+            self._coming = asyncio.create_task(self._look_at_all())
+        await asyncio.shield(self._coming)
+
+    async def _look_at_all(self) -> None:
+        await asyncio.sleep(max(0.0, self._rest - time.perf_counter()))
+        async with self._turn:
+            self._coming, self._worked = None, 0.0  # who asks from here on waits for the next look
+            await self._changed(list(self._store), self._number)
+            self._rest = time.perf_counter() + self._worked * (1 / PART - 1)
+
+    def _gone(self, number: int) -> list[str]:
+        return [name for name, at in self._removed.items() if number and at > number]
+
+    def _found(
+        self,
+        nodes: list[tuple[Record, Entry]],
+        marks: array[int],
+        removed: list[str],
+        kind: Kind,
+        number: int,
+        change: str,
+        about: str,
+    ) -> Found:
+        if removed:
+            gone = set(removed)
+            nodes = [(record, entry) for record, entry in nodes if record.name not in gone]
+        digest = hashlib.blake2b(
+            f"{about} {kind} {self._store.epoch} {number} {removed}".encode(), digest_size=12
+        )
+        digest.update(marks)
+        return Found(nodes, removed, not number, change, f'W/"{digest.hexdigest()}"')
+
+    async def _changed(
+        self, records: Iterable[Record], number: int
+    ) -> tuple[list[tuple[Record, Entry]], array[int]]:
+        """Those that have changed since, with a row and the number of its last change for each."""
+        now, why, began, known = (self._clock(), self._why, time.perf_counter(), self._entries)
+        found, marks = [], array("q")
+        for record in records:
+            had = known.get(record.node.id)
+            entry, facts, verdict = (
+                had[1] if had is not None else Entry(),
+                FACTS(record),
+                why(record),
+            )
+            if (
+                entry.facts != facts or entry.why is not verdict or now >= entry.until
+            ):  # 1.5 us; a look is 8
+                self._look(record, entry, facts, verdict, now)
+            if entry.number > number:
+                found.append((record, entry))
+                marks.append(record.row)
+                marks.append(entry.number)
+            if time.perf_counter() - began > SLICE_S:
+                self._worked += time.perf_counter() - began
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+        self._worked += time.perf_counter() - began
+        return found, marks
+
+    def _since(self, text: str) -> int:
+        """The change number in a text; 0 for one that says nothing here."""
+        epoch, _, word = text.partition("-")
+        number = whole_number(word, 10**15) if text else 0
+        if number is None:
+            raise InputError(
+                f"cannot use since={text[:40]!r}: it is no change",
+                hint="write the `change` of an answer",
+            )
+        return (
+            number
+            if epoch == f"{self._store.epoch:x}" and self._first <= number <= self._number
+            else 0
+        )
+
+    def _look(
+        self, record: Record, entry: Entry, facts: tuple[Any, ...], why: Verdict | None, now: float
+    ) -> None:
+        """Looks at a node, and gives its entry a new number if it is other than before."""
+        status, machine = status_of(record, now, why, brief=True)[0], record.machine
+        entry.facts, entry.why, entry.status, entry.shapes = facts, why, status, {}
+        entry.until = min(
+            (at for at in (machine.held_until, machine.not_before) if at > now), default=math.inf
+        )
+        key = _key(record, status)
+        if entry.key != key:
+            self._number += 1
+            entry.key, entry.number, entry.words = key, self._number, {}
+            if record.node.id in self._entries:
+                self._entries[record.node.id] = self._entries.pop(
+                    record.node.id
+                )  # they are in the order of their changes
+            elif self._store.find(record.node.id) is record:
+                self._entries[record.node.id] = record.name, entry
+                self._removed.pop(record.name, None)
+
+    async def words(self, found: Found, kind: Kind) -> AsyncIterator[bytes]:
+        """The nodes in JSON, with commas between them, some at a time. What has changed since they
+        were found may be told so already."""
+        parts: list[bytes] = []
+        size, began, comma, still, whole, key = (
+            0,
+            time.perf_counter(),
+            b"",
+            kind.still,
+            not kind.fields,
+            kind.key,
+        )
+        now = self._clock()
+        for record, entry in found.nodes:
+            steadily = entry.words.get(key) or self._steadily(record, entry, kind)
+            if still:
+                parts += (comma, steadily)
+            elif whole:
+                parts += (comma, steadily[:-1], self._moving(record, entry, kind, now))
+            else:
+                told = {
+                    k: v for k, v in self._moving_view(record, kind).items() if k in kind.fields
+                }
+                parts += (
+                    comma,
+                    steadily[:-1],
+                    b"," if len(steadily) > 2 else b"",
+                    msgspec.json.encode(told)[1:],
+                )
+            size, comma = size + len(steadily), b","
+            if size > CHUNK:
+                yield b"".join(parts)
+                parts, size = [], 0
+            if time.perf_counter() - began > SLICE_S:
+                await asyncio.sleep(0)
+                began, now = time.perf_counter(), self._clock()
+        yield b"".join(parts)
+
+    def _steadily(self, record: Record, entry: Entry, kind: Kind) -> bytes:
+        """The words of what does not go with the time: they are kept, unless the node is other than
+        when it was found. 15 us."""
+        same = entry.facts == FACTS(record)
+        status = entry.status if same else self._status(record, kind)[0]
+        view = {"status": status.value, **steady_view(record, self._table, brief=kind.brief)}
+        told = msgspec.json.encode(
+            {k: v for k, v in view.items() if k in kind.fields} if kind.fields else view
+        )
+        if same:
+            entry.words = (
+                {**entry.words, kind.key: told} if len(entry.words) < KINDS else {kind.key: told}
+            )
+        return told
+
+    def _moving(self, record: Record, entry: Entry, kind: Kind, now: float) -> bytes:
+        """All that goes with the time, and the end of the node's words. For most nodes that is a
+        few numbers: 2 us, else 8."""
+        shape = entry.shapes.get(kind.brief)
+        if shape is None or entry.facts[0] is not record.machine:
+            status = self._status(record, kind)
+            shape = shape_of(record, status, self._timeouts)
+            if shape is None:
+                told = moving_view(record, self._clock(), status, self._timeouts)
+                del told["status"]
+                return b"," + msgspec.json.encode(told)[1:]
+            if entry.until == math.inf and entry.facts == FACTS(record):
+                entry.shapes = {**entry.shapes, kind.brief: shape}
+        return shape.words(record, now)
+
+    def _moving_view(self, record: Record, kind: Kind) -> dict[str, Any]:
+        patience = self._timeouts if self._timed(kind) else None
+        found = moving_view(record, self._clock(), self._status(record, kind), patience)
+        del found["status"]
+        return found
+
+    def _status(self, record: Record, kind: Kind) -> tuple[Status, str]:
+        return status_of(record, self._clock(), self._why(record), brief=kind.brief)
+
+    def _timed(self, kind: Kind) -> bool:
+        return not kind.fields or "boot_time" in kind.fields
+
+
+FACTS = operator.attrgetter(
+    "machine",
+    "node",
+    "planner",
+    "cfg_revision",
+    "acked",
+    "care",
+    "wanted",
+    "running",
+    "containers",
+    "cards",
+    "clock",
+    "interfaces",
+    "session",
+    "boots",
+    "boot_times",
+    "held",
+    "changed_at",
+)
+"""What the words of a node and its status are made of; each is replaced as a whole when it changes.
+Whoever adds to nodes.status_of or nodes.steady adds here."""
+
+
+def _key(record: Record, status: Status) -> tuple[Any, ...]:
+    """What changes with a node, but for times. Of equal objects most are the same: it costs 1
+    us."""
+    active = record.machine.active
+    return status, active and (active.mutation, active.attempt), record.changed_at, *steady(record)
+
+
+STEADY = (
+    "name",
+    "id",
+    "status",
+    "state",
+    "goal",
+    "wanted",
+    "in_use",
+    "stopped",
+    "ours",
+    "images",
+    "containers",
+    "ip",
+    "macs",
+    "firmware",
+    "groups",
+    "labels",
+    "domains",
+    "profile",
+    "network",
+    "cards",
+    "clock",
+    "interfaces",
+    "boot_id",
+    "boots",
+    "revision",
+)
+"""The fields that nodes.steady_view has of every node, and its status."""

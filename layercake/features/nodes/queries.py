@@ -1,0 +1,43 @@
+"""Which nodes a query means: `image=ERROR and unchanged>5m`, asked of the nodes as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from layercake.base.clock import Clock
+from layercake.features.nodes.lists.facts import RecordFacts, Unmet
+from layercake.features.nodes.lists.query import parse
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.slices import slowly
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
+
+
+class NodeQueries:
+    """Answers queries. `why` says why the guard has a node stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        clock: Clock,
+        unmet: Unmet,
+        why: Callable[[Record], Verdict | None],
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._clock = clock
+        self._unmet = unmet
+        self._why = why
+
+    async def matching(self, records: Sequence[Record], where: str) -> list[Record]:
+        """The records that a query means (lists/query.py), a few at a time: whatever else the head
+        has to do goes first. Raises InputError for one that is none."""
+        values = {v.name: v.values for v in self._table.variables}
+        test = parse(where, values, len(self._store)).test
+        now = self._clock()
+        return [
+            record
+            async for record in slowly(records)
+            if test(RecordFacts(record, now, self._unmet, self._why))
+        ]

@@ -1,0 +1,212 @@
+"""What people are shown of the nodes."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from imageapi.spec.state import given_up
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Record
+from layercake.fleet.table import Table
+from layercake.fleet.wishes import wishes
+from layercake.inventory.schema import Node
+from layercake.modules.boot_timeouts import BootTimeouts
+
+
+class Status(enum.Enum):
+    """How a node is, in a word."""
+
+    CONVERGED = "converged"
+    WORKING = "working"
+    WAITING = "waiting"
+    ASKING = "asking"
+    HELD = "held"
+    BLOCKED = "blocked"
+    QUARANTINED = "quarantined"
+
+
+def status_of(
+    record: Record, now: float, waits: Verdict | None = None, *, brief: bool = False
+) -> tuple[Status, str]:
+    """A node's status and a line that says why; `waits` is why the guard holds its next step.
+    `brief`: for viewers, who are not shown what a BMC or a container said."""
+    machine = record.machine
+    if machine.quarantine is not None:
+        name, reason = machine.quarantine.mutation, machine.quarantine.reason
+        return Status.QUARANTINED, ": ".join(filter(None, (name, "" if brief and name else reason)))
+    if machine.active is not None and (wish := wish_of(record)):
+        return (
+            Status.ASKING,
+            f"{wish}; waited for {max(0.0, now - machine.active.started):.0f} s by now",
+        )
+    if machine.active is not None:
+        return (
+            Status.WORKING,
+            f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s",
+        )
+    if record.held is not None:
+        return Status.HELD, "it is being released" if brief else record.held.why
+    if machine.goal.met(machine.state):
+        if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
+            return Status.WORKING, "the node has yet to take the newest desired state"
+        return Status.CONVERGED, ""
+    if waits is not None and machine.asked:
+        return Status.HELD, f"{machine.asked} waits" + ("" if brief else f": {waits.text}")
+    if machine.held_until > now:
+        return (
+            Status.HELD,
+            f"the head has started anew; its agent has {machine.held_until - now:.0f} s to come "
+            "back",
+        )
+    if machine.not_before > now:
+        return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s" + (
+            "" if brief else f": {machine.last_error}"
+        )
+    if record.value("image") == "FATAL":
+        dead = [
+            f"{c['name']}: {(not brief and c['error']) or c['last_error']}"
+            for c in record.containers
+            if given_up(c["last_error"])
+        ]
+        return Status.QUARANTINED, f"the node has given up on {'; '.join(dead) or 'its images'}"
+    if record.planner.next(machine.state, machine.goal) is None:
+        return Status.BLOCKED, "there is no way to what is wanted; see explain"
+    return Status.WORKING, ""
+
+
+def wish_of(record: Record) -> str:
+    """What a person is asked to do at a node now, "" if nothing."""
+    active = record.machine.active
+    return (
+        record.planner.mutation(active.mutation).person
+        if active is not None and active.mutation in record.planner
+        else ""
+    )
+
+
+def _images(images: tuple[Any, ...]) -> list[dict[str, str]]:
+    return [{"name": i.name, "digest": i.digest} for i in images]
+
+
+def parts_view(node: Node, table: Table, *, brief: bool = False) -> dict[str, Any]:
+    """What the modules show of their parts of a node ("bmc"); nothing of that to viewers."""
+    found: dict[str, Any] = {}
+    for name, part in table.parts.items():
+        found |= part.view(None if brief else node.parts.get(name))
+    return found
+
+
+def interfaces_view(record: Record, *, brief: bool = False) -> list[dict[str, Any]]:
+    """A node's interfaces as it says; nothing of one that does not speak. Viewers are not shown why
+    one is not as it should be."""
+    found = record.interfaces if record.value("run") == "SYNC" else ()
+    return [{**msgspec.to_builtins(one), **({"trouble": ""} if brief else {})} for one in found]
+
+
+def node_view(
+    record: Record,
+    now: float,
+    table: Table,
+    waits: Verdict | None = None,
+    *,
+    brief: bool = False,
+    patience: BootTimeouts | None = None,
+) -> dict[str, Any]:
+    """A node as the API shows it; see the OpenAPI document for the fields. `brief` is for
+    viewers."""
+    status = status_of(record, now, waits, brief=brief)
+    return steady_view(record, table, brief=brief) | moving_view(record, now, status, patience)
+
+
+def moving_view(
+    record: Record, now: float, status: tuple[Status, str], patience: BootTimeouts | None
+) -> dict[str, Any]:
+    """What of it goes with the time."""
+    active = record.machine.active
+    return {
+        "status": status[0].value,
+        "status_text": status[1],
+        "boot_time": patience.view(record) if patience is not None else None,
+        "last_seen_s": None if record.last_seen is None else round(now - record.last_seen, 1),
+        "active": active
+        and {
+            "mutation": active.mutation,
+            "attempt": active.attempt,
+            "seconds": round(now - active.started, 1),
+            "deadline_s": None if wish_of(record) else round(active.deadline - now, 1),
+        },
+        "since_s": round(max(0.0, now - record.changed_at), 1),
+    }
+
+
+def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[str, Any]:
+    """What of it stays as long as `steady` of the record is equal."""
+    containers = (
+        [{**c, "error": ""} for c in record.containers] if brief else list(record.containers)
+    )
+    stops = [
+        record.care.freeze and "frozen",
+        record.care.maintenance and "maintenance",
+        record.held is not None and "release",
+    ]
+    return {
+        "name": record.name,
+        "id": record.node.id,
+        "state": record.values(),
+        "goal": record.goal_values,
+        "wanted": record.node.state,
+        "in_use": record.value("run") == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
+        "stopped": [stop for stop in stops if stop],
+        "ours": record.care.ours,
+        "images": {
+            "wanted": _images(record.wanted),
+            "running": _images(record.running) if record.value("run") == "SYNC" else [],
+        },
+        "containers": containers if record.value("run") == "SYNC" else [],
+        "ip": record.node.ip,
+        "macs": list(record.node.macs),
+        "firmware": record.node.firmware,
+        "groups": list(record.node.groups),
+        "labels": wishes(record.node).labels,
+        "domains": list(record.node.domains),
+        "profile": record.node.profile or None,
+        "network": record.node.network or None,
+        "cards": [msgspec.to_builtins(card) for card in record.cards],
+        "clock": msgspec.to_builtins(record.clock)
+        if record.clock is not None and record.value("run") == "SYNC"
+        else None,
+        "interfaces": interfaces_view(record, brief=brief),
+        **parts_view(record.node, table, brief=brief),
+        "boot_id": record.session.boot_id if record.session else None,
+        "boots": {
+            "next": record.boots.wanted or None,
+            "runs": record.boots.runs or None,
+            "agent": record.boots.agent_runs or None,
+            "agent_error": (not brief and record.boots.agent_error) or None,
+        },
+        "revision": record.cfg_revision,
+    }
+
+
+def steady(record: Record) -> tuple[Any, ...]:
+    """What `steady_view` is made of. Whoever adds to that adds here."""
+    machine = record.machine
+    return (
+        machine.state,
+        machine.goal,
+        record.node,
+        record.cfg_revision,
+        record.care,
+        record.wanted,
+        record.running,
+        record.containers,
+        record.cards,
+        record.clock,
+        record.interfaces,
+        record.session,
+        record.boots,
+        record.held is None,
+    )

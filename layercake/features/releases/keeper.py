@@ -1,0 +1,448 @@
+"""Releases of nodes between users, carried out: each step is begun on disk, done, seen, and its end
+on disk before the next begins.
+
+While a release holds a node, nothing is started on it but minOS: Record.held makes its goal, and no
+other wish counts. A head that was stopped in the middle goes on with the step that it was at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from layercake.base.clock import Clock
+from layercake.features.releases import events, password
+from layercake.features.releases.kept import Releases
+from layercake.features.releases.record import Erased, Release, abandoned, began, ended, retried
+from layercake.features.releases.said import Erasing, LeftSaid, erasing
+from layercake.fleet.desired import DesiredState
+from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Hold, Record, Store, WantedImage
+from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+
+log = logging.getLogger("layercake.releases")
+LOOK_S = 0.5
+ASK_S = 2.0
+DARK_S = 10.0
+"""Seconds without power: memory holds what was in it for a while."""
+STALL_S = 900.0
+"""An erasure that does not get on for so long has failed. A drive that erases itself says nothing
+until it is done: DRIVE_S."""
+DRIVE_S = 24 * 3600.0
+LIMITS = {
+    "hold": 900.0,
+    "restart": 1800.0,
+    "tpm": 300.0,
+    "forget": 60.0,
+    "bmc-password": 120.0,
+    "power-cycle": 1800.0,
+}
+BY_HAND_S = 24 * 3600.0
+"""For a node whose power a person has to switch."""
+MOST = 32
+"""So many releases are carried out at a time."""
+
+
+class Ended(NamedTuple):
+    """How a step ended."""
+
+    result: Literal["done", "left", "failed"] = "done"
+    detail: str = ""
+    disks: Sequence[Erased] = ()
+    left: Sequence[str] = ()
+
+
+class Means(Protocol):
+    """With what the steps are done."""
+
+    async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
+        """A node's answer to a request. Raises Unreachable, OperationFailed."""
+
+    def order(self, record: Record, order: Order) -> None:
+        """Has the engine do something to a node's power."""
+
+    def end_session(self, record: Record) -> None:
+        """Ends a node's session, and its token."""
+
+    async def forget_keys(self, record: Record) -> str:
+        """Forgets the keys that were made for a node; what it was, for people. On disk when it
+        returns. Raises OperationFailed."""
+
+    async def turn_password(self, record: Record) -> str:
+        """Turns the password of a node's BMC; what was done. Raises password.Left,
+        LayercakeError."""
+
+    async def known_disks(self, record: Record) -> Collection[str]:
+        """The serial numbers of the disks that the node reported last."""
+
+    def push(self, record: Record) -> None:
+        """Has a node told what is wanted of it."""
+
+
+class Keeper:
+    """All releases. `sleep` waits on the loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        releases: Releases,
+        means: Means,
+        clock: Clock,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store, self._desire, self._means, self._clock, self._sleep = (
+            store,
+            desire,
+            means,
+            clock,
+            sleep,
+        )
+        self.kept = releases
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._progress: dict[str, str] = {}
+        self._steps: dict[str, Callable[[Record, Release], Awaitable[Ended]]] = {
+            "hold": self._stop_images,
+            "restart": self._restart,
+            "erase": self._erase,
+            "tpm": self._clear_tpm,
+            "forget": self._forget,
+            "bmc-password": self._turn_password,
+            "power-cycle": self._power_cycle,
+        }
+
+    def load(self) -> None:
+        """Takes over what was kept. Before the engine begins: what is held gets no image."""
+        self.kept.load()
+        for record in self._store:
+            if why := self.kept.why_held(record.node.id):
+                record.held, record.wanted = (
+                    Hold(self._worded(record, why), images=self._before(record)),
+                    (),
+                )
+
+    def look(self) -> None:
+        """Goes on with what nobody is at. Called again and again."""
+        for release in self.kept.running():
+            record = self._store.find(release.node)
+            if record is not None and release.node not in self._tasks and len(self._tasks) < MOST:
+                task = self._tasks[release.node] = asyncio.create_task(
+                    self._carry_out(record, release.id)
+                )
+                task.add_done_callback(partial(self._over, release.node))
+
+    def _over(self, node: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(node, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a step of a release of %s was cut short", node, exc_info=error)
+
+    async def stop(self) -> None:
+        """Leaves them to the next head."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def removed(self, record: Record) -> None:
+        """A node is gone from the inventory, and no release holds it. Its rows go with the next one
+        that is written."""
+        self.kept.gone(record.node.id)
+
+    # ---- what people say
+    # -----
+
+    async def begin(self, record: Record, by: str, *, force: bool) -> Release:
+        """Releases a node. The hold is on disk when this returns. Raises Refused,
+        OperationFailed."""
+        release = await self.kept.begin(record.node.id, by, record.wanted, force=force)
+        self._store.event(
+            record,
+            events.BEGUN,
+            f"by {by}" + (", by force" if force else ""),
+            data={"release": release.id},
+        )
+        await self._hold(record, up=True)
+        return release
+
+    async def retry(self, record: Record, by: str) -> None:
+        """Tries a release again from the step that failed. Raises Refused, NotFound,
+        OperationFailed."""
+        await self.kept.change(record.node.id, self._newest(record).id, retried)
+        self._store.event(record, events.RETRIED, f"by {by}")
+        await self._hold(record, up=True)
+
+    async def abandon(self, record: Record, by: str) -> None:
+        """Gives a release up; the node stays held. Raises Refused, NotFound, OperationFailed."""
+        await self.kept.change(
+            record.node.id,
+            self._newest(record).id,
+            partial(abandoned, by=by, now=self._store.wall()),
+        )
+        task = self._tasks.get(record.node.id)
+        if task is not None:
+            task.cancel()
+        self._progress.pop(record.node.id, None)
+        self._store.event(record, events.ABANDONED, f"by {by}")
+        await self._hold(record, up=True)
+
+    async def free(self, record: Record, by: str) -> None:
+        """Takes away the hold of a release that was given up, or cannot be read. Raises Refused,
+        OperationFailed."""
+        before = self._before(record)
+        await self.kept.free(record.node.id, by)
+        self._store.event(record, events.FREED, f"by {by}")
+        await self._let_go(record, before)
+
+    def _newest(self, record: Record) -> Release:
+        found = self.kept.of(record.node.id)
+        if not found:
+            raise NotFound(f"cannot find a release of {record.name}")
+        return found[-1]
+
+    # ---- the hold
+    # -----
+
+    def _before(self, record: Record) -> tuple[WantedImage, ...]:
+        found = self.kept.of(record.node.id)
+        return found[-1].before if found else ()
+
+    def _worded(self, record: Record, why: str) -> str:
+        progress = self._progress.get(record.node.id, "")
+        return why + (f": {progress}" if progress else "")
+
+    async def _hold(self, record: Record, *, up: bool) -> None:
+        """What is wanted of a node follows its release: no images, and up or off."""
+        hold = Hold(
+            self._worded(record, self.kept.why_held(record.node.id)),
+            "up" if up else "off",
+            self._before(record),
+        )
+        care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
+        async with self._desire.transaction() as transaction:
+            self._desire.hold(transaction, record, hold, care=care)
+            transaction.after(self._means.push, record)
+
+    async def _let_go(self, record: Record, before: Sequence[WantedImage]) -> None:
+        """The hold is over: what the inventory wants of the node counts again. Raises
+        LayercakeError, and holds on then."""
+        had = {image.name: image for image in before}
+        async with self._desire.transaction() as transaction:
+            images = tuple(had.get(name) or self._desire.image(name) for name in record.node.images)
+            self._desire.hold(transaction, record, None, images)
+            transaction.after(self._means.push, record)
+
+    def _tell(self, record: Record, progress: str) -> None:
+        """How far a step is, for people."""
+        self._progress[record.node.id] = progress
+        if record.held is not None:
+            record.held = replace(
+                record.held, why=self._worded(record, self.kept.why_held(record.node.id))
+            )
+            self._store.mark(record)
+
+    # ---- the steps, one after the other
+    # ------------------------------------------------------------------------------------
+
+    async def _carry_out(self, record: Record, id_: str) -> None:
+        node = record.node.id
+        try:
+            while (release := self._newest(record)).id == id_ and (name := release.next):
+                release = await self.kept.change(node, id_, lambda r: began(r, self._store.wall()))
+                if record.held is None or record.wanted or record.held.state != "up":
+                    await self._hold(record, up=True)
+                self._tell(record, "")
+                end = await self._step(record, release, name)
+                await self.kept.change(node, id_, partial(_with_end, end, self._store.wall()))
+                self._progress.pop(node, None)
+                self._seen(record, name, end)
+        except LayercakeError as error:  # nothing could be written: the next look goes on with it
+            log.error("the release of %s waits: %s", record.name, error)
+            await self._sleep(ASK_S)
+
+    def _seen(self, record: Record, name: str, end: Ended) -> None:
+        if end.result == "failed":
+            self._tell(record, "")
+            self._store.event(record, events.FAILED, f"{name}: {end.detail}", data={"step": name})
+            return
+        self._store.event(
+            record,
+            events.STEP,
+            f"{name}: {end.detail or 'done'}" + (" (left)" if end.result == "left" else ""),
+            data={"step": name},
+        )
+        if self._newest(record).done:
+            self._store.event(
+                record, events.DONE, f"{len(self._newest(record).disks)} disks were erased"
+            )
+
+    async def _step(self, record: Record, release: Release, name: str) -> Ended:
+        limit = (
+            None
+            if name == "erase"
+            else BY_HAND_S
+            if record.planner.attended and name in ("restart", "power-cycle")
+            else LIMITS[name]
+        )
+        since = self._clock()
+        work = asyncio.ensure_future(self._steps[name](record, release))
+        try:
+            while not work.done():
+                if limit is not None and self._clock() - since > limit:
+                    return Ended(
+                        "failed",
+                        f"it was not done in {limit:.0f} s (hint: see `layercake node explain "
+                        f"{record.name}`)",
+                    )
+                await asyncio.wait({work}, timeout=LOOK_S)
+            return work.result()
+        except password.Left as left:
+            return Ended("left", str(left))
+        except LayercakeError as error:
+            return Ended("failed", str(error))
+        except Exception:  # begun again and again it would switch the node off and on for ever
+            log.exception("step %s of the release of %s failed", name, record.name)
+            return Ended("failed", "an error of the head itself; its log says which")
+        finally:
+            work.cancel()
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._sleep(LOOK_S)
+
+    async def _stop_images(self, record: Record, release: Release) -> Ended:
+        if release.force:
+            return Ended(detail="no image is started any more; what runs is not waited for")
+        await self._until(
+            lambda: (
+                record.value("power") == "OFF"
+                or (record.value("run") == "SYNC" and record.value("image") == "IDLE")
+            )
+        )
+        return Ended(detail="nothing runs on it")
+
+    async def _restart(self, record: Record, release: Release) -> Ended:
+        before = record.session.boot_id if record.session is not None else ""
+        if record.value("power") != "OFF":
+            self._means.order(record, Order("cycle", force=True, by=release.by, at=self._clock()))
+        await self._until(lambda: record.care.order is None and self._is_up(record, before))
+        return Ended(detail="minOS was started anew")
+
+    def _is_up(self, record: Record, before: str) -> bool:
+        """Whether a boot speaks that is another than `before`."""
+        session = record.session
+        return session is not None and session.boot_id != before and record.value("run") == "SYNC"
+
+    async def _erase(self, record: Record, release: Release) -> Ended:
+        order = {"kind": "erase", "release": release.id, "attempt": release.steps[-1].tries}
+        since, mark, limit = self._clock(), "", STALL_S
+        while True:
+            try:
+                now = erasing(await self._means.ask_node(record, order))
+            except Unreachable as error:
+                self._tell(record, error.message)
+                limit = STALL_S
+            else:
+                if now.state == "failed":
+                    return Ended("failed", now.failures, now.erased, now.left_lines)
+                if now.state == "done":
+                    return await self._proven(record, now)
+                self._tell(record, now.progress)
+                limit = DRIVE_S if now.silent else STALL_S
+                if now.mark != mark:
+                    since, mark = self._clock(), now.mark
+            if self._clock() - since > limit:
+                raise OperationFailed(
+                    f"it does not get on: {self._progress.get(record.node.id, '')}",
+                    hint="look at the node's console; then --retry, or --abandon",
+                )
+            await self._sleep(ASK_S)
+
+    async def _proven(self, record: Record, said: Erasing) -> Ended:
+        """All disks that the node has had are erased: one that was pulled, or that no driver sees,
+        is not passed over."""
+        listed: tuple[LeftSaid, ...] = (*said.disks, *said.left)
+        seen = {name for one in listed for name in one.names}
+        missing = [
+            serial
+            for serial in sorted(await self._means.known_disks(record))
+            if "_".join(serial.split()) not in seen
+        ]
+        erased, left = said.erased, said.left_lines
+        if len(erased) < len(said.disks):
+            return Ended(
+                "failed",
+                "the node says that it is done, and not of all disks that they were read back",
+                erased,
+                left,
+            )
+        if missing:
+            return Ended(
+                "failed",
+                f"disk {', '.join(missing[:5])} was there when the node reported its hardware "
+                "last, and is not "
+                f"now (hint: put it back and --retry; or `layercake machine accept {record.name}`, "
+                "then --retry)",
+                erased,
+                left,
+            )
+        return Ended(
+            detail=f"{len(erased)} disks" + (f", {len(left)} left" if left else ""),
+            disks=erased,
+            left=left,
+        )
+
+    async def _clear_tpm(self, record: Record, release: Release) -> Ended:
+        while True:
+            with contextlib.suppress(Unreachable):
+                answer = await self._means.ask_node(record, {"kind": "clear-tpm"})
+                if answer.get("cleared") is not True:
+                    return Ended("left", "the machine has none")
+                return Ended(detail="its owner is cleared")
+            await self._sleep(ASK_S)
+
+    async def _forget(self, record: Record, release: Release) -> Ended:
+        return Ended(detail=await self._means.forget_keys(record))
+
+    async def _turn_password(self, record: Record, release: Release) -> Ended:
+        return Ended(detail=await self._means.turn_password(record))
+
+    async def _power_cycle(self, record: Record, release: Release) -> Ended:
+        before = record.session.boot_id if record.session is not None else ""
+        self._means.end_session(record)
+        await self._hold(record, up=False)
+        if record.value("power") != "OFF":
+            self._means.order(record, Order("off", force=True, by=release.by, at=self._clock()))
+        await self._until(lambda: record.value("power") == "OFF" and record.care.order is None)
+        since = self._clock()
+        await self._until(lambda: self._clock() - since >= DARK_S)
+        if record.node.state == "off":
+            await self._let_go(record, release.before)
+            return Ended(detail="it is off, and stays so, as it is wanted")
+        await self._hold(record, up=True)
+        await self._until(lambda: self._is_up(record, before))
+        await self._let_go(record, release.before)
+        return Ended(detail=f"its memory was without power for {DARK_S:.0f} s")
+
+
+def _with_end(end: Ended, now: float, release: Release) -> Release:
+    return ended(release, end.result, now, end.detail, end.disks, end.left)
+
+
+def refuse(record: Record, *, force: bool) -> None:
+    """Raises Refused for a node that cannot be released now."""
+    if record.held is not None:
+        raise Refused(
+            f"cannot release {record.name}: {record.held.why}",
+            hint=f"see `layercake node release --show {record.name}`",
+        )
+    if record.machine.quarantine is not None and not force:
+        raise Refused(
+            f"cannot release {record.name}: it is quarantined",
+            hint="`layercake node clear` first, or --force",
+        )

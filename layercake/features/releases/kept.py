@@ -1,0 +1,154 @@
+"""The releases that are kept: on disk before anything is done by them, and taken over when the head
+starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from layercake.features.releases.record import Release, abandoned, freed
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.store import Store, WantedImage
+from layercake.kraken.errors import NotFound, Refused
+
+KEPT = 10
+"""Releases that are kept of a node, the last ones."""
+
+
+class Releases:
+    """All releases, by their nodes' ids, the newest last. What was changed survives a kill of the
+    head when the call returns."""
+
+    def __init__(self, database: Database, store: Store) -> None:
+        self._database, self._store = database, store
+        self._of: dict[str, list[Release]] = {}
+        self._unreadable: set[str] = set()
+        self._gone: list[str] = []
+        self._alone = asyncio.Lock()
+
+    def load(self) -> None:
+        """Takes over what was kept, in the order in which it was asked for: wall clocks step, rows
+        do not. A row that cannot be read holds its node: nobody knows how far its release was."""
+        for node, data in self._database.rows("SELECT node, data FROM releases ORDER BY rowid"):
+            try:
+                self._of.setdefault(node, []).append(msgspec.json.decode(data, type=Release))
+            except msgspec.MsgspecError:
+                self._unreadable.add(node)
+
+    def of(self, node: str) -> tuple[Release, ...]:
+        """A node's releases, the newest last."""
+        return tuple(self._of.get(node, ()))
+
+    def running(self) -> list[Release]:
+        """Those that have a step to carry out, also after a restart of the head."""
+        return [
+            found[-1]
+            for node, found in self._of.items()
+            if found and found[-1].next and node not in self._unreadable
+        ]
+
+    def why_held(self, node: str) -> str:
+        """Why nothing may boot on a node, for people; empty where no release holds it."""
+        if node in self._unreadable:
+            return "the record of one of its releases cannot be read: nobody knows how far it was"
+        found = self._of.get(node)
+        return found[-1].why if found else ""
+
+    async def begin(
+        self, node: str, by: str, before: tuple[WantedImage, ...] = (), *, force: bool = False
+    ) -> Release:
+        """A new release of a node. Raises Refused while another one holds it, and OperationFailed
+        if it cannot be written."""
+        async with self._alone:
+            if why := self.why_held(node):
+                raise Refused(f"cannot release {node}: {why}")
+            release = Release(
+                id=secrets.token_hex(8),
+                node=node,
+                by=by,
+                asked=self._store.wall(),
+                before=before,
+                force=force,
+            )
+            await self._put(release, [*self._of.get(node, ()), release])
+            return release
+
+    async def change(self, node: str, id_: str, change: Callable[[Release], Release]) -> Release:
+        """Changes a node's newest release, if it still is the one with this id. Raises NotFound if
+        not, what `change` raises, and OperationFailed if it cannot be written."""
+        async with self._alone:
+            found = self._of.get(node)
+            if not found or found[-1].id != id_:
+                raise NotFound(f"cannot find release {id_[:40]!r} of {node}")
+            release = change(found[-1])
+            await self._put(release, [*found[:-1], release])
+            return release
+
+    async def free(self, node: str, by: str) -> None:
+        """A person takes the hold of a release away that was abandoned, or cannot be read. Raises
+        Refused where none is, and OperationFailed."""
+        async with self._alone:
+            if node in self._unreadable:
+                await self._database.ask(self._store, partial(_delete, node))
+                self._of.pop(node, None)
+                self._unreadable.discard(node)
+                return
+            found = self._of.get(node)
+            if not found:
+                raise Refused("cannot free the node: no release holds it")
+            await self._put(release := freed(found[-1], by), [*found[:-1], release])
+
+    def gone(self, node: str) -> None:
+        """A node is gone, and its releases with it. Its rows go with the next one that is
+        written."""
+        self._unreadable.discard(node)
+        if self._of.pop(node, None) is not None:
+            self._gone.append(node)
+
+    async def _put(self, release: Release, all_: list[Release]) -> None:
+        data, old, gone = msgspec.json.encode(release), all_[:-KEPT], self._gone
+
+        def work(db: sqlite3.Connection) -> None:
+            for node in gone:
+                _delete(node, db)
+            db.execute(
+                "INSERT INTO releases (id, node, asked, data) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET data = excluded.data",
+                (release.id, release.node, release.asked, data),
+            )
+            db.executemany("DELETE FROM releases WHERE id = ?", [(one.id,) for one in old])
+
+        await self._database.ask(self._store, work)
+        self._gone = []
+        self._of[release.node] = all_[-KEPT:]
+
+
+def give_up(database: Path, by: str, now: float) -> list[str]:
+    """Gives up what goes on in a head's database that is not in use: the nodes stay held, and
+    nothing is erased any more. The ids of these nodes. Rows that cannot be read hold their nodes
+    anyway. Raises sqlite3.Error."""
+    found = []
+    with contextlib.closing(sqlite3.connect(database)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'releases'").fetchone():
+            return []
+        db.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+        for id_, data in db.execute("SELECT id, data FROM releases").fetchall():
+            with contextlib.suppress(msgspec.MsgspecError):
+                release = msgspec.json.decode(data, type=Release)
+                if release.next:
+                    given = msgspec.json.encode(abandoned(release, by, now))
+                    db.execute("UPDATE releases SET data = ? WHERE id = ?", (given, id_))
+                    found.append(release.node)
+        db.commit()
+    return found
+
+
+def _delete(node: str, db: sqlite3.Connection) -> None:
+    db.execute("DELETE FROM releases WHERE node = ?", (node,))

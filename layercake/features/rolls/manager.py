@@ -1,0 +1,468 @@
+"""The rolls of this head: fed by what changes in the store, carried out in the store, and kept on
+disk.
+
+One loop for all rolls; no task and no timer per node. A change of a node only puts its id down; the
+loop looks at all that changed since it last did, and rests in between for a few times as long as it
+has worked, so that a roll of ten thousand nodes leaves the head its time. That a node is to switch
+is on disk before it is told: a head that was killed goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from layercake.agents.sync import Sync
+from layercake.base.clock import Clock
+from layercake.features.rolls import decide
+from layercake.features.rolls.facts import (
+    ENDED,
+    Action,
+    Kind,
+    NodeFacts,
+    NodeRoll,
+    Note,
+    Plan,
+    Revert,
+    Roll,
+    Stage,
+    Stand,
+    Switch,
+)
+from layercake.features.rolls.places import places
+from layercake.features.rolls.see import replace
+from layercake.features.rolls.subjects import Subject
+from layercake.fleet import events
+from layercake.fleet.desired import DesiredState
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.persistence.schema import RESTORE_HINT
+from layercake.fleet.store import Record, Store, WantedImage
+from layercake.fleet.transaction import Transaction
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
+
+log = logging.getLogger("layercake.rolls")
+KEEP = 30
+"""How many rolls that are over are kept."""
+REST = 4.0
+REST_MAX_S = 0.02
+"""It rests so many times as long as it has worked, up to so many seconds, but a quarter as long at
+least: a step of 100,000 nodes takes a while."""
+SLICE_S = 0.002
+"""How long the rolls work at a stretch, when there is much to do, before the rest of the head has
+its turn."""
+_PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
+"""Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
+STEP = 200
+"""How many nodes are looked at in one step of a roll: of a thousand it held the loop for 40 ms."""
+AGAIN_S, AGAIN_AT_ONCE = 1.0, 500
+"""After so many seconds a node that was told and has not come is told once more; so many nodes at a
+tick."""
+UNSTAGE_AT_ONCE = 50
+"""How many nodes are told at a tick that they need not keep the other images any more, when none is
+switching: there is no hurry in that."""
+
+Target = Callable[[Record], tuple[WantedImage, ...]]
+
+
+class Gate(Protocol):
+    """Who else has a say in when a node may switch (slurm.py)."""
+
+    def holds(self, node: NodeRoll) -> bool:
+        """Whether a node must not begin to switch yet; it counts as BUSY."""
+
+
+class Rolls:
+    """All rolls, newest last. Everything runs on the event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        sync: Sync,
+        database: Database,
+        clock: Clock,
+        subjects: Mapping[Kind, Subject],
+    ) -> None:
+        self._subjects = subjects
+        self._store = store
+        self._desire = desire
+        self._sync = sync
+        self._database = database
+        self._clock = clock
+        self.gate: Gate | None = None
+        self.stopped: Callable[[Record], str] = lambda record: ""
+        self._rolls: dict[int, Roll] = {}
+        self._of: dict[str, int] = {}  # node id -> the roll that has it
+        self._touched: set[str] = set()
+        self._told: dict[str, float] = {}  # who was told, and when; the oldest first
+        self._due = False
+        self._unstage: list[str] = []
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._since = self._worked = 0.0
+        store.watch(self._touch)
+
+    # -- life
+
+    def load(self) -> None:
+        """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each.
+        Raises InputError if one is damaged."""
+        for key, data in (
+            self._database.documents(_PREFIX) | self._database.documents(_PREFIX_BOOT)
+        ).items():
+            try:
+                roll = msgspec.msgpack.decode(data, type=Roll)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise InputError(
+                    f"cannot read {key} in the database: {error}", hint=RESTORE_HINT
+                ) from None
+            self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
+        self._rolls = dict(sorted(self._rolls.items()))
+        for roll in self.active():
+            self._take(roll)
+        had = {key for roll in self.active() for key in roll.nodes}
+        self._unstage = [r.node.id for r in self._store if r.stage and r.node.id not in had]
+
+    def _take(self, roll: Roll) -> None:
+        for key in roll.nodes:
+            self._of[key] = roll.id
+        self._touched.update(roll.nodes)
+        self._due = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled. A failure is logged and does not end the loop."""
+        while True:
+            await self._wake.wait()
+            self._worked = 0.0
+            try:
+                await self.settle()
+            except (
+                LayercakeError
+            ) as error:  # the disk is full: what was decided is kept, and written when it can be
+                log.error("%s", error)
+                await asyncio.sleep(1.0)
+            except Exception:  # a bug must not end the rolls; all nodes are looked at again
+                log.exception("a step of the rolls failed")
+                await asyncio.sleep(1.0)
+                for roll in self.active():
+                    self._take(roll)
+            await asyncio.sleep(max(min(REST_MAX_S, REST * self._worked), self._worked / 4))
+
+    def tick(self) -> None:
+        """Time has passed: deadlines are looked at, and who was told and has not come is told
+        again, as a datagram may be lost: the next batch waits for the last node of this one, and a
+        HELLO takes some seconds. Called now and then."""
+        now = self._clock()
+        for key in [
+            key
+            for key, at in itertools.islice(self._told.items(), AGAIN_AT_ONCE)
+            if now - at >= AGAIN_S
+        ]:
+            del self._told[key]
+            if (record := self._uninformed(key)) is not None and self._sync.speaks(record):
+                self._sync.push(record)
+                self._told[key] = now
+        if self._unstage or any(not roll.over for roll in self._rolls.values()):
+            self._due = True
+            self._wake.set()
+
+    def look(self, keys: Iterable[str]) -> None:
+        """Something that the gate says of these nodes has changed."""
+        for key in keys:
+            self._touch(key)
+
+    def _touch(self, key: str) -> None:
+        if key in self._of:
+            self._touched.add(key)
+            self._wake.set()
+
+    async def settle(self) -> None:
+        """Looks at what has changed, and does what the rolls ask for; returns when the nodes are
+        told."""
+        async with self._turn:
+            self._since = time.perf_counter()
+            self._wake.clear()
+            touched, self._touched = self._touched, set()
+            due, self._due = self._due, False
+            told = list[str]()
+            try:
+                async with self._desire.transaction(revises=False) as transaction:
+                    transaction.can_wait = True
+                    told = await self._decide(transaction, touched, due)
+                if due and not any(
+                    roll.here.get(Stand.SWITCHING) for roll in self.active()
+                ):  # those would wait for it
+                    async with self._desire.transaction(revises=False) as transaction:
+                        told += self._let_go(transaction)
+            except BaseException:  # none of it has happened: all of it is looked at again
+                self._touched |= touched
+                self._due |= due
+                self._wake.set()
+                raise
+            self._worked += time.perf_counter() - self._since
+            await self._tell(told)
+
+    async def _decide(
+        self, transaction: Transaction, touched: Iterable[str], due: bool
+    ) -> list[str]:
+        """What the rolls make of the nodes that were touched; the nodes that have to be told."""
+        now, told = self._clock(), list[str]()
+        for roll in self.active():
+            keys = [k for k in touched if k in roll.nodes]
+            for at in range(0, len(keys) or due, STEP):
+                facts = {}
+                for key in keys[at : at + STEP]:
+                    facts[key] = self._facts(self._store.find(key), roll, roll.nodes[key], now)
+                    await self._breathe()
+                before, (roll, actions) = roll, decide.step(roll, facts, now)
+                told += await self._carry_out(transaction, before, roll, actions)
+        return told
+
+    def _facts(self, record: Record | None, roll: Roll, node: NodeRoll, now: float) -> NodeFacts:
+        if record is None:
+            return NodeFacts(up=False, present=False, sync=False)
+        busy = record.value("busy") == "BUSY" or (self.gate is not None and self.gate.holds(node))
+        return self._subjects[roll.kind].facts(record, roll, node, now, busy, self.stopped(record))
+
+    async def _breathe(self) -> None:
+        """Lets the rest of the head go on, when a slice of time has been used up."""
+        used = time.perf_counter() - self._since
+        if used > SLICE_S:
+            self._worked += used
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
+
+    async def _tell(self, told: Iterable[str]) -> None:
+        for key in dict.fromkeys(told):
+            record = self._uninformed(key)
+            if record is not None and (
+                not self._sync.speaks(record)
+                or await self._sync.coming.turn(key, record.cfg_revision)
+            ):
+                self._sync.push(record)
+                self._told.pop(key, None)
+                self._told[key] = self._clock()
+
+    def _uninformed(self, key: str) -> Record | None:
+        """A node's record if its agent does not act on the newest that is wanted of it."""
+        record = self._store.find(key)
+        return record if record is not None and record.acked != record.cfg_revision else None
+
+    # -- carrying out
+
+    async def _carry_out(
+        self, transaction: Transaction, old: Roll, roll: Roll, actions: Iterable[Action]
+    ) -> list[str]:
+        """Puts down what a step decided; returns the nodes that have to be told."""
+        told = []
+        if roll.over and not old.over:
+            roll = replace(roll, ended=self._store.wall())
+        if roll is not old:
+            self._put(transaction, roll)
+        for action in actions:
+            if isinstance(action, (Switch, Revert)):
+                # what was only staged is found out anew; the roll of 100,000 nodes is 10 MB
+                transaction.can_wait = False
+            record = self._store.find(action.node) if action.node else None
+            if isinstance(action, Note):
+                transaction.event(
+                    record,
+                    action.kind,
+                    action.text,
+                    severity=action.severity,
+                    data={"roll": roll.id},
+                )
+            elif record is not None:
+                told += self._act(transaction, roll, record, action)
+            await self._breathe()
+        if roll.over:
+            transaction.after(self._over, roll)
+        return told
+
+    def _over(self, roll: Roll) -> None:
+        for key in roll.nodes:
+            if self._of.get(key) == roll.id:
+                del self._of[key]
+        self._forget_old()
+
+    def _act(
+        self, transaction: Transaction, roll: Roll, record: Record, action: Action
+    ) -> list[str]:
+        """One action on one node; returns it if it has to be told now."""
+        key, subject = record.node.id, self._subjects[roll.kind]
+        node = roll.nodes[key]
+        told = True
+        if isinstance(action, Stage):
+            told = subject.stage(transaction, record, roll, node)
+        elif isinstance(action, Switch):
+            subject.switch(transaction, record, roll, node)
+        elif isinstance(action, Revert):
+            subject.revert(transaction, record, roll, node, action.keep)
+        else:
+            transaction.after(self._unstage.append, key)
+            return []
+        transaction.after(self._touch, key)  # a node that is there already shows that by no change
+        return [key] if told else []
+
+    def _let_go(self, transaction: Transaction) -> list[str]:
+        """Has some of the nodes that are through let go of what they staged."""
+        found = []
+        for key in self._unstage[:UNSTAGE_AT_ONCE]:
+            record = self._store.find(key)
+            roll = self._rolls.get(self._of.get(key, 0))
+            if (
+                record is not None
+                and record.stage
+                and (roll is None or roll.nodes[key].state in ENDED)
+            ):
+                self._desire.stage(transaction, record, ())
+                found.append(key)
+        transaction.after(self._unstage.__delitem__, slice(UNSTAGE_AT_ONCE))
+        return found
+
+    def _put(self, transaction: Transaction, roll: Roll) -> None:
+        """The roll is so."""
+        transaction.documents[_key(roll)] = partial(msgspec.msgpack.encode, roll)
+        transaction.after(self._rolls.__setitem__, roll.id, roll)
+
+    def _forget_old(self) -> None:
+        over = [number for number, roll in self._rolls.items() if roll.over]
+        for number in over[:-KEEP]:
+            self._store.documents[_key(self._rolls.pop(number))] = bytes
+
+    # -- what people ask for
+
+    def active(self) -> list[Roll]:
+        """The rolls that are under way or paused."""
+        return [roll for roll in self._rolls.values() if not roll.over]
+
+    def all(self) -> list[Roll]:
+        """All rolls that are kept, newest first."""
+        return list(reversed(self._rolls.values()))
+
+    def get(self, number: int) -> Roll:
+        """A roll. Raises NotFound if there is none of this number."""
+        try:
+            return self._rolls[number]
+        except KeyError:
+            raise NotFound(
+                f"cannot find roll {number}", hint="see `layercake roll status`"
+            ) from None
+
+    def number(self) -> int:
+        """The number of the next roll."""
+        return max(self._rolls, default=0) + 1
+
+    def refuse(self, records: Iterable[Record], what: str) -> None:
+        """Raises Refused if a roll that is not over has one of the nodes: two would fight over
+        it."""
+        taken: dict[int, list[str]] = {}
+        for record in records:
+            number = self._of.get(record.node.id)
+            if number is not None:
+                taken.setdefault(number, []).append(record.name)
+        for number, names in taken.items():
+            roll = self._rolls[number]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            why = f"roll {number} to {roll.image}, by {roll.by}, has it ({roll.state.value})"
+            hint = f"wait for it, or `layercake roll abort {number}`"
+            raise Refused(f"cannot {what} {', '.join(names[:5])}{more}: {why}", hint=hint)
+
+    def digests(self) -> set[str]:
+        """The digests of all images that a roll under way may still need."""
+        return {i.digest for roll in self.active() for images in roll.sets for i in images}
+
+    def image_names(self) -> dict[str, int]:
+        """The names of those images, with a roll that needs each."""
+        return {i.name: roll.id for roll in self.active() for images in roll.sets for i in images}
+
+    async def start(
+        self,
+        transaction: Transaction,
+        records: list[Record],
+        image: str,
+        target: Target,
+        plan: Plan,
+        stages: Mapping[str, int],
+        names: tuple[str, ...],
+        by: str,
+        *,
+        inventory: bool = False,
+    ) -> Roll:
+        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages
+        `names` a node is, by its id. With `inventory` it carries an inventory out.
+
+        Raises Refused if another roll has one of them. The roll begins when the draft is on disk.
+        """
+        takes_s = self._subjects[Kind.IMAGES].takes_s
+        sets, nodes = await places(
+            records, stages, target, lambda r: r.running or r.wanted, takes_s
+        )
+        return self._begin(
+            transaction,
+            Roll(0, by, self._store.wall(), image, plan, names, sets, nodes, inventory=inventory),
+        )
+
+    async def start_boots(
+        self,
+        transaction: Transaction,
+        records: list[Record],
+        kind: Kind,
+        name: str,
+        before: Callable[[Record], str],
+        plan: Plan,
+        stages: Mapping[str, int],
+        names: tuple[str, ...],
+        by: str,
+    ) -> Roll:
+        """The same to a boot set, or its agent; `before` is the one that a node goes back to."""
+        found, nodes = await places(
+            records, stages, lambda record: name, before, self._subjects[kind].takes_s
+        )
+        return self._begin(
+            transaction,
+            Roll(0, by, self._store.wall(), name, plan, names, (), nodes, kind=kind, boots=found),
+        )
+
+    def _begin(self, transaction: Transaction, roll: Roll) -> Roll:
+        self.refuse(
+            (record for key in roll.nodes if (record := self._store.find(key)) is not None), "roll"
+        )
+        begun = sum(
+            key.startswith((_PREFIX, _PREFIX_BOOT)) for key in transaction.documents
+        )  # several may begin together
+        roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
+        self._put(transaction, roll)
+        text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
+        transaction.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})
+        transaction.after(self._take, roll)
+        return roll
+
+    async def order(self, number: int, what: str, by: str) -> Roll:
+        """Pauses, resumes or aborts a roll. Raises Refused when its state does not allow that."""
+        orders = {"pause": decide.pause, "resume": decide.resume, "abort": decide.abort}
+        async with self._turn:
+            self._since = time.perf_counter()
+            roll = self.get(number)
+            async with self._desire.transaction(revises=False) as transaction:
+                told = await self._carry_out(
+                    transaction, roll, *orders[what](roll, by, self._clock())
+                )
+            if self.active():
+                self._due = True
+                self._wake.set()
+            await self._tell(told)
+            return self._rolls[number]
+
+
+def _key(roll: Roll) -> str:
+    """The document that a roll stands in."""
+    return f"{_PREFIX if roll.kind is Kind.IMAGES else _PREFIX_BOOT}{roll.id}"

@@ -1,0 +1,45 @@
+"""What people are shown of a roll. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layercake.features.rolls.facts import NodeRoll, Roll, Stand, describe
+from layercake.fleet.store import Record, Store
+
+SHOWS = ("all", "open", "none")
+_LATE_S = 5.0
+
+
+def roll_view(
+    roll: Roll, store: Store, nodes: str = "all", *, brief: bool = False
+) -> dict[str, Any]:
+    """A roll as the API shows it, with all of its nodes, those that are not done (open), or none of
+    them. `brief`: for viewers, without reasons, which may quote what a container or a BMC said."""
+    view = describe(roll) | ({"reason": ""} if brief else {})
+    if nodes == "none":
+        return view
+    chosen = [(k, n) for k, n in roll.nodes.items() if nodes == "all" or n.state is not Stand.DONE]
+    told = {"reason": "", "trouble": ""} if brief else {}
+    return {**view, "nodes": [_row(roll, node, store.find(key)) | told for key, node in chosen]}
+
+
+def _row(roll: Roll, node: NodeRoll, record: Record | None) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "state": node.state.value,
+        "batch": node.batch,
+        "stage": roll.stages[node.stage],
+        "reason": node.reason,
+        "trouble": _trouble(record, roll) if node.reason and record is not None else "",
+    }
+
+
+def _trouble(record: Record, roll: Roll) -> str:
+    """The newest error that the node itself has told of its images since the roll began; events
+    come a little late."""
+    end = roll.ended + _LATE_S if roll.ended is not None else float("inf")
+    for event in reversed(record.errors):
+        if event.id > roll.after and event.at <= end:
+            return event.text
+    return ""

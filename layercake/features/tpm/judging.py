@@ -1,0 +1,124 @@
+"""What is made of a TPM that has shown who it is and what was booted: what to record, and what is
+wrong. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from layercake.features.tpm.module import TpmPart
+from layercake.features.tpm.table import Known, Shown, compared
+
+BY_BOOT = frozenset({4, 8, 9})
+"""The registers that what is booted goes into: with another boot set they are others. All else is
+the firmware's."""
+LASTING = frozenset({9})
+"""Of these it counts what went in: there is something of each boot in them, its token."""
+MOST_SETS = 4
+"""So many boot sets' values are kept of a node: a rolled one can go back."""
+NAMES = {
+    0: "the firmware",
+    1: "the firmware's settings",
+    2: "drivers of cards",
+    3: "settings of cards",
+    4: "what the firmware started",
+    5: "partitions",
+    6: "the maker's own",
+    7: "Secure Boot",
+    8: "GRUB's commands",
+    9: "what was read for the boot",
+    14: "shim's keys",
+}
+
+
+class Verdict(NamedTuple):
+    """What is known from now on, what of it is new (for people, "" if nothing is), and what is
+    wrong, with the registers that differ. `unknown`: nothing is wrong but that no TPM was recorded
+    before."""
+
+    known: Known
+    new: str = ""
+    troubles: tuple[str, ...] = ()
+    registers: tuple[int, ...] = ()
+    unknown: bool = False
+
+
+def place(register: int, boot: str) -> str:
+    """Under what a register's value is expected: the boot set, "" for what does not depend on
+    one."""
+    return boot if register in BY_BOOT else ""
+
+
+def judge(part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str) -> Verdict:
+    """What becomes of what was shown. `ordered` is the boot set that the head had the node boot:
+    with another one nothing is recorded. `trusted` is the endorsement key that a person took in
+    beforehand, "" for none."""
+    if known.ek and shown.ek != known.ek:
+        return Verdict(
+            known,
+            troubles=(f"its TPM is another one: {shown.ek[:16]}, {known.ek[:16]} was recorded",),
+        )
+    troubles = (
+        []
+        if known.ek or not shown.untrusted
+        else [f"its TPM is not one that can be recorded: {shown.untrusted}"]
+    )
+    unknown = not known.ek and part.tpm == "required" and shown.ek != trusted
+    if unknown:
+        troubles.append("no TPM was recorded for it yet")
+    differ, missing = [], []
+    for register in part.tpm_registers:
+        was, now = (
+            known.expected.get(place(register, shown.boot), {}).get(register),
+            compared(shown, register),
+        )
+        if was is None:
+            missing.append(register)
+        elif was != now:
+            differ.append(register)
+    if any(register in BY_BOOT for register in missing) and shown.boot != ordered:
+        troubles.append(
+            f"it says that it has booted {shown.boot or 'no boot set'}, it was to boot "
+            f"{ordered or 'none'}"
+        )
+    troubles += [
+        f"register {register} ({NAMES.get(register, 'of others')}) is not what was recorded"
+        for register in differ
+    ]
+    if troubles:
+        return Verdict(
+            known,
+            troubles=tuple(troubles),
+            registers=tuple(differ),
+            unknown=unknown and len(troubles) == 1,
+        )
+    new = (
+        []
+        if known.ek
+        else [f"TPM {shown.ek[:16]}" + (f" of {shown.issuer}" if shown.issuer else "")]
+    )
+    if missing:
+        new.append(
+            f"registers {', '.join(map(str, missing))}"
+            + (f" with boot set {shown.boot}" if shown.boot else "")
+        )
+    return Verdict(recorded(known, shown, tuple(missing)), " and ".join(new))
+
+
+def recorded(known: Known, shown: Shown, registers: tuple[int, ...]) -> Known:
+    """What is known when a TPM is recorded as it was shown, with the values of these registers."""
+    expected = {name: dict(values) for name, values in known.expected.items()}
+    for register in registers:
+        expected.setdefault(place(register, shown.boot), {})[register] = compared(shown, register)
+    return replace(
+        known, ek=shown.ek, since=known.since or shown.at, expected=_bounded(expected, shown.boot)
+    )
+
+
+def _bounded(expected: Mapping[str, dict[int, str]], boot: str) -> dict[str, dict[int, str]]:
+    """Without the boot sets that were recorded first, when there are too many."""
+    sets = [name for name in expected if name and name != boot]
+    gone = set(sets[: max(0, len(sets) - MOST_SETS + 1)])
+    return {name: values for name, values in expected.items() if name not in gone}

@@ -1,0 +1,116 @@
+"""The table of TPMs in the head's database: what was recorded of a node's, what was shown last, and
+the event logs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from layercake.features.tpm.log import Step
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.store import Store
+
+T = TypeVar("T")
+Logs = dict[str, tuple[Step, ...]]
+"""Event logs: by the boot sets whose registers were recorded, and under LAST the one that was shown
+last."""
+LAST = "\0last"
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was proven by a credential and a quote. `ek` and `ak` are SHA-256 of the public keys;
+    `registers` are in hex, `lasting` stands for what went into those that hold something of one
+    boot only; `boot` is the boot set; `clock` is in milliseconds, `at` in seconds since the
+    epoch."""
+
+    ek: str
+    ak: str
+    maker: str = ""
+    issuer: str = ""
+    certificate: str = ""
+    untrusted: str = ""
+    registers: dict[int, str] = {}
+    lasting: dict[int, str] = {}
+    boot: str = ""
+    firmware: int = 0
+    clock: int = 0
+    resets: int = 0
+    restarts: int = 0
+    at: float = 0.0
+
+
+def compared(shown: Shown, register: int) -> str:
+    """What of a register is held against what was recorded."""
+    return shown.lasting.get(register) or shown.registers.get(register, "")
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a node's TPM. `ek` is the one that was recorded, "" for none; `expected` is
+    what registers are, by the boot set, under "" those that do not depend on one. `last` is what
+    was shown last, believed or not, and `troubles` what was wrong."""
+
+    node: str
+    ek: str = ""
+    since: float = 0.0
+    expected: dict[str, dict[int, str]] = {}
+    last: Shown | None = None
+    troubles: tuple[str, ...] = ()
+
+
+class Rows:
+    """Reads and writes. What is written survives a kill when the call returns. All raise
+    OperationFailed."""
+
+    def __init__(self, database: Database, store: Store) -> None:
+        self._database, self._store = database, store
+
+    def all(self) -> list[Known]:
+        """What is known of all, as the head starts. A row that cannot be read is left out: the node
+        has nothing recorded then."""
+        return [
+            found
+            for (data,) in self._database.rows("SELECT data FROM tpms")
+            if (found := _decoded(data, Known)) is not None
+        ]
+
+    async def put(self, known: Known, logs: Logs | None) -> None:
+        """Writes what is known, and with it the logs if they are others."""
+        data, packed = (
+            msgspec.json.encode(known),
+            None if logs is None else msgspec.json.encode(logs),
+        )
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "INSERT INTO tpms (node, data) VALUES (?, ?) ON CONFLICT (node) DO UPDATE SET data "
+                "= excluded.data",
+                (known.node, data),
+            )
+            if packed is not None:
+                db.execute("UPDATE tpms SET logs = ? WHERE node = ?", (packed, known.node))
+
+        await self._ask(work)
+
+    async def logs(self, node: str) -> Logs:
+        """The event logs of a node."""
+        row = await self._ask(
+            lambda db: db.execute("SELECT logs FROM tpms WHERE node = ?", (node,)).fetchone()
+        )
+        return (_decoded(row[0], Logs) if row else None) or {}
+
+    async def remove(self, node: str) -> None:
+        """Forgets a node's."""
+        await self._ask(lambda db: db.execute("DELETE FROM tpms WHERE node = ?", (node,)).rowcount)
+
+    async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._database.ask(self._store, work)
+
+
+def _decoded(data: bytes | None, kind: type[T]) -> T | None:
+    try:
+        return None if not data else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError:
+        return None

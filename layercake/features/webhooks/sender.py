@@ -1,0 +1,231 @@
+"""Tells webhooks what happens: in batches, each signed, in the order of the events, again and again
+until it was taken.
+
+A receiver that hangs or is away costs a queue that is bounded; the oldest events are left out then,
+and it is told how many. How far each webhook was told is kept with the head's state, so that a head
+that starts anew goes on there: what was told last may be told twice, by the same delivery number if
+nothing was added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import random
+import ssl
+import time
+from collections import deque
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from layercake.base.secrets import SecretRef, Vault
+from layercake.features.events.views import event_view
+from layercake.features.webhooks.settings import OF_WEBHOOKS, WebhookSettings, url
+from layercake.fleet import events
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.persistence.history import History, Wanted
+from layercake.fleet.store import Event, Store
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
+from layercake.kraken.events import Severity
+from layercake.moduleapi.fields import Mistake
+
+log = logging.getLogger("layercake.webhooks")
+DOCUMENTS = "webhooks/"
+ANSWER_S, GATHER_S = 10.0, 0.5
+"""How long a receiver has for its answer, and how long events are gathered after the first."""
+FIRST_S, LONGEST_S = 1.0, 300.0
+"""The first and the longest wait before it is tried again."""
+MOST, AT_ONCE = 10_000, 200
+"""Events that wait for one webhook, and that are told in one request."""
+_OWN = "webhook."
+_SEVERITIES = tuple(one.value for one in Severity)
+
+
+def signature(secret: str, at: int, body: bytes) -> str:
+    """What X-Layercake-Signature says: HMAC-SHA256 over "SECONDS.BODY" (RFC 2104), in hex."""
+    return (
+        "sha256=" + hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    )
+
+
+class Webhook:
+    """One of them."""
+
+    def __init__(
+        self, name: str, settings: WebhookSettings, store: Store, vault: Vault, head: str
+    ) -> None:
+        self.name, self._settings, self._store, self._vault, self._head = (
+            name,
+            settings,
+            store,
+            vault,
+            head,
+        )
+        self._least = _SEVERITIES.index(settings.severity)
+        self._waiting: deque[Event] = deque()
+        self._some = asyncio.Event()
+        self._left_out = 0
+        self._failed_at: float | None = None
+
+    def means(self, event: Event) -> bool:
+        """Whether it is told of an event. What is told of webhooks themselves is not: that would
+        never end."""
+        return (
+            _SEVERITIES.index(event.severity) >= self._least
+            and not event.kind.startswith(_OWN)
+            and (not self._settings.kinds or event.kind.startswith(tuple(self._settings.kinds)))
+        )
+
+    def hear(self, event: Event) -> None:
+        """Something happened."""
+        if self.means(event):
+            self._waiting.append(event)
+            if len(self._waiting) > MOST:
+                self._waiting.popleft()
+                self._left_out += 1
+            self._some.set()
+
+    async def run(self, history: History, told: int | None) -> None:
+        """Tells it what happens, for as long as the head lives; first what it has missed since the
+        event `told`, if it was ever told anything."""
+        stop = self._store.listen(self.hear)
+        try:
+            if told is None:
+                self._keep(
+                    max((e.id for e in (*self._store.events, *self._store.alarms)), default=0)
+                )
+            else:
+                missed = await history.find(self._store, Wanted(after=told, limit=MOST), self.means)
+                live = {event.id for event in self._waiting}
+                self._waiting.extendleft(
+                    event for event in reversed(missed) if event.id not in live
+                )
+                self._some.set()
+            while True:
+                await self._some.wait()
+                await asyncio.sleep(GATHER_S)
+                await self._tell()
+        finally:
+            stop()
+
+    def _keep(self, number: int) -> None:
+        self._store.documents[DOCUMENTS + self.name] = str(number).encode
+
+    async def _tell(self) -> None:
+        while self._waiting:
+            batch, left_out = (
+                [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))],
+                self._left_out,
+            )
+            await self._until_taken(batch, left_out)
+            self._left_out -= left_out
+            self._keep(batch[-1].id)
+        self._some.clear()
+
+    async def _until_taken(self, batch: list[Event], left_out: int) -> None:
+        body = msgspec.json.encode(
+            {
+                "head": self._head,
+                "left_out": left_out,
+                "events": [event_view(event) for event in batch],
+            }
+        )
+        delivery, wait_s = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}", FIRST_S
+        while True:
+            try:
+                await self._post(body, delivery)
+                break
+            except LayercakeError as error:
+                if self._failed_at is None:
+                    self._failed_at = time.monotonic()
+                    self._store.event(
+                        None,
+                        events.WEBHOOK_FAILED,
+                        f"webhook {self.name}: {error}; it is tried again",
+                    )
+            await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311 (no secret)
+            wait_s = min(LONGEST_S, 2 * wait_s)
+        if self._failed_at is not None:
+            took, self._failed_at = time.monotonic() - self._failed_at, None
+            lost = f"; {left_out} events were left out" if left_out else ""
+            self._store.event(
+                None,
+                events.WEBHOOK_WELL,
+                f"webhook {self.name} takes events again, after {took:.0f} s{lost}",
+            )
+
+    async def _post(self, body: bytes, delivery: str) -> None:
+        """One request. Raises LayercakeError, which names the host and nothing else of the URL."""
+        target, at = await asyncio.to_thread(self._target), int(self._store.wall())
+        host = urlsplit(target).hostname
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "layercake",
+            "X-Layercake-Delivery": delivery,
+            "X-Layercake-Time": str(at),
+        }
+        if self._settings.secret:
+            headers["X-Layercake-Signature"] = signature(
+                await asyncio.to_thread(self._secret, self._settings.secret), at, body
+            )
+        try:
+            context = ssl.create_default_context(cafile=self._settings.ca or None)
+            timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as client,
+                client.post(
+                    target, data=body, headers=headers, ssl=context, allow_redirects=False
+                ) as answer,
+            ):
+                status = answer.status
+        except TimeoutError:
+            raise Unreachable(f"{host} does not answer in {ANSWER_S:.0f} s") from None
+        except aiohttp.ClientError as error:
+            raise Unreachable(f"{host} cannot be reached: {type(error).__name__}") from None
+        except OSError as error:
+            raise Unreachable(
+                f"{host} cannot be reached: {error.strerror or type(error).__name__}"
+            ) from None
+        if not 200 <= status < 300:
+            raise OperationFailed(f"{host} answers {status}")
+
+    def _target(self) -> str:
+        found = self._settings.url
+        if self._settings.url_secret:
+            try:
+                found = url(self._secret(self._settings.url_secret))
+            except Mistake as mistake:
+                raise InputError(
+                    f"the secret {self._settings.url_secret} holds no URL for it: {mistake.message}"
+                ) from None
+        if not found:
+            raise InputError("it has no url", hint="url or url_secret in config.yaml")
+        return found
+
+    def _secret(self, name: str) -> str:
+        return self._vault.open(SecretRef(file=f"{OF_WEBHOOKS}/{name}")).reveal()
+
+
+class Webhooks:
+    """All of a head's."""
+
+    def __init__(
+        self, settings: Mapping[str, WebhookSettings], store: Store, vault: Vault, head: str
+    ) -> None:
+        self._all = [Webhook(name, one, store, vault, head) for name, one in settings.items()]
+
+    def run(self, database: Database) -> list[asyncio.Task[None]]:
+        """Begins to tell them what happens; a task for each."""
+        kept = database.documents(DOCUMENTS)
+        told = {one.name: kept.get(DOCUMENTS + one.name, b"") for one in self._all}
+        return [
+            asyncio.create_task(
+                one.run(database.history, int(told[one.name]) if told[one.name].isdigit() else None)
+            )
+            for one in self._all
+        ]

@@ -1,0 +1,1 @@
+"""The database: tables and rows, what is written and when, the history of events, its health."""

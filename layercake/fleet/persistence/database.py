@@ -1,0 +1,370 @@
+"""Persistence: SQLite in WAL mode, written in batches by one thread off the event loop.
+
+What is lost by a kill -9 is at most one batch (half a second of events and discovered values, which
+are discovered again). What must not be lost, a node's session key or an accepted change of desired
+state, is flushed before it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import heapq
+import logging
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from layercake.base.clock import Clock
+from layercake.fleet import events
+from layercake.fleet.persistence.health import Health, nearly_full
+from layercake.fleet.persistence.history import History
+from layercake.fleet.persistence.rows import event_of, event_row, pack, unpack
+from layercake.fleet.persistence.schema import RESTORE_HINT, hint_of, open_database
+from layercake.fleet.store import ALARMS, HISTORY_ALL, Event, Record, Store
+from layercake.fleet.table import Table
+from layercake.fleet.transaction import Transaction
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+
+log = logging.getLogger("layercake.database")
+SLICE_S = 0.0015
+T = TypeVar("T")
+Row: TypeAlias = tuple[int, str, str]
+_AT_ONCE = 2000
+"""How many records are put into words, and written by a flush, at a time: the words of 100,000 took
+150 MB."""
+_BY_ONE = 64
+FLUSH_S, FLUSH_REST, FLUSH_MOST_S = 0.5, 4.0, 2.0
+"""Between two flushes; longer after one that took long, as nodes change more than once."""
+_KEPT_EVENTS, _KEPT_OF_NODE = 200_000, 20
+"""So many events are kept, or so many for each node if that is more."""
+_CLEARED = 10_000
+"""Old ones are deleted once for so many new ones: to find the oldest that is kept takes long."""
+
+
+async def _put_into_words(
+    records: Iterable[Record], apart: dict[str, str] | None = None
+) -> AsyncIterator[list[Row]]:
+    """The rows of records, some at a time, a slice of time after the other: a thread would take the
+    loop's time all the same, and more of it. One that cannot be put into words is set `apart`, with
+    why, by its node's id. Raises OperationFailed if nobody asks for those."""
+    rows: list[Row] = []
+    since = time.perf_counter()
+    for record in records:
+        key = record.node.id
+        try:
+            rows.append((record.row, key, pack(record)))
+        except (TypeError, ValueError, RecursionError) as error:
+            why = f"{type(error).__name__}: {error}"[:300]
+            if apart is None:
+                raise OperationFailed(f"cannot write the record of node {key}: {why}") from None
+            apart[key] = why
+        if len(rows) >= _AT_ONCE:
+            yield rows
+            rows = []
+        if time.perf_counter() - since > SLICE_S:
+            await asyncio.sleep(0)
+            since = time.perf_counter()
+    yield rows
+
+
+@contextlib.asynccontextmanager
+async def _documents(
+    store: Store, newer: Mapping[str, Callable[[], bytes]] | None = None
+) -> AsyncIterator[dict[str, bytes]]:
+    """The documents to be written: those that wait, or `newer` ones, and then none that waited is
+    written over them later. What waited waits on if that fails."""
+    taken = {
+        key: store.documents.pop(key)
+        for key in list(store.documents if newer is None else newer)
+        if key in store.documents
+    }
+    try:
+        yield {key: encode() for key, encode in (taken if newer is None else newer).items()}
+    except BaseException:
+        store.documents = taken | store.documents
+        raise
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Puts rows into a table of ours, many by one statement: a thread waits for the loop's
+    interpreter once for each."""
+    for at in range(0, len(rows), _BY_ONE):
+        some = rows[at : at + _BY_ONE]
+        row = f"({', '.join('?' * len(some[0]))})"
+        db.execute(
+            # Ours.
+            f"INSERT OR REPLACE INTO {table} VALUES {', '.join([row] * len(some))}",  # noqa: S608
+            [value for one in some for value in one],
+        )
+
+
+async def whole(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits work that goes on to its end also when the caller is cancelled meanwhile: what is on
+    disk and what is in memory would differ otherwise."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if (error := task.exception()) is not None:
+            log.error("%s", error)
+        raise
+
+
+class Database:
+    """The database file. `flush` is safe to call at any time; writes never overlap and keep their
+    order.
+
+    Raises InputError for a file that cannot be used: it is damaged, or of a newer version.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.health = Health(clock)
+        self._apart: dict[str, str] = {}
+        self._under_way: set[str] = set()
+        self._path = path
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
+        self._db = open_database(path)
+        self.history = History(path)
+
+    def load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
+        """Fills the store. Returns, by node id, the discovered values of the time of writing:
+        hints, no longer facts. Raises InputError if the database is damaged."""
+        try:
+            return self._load(store, table)
+        except sqlite3.Error as error:
+            raise InputError(f"cannot read {self._path}: {error}", hint=hint_of(error)) from None
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise InputError(
+                f"cannot read {self._path}: it is damaged: {why}", hint=RESTORE_HINT
+            ) from None
+
+    def _load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
+        was: dict[str, dict[str, str]] = {}
+        for row, text in self._db.execute("SELECT row, data FROM nodes ORDER BY row"):
+            record, values = unpack(row, text, table)
+            store.adopt(record)
+            was[record.node.id] = values
+        store.load_events(
+            heapq.merge(
+                self._events("alarms", ALARMS),
+                self._events("events", HISTORY_ALL),
+                key=lambda e: e.id,
+            )
+        )
+        revision = self._db.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
+        store.revision = int(revision[0]) if revision else 1
+        return was
+
+    def _events(self, table: str, newest: int) -> list[Event]:
+        """The newest events of a table, oldest first."""
+        query = (
+            # Ours.
+            f"SELECT id, at, node, kind, severity, text, data FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608
+        )
+        rows = self._db.execute(query, (newest,)).fetchall()
+        return [event_of(row, security=table == "alarms") for row in reversed(rows)]
+
+    def documents(self, prefix: str) -> dict[str, bytes]:
+        """The documents (Store.documents) whose key begins so."""
+        found = self._db.execute(
+            "SELECT key, data FROM documents WHERE substr(key, 1, ?) = ?", (len(prefix), prefix)
+        )
+        return {str(key): bytes(data) for key, data in found}
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """What a statement finds in somebody else's table, as the head starts."""
+        return self._db.execute(statement).fetchall()
+
+    async def flush(self, store: Store) -> None:
+        """Writes what changed since the last flush; returns when it is on its way to the disk.
+
+        Raises OperationFailed if that fails; what was to be written is then kept for the next
+        flush.
+        """
+        left = len(store.dirty)
+        while True:  # others have their turn at the disk in between
+            async with self._turn:
+                await whole(self._flush(store))
+            left -= _AT_ONCE
+            if left <= 0:
+                return
+
+    def written(self, store: Store, node: str) -> bool:
+        """Whether what is known of a node, by its id, would survive a kill."""
+        return node not in store.dirty and node not in self._under_way
+
+    async def run(self, store: Store) -> None:
+        """Flushes now and then, until cancelled: a loop of its own, as the nodes are watched also
+        while the disk lets itself be waited for."""
+        took = 0.0
+        while True:
+            await asyncio.sleep(min(max(FLUSH_S, FLUSH_REST * took), FLUSH_MOST_S))
+            began = time.monotonic()
+            try:
+                await self.flush(store)
+            except LayercakeError as error:
+                log.error("%s", error)
+            except (
+                Exception
+            ):  # what could not be put into words is kept, and the next flush tries again
+                log.exception("a flush of the database failed")
+            took = time.monotonic() - began
+
+    async def change(self, store: Store, transaction: Transaction) -> None:
+        """Writes what was prepared, and has it happen when it is on the disk, before anything else
+        is written. Raises OperationFailed if it cannot be written; it does not happen then."""
+        waits = transaction.can_wait or not transaction.documents
+        if waits and not transaction.records and not transaction.gone:
+            store.documents |= transaction.documents
+            await whole(transaction.commit())
+        else:
+            async with self._turn:
+                await whole(self._change(store, transaction))
+
+    async def _change(self, store: Store, transaction: Transaction) -> None:
+        async with _documents(
+            store, {} if transaction.can_wait else transaction.documents
+        ) as texts:
+            await self._in_thread(store, functools.partial(self._begin, durable=True))
+            async for rows in _put_into_words(transaction.records):  # they are copies
+                await self._in_thread(store, functools.partial(self._put, rows))
+            await self._in_thread(
+                store,
+                functools.partial(self._end, transaction.gone, [], transaction.revision, texts),
+            )
+        if transaction.can_wait:
+            store.documents |= transaction.documents
+        await transaction.commit()
+
+    async def _flush(self, store: Store) -> None:
+        if not (store.dirty or store.new_events or store.documents or self.health.trouble):
+            # in trouble, it is tried all the same: nobody else would find out that it is over
+            return
+        dirty = self._under_way = {
+            store.dirty.pop() for _ in range(min(_AT_ONCE, len(store.dirty)))
+        }
+        changed = [record for i in dirty if (record := store.find(i)) is not None]
+        gone = [i for i in dirty if store.find(i) is None]
+        news, store.new_events = list(store.new_events), deque()
+        store.writing = news
+        try:
+            apart: dict[str, str] = {}
+            async with _documents(store) as texts:
+                await self._in_thread(store, self._begin)
+                async for rows in _put_into_words(changed, apart):
+                    await self._in_thread(store, functools.partial(self._put, rows))
+                await self._in_thread(
+                    store, functools.partial(self._end, gone, news, store.revision, texts)
+                )
+            self._set_apart(store, apart)
+        except BaseException:
+            store.dirty |= dirty
+            store.new_events.extendleft(reversed(news))
+            store.bound()
+            raise
+        finally:
+            store.writing, self._under_way = [], set()
+
+    def _set_apart(self, store: Store, apart: dict[str, str]) -> None:
+        """Records that could not be written are tried again with each flush, and told of once."""
+        for key, why in apart.items():
+            record = store.find(key)
+            if record is not None:
+                store.dirty.add(key)
+                if self._apart.get(key) != why:
+                    store.event(
+                        record,
+                        events.RECORD_UNWRITTEN,
+                        f"its record cannot be written; all others are: {why}",
+                    )
+        self._apart = apart
+
+    async def ask(self, store: Store, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Does one statement of somebody else's table, in turn with all else. It survives a kill
+        when this returns. Raises OperationFailed."""
+
+        def alone() -> T:
+            if self._db.in_transaction:  # an earlier write failed half-way
+                self._db.execute("ROLLBACK")
+            return work(self._db)
+
+        async with self._turn:
+            return await self._in_thread(store, alone)
+
+    async def _in_thread(self, store: Store, write: Callable[[], T]) -> T:
+        self.health.begins()
+        trouble = ""
+        try:
+            loop = asyncio.get_running_loop()
+            done, trouble = await loop.run_in_executor(
+                self._thread, lambda: (write(), nearly_full(self._path))
+            )
+            return done
+        except sqlite3.Error as error:
+            failed = OperationFailed(f"cannot write the database: {error}", hint=hint_of(error))
+            trouble = str(failed)
+            raise failed from None
+        finally:
+            self.health.ends(store, trouble)
+
+    def _begin(self, durable: bool = False) -> None:
+        """What is put in until `_end` is written, all or nothing. It survives a kill then; with
+        `durable` a power cut too."""
+        db = self._db
+        if db.in_transaction:  # an earlier write failed half-way
+            db.execute("ROLLBACK")
+        db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        db.execute("BEGIN IMMEDIATE")
+
+    def _put(self, rows: list[Row]) -> None:
+        _insert(self._db, "nodes", rows)
+
+    def _end(
+        self, gone: Iterable[str], events: list[Event], revision: int, documents: dict[str, bytes]
+    ) -> None:
+        db = self._db
+        db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
+        db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
+        db.executemany(
+            "DELETE FROM documents WHERE key = ?",
+            [(k,) for k, data in documents.items() if not data],
+        )
+        for table in ("events", "alarms"):
+            told = [event_row(event) for event in events if event.security == (table == "alarms")]
+            _insert(db, table, told)
+            if events and events[-1].id % _CLEARED < len(events):
+                kept = max(
+                    _KEPT_EVENTS,
+                    _KEPT_OF_NODE * db.execute("SELECT count(*) FROM nodes").fetchone()[0],
+                )
+                oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
+                db.execute(f"DELETE FROM {table} WHERE id <= ({oldest})", (kept,))  # noqa: S608
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
+        db.execute("COMMIT")
+
+    async def close(self, store: Store) -> None:
+        """Writes what is left and closes the file. What cannot be written is lost, and the log says
+        so."""
+        try:
+            await self.flush(store)
+        except OperationFailed as error:
+            log.error(
+                "%s; %d events and %d nodes as they were seen last are lost",
+                error,
+                len(store.new_events),
+                len(store.dirty),
+            )
+        await self.history.close()
+        self._thread.shutdown(wait=True)
+        self._db.close()

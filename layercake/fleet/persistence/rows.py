@@ -1,0 +1,159 @@
+"""How records and events stand in the database: JSON, everything by name, what is secret as the
+file's mode protects it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeAlias
+
+import msgspec
+
+from layercake.base.text import clean
+from layercake.fleet.boots import Boots
+from layercake.fleet.guard_state import GuardState
+from layercake.fleet.store import BootTimes, Card, Event, Record, Session, Trust, WantedImage
+from layercake.fleet.table import Table
+from layercake.kraken.converge import NodeState
+from layercake.kraken.variables import Layout
+
+EventRow: TypeAlias = tuple[int, float, str, str, str, str, str]
+_PACKED = {"state": 0, "goal": (0, 0), "assumed": 0}
+_encode = msgspec.json.Encoder().encode
+
+
+class _Session(msgspec.Struct):
+    number: int
+    key: bytes  # base64, as msgspec writes bytes
+    boot_id: str
+    joined: float
+    mutual: bool = False
+    quoted: bool = False
+    layout: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Row(msgspec.Struct):
+    """What is stored of a node. What an older head did not write has a default."""
+
+    node: dict[str, Any]
+    machine: dict[str, Any]
+    was: dict[str, str]
+    changed_at: float
+    cfg_revision: int
+    dsc_revision: int
+    acked: int
+    session: _Session | None
+    applied: tuple[str, ...] | None = None
+    wanted: tuple[WantedImage, ...] = ()
+    running: tuple[WantedImage, ...] = ()
+    stage: tuple[WantedImage, ...] = ()
+    staged: tuple[str, ...] = ()
+    care: GuardState | None = None
+    boots: Boots = Boots()
+    trust: Trust = Trust()
+    cards: tuple[Card, ...] = ()
+    boot_times: BootTimes = BootTimes()
+
+
+_decode = msgspec.json.Decoder(_Row).decode
+
+
+def pack(record: Record) -> str:
+    """A record's text. Raises TypeError, ValueError or RecursionError for what cannot be put into
+    words."""
+    session = record.session
+    return _encode(
+        {
+            "node": record.node.to_record(),
+            "machine": _by_name(record.machine),
+            "was": record.values(),
+            "applied": record.applied,
+            "wanted": record.wanted,
+            "running": record.running,
+            "stage": record.stage,
+            "staged": sorted(record.staged),
+            "care": record.care,
+            "boots": record.boots,
+            "trust": record.trust,
+            "cards": record.cards,
+            "boot_times": record.boot_times,
+            "changed_at": record.changed_at,
+            "cfg_revision": record.cfg_revision,
+            "dsc_revision": record.dsc_revision,
+            "acked": record.acked,
+            "session": session
+            and {
+                "number": session.number,
+                "key": session.key,
+                "boot_id": session.boot_id,
+                "joined": session.joined,
+                "mutual": session.mutual,
+                "quoted": session.quoted,
+                "layout": session.layout and session.layout.to_wire(),
+            },
+        }
+    ).decode()
+
+
+def _by_name(machine: NodeState) -> dict[str, Any]:
+    """What is kept of a node's place in the state graph. Packed numbers mean nothing to a head with
+    other variables: what was discovered is kept by name ("was"), and the goal is made anew of what
+    is wanted."""
+    found = machine.to_record()
+    for name in _PACKED:
+        del found[name]
+    return found
+
+
+def unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
+    """A record, and the discovered values of the time of writing. Raises MsgspecError, LookupError,
+    TypeError or ValueError for what is damaged."""
+    data = _decode(text)
+    node, s = table.node(data.node), data.session
+    session = (
+        Session(s.number, s.key, s.boot_id, s.joined, _layout(bytes(s.layout)), s.mutual, s.quoted)
+        if s
+        else None
+    )
+    record = Record(
+        row,
+        node,
+        table.planner_for(node),
+        NodeState.from_record(_PACKED | data.machine),
+        wanted=data.wanted,
+        running=data.running,
+        stage=data.stage,
+        applied=node.images if data.applied is None else data.applied,
+        staged=frozenset(data.staged),
+        cfg_revision=data.cfg_revision,
+        dsc_revision=data.dsc_revision,
+        acked=data.acked,
+        session=session,
+        changed_at=data.changed_at,
+        boot_times=data.boot_times,
+        boots=data.boots,
+        trust=data.trust,
+        cards=data.cards,
+        care=GuardState(ours=s is not None, up=s is not None) if data.care is None else data.care,
+    )
+    return record, data.was
+
+
+@functools.lru_cache(maxsize=16)
+def _layout(text: bytes) -> Layout | None:
+    """The layout of a session; nodes share it."""
+    data = msgspec.json.decode(text)
+    return Layout.from_wire(data) if data else None
+
+
+def event_row(event: Event) -> EventRow:
+    """An event's row. One whose data cannot be put into words says so in their place."""
+    try:
+        data = _encode(event.data).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        data = _encode({"not written": f"{type(error).__name__}: {error}"[:300]}).decode()
+    return event.id, event.at, event.node, event.kind, event.severity, clean(event.text), data
+
+
+def event_of(row: EventRow, *, security: bool) -> Event:
+    """The event of a row. Raises ValueError or MsgspecError for what is damaged."""
+    return Event(*row[:6], msgspec.json.decode(row[6]), security)

@@ -1,0 +1,200 @@
+"""The module manager: runs each module's process and keeps it running.
+
+One that dies is started again with exponential back-off; one that stays up for a minute starts from
+the shortest wait again. None outlives the head: setpriv(1) has the kernel kill each when its parent
+dies. Nothing may be run in the child before it becomes the program (preexec_fn): gRPC's threads do
+not survive a fork, and the child would crash now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import errno
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from layercake.base.secrets import without_secrets
+from layercake.kraken.backoff import backoff
+from layercake.moduleapi.client import COOKIE_VARIABLE
+from layercake.moduleapi.module import Module, Site
+from layercake.modules.host import ModuleHost, Start
+
+log = logging.getLogger("layercake.services")
+ATTACH_S = 30.0
+"""Seconds that a process has to attach; then it is started again."""
+_BACK_OFF_MAX = 30.0
+_STABLE_AFTER = 60.0
+_LOG_BYTES = 16 << 20
+"""What a module's log may grow to; then it begins anew, and what there was is beside it under
+.1."""
+
+
+class ServiceState(enum.Enum):
+    """How a module's process is."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting to be started again"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class ServiceStatus:
+    """What `layercake status` shows of a module's process. `since` is seconds of CLOCK_MONOTONIC,
+    0.0 before its start."""
+
+    name: str
+    state: ServiceState = ServiceState.STOPPED
+    pid: int | None = None
+    restarts: int = 0
+    health: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a module's process is started: the program and its arguments (socket and instance are
+    added), and what it is told."""
+
+    command: tuple[str, ...]
+    start: Start
+
+
+def launch_of(module: Module, settings: Any, site: Site, reference: str = "") -> Launch:
+    """The launch of a module; `reference` says where a module in Python is found by its process."""
+    start = Start(msgspec.to_builtins(settings), msgspec.to_builtins(site))
+    return Launch(
+        module.command
+        or (sys.executable, "-m", "layercake.moduleapi.client", "--module", reference),
+        start,
+    )
+
+
+class ServiceManager:
+    """Starts, watches and stops the modules' processes."""
+
+    def __init__(
+        self, host: ModuleHost, socket_path: Path, log_dir: Path, launches: Mapping[str, Launch]
+    ) -> None:
+        self._host = host
+        self._socket = socket_path
+        self._log_dir = log_dir
+        self.launches = dict(launches)
+        self.status: dict[str, ServiceStatus] = {name: ServiceStatus(name) for name in launches}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    def start(self) -> None:
+        """Starts all; returns at once."""
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        self._tasks = [asyncio.create_task(self._keep(name)) for name in self.status]
+
+    async def stop(self) -> None:
+        """Ends all: gives each 3 s after the host told it to stop, then kills it."""
+        self._stopping = True
+        _, late = await asyncio.wait(self._tasks, timeout=3.0) if self._tasks else (set(), set())
+        for status in self.status.values():
+            if status.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(status.pid, signal.SIGKILL)
+        for task in late:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2.0):
+                    await asyncio.shield(task)
+
+    def trim_logs(self) -> None:
+        """Bounds the modules' logs, whatever they write. The processes hold the files open, to
+        append: so they are copied."""
+        for name in self.status:
+            file = self._log_dir / f"{name}.log"
+            with contextlib.suppress(FileNotFoundError):
+                if file.stat().st_size > _LOG_BYTES:
+                    shutil.copyfile(file, file.with_suffix(".log.1"))
+                    os.truncate(file, 0)
+
+    def set_health(self, name: str, text: str) -> None:
+        """Keeps what a module says of itself; "running" also means that it is ready."""
+        status = self.status[name]
+        status.health = text
+        if text == "running":
+            self._enter(status, ServiceState.RUNNING)
+
+    def _enter(self, status: ServiceStatus, state: ServiceState) -> None:
+        if status.state is not state:
+            status.state, status.since = state, time.monotonic()
+
+    async def _keep(self, name: str) -> None:
+        status, failures, ended = self.status[name], 0, ""
+        while not self._stopping:
+            started = time.monotonic()
+            code = None
+            try:
+                code = await self._run_once(status)
+            except OSError as error:
+                status.health = ended = f"cannot start: {error}"
+            status.pid = None
+            if self._stopping:
+                break
+            failures = 1 if time.monotonic() - started > _STABLE_AFTER else failures + 1
+            wait = backoff(failures, 0.5, _BACK_OFF_MAX)
+            if status.health in ("running", ended) and code is not None:
+                status.health = ended = f"ended with {_describe(code)}"
+            log.warning("module %s %s; starting it again in %.1f s", name, status.health, wait)
+            self._enter(status, ServiceState.WAITING)
+            await asyncio.sleep(wait)
+            status.restarts += 1
+        self._enter(status, ServiceState.STOPPED)
+
+    async def _run_once(self, status: ServiceStatus) -> int:
+        name, cookie = status.name, secrets.token_hex(16)
+        instance = f"{name}-{status.restarts}-{secrets.token_hex(4)}"
+        self._host.expect(name, instance, cookie, self.launches[name].start)
+        self._enter(status, ServiceState.STARTING)
+        command = self.launches[name].command
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
+        with (self._log_dir / f"{name}.log").open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "--",
+                *command,
+                "--socket",
+                str(self._socket),
+                "--instance",
+                instance,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={
+                    **without_secrets(os.environ),
+                    COOKIE_VARIABLE: cookie,
+                    "GRPC_VERBOSITY": "ERROR",
+                },
+            )
+        status.pid = process.pid
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ATTACH_S):
+                return await process.wait()
+        if self._host.awaits(instance):
+            process.kill()
+            status.health = f"cannot start: it did not attach in {ATTACH_S:.0f} s"
+        return await process.wait()
+
+
+def _describe(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
