@@ -12,7 +12,7 @@ PCAP ?=
 DISCOVERY ?=
 DRIVER ?=
 
-.PHONY: help install fetch deb demo vagrant test test-fast fuzz bench docs lint proto lock sbom clean
+.PHONY: help install fetch deb demo vagrant test test-fast fuzz bench docs house lint proto lock sbom clean
 
 help:
 	@echo "make deb [CHECK=1]  the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb; with CHECK=1 Debian's"
@@ -29,6 +29,7 @@ help:
 	@echo "make bench          the benchmarks in tests/bench"
 	@echo "make lock [NEWER=1] what pyproject.toml needs, pinned by hash: requirements.lock, requirements-dev.lock"
 	@echo "make sbom           what Layercake itself is made of, as CycloneDX: build/sbom.cdx.json"
+	@echo "make house          measures the structure of the product"
 	@echo "make docs           the documentation as a site: build/docs/index.html, which a head of this clone serves at /docs/"
 
 # Debian's own Python: the node runs the same version, and Ceph's bindings exist for no other. Nothing is installed but what the lock
@@ -84,6 +85,10 @@ docs: install
 	$(PY) -m docs.generate
 	$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "open build/docs/index.html"
+
+# Measures the structure of the product: statements, circles of imports, names, width, complexity.
+house: install
+	$(PY) -m tests.contract.house
 
 lint: install
 	$(PY) -m pytest tests/contract

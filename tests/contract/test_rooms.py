@@ -16,6 +16,9 @@ from layercake.kraken.events import EventKind
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("layercake", "pxe", "powerman", "imageapi", "minos")
+HEAD_SIDE = tuple(
+    f"layercake/{name}" for name in ("head", "features", "modules", "agents", "fleet", "api", "cli")
+)
 STOREYS = ("layercake/head/operations", "layercake/head/views", "layercake/api", "layercake/cli")
 NOUNS = {
     "inventory",
@@ -76,7 +79,7 @@ def test_a_module_is_named_once() -> None:
     assert names == {"pxe", "powerman", "imageapi"}
     found = [
         f"{path}:{node.lineno}"
-        for path, tree in trees("layercake/head", "layercake/api", "layercake/cli")
+        for path, tree in trees(*HEAD_SIDE)
         for node in strings(tree)
         if node.value in names or str(node.value).partition(".")[0] in names
     ]
@@ -89,7 +92,7 @@ def test_a_module_is_named_once() -> None:
     )  # libraries: what an image is
     imports = [
         f"{path}:{node.lineno} {name}"
-        for path, tree in trees("layercake/head", "layercake/api", "layercake/cli")
+        for path, tree in trees(*HEAD_SIDE)
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (

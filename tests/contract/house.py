@@ -1,0 +1,209 @@
+"""Measures the structure of the product from its own files: `make house` prints the figures.
+
+statements are counted without docstrings and imports; wide lines have more than 100 columns;
+generic names are functions that a search cannot find; golf is several names assigned in one line;
+complex functions have a cyclomatic complexity over 12; a knot is a set of children of one folder
+that import each other in a circle.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("layercake", "pxe", "powerman", "imageapi", "minos")
+COLUMNS = 100
+COMPLEXITY = 12
+LENGTH = 60
+GENERIC = frozenset(
+    "take look ask tell put heard said told found keep want say has goes gone word words made kept "
+    "here happen see seen settle tidy".split()
+)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BRANCHES = (
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.IfExp,
+    ast.comprehension,
+    ast.match_case,
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the product: its path below the root, its dotted name, text and tree."""
+
+    path: Path
+    module: str
+    text: str
+    tree: ast.Module
+
+    def functions(self) -> Iterator[Function]:
+        """All its functions and methods."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, Function):
+                yield node
+
+
+def sources(root: Path = ROOT) -> list[Source]:
+    """The product's files, generated ones left out."""
+    found = []
+    for place in PRODUCT:
+        for path in sorted((root / place).rglob("*.py")):
+            if "_pb2" in path.name:
+                continue
+            parts = list(path.relative_to(root).with_suffix("").parts)
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            text = path.read_text()
+            found.append(Source(path.relative_to(root), name, text, ast.parse(text)))
+    return found
+
+
+def statements(tree: ast.Module) -> int:
+    """Statements without docstrings and imports."""
+    return sum(
+        isinstance(node, ast.stmt)
+        and not isinstance(node, ast.Import | ast.ImportFrom)
+        and not _is_docstring(node)
+        for node in ast.walk(tree)
+    )
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def complexity(function: Function) -> int:
+    """Its cyclomatic complexity: one, and one more for each branch."""
+    total = 1
+    for node in ast.walk(function):
+        total += isinstance(node, _BRANCHES)
+        if isinstance(node, ast.BoolOp):
+            total += len(node.values) - 1
+    return total
+
+
+def imports(source: Source, known: frozenset[str]) -> Iterator[str]:
+    """The modules that are imported as the file is; those of a function or for types are not."""
+    skipped: set[int] = set()
+    for node in ast.walk(source.tree):
+        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if for_types or isinstance(node, Function):
+            skipped.update(id(inner) for inner in ast.walk(node))
+    for node in ast.walk(source.tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in known else node.module
+
+
+def folders(files: list[Source]) -> list[str]:
+    """The dotted names of all folders."""
+    known: set[str] = set()
+    for source in files:
+        parts = source.module.split(".")
+        known.update(".".join(parts[:depth]) for depth in range(1, len(parts)))
+    return sorted(known)
+
+
+def knots(files: list[Source]) -> dict[str, list[str]]:
+    """{folder: its children that import each other in a circle, at any distance}; none is best."""
+    known = frozenset(source.module for source in files)
+    wants = {source.module: sorted(set(imports(source, known))) for source in files}
+    found = {}
+    for folder in folders(files):
+        graph: defaultdict[str, set[str]] = defaultdict(set)
+        for module, targets in wants.items():
+            child = _child(folder, module)
+            for target in targets if child else ():
+                other = _child(folder, target)
+                if other and other != child:
+                    graph[child].add(other)
+        if circle := sorted(child for child in graph if child in _reached(graph, child)):
+            found[folder] = circle
+    return found
+
+
+def _child(folder: str, module: str) -> str:
+    prefix = folder + "."
+    return module.removeprefix(prefix).split(".")[0] if module.startswith(prefix) else ""
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for child in graph.get(waiting.pop(), ()):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return seen
+
+
+def _golf(tree: ast.Module) -> int:
+    return sum(
+        isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Tuple)
+        for node in ast.walk(tree)
+    )
+
+
+def _sizes(files: list[Source]) -> tuple[int, int]:
+    """(methods of the largest class, arguments of the widest __init__)."""
+    methods = [0]
+    arguments = [0]
+    for source in files:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            own = [item for item in node.body if isinstance(item, Function)]
+            methods.append(len(own))
+            arguments += [
+                len(item.args.args) + len(item.args.kwonlyargs) - 1
+                for item in own
+                if item.name == "__init__"
+            ]
+    return max(methods), max(arguments)
+
+
+def figures(files: list[Source]) -> dict[str, object]:
+    """All figures, by name."""
+    functions = [f for source in files for f in source.functions()]
+    methods, arguments = _sizes(files)
+    names = Counter(f.name for f in functions if f.name.strip("_") in GENERIC)
+    return {
+        "files": len(files),
+        "lines": sum(len(source.text.splitlines()) for source in files),
+        "statements": sum(statements(source.tree) for source in files),
+        "wide_lines": sum(len(li) > COLUMNS for s in files for li in s.text.splitlines()),
+        "generic_names": names.total(),
+        "golf": sum(_golf(source.tree) for source in files),
+        "complex_functions": sum(complexity(f) > COMPLEXITY for f in functions),
+        "long_functions": sum((f.end_lineno or 0) - f.lineno >= LENGTH for f in functions),
+        "long_files": sum(len(source.text.splitlines()) > 500 for source in files),
+        "most_methods": methods,
+        "most_arguments": arguments,
+        "knots": {folder: len(circle) for folder, circle in knots(files).items()},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(figures(sources(Path(sys.argv[1]) if sys.argv[1:] else ROOT))))

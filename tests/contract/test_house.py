@@ -1,0 +1,64 @@
+"""The house stays as it is: no circle among the children of a folder, and no figure gets worse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract import house
+from tests.contract.house import ROOT, Source, knots
+
+KNOTS = {"minos.agent", "powerman", "pxe"}
+"""Folders that have yet to be untied. None is ever added."""
+AT_MOST = {
+    "wide_lines": 11,
+    "generic_names": 368,
+    "golf": 1309,
+    "complex_functions": 151,
+    "long_functions": 30,
+    "most_methods": 32,
+    "most_arguments": 11,
+}
+"""What the product has yet of what it should not have. A change may lower them."""
+
+
+@pytest.fixture(scope="module")
+def files() -> list[Source]:
+    return house.sources()
+
+
+def test_no_two_children_of_a_folder_import_each_other(files: list[Source]) -> None:
+    found = knots(files)
+    assert set(found) == KNOTS, found
+
+
+def test_no_figure_gets_worse(files: list[Source]) -> None:
+    found = house.figures(files)
+    assert len(house.folders(files)) > 50
+    worse = {name: found[name] for name, most in AT_MOST.items() if int(str(found[name])) > most}
+    assert not worse, f"at most {AT_MOST}"
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    for name, text in {
+        "a": "from layercake.part.b import x\n",
+        "b": "import layercake.part.c.d\n",
+        "c/d": "from layercake.part import a\n",
+        "e": "from layercake.part import a\n\ndef late():\n    import layercake.part.f\n",
+        "f": "from layercake.part import e\n",
+    }.items():
+        path = tmp_path / f"layercake/part/{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert knots(house.sources(tmp_path)) == {"layercake.part": ["a", "b", "c"]}
+
+
+def test_what_is_counted() -> None:
+    source = house.ast.parse(
+        '"""Doc."""\nimport os\n\ndef take(a):\n    """Doc."""\n    x, y = a, 1\n'
+        "    if x and y or a:\n        return [i for i in a if i]\n"
+    )
+    function = next(n for n in house.ast.walk(source) if isinstance(n, house.Function))
+    assert house.statements(source) == 4 and house.complexity(function) == 5
+    assert ROOT.joinpath("pyproject.toml").is_file()
