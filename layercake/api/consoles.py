@@ -17,8 +17,8 @@ from aiohttp import WSMsgType, web
 from layercake.api.answers.consoles import ConsoleList, ConsoleLog, ConsoleMatches
 from layercake.api.route import CALLER, RANGE, Reach, Route, number, while_there
 from layercake.base.text import parse_json
+from layercake.features.consoles.operations import Attached
 from layercake.head.operations import Operations
-from layercake.head.operations.consoles import Attached
 from layercake.kraken.errors import InputError, LayercakeError
 from layercake.moduleapi.module import Role
 

@@ -107,7 +107,7 @@ async def _names(ops: Operations, caller: Caller, wanted: str, where: str) -> fr
     own. Raises InputError."""
     if not wanted and not where and caller.groups is None:
         return None
-    records = ops.nodes.select(wanted) if wanted else list(ops.head.store)
+    records = ops.head.store.select(wanted) if wanted else list(ops.head.store)
     found = await ops.head.queries.matching(records, where) if where else records
     return frozenset(record.name for record in found if caller.sees(record))
 

@@ -40,7 +40,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"changes": await ops.files.diff(body.range, entries)}
 
     async def known_hosts(request: web.Request, body: None) -> web.Response:
-        records = ops.nodes.select(request[RANGE]) if request[RANGE] else list(ops.head.store)
+        records = ops.head.store.select(request[RANGE]) if request[RANGE] else list(ops.head.store)
         text = ops.files.known_hosts(record for record in records if request[CALLER].sees(record))
         return web.Response(text=text)
 

@@ -215,7 +215,9 @@ class NodeRoutes:
             )
         if since and not (wanted or limit or after):
             return await self._told(request, await self._listing.news(kind, since, ""), kind)
-        records: Sequence[Record] = self._ops.nodes.select(wanted) if wanted else store.in_order
+        records: Sequence[Record] = (
+            self._ops.head.store.select(wanted) if wanted else store.in_order
+        )
         if wanted and (limit or after):
             records = sorted(records, key=BY_NAME)
         records = records[bisect.bisect_right(records, after, key=BY_NAME) :] if after else records
@@ -281,7 +283,7 @@ class NodeRoutes:
         caller, wanted = request[CALLER], request[RANGE]
         if not wanted and caller.groups is None:  # what every dashboard asks for
             return await self._all_causes[caller.looks_only].get()
-        records = self._ops.nodes.select(wanted) if wanted else list(self._head.store)
+        records = self._ops.head.store.select(wanted) if wanted else list(self._head.store)
         return await self._causes_of(
             [record for record in records if caller.sees(record)], caller.looks_only
         )

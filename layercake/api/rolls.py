@@ -11,9 +11,9 @@ from layercake.api.answers.images import OneRoll, RollList
 from layercake.api.route import CALLER, Reach, Route, number, roll_number
 from layercake.features.access.caller import Caller
 from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.operations import Ask
 from layercake.features.rolls.views import SHOWS, roll_view
 from layercake.head.operations import Operations
-from layercake.head.operations.rolls import Ask
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 

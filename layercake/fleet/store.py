@@ -24,9 +24,10 @@ from layercake.base.text import clean
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
 from layercake.fleet.guard_state import GuardState
-from layercake.inventory.schema import Node
+from layercake.inventory.ranges import expand
+from layercake.inventory.schema import Node, groups_of
 from layercake.kraken.converge import NodeState
-from layercake.kraken.errors import NotFound
+from layercake.kraken.errors import NotFound, Refused
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import Layout
@@ -326,6 +327,12 @@ class Store:
                 hint="see `layercake node list`",
             ) from None
 
+    def select(self, text: str) -> list[Record]:
+        """The records that a node range names. Raises InputError for an unknown name or an empty
+        range."""
+        nodes = {record.name: record.node for record in self}
+        return [self.named(name) for name in expand(text, list(nodes), groups_of(nodes))]
+
     def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
         """A new record for a node. It is in the store when it was adopted."""
         self._next_row += 1
@@ -460,3 +467,13 @@ class Store:
             record = self._by_name.get(event.node)
             if record is not None:
                 _keep_error(record, event)
+
+
+def refuse_busy(records: Iterable[Record], force: bool) -> None:
+    """Raises Refused if one of the nodes does work that must not be interrupted, unless forced."""
+    busy = [r.name for r in records if r.value("busy") == "BUSY"]
+    if busy and not force:
+        raise Refused(
+            f"cannot stop {', '.join(busy[:10])}: BUSY",
+            hint="wait until they are free, or use --force",
+        )

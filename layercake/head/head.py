@@ -91,6 +91,7 @@ from layercake.kraken.events import EventKind
 from layercake.moduleapi.network import facing
 from layercake.moduleapi.strangers import Tickets
 from layercake.modules.boot_timeouts import BootTimeouts
+from layercake.modules.calls import ModuleCalls
 from layercake.modules.dispatch import Dispatcher
 from layercake.modules.host import ModuleHost
 from layercake.modules.manager import ServiceManager
@@ -134,6 +135,7 @@ class Head:
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
+        self.ask = ModuleCalls(self.table, self.host).ask
         self.joining = Joining(
             self.store, self.clock, lambda record: self.sync.end(record), self._barred
         )
@@ -620,12 +622,6 @@ class Head:
         self.order(record, Order("cycle", force=True, by=by, at=self.clock()))
 
     # -- what the parts ask of each other
-
-    async def ask(self, call: str, params: Mapping[str, Any], timeout: float = 20.0) -> Any:
-        """Asks the module that offers a call. Raises NotFound if none does, Unreachable, or the
-        module's own error."""
-        self.table.call(call)
-        return await self.host.call(self.table.caller[call], call, params, timeout)
 
     def _image(self, name: str) -> WantedImage:
         image = self.images.get(name)

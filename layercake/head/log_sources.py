@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 from layercake.base.logs.journal import FIELDS
 from layercake.base.logs.lines import Lines, Repeats
+from layercake.features.consoles.operations import Attached
 from layercake.features.logs.entry import LINE, Entry, plain
 from layercake.features.logs.sender import Sender
 from layercake.features.logs.settings import LogSettings
 from layercake.fleet.store import Record
 from layercake.head.head import Head
-from layercake.head.operations.consoles import Attached
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import LayercakeError
@@ -176,7 +176,7 @@ class Followers:
                 self._tell(key, name, record, pieces.add(data))
 
     async def _console(self, key: Key, record: Record) -> None:
-        pieces, attached = Pieces(), Attached(self._head, record, WHO, False)
+        pieces, attached = Pieces(), Attached(self._head.ask, self._head.store, record, WHO, False)
         await attached.attach(False)
         attached.to_end()
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from layercake.head.operations.rolls import Ask
+from layercake.features.rolls.operations import Ask
 from tests.support.world import World, opened
 
 OWN, OTHER = "phys0", "chem0"

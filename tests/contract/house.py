@@ -22,8 +22,33 @@ COLUMNS = 100
 COMPLEXITY = 12
 LENGTH = 60
 GENERIC = frozenset(
-    "take look ask tell put heard said told found keep want say has goes gone word words made kept "
-    "here happen see seen settle tidy".split()
+    [
+        "take",
+        "look",
+        "ask",
+        "tell",
+        "put",
+        "heard",
+        "said",
+        "told",
+        "found",
+        "keep",
+        "want",
+        "say",
+        "has",
+        "goes",
+        "gone",
+        "word",
+        "words",
+        "made",
+        "kept",
+        "here",
+        "happen",
+        "see",
+        "seen",
+        "settle",
+        "tidy",
+    ]
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BRANCHES = (

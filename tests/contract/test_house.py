@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ KNOTS = {"minos.agent", "powerman", "pxe"}
 AT_MOST = {
     "wide_lines": 11,
     "generic_names": 368,
-    "golf": 1309,
+    "golf": 1297,
     "complex_functions": 151,
     "long_functions": 30,
     "most_methods": 32,
@@ -55,10 +56,10 @@ def test_a_circle_is_found(tmp_path: Path) -> None:
 
 
 def test_what_is_counted() -> None:
-    source = house.ast.parse(
+    source = ast.parse(
         '"""Doc."""\nimport os\n\ndef take(a):\n    """Doc."""\n    x, y = a, 1\n'
         "    if x and y or a:\n        return [i for i in a if i]\n"
     )
-    function = next(n for n in house.ast.walk(source) if isinstance(n, house.Function))
+    function = next(n for n in ast.walk(source) if isinstance(n, house.Function))
     assert house.statements(source) == 4 and house.complexity(function) == 5
     assert ROOT.joinpath("pyproject.toml").is_file()

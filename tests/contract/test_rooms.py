@@ -19,7 +19,7 @@ PRODUCT = ("layercake", "pxe", "powerman", "imageapi", "minos")
 HEAD_SIDE = tuple(
     f"layercake/{name}" for name in ("head", "features", "modules", "agents", "fleet", "api", "cli")
 )
-STOREYS = ("layercake/head/operations", "layercake/head/views", "layercake/api", "layercake/cli")
+STOREYS = ("layercake/api", "layercake/cli")
 NOUNS = {
     "inventory",
     "nodes",
@@ -44,8 +44,6 @@ NOUNS = {
     "report",
 }
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
-    "layercake/head/operations": set(),
-    "layercake/head/views": {"explain"},
     "layercake/api": {"auth", "gate", "openapi", "route", "server", "table", "simulated"},
     "layercake/cli": {"main", "images_build", "new", "check", "sim", "watch", "docs"},
 }
@@ -122,6 +120,16 @@ def test_a_module_declares_all_that_it_is() -> None:
 def test_each_storey_has_the_same_nouns(storey: str) -> None:
     found = {p.stem for p in (ROOT / storey).glob("*.py") if not p.stem.startswith("__")}
     assert found - NOUNS <= OTHERS[storey], "a file is called by its noun"
+
+
+FEATURES = NOUNS | {"access", "authority", "disks", "logs", "thermal", "webhooks"}
+
+
+def test_each_feature_is_a_noun() -> None:
+    found = {
+        p.name for p in (ROOT / "layercake/features").iterdir() if (p / "__init__.py").exists()
+    }
+    assert len(found) > 15 and found <= FEATURES
 
 
 def test_no_room_is_crowded() -> None:

@@ -16,8 +16,8 @@ from layercake.agents import pki
 from layercake.agents.joining import Claim
 from layercake.base.clock import steady_clock
 from layercake.features.nodes.views import node_view
+from layercake.features.rolls.operations import Ask
 from layercake.fleet import events
-from layercake.head.operations.rolls import Ask
 from layercake.head.views.head import head_status
 from layercake.kraken.converge import BACKOFF_CAP_S
 from minos import init

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from layercake.features.rolls.operations import Ask
 from layercake.fleet.store import Record
-from layercake.head.operations.rolls import Ask
 from layercake.kraken.errors import OperationFailed
 from tests.support.disk import on_disk, read_only, stuck
 from tests.support.world import INVENTORY, World, node_client

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.outage import Outage
 from layercake.features.nodes.lists.causes import of_alarms, of_consoles, plain
-from layercake.head.operations.consoles import Consoles
 from layercake.kraken.converge import Discovered
 from pxe.events import OTHER_SERVER
 from tests.support.api import served
@@ -37,7 +37,7 @@ async def causes(world: World, **query: str) -> tuple[int, list[dict[str, Any]]]
 
 
 def is_(world: World, names: str, **values: str) -> None:
-    for record in world.ops.nodes.select(names):
+    for record in world.ops.head.store.select(names):
         world.head.engine.post(record, Discovered(values, "a test"))
 
 

@@ -82,8 +82,8 @@ async def test_busy_nodes_are_not_stopped_unless_forced(world: World) -> None:
 async def test_a_range_must_be_said_and_known(world: World) -> None:
     for text in ("", "n9", "n[0-9]", "@nothing", "n[0-", "../n0"):
         with pytest.raises(InputError):
-            world.ops.nodes.select(text)
-    assert [r.name for r in world.ops.nodes.select("n[0-1]")] == ["n0", "n1"]
+            world.ops.head.store.select(text)
+    assert [r.name for r in world.ops.head.store.select("n[0-1]")] == ["n0", "n1"]
 
 
 async def test_a_cycle_boots_anew(world: World) -> None:

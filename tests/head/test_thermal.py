@@ -110,7 +110,7 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     assert room.world.head.thermal.heat() == Heat({"n0": record.node.id})
     await room.says("HIGH", 87)
     assert len(room.asked) == 1
-    explained = room.world.ops.nodes.select("n0")[0]
+    explained = room.world.ops.head.store.select("n0")[0]
     assert explained is record and room.told("thermal.changed") == [
         "it is HIGH (was NORMAL): cpu has 82 °C"
     ]

@@ -370,7 +370,7 @@ async def test_one_that_does_not_answer_after_it_is_said(
     world: World, client: TestClient[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     powerman(world, monkeypatch, answers=False)
-    monkeypatch.setattr("layercake.head.operations.power.PAUSE_S", 0.0)
+    monkeypatch.setattr("layercake.features.power.operations.PAUSE_S", 0.0)
     error = (await rows(client, prefix=24, apply=True))["error"]
     assert "is set up, and does not answer the head" in error
     for body, status in (

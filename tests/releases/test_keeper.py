@@ -130,7 +130,7 @@ class Site:
         )
         found.load()
         head.releases = found
-        self.world.ops.releases._keeper = found
+        self.world.ops.releases.releases = found
         return found
 
     async def sleep(self, seconds: float) -> None:

@@ -16,9 +16,9 @@ from layercake.api.answers.images import BootSetList
 from layercake.features.boots.boot_sets import arches
 from layercake.features.boots.views import boots_view
 from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.operations import Ask
 from layercake.fleet.boots import Boots
 from layercake.fleet.store import Session
-from layercake.head.operations.rolls import Ask
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import NotFound, Refused

@@ -23,10 +23,10 @@ from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
 from layercake.api.server import Api
 from layercake.features.rolls.facts import Phase, Stand
+from layercake.features.rolls.operations import Ask
 from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.operations import Operations
-from layercake.head.operations.rolls import Ask
 from layercake.head.settings import Settings, SlurmSettings
 from tests.support.in_netns import in_netns
 from tests.support.slurmctld import Slurmctld

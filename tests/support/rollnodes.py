@@ -15,8 +15,8 @@ from layercake.agents.reports import heard
 from layercake.api.server import Api
 from layercake.features.images.document import ImagesDocument
 from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.operations import Ask
 from layercake.features.rolls.views import roll_view
-from layercake.head.operations.rolls import Ask
 from tests.support.world import World
 
 

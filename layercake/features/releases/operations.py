@@ -6,35 +6,36 @@ from __future__ import annotations
 from typing import Any
 
 from layercake.features.access.caller import said_by
-from layercake.features.releases.keeper import refuse
+from layercake.features.guard.guard import Guard
+from layercake.features.releases.keeper import Keeper, refuse
 from layercake.features.releases.views import release_view
-from layercake.fleet.store import Record
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.store import Record, Store, refuse_busy
 from layercake.kraken.errors import InputError, Refused
 
 
 class NodeReleases:
     """Operations on releases."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head, self._nodes, self._keeper = head, nodes, head.releases
+    def __init__(self, store: Store, guard: Guard, releases: Keeper) -> None:
+        self._store = store
+        self._guard = guard
+        self.releases = releases
 
     def _meant(self, text: str) -> list[Record]:
         if not text.strip():
             raise InputError("cannot release: of which nodes?", hint="name them")
-        return self._nodes.select(text)
+        return self._store.select(text)
 
     async def begin(self, text: str, force: bool, by: str) -> list[str]:
         """Releases nodes: all of the range, or none. Raises Refused for one that is frozen, BUSY,
         or held already, and OperationFailed if it cannot be written."""
         records = self._meant(text)
-        self._nodes.refuse_busy(records, force)
-        self._head.guard.refuse_frozen(records, "release")
+        refuse_busy(records, force)
+        self._guard.refuse_frozen(records, "release")
         for record in records:
             refuse(record, force=force)
         for record in records:
-            await self._keeper.begin(record, said_by(by), force=force)
+            await self.releases.begin(record, said_by(by), force=force)
         return [record.name for record in records]
 
     async def change(self, text: str, what: str, by: str) -> list[str]:
@@ -42,9 +43,9 @@ class NodeReleases:
         the nodes of which it was done. Raises Refused if it can be done of none."""
         records, done, refused = self._meant(text), [], None
         act = {
-            "retry": self._keeper.retry,
-            "abandon": self._keeper.abandon,
-            "free": self._keeper.free,
+            "retry": self.releases.retry,
+            "abandon": self.releases.abandon,
+            "free": self.releases.free,
         }[what]
         for record in records:
             try:
@@ -59,11 +60,11 @@ class NodeReleases:
 
     def of(self, name: str) -> dict[str, Any]:
         """A node's releases, the newest first, with their evidence. Raises NotFound."""
-        record = self._head.store.named(name)
+        record = self._store.named(name)
         return {
             "node": name,
             "held": record.held.why if record.held is not None else "",
             "releases": [
-                release_view(one) for one in reversed(self._keeper.kept.of(record.node.id))
+                release_view(one) for one in reversed(self.releases.kept.of(record.node.id))
             ],
         }

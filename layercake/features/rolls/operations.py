@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from layercake.agents.sync import Sync
 from layercake.features.access.caller import said_by
+from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import (
     REST_STAGE,
     OnFailure,
@@ -19,15 +21,15 @@ from layercake.features.rolls.facts import (
     Roll,
     parse_amount,
 )
+from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.module import HEALTH_MAX_S
 from layercake.features.rolls.policy import Wish, moves, plan_for, runs, settings_of
 from layercake.fleet import events
-from layercake.fleet.desired import check_set
+from layercake.fleet.desired import DesiredState, check_set
 from layercake.fleet.slices import slowly
-from layercake.fleet.store import Record, WantedImage
+from layercake.fleet.store import Record, Store, WantedImage
+from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
 from layercake.kraken.errors import InputError
 
 
@@ -129,18 +131,30 @@ def with_batches(plan: Plan, records: Iterable[Record], settings: Mapping[str, A
 class RollRequests:
     """Begins rolls, with gates or without."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head = head
-        self._nodes = nodes
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        guard: Guard,
+        table: Table,
+        sync: Sync,
+        rolls: Rolls,
+    ) -> None:
+        self._store = store
+        self._desire = desire
+        self._guard = guard
+        self._table = table
+        self._sync = sync
+        self._rolls = rolls
 
     async def change(
         self, text: str, image: str, replace: str | None, *, by: str
     ) -> dict[str, Any]:
         """Wants another image on nodes: at once if few of them run something, else by rolls, one
         for each policy among them. Raises InputError and Refused; nothing has changed then."""
-        desire, settings = self._head.desire, settings_of(self._head.table.settings)
+        desire, settings = self._desire, settings_of(self._table.settings)
         async with desire.transaction(revises=False) as transaction:
-            records, new = self._nodes.select(text), desire.image(image)
+            records, new = self._store.select(text), desire.image(image)
             check_replace(records, replace)
             wishes = [
                 Wish(r, r.node, names_after(r, image, replace))
@@ -150,7 +164,7 @@ class RollRequests:
             many = bool(moves(wishes, settings))
             plans: dict[Plan, list[Record]] = {}
             if many:
-                self._head.rolls.refuse(records, "roll")
+                self._rolls.refuse(records, "roll")
                 for wish in wishes:
                     plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
             begun = [
@@ -178,13 +192,13 @@ class RollRequests:
     ) -> dict[str, Any]:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of
         all that they run."""
-        desire = self._head.desire
+        desire = self._desire
         async with desire.transaction() as transaction:
-            records = self._nodes.select(text)
+            records = self._store.select(text)
             desire.image(image)
             check_replace(records, replace)
-            self._head.rolls.refuse(records, "roll")
-            self._head.guard.refuse_frozen(records, "roll")
+            self._rolls.refuse(records, "roll")
+            self._guard.refuse_frozen(records, "roll")
             for names in {names_after(r, image, replace) for r in records}:
                 check_set(desire.image(name) for name in names)
             for record in records:
@@ -193,18 +207,18 @@ class RollRequests:
                     record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}"
                 )
                 desire.images(transaction, record, images, anew=True)
-                transaction.after(self._head.sync.push, record)
+                transaction.after(self._sync.push, record)
         return {"nodes": [r.name for r in records]}
 
     async def start(self, text: str, ask: Ask) -> Roll:
         """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has
         changed then."""
-        async with self._head.desire.transaction(revises=False) as transaction:
-            records = self._nodes.select(text)
-            self._head.desire.image(ask.image)
+        async with self._desire.transaction(revises=False) as transaction:
+            records = self._store.select(text)
+            self._desire.image(ask.image)
             check_replace(records, ask.replace)
             stages, names = stages_of(records, ask.stages)
-            plan = with_batches(plan_of(ask), records, self._head.table.settings)
+            plan = with_batches(plan_of(ask), records, self._table.settings)
             return await self._begin(
                 transaction, records, ask.image, ask.replace, plan, stages, names, ask.by
             )
@@ -220,7 +234,7 @@ class RollRequests:
         names: tuple[str, ...],
         by: str,
     ) -> Roll:
-        wanted = self._head.desire.image
+        wanted = self._desire.image
         held = {image: wanted(image)}
 
         def target(record: Record) -> tuple[WantedImage, ...]:
@@ -235,7 +249,7 @@ class RollRequests:
             sets[tuple(i.name for i in images)] = images
         for images in sets.values():
             check_set(images)
-        self._head.guard.refuse_frozen(records, "roll")
-        return await self._head.rolls.start(
+        self._guard.refuse_frozen(records, "roll")
+        return await self._rolls.start(
             transaction, records, image, target, plan, stages, names, said_by(by)
         )

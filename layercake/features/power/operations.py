@@ -7,18 +7,24 @@ import asyncio
 import ipaddress
 from typing import Any
 
+from layercake.agents.client import NodeLink
+from layercake.agents.orders import PowerOrders
+from layercake.base.clock import Clock
 from layercake.base.text import parse_json
 from layercake.features.access.caller import said_by
+from layercake.features.calls.operations import Calls
+from layercake.features.guard.guard import Guard
 from layercake.features.nodes.views import parts_view
 from layercake.features.power.views import sensors_view
 from layercake.fleet import events
+from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
-from layercake.fleet.store import Record
-from layercake.head.head import Head
-from layercake.head.operations.calls import Calls
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.store import Record, Store, refuse_busy
+from layercake.fleet.table import Table
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
+from layercake.modules.calls import AskModule
 
 SENSORS, READ_AT_ONCE, READ_S = "power.sensors", 16, 60.0
 """How many nodes' sensors are read at the same time, and how long one may take."""
@@ -32,18 +38,37 @@ up at once, and the bytes of a node's answer that are read."""
 class Power:
     """Operations on nodes' power."""
 
-    def __init__(self, head: Head, nodes: Nodes, calls: Calls) -> None:
-        self._head = head
-        self._nodes = nodes
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        guard: Guard,
+        table: Table,
+        clock: Clock,
+        ask: AskModule,
+        node_link: NodeLink,
+        networks: SiteNetworks,
+        orders: PowerOrders,
+        calls: Calls,
+    ) -> None:
+        self._store = store
+        self._desire = desire
+        self._guard = guard
+        self._table = table
+        self._clock = clock
+        self._ask = ask
+        self._node_link = node_link
+        self._networks = networks
+        self._orders = orders
         self._calls = calls
 
     async def cycle(self, text: str, force: bool, by: str = "") -> list[str]:
         """Power-cycles nodes: the engine stops their images, switches them off, and boots them
         anew. Forced, it stops nothing first."""
-        async with self._head.desire.transaction() as transaction:
-            records = self._nodes.select(text)
-            self._nodes.refuse_busy(records, force)
-            self._head.guard.refuse_frozen(records, "cycle")
+        async with self._desire.transaction() as transaction:
+            records = self._store.select(text)
+            refuse_busy(records, force)
+            self._guard.refuse_frozen(records, "cycle")
             off = [r.name for r in records if r.node.state == "off"]
             if off:
                 raise Refused(
@@ -56,10 +81,8 @@ class Power:
                 transaction.event(record, events.POWER_CYCLE, asked)
                 transaction.post(record, Cleared(asked))
                 if record.value("power") != "OFF":
-                    self._nodes.order(
-                        transaction,
-                        record,
-                        Order("cycle", force=force, by=who, at=self._head.clock()),
+                    self._orders.give(
+                        transaction, record, Order("cycle", force=force, by=who, at=self._clock())
                     )
         return [r.name for r in records]
 
@@ -79,12 +102,12 @@ class Power:
         async def one(record: Record) -> dict[str, Any]:
             async with turns:
                 try:
-                    said = await self._head.ask(SENSORS, {"node": record.node.id}, timeout=READ_S)
+                    said = await self._ask(SENSORS, {"node": record.node.id}, timeout=READ_S)
                     return {"node": record.name, "error": "", **sensors_view(said)}
                 except LayercakeError as error:
                     return {"node": record.name, "error": error.message, **sensors_view(())}
 
-        return list(await asyncio.gather(*(one(record) for record in self._nodes.select(text))))
+        return list(await asyncio.gather(*(one(record) for record in self._store.select(text))))
 
     # -- what machines may draw
 
@@ -98,30 +121,25 @@ class Power:
         Raises InputError, Refused."""
         if not text.strip():
             raise InputError("cannot cap the power: of which nodes?", hint="name them")
-        records, turns = self._nodes.select(text), asyncio.Semaphore(AT_ONCE)
-        self._head.guard.refuse_frozen(records, "cap")
+        records, turns = self._store.select(text), asyncio.Semaphore(AT_ONCE)
+        self._guard.refuse_frozen(records, "cap")
         told = "caps its draw no more" if watts is None else f"caps its draw at {watts} W"
 
         async def one(record: Record) -> dict[str, Any]:
             async with turns:
                 try:
-                    found = await self._head.ask(
+                    found = await self._ask(
                         SET_CAP, {"node": record.node.id, "watts": watts}, timeout=CAP_S
                     )
                 except LayercakeError as error:
                     return {"node": record.name, "watts": None, "error": error.message}
-                self._head.store.event(
-                    record, events.POWER_CAPPED, f"the BMC {told}, by {said_by(by)}"
-                )
+                self._store.event(record, events.POWER_CAPPED, f"the BMC {told}, by {said_by(by)}")
                 return {"node": record.name, "watts": found["watts"], "error": ""}
 
         return list(await asyncio.gather(*map(one, records)))
 
     def _row(self, answer: dict[str, Any]) -> dict[str, Any]:
-        known = (
-            parts_view(self._head.store.named(answer["node"]).node, self._head.table).get("bmc")
-            or {}
-        )
+        known = parts_view(self._store.named(answer["node"]).node, self._table).get("bmc") or {}
         said = answer["answer"] or {}
         error = f"{answer['error']} (hint: {answer['hint']})" if answer["hint"] else answer["error"]
         return {
@@ -164,15 +182,15 @@ class Power:
                         + (f" (hint: {error.hint})" if error.hint else "")
                     }
 
-        records = self._nodes.select(text)
+        records = self._store.select(text)
         if apply:
-            self._head.guard.refuse_frozen(records, "set up the BMC of")
+            self._guard.refuse_frozen(records, "set up the BMC of")
         return list(await asyncio.gather(*map(one, records)))
 
     async def _set_up(
         self, record: Record, apply: bool, gateway: str, prefix: int, by: str
     ) -> dict[str, Any]:
-        login = await self._head.ask(LOGIN, {"node": record.node.id})
+        login = await self._ask(LOGIN, {"node": record.node.id})
         wanted = {
             "user": login["username"],
             "password": login["password"],
@@ -195,7 +213,7 @@ class Power:
                 "the inventory",
                 hint="say its --prefix and --gateway, or add the network of the BMCs to `networks`",
             )
-        if wanted["address"] not in ("", own) and await self._head.ask(
+        if wanted["address"] not in ("", own) and await self._ask(
             SCAN, {"addresses": [wanted["address"]]}
         ):
             raise Refused(
@@ -207,7 +225,7 @@ class Power:
         if not apply or not row["lines"]:
             return row
         await self._ask_inside(record, {**wanted, "apply": True})
-        self._head.store.event(
+        self._store.event(
             record, events.POWER_SET_UP, f"by {said_by(by)}: {'; '.join(row['lines'])}"
         )
         await self._answers(record)
@@ -219,7 +237,7 @@ class Power:
         if not address:
             return {"address": "", "mask": "", "gateway": ""}
         own = _address(address)
-        for network in self._head.networks.by_name.values():
+        for network in self._networks.by_name.values():
             subnet = ipaddress.ip_network(network.subnet)
             if not prefix and own in subnet:
                 prefix, gateway = subnet.prefixlen, gateway or network.gateway or ""
@@ -227,7 +245,7 @@ class Power:
         return {"address": address, "mask": mask, "gateway": gateway}
 
     async def _ask_inside(self, record: Record, body: dict[str, Any]) -> dict[str, Any]:
-        async with self._head.node_link.open(record, "POST", "/v1/bmc", body=body) as answer:
+        async with self._node_link.open(record, "POST", "/v1/bmc", body=body) as answer:
             data = await answer.content.read(MOST_ANSWER)
         try:
             said = parse_json(data)
@@ -242,13 +260,13 @@ class Power:
     async def _answers(self, record: Record) -> None:
         """Waits until a BMC answers as the inventory says; what it answers is told to the engine.
         Raises the last error."""
-        until = self._head.clock() + ANSWERS_S
+        until = self._clock() + ANSWERS_S
         while True:
             try:
-                await self._head.ask(REFRESH, {"node": record.node.id})
+                await self._ask(REFRESH, {"node": record.node.id})
                 return
             except LayercakeError as error:
-                if self._head.clock() > until:
+                if self._clock() > until:
                     raise OperationFailed(
                         f"the BMC of {record.name} is set up, and does not answer the head: "
                         f"{error.message}",

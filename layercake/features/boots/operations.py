@@ -10,15 +10,18 @@ from functools import partial
 import msgspec
 
 from layercake.features.access.caller import said_by
-from layercake.features.boots import boot_sets as boots
+from layercake.features.boots.boot_sets import DOCUMENT, OF_PROFILES, BootSets
 from layercake.features.boots.views import Use
+from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import Kind, Roll
+from layercake.features.rolls.manager import Rolls
+from layercake.features.rolls.operations import Ask, plan_of, stages_of, with_batches
 from layercake.fleet import events
-from layercake.fleet.store import Record
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
-from layercake.head.operations.rolls import Ask, plan_of, stages_of, with_batches
+from layercake.fleet.desired import DesiredState
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
 from layercake.kraken.errors import InputError, NotFound, Refused
+from layercake.modules.telling import ModuleNotifier
 from minos.build import sets
 from minos.build.sets import BootSet
 
@@ -27,15 +30,30 @@ BOOT_S, AGENT_S = 3600.0, 180.0
 its boots fail), and to replace its agent."""
 
 
-class BootSets:
+class BootSetChanges:
     """Operations on boot sets."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head, self._nodes, self._store = head, nodes, head.store
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        guard: Guard,
+        table: Table,
+        rolls: Rolls,
+        boots: BootSets,
+        notifier: ModuleNotifier,
+    ) -> None:
+        self._store = store
+        self._desire = desire
+        self._guard = guard
+        self._table = table
+        self._rolls = rolls
+        self._boots = boots
+        self._notifier = notifier
 
     def all(self) -> list[Use]:
         """All sets, newest first, with who uses them."""
-        known, uses = self._head.boots, []
+        known, uses = self._boots, []
         of = [
             (r.name, known.of(r.boots, r.node.profile, r.node.arch), r.boots) for r in self._store
         ]
@@ -56,8 +74,8 @@ class BootSets:
     async def choose(self, name: str, by: str, *, of_profile: bool = False) -> list[str]:
         """Makes a set the one that nodes boot which no roll took elsewhere: those without a
         profile, or those of its own; it touches none that runs. Returns who boots it next."""
-        known = self._head.boots
-        async with self._head.desire.transaction(revises=False) as transaction:
+        known = self._boots
+        async with self._desire.transaction(revises=False) as transaction:
             found = known.get(name)
             profile = found.profile.name if found.profile is not None else ""
             if of_profile and not profile:
@@ -72,27 +90,25 @@ class BootSets:
             ]
             _check_architecture(found, theirs, "boot")
             if of_profile:
-                transaction.documents[boots.OF_PROFILES + profile] = name.encode
+                transaction.documents[OF_PROFILES + profile] = name.encode
                 transaction.after(known.of_profiles.update, {profile: name})
             else:
-                transaction.documents[boots.DOCUMENT] = name.encode
+                transaction.documents[DOCUMENT] = name.encode
                 transaction.after(setattr, known, "default", name)
-                transaction.after(self._head.teller.networks)
+                transaction.after(self._notifier.networks)
             whose = f"nodes of profile {profile}" if of_profile else "nodes"
             transaction.event(
                 None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}"
             )
             for record in theirs:
-                transaction.after(self._head.teller.changed, record)
+                transaction.after(self._notifier.changed, record)
         return sorted(r.name for r in theirs)
 
     async def remove_profile(self, profile: str) -> list[str]:
         """Deletes all sets that were built by a profile; returns their names. Raises NotFound, and
         Refused while a node, the site or a roll needs one of them: none is deleted then."""
         found = [
-            s.name
-            for s in self._head.boots.all()
-            if s.profile is not None and s.profile.name == profile
+            s.name for s in self._boots.all() if s.profile is not None and s.profile.name == profile
         ]
         if not found:
             raise NotFound(
@@ -107,20 +123,20 @@ class BootSets:
 
     async def remove(self, name: str) -> None:
         """Deletes a set. Raises NotFound, and Refused while a node or a roll needs it."""
-        sets.load(self._head.boots.directory, name)
+        sets.load(self._boots.directory, name)
         self._check_unused(name)
         await self._delete(name)
 
     async def _delete(self, name: str) -> None:
         """Deletes a set that nobody needs. Was it its profile's, that of the sets which are left is
         looked for (BootSets.look)."""
-        known = self._head.boots
+        known = self._boots
         await asyncio.to_thread(sets.remove, known.directory, name)
         for profile in [profile for profile, its in list(known.of_profiles.items()) if its == name]:
             del known.of_profiles[profile]
 
     def _check_unused(self, name: str) -> None:
-        known = self._head.boots
+        known = self._boots
         users = [
             r.name
             for r in self._store
@@ -135,26 +151,27 @@ class BootSets:
         if name == known.default or users:
             why = f"used by {', '.join(users[:10])}" if users else "it is the default"
             raise Refused(f"cannot remove boot set {name}: {why}", hint="see `layercake boot list`")
-        roll = next((r for r in self._head.rolls.active() if name in r.boots), None)
+        roll = next((r for r in self._rolls.active() if name in r.boots), None)
         if roll is not None:
             raise Refused(f"cannot remove boot set {name}: roll {roll.id} needs it")
 
     async def roll(self, text: str, ask: Ask, *, agent_only: bool) -> Roll:
         """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in
         place. Raises NotFound, InputError and Refused; nothing has changed then."""
-        head, kind = self._head, Kind.AGENT if agent_only else Kind.BOOT
-        async with head.desire.transaction(revises=False) as transaction:
-            records, found = self._nodes.select(text), head.boots.get(ask.image)
-            head.guard.refuse_frozen(records, "roll")
+        kind = Kind.AGENT if agent_only else Kind.BOOT
+        async with self._desire.transaction(revises=False) as transaction:
+            records = self._store.select(text)
+            found = self._boots.get(ask.image)
+            self._guard.refuse_frozen(records, "roll")
             _check_architecture(found, records, "roll")
             if agent_only:
                 self._check_agents(found, records)
             stages, names = stages_of(records, ask.stages)
             plan = msgspec.structs.replace(
-                with_batches(plan_of(ask), records, head.table.settings),
+                with_batches(plan_of(ask), records, self._table.settings),
                 switch_s=AGENT_S if agent_only else BOOT_S,
             )
-            return await head.rolls.start_boots(
+            return await self._rolls.start_boots(
                 transaction,
                 records,
                 kind,
@@ -172,7 +189,7 @@ class BootSets:
         return (
             mine.agent_runs
             if kind is Kind.AGENT
-            else mine.runs or self._head.boots.of(mine, node.profile, node.arch)
+            else mine.runs or self._boots.of(mine, node.profile, node.arch)
         )
 
     def _check_agents(self, found: BootSet, records: Sequence[Record]) -> None:
@@ -181,7 +198,7 @@ class BootSets:
                 f"cannot replace agents by that of {found.name}: the set has none",
                 hint="`layercake boot build`",
             )
-        pythons = {one.name: one.python for one in self._head.boots.all()}
+        pythons = {one.name: one.python for one in self._boots.all()}
         other = [r.name for r in records if pythons.get(r.boots.runs, found.python) != found.python]
         if other:
             raise Refused(

@@ -17,6 +17,7 @@ import msgspec
 
 from layercake.features.access.caller import said_by
 from layercake.features.boots.boot_sets import arches
+from layercake.features.files.operations import FileChanges, Wanted
 from layercake.features.rolls.facts import REST_STAGE, Roll
 from layercake.features.rolls.policy import Move, Wish, moves, settings_of
 from layercake.fleet import events
@@ -27,7 +28,6 @@ from layercake.fleet.transaction import Transaction
 from layercake.fleet.wishes import wishes
 from layercake.head import secrets
 from layercake.head.head import Head
-from layercake.head.operations.files import NodeFiles, Wanted
 from layercake.head.reading import Answer, Question, answer, is_small, said
 from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
@@ -131,7 +131,7 @@ class _Read:
 class InventoryChanges:
     """Plans and applies inventories."""
 
-    def __init__(self, head: Head, files: NodeFiles) -> None:
+    def __init__(self, head: Head, files: FileChanges) -> None:
         self._head, self._files = head, files
         self._store = head.store
         self._marks: dict[str, tuple[Node, bytes]] = {}

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from layercake.fleet.store import Record
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
 from layercake.kraken.errors import InputError, LayercakeError, NotFound
 from layercake.moduleapi.module import Call
+from layercake.modules.calls import AskModule
 
 AT_ONCE = 64
 
@@ -20,13 +20,14 @@ AT_ONCE = 64
 class Calls:
     """Asks modules."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head = head
-        self._nodes = nodes
+    def __init__(self, store: Store, table: Table, ask: AskModule) -> None:
+        self._store = store
+        self._table = table
+        self._ask = ask
 
     def find(self, name: str) -> Call:
         """The call of that name, of those that people may ask. Raises NotFound."""
-        found = self._head.table.call(name)
+        found = self._table.call(name)
         if found.inside:
             raise NotFound(
                 f"cannot call {name}: only the head itself does", hint="see `layercake calls`"
@@ -55,7 +56,7 @@ class Calls:
             async with turns:
                 return await self._one(name, record, params)
 
-        return list(await asyncio.gather(*(one(record) for record in self._nodes.select(nodes))))
+        return list(await asyncio.gather(*(one(record) for record in self._store.select(nodes))))
 
     async def _one(
         self, name: str, record: Record | None, params: Mapping[str, Any]
@@ -69,14 +70,14 @@ class Calls:
         }
         try:
             about = {"node": record.node.id} if record else {}
-            return {**row, "ok": True, "answer": await self._head.ask(name, {**params, **about})}
+            return {**row, "ok": True, "answer": await self._ask(name, {**params, **about})}
         except LayercakeError as error:
             return {**row, "error": error.message, "hint": error.hint}
 
     def views(self) -> list[dict[str, Any]]:
         """All calls as the API shows them: name, module, summary, role, per_node, and JSON schemas
         of request and answer."""
-        table = self._head.table
+        table = self._table
         return [
             {
                 "name": c.name,

@@ -7,20 +7,20 @@ from typing import Any
 
 from layercake.features.access.caller import said_by
 from layercake.features.tpm import events
+from layercake.features.tpm.keeper import Tpms
 from layercake.features.tpm.log import Step
 from layercake.features.tpm.table import LAST
 from layercake.features.tpm.views import tpm_view
-from layercake.fleet.store import Record
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import NotFound
 
 
 class NodeTpms:
     """Operations on TPMs."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._store, self._tpms, self._nodes = head.store, head.tpms, nodes
+    def __init__(self, store: Store, tpms: Tpms) -> None:
+        self._store = store
+        self._tpms = tpms
 
     def all(self) -> list[dict[str, Any]]:
         """The TPMs of all nodes that are asked for theirs, or that have shown one."""
@@ -48,7 +48,7 @@ class NodeTpms:
 
     async def accept(self, text: str, by: str) -> list[str]:
         """What nodes have shown last is right; returns those that have shown something."""
-        done = await self._tpms.accept(self._nodes.select(text))
+        done = await self._tpms.accept(self._store.select(text))
         for record, shown in done:
             self._store.event(
                 record,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from layercake.agents.pki import Authority
 from layercake.base.text import nearest
 from layercake.features.access.caller import Caller
-from layercake.features.access.tokens import Token
-from layercake.head.head import Head
+from layercake.features.access.tokens import Token, Tokens
+from layercake.fleet.desired import DesiredState
+from layercake.fleet.store import Store
 from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role
@@ -18,8 +20,13 @@ LONGEST_S = 10 * 366 * 86400.0
 class TokenChanges:
     """Operations on tokens. Nobody gives what he does not have."""
 
-    def __init__(self, head: Head) -> None:
-        self._head = head
+    def __init__(
+        self, store: Store, desire: DesiredState, tokens: Tokens, authority: Authority
+    ) -> None:
+        self._store = store
+        self._desire = desire
+        self._tokens = tokens
+        self._authority = authority
 
     async def create(
         self,
@@ -41,7 +48,7 @@ class TokenChanges:
             )
         if groups is not None:
             self._check(groups)
-        expires = None if seconds is None else self._head.store.wall() + seconds
+        expires = None if seconds is None else self._store.wall() + seconds
         if may_exec and not caller.exec:
             raise Refused(
                 f"cannot create token {name[:80]}: {caller.name} does not have the right exec "
@@ -57,8 +64,8 @@ class TokenChanges:
                 f"cannot create token {name[:80]}: it would hold longer than {caller.name} does",
                 hint="say --expires",
             )
-        async with self._head.desire.transaction(revises=False) as transaction:
-            return self._head.tokens.make(
+        async with self._desire.transaction(revises=False) as transaction:
+            return self._tokens.make(
                 transaction,
                 name,
                 role,
@@ -77,7 +84,7 @@ class TokenChanges:
                 "cannot make a certificate: it is for who has a token",
                 hint="--url with --token-file",
             )
-        made = self._head.authority.issue_client(token)
+        made = self._authority.issue_client(token)
         if made is None:
             raise InputError(
                 "cannot make a certificate: this head has no authority", hint="run `layercake init`"
@@ -85,7 +92,7 @@ class TokenChanges:
         return made
 
     def _check(self, groups: list[str]) -> None:
-        known = groups_of({r.name: r.node for r in self._head.store})
+        known = groups_of({r.name: r.node for r in self._store})
         unknown = next((g for g in groups if g not in known), None)
         if unknown is not None or not groups:
             raise InputError(
@@ -96,5 +103,5 @@ class TokenChanges:
 
     async def revoke(self, name: str) -> Token:
         """Ends a token at once, and what it has open. Raises NotFound."""
-        async with self._head.desire.transaction(revises=False) as transaction:
-            return self._head.tokens.revoke(transaction, name)
+        async with self._desire.transaction(revises=False) as transaction:
+            return self._tokens.revoke(transaction, name)

@@ -11,14 +11,12 @@ from typing import Any
 from layercake.features.files import sources
 from layercake.features.files.entry import Entry
 from layercake.features.files.inventory import Files
-from layercake.features.files.room import NONE, shown
+from layercake.features.files.room import NONE, NodeFiles, shown
 from layercake.features.files.sources import Lines, Source
 from layercake.fleet import events
 from layercake.fleet.slices import slowly
-from layercake.fleet.store import Record
+from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError, NotFound
@@ -53,12 +51,12 @@ def _part(node: Node) -> Files:
     return found if isinstance(found, Files) else NONE
 
 
-class NodeFiles:
+class FileChanges:
     """Operations on files."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head, self._nodes = head, nodes
-        self._room = head.files
+    def __init__(self, store: Store, files: NodeFiles) -> None:
+        self._store = store
+        self._files = files
 
     async def wanted(self, nodes: Iterable[Node]) -> Wanted:
         """What these nodes use of the directory, as it is now. Raises InputError for what is
@@ -70,7 +68,7 @@ class NodeFiles:
                 if one.source or one.tree:
                     users.setdefault(one.source or one.tree, []).append(node.name)
                     single |= {one.source}
-        directory = self._room.directory
+        directory = self._files.directory
         found, contents = await asyncio.to_thread(sources.read, directory) if users else ({}, {})
         for path, names in users.items():
             there = (
@@ -94,7 +92,7 @@ class NodeFiles:
     async def beside(self, node: Node) -> Wanted:
         """What is in force, and what one node uses that is not: no other node's files change by it.
         Raises InputError as `wanted`."""
-        new, has = await self.wanted([node]), self._room.sources.by_path
+        new, has = await self.wanted([node]), self._files.sources.by_path
         return Wanted({**new.by_path, **has}, new.contents, new.users)
 
     async def plan(self, wanted: Wanted) -> list[dict[str, Any]]:
@@ -103,7 +101,7 @@ class NodeFiles:
         return await asyncio.to_thread(self._changes, wanted)
 
     def _changes(self, wanted: Wanted) -> list[dict[str, Any]]:
-        old, new, found = self._room.sources.by_path, wanted.by_path, []
+        old, new, found = self._files.sources.by_path, wanted.by_path, []
         for path in sorted({*old, *new}):
             before, after = old.get(path), new.get(path)
             if before == after:
@@ -111,7 +109,7 @@ class NodeFiles:
             texts = [
                 b""
                 if one is None
-                else wanted.contents.get(one.digest) or self._room.sources.content(one.digest)
+                else wanted.contents.get(one.digest) or self._files.sources.content(one.digest)
                 for one in (before, after)
             ]
             lines = Lines(0, 0) if any(b"\0" in text for text in texts) else sources.counted(*texts)
@@ -126,20 +124,20 @@ class NodeFiles:
 
     async def keep(self, wanted: Wanted) -> None:
         """Writes the contents, before anything refers to them. Raises OperationFailed."""
-        await asyncio.to_thread(self._room.sources.keep, wanted.contents)
+        await asyncio.to_thread(self._files.sources.keep, wanted.contents)
 
     def take(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
         """Has these in force once all is on disk; the paths that are others than before."""
-        old = self._room.sources.by_path
+        old = self._files.sources.by_path
         changed = [
             path
             for path in sorted({*old, *wanted.by_path})
             if old.get(path) != wanted.by_path.get(path)
         ]
         if changed:
-            key, data = self._room.sources.document(wanted.by_path)
+            key, data = self._files.sources.document(wanted.by_path)
             transaction.documents[key] = lambda: data
-            transaction.after(lambda: self._room.sources.take(wanted.by_path))
+            transaction.after(lambda: self._files.sources.take(wanted.by_path))
             more = f", and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
             transaction.event(
                 None,
@@ -155,9 +153,9 @@ class NodeFiles:
     async def show(self, name: str) -> dict[str, Any]:
         """A node's files, without their contents, and what it last said of them. Raises
         NotFound."""
-        record = self._head.store.named(name)
-        manifest = await self._room.manifest(record)
-        said = self._room.said.get(record.node.id, {})
+        record = self._store.named(name)
+        manifest = await self._files.manifest(record)
+        said = self._files.said.get(record.node.id, {})
         return {
             "node": name,
             "current": said.get("mark") == manifest.mark,
@@ -169,7 +167,7 @@ class NodeFiles:
     async def content(self, name: str, path: str) -> list[dict[str, Any]]:
         """What is in a node's files of this path, one for each target; never a secret. Raises
         NotFound."""
-        manifest = await self._room.manifest(self._head.store.named(name))
+        manifest = await self._files.manifest(self._store.named(name))
         found = [
             {"for": list(e.targets), "text": shown(e), "error": e.error}
             for e in manifest.entries
@@ -186,7 +184,7 @@ class NodeFiles:
         """How the files of the nodes of a range change when these entries, and the directory as it
         is now, come into force; without entries, those that are. Nodes with the same change are
         one. Raises InputError."""
-        records = self._nodes.select(text)
+        records = self._store.select(text)
         if len(records) > DIFFED:
             raise InputError(
                 f"cannot compare the files of {len(records)} nodes: {DIFFED} are possible",
@@ -196,10 +194,10 @@ class NodeFiles:
         wanted = await self.wanted(entries.values())
         found: dict[tuple[str, str, str, str], list[str]] = {}
         for record in records:
-            before = (await self._room.manifest(record)).entries
+            before = (await self._files.manifest(record)).entries
             other = record.copy()
             other.node = entries[record.name]
-            after = await self._room.rendered(
+            after = await self._files.rendered(
                 other, _part(other.node), wanted.by_path, wanted.contents
             )
             for change in _changed(before, after):
@@ -211,7 +209,7 @@ class NodeFiles:
 
     def known_hosts(self, records: Iterable[Record]) -> str:
         """Lines for ~/.ssh/known_hosts of nodes that have a host key already."""
-        return self._room.known_hosts(records)
+        return self._files.known_hosts(records)
 
 
 def _view(entry: Entry) -> dict[str, Any]:

@@ -6,22 +6,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from imageapi.spec.names import NAME
+from layercake.agents.client import NodeLink
+from layercake.agents.https.requests import NodeRequests
+from layercake.agents.sync import Sync
+from layercake.base.clock import Clock
 from layercake.base.text import parse_json
 from layercake.features.access.caller import said_by
+from layercake.features.guard.guard import Guard
 from layercake.fleet import events
+from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
-from layercake.fleet.store import Record
-from layercake.fleet.transaction import Transaction
-from layercake.head.head import Head
-from layercake.inventory.ranges import expand
-from layercake.inventory.schema import groups_of
+from layercake.fleet.store import Record, Store, refuse_busy
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
@@ -33,15 +35,23 @@ COMMAND_SHOWN = 200
 class Nodes:
     """Operations on nodes."""
 
-    def __init__(self, head: Head) -> None:
-        self._head = head
-        self._store = head.store
-
-    def select(self, text: str) -> list[Record]:
-        """The records that a node range names. Raises InputError for an unknown name or an empty
-        range."""
-        nodes = {r.name: r.node for r in self._store}
-        return [self._store.named(name) for name in expand(text, list(nodes), groups_of(nodes))]
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        guard: Guard,
+        clock: Clock,
+        sync: Sync,
+        node_link: NodeLink,
+        requests: NodeRequests,
+    ) -> None:
+        self._store = store
+        self._desire = desire
+        self._guard = guard
+        self._clock = clock
+        self._sync = sync
+        self._node_link = node_link
+        self._requests = requests
 
     async def set_state(
         self, text: str, state: str, force: bool, by: str = "", *, soft: bool = False
@@ -57,11 +67,11 @@ class Nodes:
                 hint="by force is without waiting for anything",
             )
         who = said_by(by)
-        async with self._head.desire.transaction() as transaction:
-            records = self.select(text)
+        async with self._desire.transaction() as transaction:
+            records = self._store.select(text)
             if state == "off":
-                self.refuse_busy(records, force)
-            self._head.guard.refuse_frozen(records, f"want {state}")
+                refuse_busy(records, force)
+            self._guard.refuse_frozen(records, f"want {state}")
             if by_hand := [r.name for r in records if soft and r.planner.attended]:
                 raise Refused(
                     f"cannot shut down {', '.join(by_hand[:10])} softly: without a BMC, a person "
@@ -71,7 +81,7 @@ class Nodes:
                 node = dataclasses.replace(record.node, state=state)
                 ordered = state == "off" and (force or soft) and record.value("power") != "OFF"
                 order = (
-                    Order("off", force=force, by=who, at=self._head.clock(), soft=soft)
+                    Order("off", force=force, by=who, at=self._clock(), soft=soft)
                     if ordered
                     else None
                 )
@@ -83,39 +93,22 @@ class Nodes:
                     order=order,
                     released=state == "up" and record.value("power") == "OFF",
                 )
-                self._head.desire.images(transaction, record, node.images, node=node, care=care)
+                self._desire.images(transaction, record, node.images, node=node, care=care)
                 if record.care.order is not None and record.care.order.soft:  # it may have failed
                     transaction.post(record, Cleared(f"{who} wants it {state}{how}"))
-                transaction.after(self._head.sync.push, record)
+                transaction.after(self._sync.push, record)
         return [r.name for r in records]
-
-    def order(self, transaction: Transaction, record: Record, order: Order) -> None:
-        """Has the engine do what a person ordered of a node's power."""
-        self._head.desire.want(
-            transaction, record, record.wanted, care=partial(replace, ours=True, order=order)
-        )
-        transaction.after(self._head.sync.push, record)
-
-    def refuse_busy(self, records: Iterable[Record], force: bool) -> None:
-        """Raises Refused if one of the nodes does work that must not be interrupted, unless
-        forced."""
-        busy = [r.name for r in records if r.value("busy") == "BUSY"]
-        if busy and not force:
-            raise Refused(
-                f"cannot stop {', '.join(busy[:10])}: BUSY",
-                hint="wait until they are free, or use --force",
-            )
 
     async def clear(self, text: str, by: str = "") -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
-        async with self._head.desire.transaction() as transaction:
-            records = self.select(text)
+        async with self._desire.transaction() as transaction:
+            records = self._store.select(text)
             for record in records:
                 transaction.post(record, Cleared(f"{said_by(by)} says so"))
         for record in records:
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:
-                    await self._head.requests.ask(record, {"kind": "clear"})
+                    await self._requests.ask(record, {"kind": "clear"})
                 except LayercakeError as error:
                     self._store.event(record, events.NODE_CLEAR_FAILED, str(error))
         return [r.name for r in records]
@@ -127,7 +120,7 @@ class Nodes:
         record = self._store.named(name)
         if not container and record.wanted:
             container = record.wanted[0].name
-        answer = await self._head.requests.ask(
+        answer = await self._requests.ask(
             record, {"kind": "logs", "container": container, "lines": max(1, min(lines, 10_000))}
         )
         return str(answer.get("text", ""))
@@ -149,7 +142,7 @@ class Nodes:
         """A container's log as it grows."""
         record = self._store.named(name)
         path = f"/v1/containers/{self.container(record, container)}/log"
-        async with self._head.node_link.open(
+        async with self._node_link.open(
             record, "GET", path, query={"lines": str(lines), "follow": "1"}
         ) as answer:
             yield answer.content.iter_any()
@@ -177,7 +170,7 @@ class Nodes:
                 yield part
 
         try:
-            async with self._head.node_link.open(record, "POST", "/v1/exec", body=asked) as answer:
+            async with self._node_link.open(record, "POST", "/v1/exec", body=asked) as answer:
                 yield pieces(answer.content.iter_any())
                 ended = _ended(last)
         except LayercakeError as error:

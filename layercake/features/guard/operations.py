@@ -4,19 +4,21 @@ silent nodes, outages."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from layercake.agents.orders import PowerOrders
+from layercake.base.clock import Clock
 from layercake.features.access.caller import printable, said_by
+from layercake.features.guard.guard import Guard
 from layercake.fleet import events
+from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order, Stop, ended
-from layercake.fleet.store import Record
+from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.events import EventKind
@@ -36,12 +38,24 @@ def reason_of(text: str, what: str) -> str:
     return found
 
 
-class GuardState:
+class GuardChanges:
     """Operations on what the guard minds."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head, self._nodes = head, nodes
-        self._store, self._guard = head.store, head.guard
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        guard: Guard,
+        clock: Clock,
+        tell_rolls: Callable[[Iterable[str]], None],
+        orders: PowerOrders,
+    ) -> None:
+        self._store = store
+        self._desire = desire
+        self._guard = guard
+        self._clock = clock
+        self._tell_rolls = tell_rolls
+        self._orders = orders
 
     # -- freezes
 
@@ -52,8 +66,8 @@ class GuardState:
         stop = Stop(why, said_by(by), self._store.wall())
         if not text:
             return await self._site(stop, events.FROZEN, f"the site, by {stop.by}: {why}")
-        async with self._head.desire.transaction() as transaction:
-            records = self._nodes.select(text)
+        async with self._desire.transaction() as transaction:
+            records = self._store.select(text)
             for record in records:
                 self._mind(transaction, record, freeze=stop)
                 transaction.event(record, events.FROZEN, f"by {stop.by}: {why}")
@@ -70,13 +84,13 @@ class GuardState:
                     hint="name the nodes; see `layercake status`",
                 )
             return await self._site(None, events.THAWED, f"the site, by {who}")
-        async with self._head.desire.transaction() as transaction:
+        async with self._desire.transaction() as transaction:
             if self._guard.freeze is not None:
                 raise Refused(
                     "cannot thaw some nodes: the whole site is frozen",
                     hint="`layercake thaw` without a range ends that",
                 )
-            records = [r for r in self._nodes.select(text) if r.care.freeze is not None]
+            records = [r for r in self._store.select(text) if r.care.freeze is not None]
             if not records:
                 raise Refused(
                     f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`"
@@ -87,7 +101,7 @@ class GuardState:
         return self._looked_at(records)
 
     async def _site(self, stop: Stop | None, kind: EventKind, text: str) -> list[str]:
-        async with self._head.desire.transaction() as transaction:
+        async with self._desire.transaction() as transaction:
             self._guard.set_freeze(transaction, stop)
             transaction.event(None, kind, text)
         return self._looked_at(())
@@ -104,8 +118,8 @@ class GuardState:
             )
         now = self._store.wall()
         stop = Stop(why, said_by(by), now, None if seconds is None else now + seconds)
-        async with self._head.desire.transaction() as transaction:
-            records = self._nodes.select(text)
+        async with self._desire.transaction() as transaction:
+            records = self._store.select(text)
             already = [r.name for r in records if r.care.maintenance is not None]
             if already:
                 raise Refused(
@@ -121,8 +135,8 @@ class GuardState:
     async def end(self, text: str, by: str) -> list[str]:
         """Ends the maintenance of nodes. Raises Refused if none of them has one."""
         who, now = said_by(by), self._store.wall()
-        async with self._head.desire.transaction() as transaction:
-            records = [r for r in self._nodes.select(text) if r.care.maintenance is not None]
+        async with self._desire.transaction() as transaction:
+            records = [r for r in self._store.select(text) if r.care.maintenance is not None]
             if not records:
                 raise Refused(
                     f"cannot end the maintenance of {text[:80]}: there is none",
@@ -139,7 +153,7 @@ class GuardState:
         """The maintenances of nodes, newest first: those that go on, and those that are over."""
         found = [
             (record, stop)
-            for record in self._nodes.select(text)
+            for record in self._store.select(text)
             for stop in (
                 *record.care.past,
                 *((record.care.maintenance,) if record.care.maintenance else ()),
@@ -154,8 +168,8 @@ class GuardState:
         """Machines that were found running are ours from now on: they are started anew, whatever
         runs there."""
         who = said_by(by)
-        async with self._head.desire.transaction() as transaction:
-            records = self._nodes.select(text)
+        async with self._desire.transaction() as transaction:
+            records = self._store.select(text)
             self._guard.refuse_frozen(records, "take")
             ours = [r.name for r in records if r.care.ours]
             if ours:
@@ -169,10 +183,8 @@ class GuardState:
                 if record.value("power") == "OFF":
                     self._mind(transaction, record, ours=True)
                 else:
-                    self._nodes.order(
-                        transaction,
-                        record,
-                        Order("cycle", force=True, by=who, at=self._head.clock()),
+                    self._orders.give(
+                        transaction, record, Order("cycle", force=True, by=who, at=self._clock())
                     )
         return self._looked_at(records)
 
@@ -180,8 +192,8 @@ class GuardState:
         """Silent nodes may be started anew, though the inventory, their last word or a witness
         speaks against it."""
         who = said_by(by)
-        async with self._head.desire.transaction() as transaction:
-            records = self._nodes.select(text)
+        async with self._desire.transaction() as transaction:
+            records = self._store.select(text)
             self._guard.refuse_frozen(records, "treat")
             well = [r.name for r in records if r.value("run") == "SYNC"]
             if well:
@@ -198,7 +210,7 @@ class GuardState:
         """What is still silent in a domain ("" is the site) is treated from now on. Raises NotFound
         if there is no outage."""
         who = said_by(by)
-        async with self._head.desire.transaction() as transaction:
+        async with self._desire.transaction() as transaction:
             found = self._guard.outages.get(domain)
             if found is None:
                 where = f"domain {domain[:80]}" if domain else "the site"
@@ -226,5 +238,5 @@ class GuardState:
     def _looked_at(self, records: Iterable[Record]) -> list[str]:
         """What waited may go on, or has to wait."""
         self._guard.look()
-        self._head.rolls.look(r.node.id for r in records)
+        self._tell_rolls(r.node.id for r in records)
         return [r.name for r in records]

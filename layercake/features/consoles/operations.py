@@ -10,12 +10,11 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from layercake.features.calls.operations import Calls
 from layercake.fleet import events
-from layercake.fleet.store import Record
-from layercake.head.head import Head
-from layercake.head.operations.calls import Calls
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import InputError, LayercakeError, NotFound
+from layercake.modules.calls import AskModule
 
 STATE, TROUBLES, LOG, SEARCH = "console.state", "console.troubles", "console.log", "console.search"
 ATTACH, FOLLOW, WRITE, DETACH = (
@@ -33,14 +32,18 @@ _WHOLE_S = 0.05  # between two tries to have the rest of a long paste taken
 class Attached:
     """One that reads a console of a node, and may write. Goes on over a restart of the module."""
 
-    def __init__(self, head: Head, record: Record, who: str, write: bool) -> None:
-        self._head, self._node, self._who, self._write = head, record.node.id, who, write
+    def __init__(self, ask: AskModule, store: Store, record: Record, who: str, write: bool) -> None:
+        self._ask = ask
+        self._store = store
+        self._node = record.node.id
+        self._who = who
+        self._write = write
         self._reader, self._position = "", 0
 
     async def attach(self, take: bool) -> None:
         """Begins. Raises LayercakeError."""
         asked = {"node": self._node, "who": self._who, "write": self._write, "take": take}
-        answer = await self._head.ask(ATTACH, asked)
+        answer = await self._ask(ATTACH, asked)
         self._reader, self._position = str(answer["reader"]), int(answer["position"])
 
     def to_end(self) -> None:
@@ -51,7 +54,7 @@ class Attached:
         """(what came, how it is: state, why, writer, readers, writes, lost), as soon as there is
         news, and now and then."""
         try:
-            found = await self._head.ask(
+            found = await self._ask(
                 FOLLOW, {"node": self._node, "reader": self._reader, "position": self._position}
             )
         except LayercakeError as error:
@@ -81,32 +84,32 @@ class Attached:
                 "reader": self._reader,
                 "data": base64.b64encode(data[:4096]).decode(),
             }
-            taken = int((await self._head.ask(WRITE, asked))["taken"])
+            taken = int((await self._ask(WRITE, asked))["taken"])
             data = data[taken:]
             if data:
                 await asyncio.sleep(_WHOLE_S)
 
     async def send_break(self) -> None:
         """Sends a break. Raises as `write`."""
-        await self._head.ask(
-            WRITE, {"node": self._node, "reader": self._reader, "send_break": True}
-        )
+        await self._ask(WRITE, {"node": self._node, "reader": self._reader, "send_break": True})
 
     async def take(self) -> None:
         """Takes the keyboard, and the console from another session. Raises LayercakeError."""
-        await self._head.ask(WRITE, {"node": self._node, "reader": self._reader, "take": True})
+        await self._ask(WRITE, {"node": self._node, "reader": self._reader, "take": True})
 
     async def detach(self) -> None:
         """Leaves. A reader that cannot say so is forgotten after a while."""
         with contextlib.suppress(LayercakeError):
-            await self._head.ask(DETACH, {"node": self._node, "reader": self._reader})
+            await self._ask(DETACH, {"node": self._node, "reader": self._reader})
 
 
 class Consoles:
     """Operations on consoles."""
 
-    def __init__(self, head: Head, nodes: Nodes, calls: Calls) -> None:
-        self._head, self._nodes, self._calls = head, nodes, calls
+    def __init__(self, store: Store, ask: AskModule, calls: Calls) -> None:
+        self._store = store
+        self._ask = ask
+        self._calls = calls
 
     async def states(self, text: str) -> list[dict[str, Any]]:
         """How the consoles of a range are; one that cannot be asked for has an error in its row."""
@@ -119,15 +122,15 @@ class Consoles:
         """(why what consoles say is not written, {the id of a node whose console cannot be had:
         why}). Nothing, if the module with the consoles does not answer: of that others tell."""
         try:
-            found = await self._head.ask(TROUBLES, {}, _LAST_S)
+            found = await self._ask(TROUBLES, {}, _LAST_S)
         except LayercakeError:
             return "", {}
         return str(found["logs"]), {str(node): str(why) for node, why in found["lost"]}
 
     async def log(self, name: str, lines: int) -> list[dict[str, Any]]:
         """The last lines that a node's console has said: {"at", "text"}. Raises LayercakeError."""
-        record = self._head.store.named(name)
-        found: list[dict[str, Any]] = await self._head.ask(
+        record = self._store.named(name)
+        found: list[dict[str, Any]] = await self._ask(
             LOG, {"node": record.node.id, "lines": max(1, min(lines, 5000))}
         )
         return found
@@ -137,7 +140,7 @@ class Consoles:
         be read."""
         try:
             async with asyncio.timeout(_LAST_S):
-                found = await self._head.ask(LOG, {"node": record.node.id, "lines": lines})
+                found = await self._ask(LOG, {"node": record.node.id, "lines": lines})
         except NotFound:
             return []  # no module has consoles
         except TimeoutError:
@@ -159,7 +162,7 @@ class Consoles:
                 "cannot search the consoles' logs: of which nodes?",
                 hint="name them; @all is every node",
             )
-        names = [record.name for record in self._nodes.select(text)]
+        names = [record.name for record in self._store.select(text)]
         asked = {
             "names": names,
             "pattern": pattern,
@@ -167,7 +170,7 @@ class Consoles:
             "ignore_case": ignore_case,
             "limit": limit,
         }
-        found: dict[str, Any] = await self._head.ask(SEARCH, asked, timeout=60.0)
+        found: dict[str, Any] = await self._ask(SEARCH, asked, timeout=60.0)
         return found
 
     @contextlib.asynccontextmanager
@@ -176,22 +179,22 @@ class Consoles:
     ) -> AsyncIterator[Attached]:
         """Attaches for the length of a block; the node's history says who had the keyboard. Raises
         LayercakeError."""
-        record = self._head.store.named(name)
-        reader = Attached(self._head, record, who, write)
+        record = self._store.named(name)
+        reader = Attached(self._ask, self._store, record, who, write)
         await reader.attach(take)
         since = time.monotonic()
         if write:
             what = "takes the console" if take else "opens the console"
-            self._head.store.event(
+            self._store.event(
                 record, events.NODE_CONSOLE, f"{who} {what}, to write to it", data={"by": who}
             )
         try:
             yield reader
         finally:
             await reader.detach()
-            if write and self._head.store.find(record.node.id) is record:
+            if write and self._store.find(record.node.id) is record:
                 seconds = round(time.monotonic() - since, 1)
-                self._head.store.event(
+                self._store.event(
                     record,
                     events.NODE_CONSOLE_LEFT,
                     f"{who} leaves the console after {seconds:.0f} s",

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build.compare import COMPARING, compare, describe
-from imageapi.store.store import Image, Version
+from imageapi.store.store import Image, ImageStore, Version
 from layercake.features.access.caller import said_by
+from layercake.features.images.node_keys import NodeKeyring
+from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.store import Store
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from layercake.moduleapi.aside import Aside
 
@@ -26,11 +27,13 @@ def versions(image: Image) -> list[Version]:
 class Images:
     """Operations on the image store."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head = head
-        self._nodes = nodes
-        self._store = head.store
-        self._images = head.images
+    def __init__(
+        self, store: Store, rolls: Rolls, images: ImageStore, node_keys: NodeKeyring
+    ) -> None:
+        self._store = store
+        self._rolls = rolls
+        self._images = images
+        self._node_keys = node_keys
         self._aside = Aside("read the images", COMPARING)
 
     async def add(self, path: Path, name: str, container: dict[str, Any], by: str = "") -> Image:
@@ -62,7 +65,7 @@ class Images:
                 f"cannot remove image {name}: wanted by {', '.join(users[:10])}",
                 hint="roll them to another image first",
             )
-        roll = self._head.rolls.image_names().get(name)
+        roll = self._rolls.image_names().get(name)
         if roll is not None:
             raise Refused(
                 f"cannot remove image {name}: roll {roll} needs it",
@@ -78,7 +81,7 @@ class Images:
         return (
             {i.digest for r in self._store for i in (*r.claimed, *r.stage)}
             | running
-            | self._head.rolls.digests()
+            | self._rolls.digests()
         )
 
     def history(self, name: str) -> dict[str, Any]:
@@ -133,12 +136,12 @@ class Images:
     async def rotate_keys(self, nodes: str) -> list[str]:
         """Makes new keys for nodes to attach images with; what is attached goes on with the old
         ones. Raises LayercakeError."""
-        return await self._head.node_keys.make(self._nodes.select(nodes), anew=True)
+        return await self._node_keys.make(self._store.select(nodes), anew=True)
 
     async def drop_old_keys(self, nodes: str) -> list[str]:
         """Takes the keys away that these nodes had before, and those of nodes that are gone. Raises
         LayercakeError."""
-        return await self._head.node_keys.drop_old(self._nodes.select(nodes))
+        return await self._node_keys.drop_old(self._store.select(nodes))
 
     async def sbom(self, name: str) -> dict[str, Any]:
         """What an image is made of, in CycloneDX: NAME, or NAME@BEGINNING of a digest. A content

@@ -4,16 +4,20 @@ credentials."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from layercake.agents.pki import RENEW_DAYS
+from layercake.agents.joining import Joining
+from layercake.agents.pki import RENEW_DAYS, Authority
+from layercake.agents.sync import Sync
+from layercake.base.clock import Clock
 from layercake.features.access.caller import said_by
+from layercake.features.boots.boot_sets import BootSets
 from layercake.fleet import events
-from layercake.fleet.store import Record
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.desired import DesiredState
+from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import Refused
 
 RENEW_S = RENEW_DAYS * 86_400.0
@@ -23,13 +27,30 @@ LOOK_S = 3600.0
 class AuthorityChanges:
     """Operations on the authority and on what it has signed."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head, self._nodes = head, nodes
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        clock: Clock,
+        sync: Sync,
+        authority: Authority,
+        boots: BootSets,
+        joining: Joining,
+        certificate_names: Sequence[str],
+    ) -> None:
+        self._store = store
+        self._desire = desire
+        self._clock = clock
+        self._sync = sync
+        self._authority = authority
+        self._boots = boots
+        self._joining = joining
+        self._certificate_names = certificate_names
 
     def view(self) -> dict[str, Any]:
         """The certificates and how long they are good, whether the authority is being replaced, and
         which nodes and boot sets do not know the next one."""
-        authority = self._head.authority
+        authority = self._authority
         behind, sets = self._behind() if authority.changing else ([], [])
         return {
             "certificates": [age._asdict() for age in authority.ages()],
@@ -42,16 +63,16 @@ class AuthorityChanges:
         """The nodes that have not taken over the authorities and certificates of now, and the boot
         sets in use that were built before there was the next one: a node that boots such a set
         could not join."""
-        mark, boots = self._head.authority.mark, self._head.boots
+        mark, boots = self._authority.mark, self._boots
         nodes = sorted(
             r.name
-            for r in self._head.store
+            for r in self._store
             if r.session is not None
             and (r.trust.authorities, r.trust.has) != (mark, r.trust.certificate)
         )
         used = {
             boots.default,
-            *(boots.of(r.boots, r.node.profile, r.node.arch) for r in self._head.store),
+            *(boots.of(r.boots, r.node.profile, r.node.arch) for r in self._store),
         } - {""}
         return nodes, sorted(
             s.name for s in boots.all() if s.name in used and s.authorities != mark
@@ -60,13 +81,13 @@ class AuthorityChanges:
     async def rotate(self, by: str) -> dict[str, Any]:
         """Begins to replace the authority: nodes are told to trust the next one too, and get
         certificates of it. Raises InputError."""
-        await asyncio.to_thread(self._head.authority.begin)
-        self._head.store.event(
+        await asyncio.to_thread(self._authority.begin)
+        self._store.event(
             None,
             events.AUTHORITY_ROTATING,
             f"by {said_by(by)}: nodes learn to trust the next authority",
         )
-        for record in self._head.store:
+        for record in self._store:
             if record.session is not None:
                 self.certify(record)
         return self.view()
@@ -74,7 +95,7 @@ class AuthorityChanges:
     async def finish(self, by: str, force: bool) -> dict[str, Any]:
         """Ends the replacement: the next authority is the only one. Raises InputError, and Refused
         while a node or a boot set that is in use knows only the old one, unless forced."""
-        if self._head.authority.changing and not force:
+        if self._authority.changing and not force:
             nodes, sets = self._behind()
             if nodes or sets:
                 what = [f"nodes {', '.join(nodes[:10])}{' ...' if nodes[10:] else ''}"] * bool(
@@ -85,13 +106,13 @@ class AuthorityChanges:
                     hint="boot sets: `layercake boot build`, `boot default`; what is cut off must "
                     "boot again: --force",
                 )
-        await asyncio.to_thread(self._head.authority.finish, *self._head.settings.certificate_names)
-        self._head.store.event(
+        await asyncio.to_thread(self._authority.finish, *self._certificate_names)
+        self._store.event(
             None,
             events.AUTHORITY_ROTATED,
             f"by {said_by(by)}: the old authority is trusted no more",
         )
-        for record in self._head.store:
+        for record in self._store:
             if record.session is not None:
                 self._tell(record)
         return self.view()
@@ -99,21 +120,21 @@ class AuthorityChanges:
     def certify(self, record: Record) -> None:
         """Has a node fetch another certificate of its session."""
         record.trust = replace(
-            record.trust, certificate=record.trust.certificate + 1, at=self._head.clock()
+            record.trust, certificate=record.trust.certificate + 1, at=self._clock()
         )
         self._tell(record)
 
     def _tell(self, record: Record) -> None:
         record.cfg_revision += 1
-        self._head.store.mark(record)
-        self._head.sync.push(record)
+        self._store.mark(record)
+        self._sync.push(record)
 
     def renew(self) -> int:
         """Renews what has become old: the head's own certificate, and those of nodes. How many
         nodes are told."""
-        self._head.authority.renew(*self._head.settings.certificate_names)
-        now, told = self._head.clock(), 0
-        for record in self._head.store:
+        self._authority.renew(*self._certificate_names)
+        now, told = self._clock(), 0
+        for record in self._store:
             if record.session is not None and abs(now - record.trust.at) > RENEW_S:
                 self.certify(record)
                 told += 1
@@ -123,21 +144,19 @@ class AuthorityChanges:
         """Renews for as long as the head lives."""
         while True:
             await asyncio.sleep(LOOK_S)
-            await asyncio.to_thread(
-                self._head.authority.renew, *self._head.settings.certificate_names
-            )
+            await asyncio.to_thread(self._authority.renew, *self._certificate_names)
             self.renew()
 
     async def revoke(self, text: str, by: str) -> list[str]:
         """Ends the sessions of nodes, with all keys and certificates of this boot, and leaves the
         nodes alone until a person clears them. Raises InputError and NotFound."""
-        async with self._head.desire.transaction(revises=False) as transaction:
-            records = self._nodes.select(text)
+        async with self._desire.transaction(revises=False) as transaction:
+            records = self._store.select(text)
             for record in records:
                 transaction.after(self._revoke, record, said_by(by))
         return [r.name for r in records]
 
     def _revoke(self, record: Record, by: str) -> None:
         why = f"its credentials were revoked by {by}"
-        self._head.store.event(record, events.NODE_REVOKED, why, data={"by": by})
-        self._head.joining.bar(record, why)
+        self._store.event(record, events.NODE_REVOKED, why, data={"by": by})
+        self._joining.bar(record, why)

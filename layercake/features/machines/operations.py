@@ -10,15 +10,17 @@ from typing import Any
 import msgspec
 
 from layercake.features.access.caller import said_by
+from layercake.features.disks.room import NodeDisks
 from layercake.features.disks.said import plain_data
 from layercake.features.machines import adopt, events
+from layercake.features.machines.keeper import Machines
 from layercake.features.machines.table import Machine
 from layercake.features.machines.views import machine_view
-from layercake.head.head import Head
-from layercake.head.operations.nodes import Nodes
+from layercake.fleet.store import Store
 from layercake.inventory import fields, ranges
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.fields import Mistake
+from layercake.modules.calls import AskModule
 
 SCAN = "power.scan"
 """The call by which addresses are asked whether a BMC is there."""
@@ -30,14 +32,11 @@ scanned."""
 class MachineRequests:
     """Operations on machines."""
 
-    def __init__(self, head: Head, nodes: Nodes) -> None:
-        self._head, self._nodes, self._store, self._machines = (
-            head,
-            nodes,
-            head.store,
-            head.machines,
-        )
-        self._disks = head.disks
+    def __init__(self, store: Store, ask: AskModule, machines: Machines, disks: NodeDisks) -> None:
+        self._store = store
+        self._ask = ask
+        self._machines = machines
+        self._disks = disks
 
     def all(self) -> list[dict[str, Any]]:
         """The machines that no inventory knows, the one heard last first."""
@@ -117,7 +116,7 @@ class MachineRequests:
             raise InputError(
                 f"cannot scan {network} from its address {start}: it has {len(addresses)}"
             )
-        found = await self._head.ask(SCAN, {"addresses": page})
+        found = await self._ask(SCAN, {"addresses": page})
         machines = self._machines.by_bmc()
         rows = []
         for one in found:
@@ -135,7 +134,7 @@ class MachineRequests:
     async def accept(self, text: str, by: str) -> list[str]:
         """The hardware of nodes is right as it is now; returns those of which something was
         reported."""
-        done = await self._machines.accept(self._nodes.select(text))
+        done = await self._machines.accept(self._store.select(text))
         for record in done:
             self._store.event(record, events.ACCEPTED, f"by {said_by(by)}")
         return [record.name for record in done]
