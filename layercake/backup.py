@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from layercake.base.files import write_atomic
-from layercake.features.releases import kept
+from layercake.features.releases import table as kept
 from layercake.fleet.persistence import schema
 from layercake.head import lock
 from layercake.head import settings as head_settings

@@ -29,7 +29,7 @@ from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.moduleapi.network import Subnets
 from layercake.moduleapi.service import FakeLink
-from layercake.modules.telling import NotifiedNode
+from layercake.modules.notifier import NotifiedNode
 from powerman.module import MODULE as POWER
 from powerman.service import PowerService
 

@@ -38,11 +38,11 @@ from layercake.features.access.people import People
 from layercake.features.access.sessions import Sessions
 from layercake.features.boots.boot_sets import BootSets
 from layercake.features.boots.node_routes import BootSetRequests
+from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.disks.node_routes import DiskKeyRequests
-from layercake.features.disks.room import NodeDisks
 from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
+from layercake.features.files.node_files import NodeFiles
 from layercake.features.files.node_routes import FileRequests
-from layercake.features.files.room import NodeFiles
 from layercake.features.files.sources import DOCUMENTS as SOURCES
 from layercake.features.files.sources import Sources
 from layercake.features.guard.guard import Guard
@@ -50,7 +50,7 @@ from layercake.features.guard.witness import Witnesses
 from layercake.features.images.document import ImagesDocument, addresses
 from layercake.features.images.node_keys import NodeKeyring
 from layercake.features.images.node_routes import ImageSecretRequests
-from layercake.features.machines.keeper import Machines
+from layercake.features.machines.manager import Machines
 from layercake.features.machines.module import HARDWARE
 from layercake.features.machines.node_routes import MachineRequests
 from layercake.features.machines.table import Rows
@@ -58,17 +58,17 @@ from layercake.features.nodes.lists.facts import Unmet
 from layercake.features.nodes.lists.listing import Listing
 from layercake.features.nodes.lists.metrics import Tally
 from layercake.features.nodes.queries import NodeQueries
-from layercake.features.releases.keeper import Keeper
-from layercake.features.releases.kept import Releases
-from layercake.features.releases.means import HeadMeans
+from layercake.features.releases.manager import ReleaseManager
+from layercake.features.releases.means import HeadNodeActions
+from layercake.features.releases.table import Releases
 from layercake.features.rolls import subjects
 from layercake.features.rolls.facts import Kind, Roll
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.slurm import Scontrol, Slurm
-from layercake.features.thermal.keeper import FILE as CAPS
-from layercake.features.thermal.keeper import ThermalKeeper
+from layercake.features.thermal.manager import FILE as CAPS
+from layercake.features.thermal.manager import ThermalManager
 from layercake.features.thermal.module import MODULE as THERMAL
-from layercake.features.tpm.keeper import Tpms
+from layercake.features.tpm.manager import Tpms
 from layercake.features.tpm.node_routes import TpmCheck
 from layercake.features.webhooks.sender import Webhooks
 from layercake.fleet import events
@@ -93,10 +93,12 @@ from layercake.moduleapi.strangers import Tickets
 from layercake.modules.boot_timeouts import BootTimeouts
 from layercake.modules.calls import ModuleCalls
 from layercake.modules.dispatch import Dispatcher
+from layercake.modules.effect_runner import EffectRunner
 from layercake.modules.host import ModuleHost
+from layercake.modules.listener import ModuleListener
 from layercake.modules.manager import ServiceManager
 from layercake.modules.manual_power import ManualPower
-from layercake.modules.telling import EffectRunner, ModuleListener, ModuleNotifier
+from layercake.modules.notifier import ModuleNotifier
 from minos.build.sets import MODULES
 
 log = logging.getLogger("layercake.head")
@@ -145,7 +147,7 @@ class Head:
             settings.secrets_in(data_dir), os.environ if environ is None else environ
         )
         self.networks = SiteNetworks()
-        self.teller = ModuleNotifier(
+        self.notifier = ModuleNotifier(
             self.store,
             self.table,
             self.host,
@@ -159,8 +161,8 @@ class Head:
             self.store, lambda record, event: self.engine.post(record, event), self.clock
         )
         self._dispatcher = Dispatcher(self.host, self.joining, self.table, self.patience)
-        self.hands = EffectRunner(self._dispatcher, self.teller, self.joining, self.patience)
-        self.engine = Engine(self.store, self.hands, self.clock)
+        self.effects = EffectRunner(self._dispatcher, self.notifier, self.joining, self.patience)
+        self.engine = Engine(self.store, self.effects, self.clock)
         self.node_link = NodeLink(self.authority)
         self.guard = self.engine.gate = Guard(
             self.store,
@@ -181,13 +183,13 @@ class Head:
             self.guard.heard,
         )
         self.attended = ManualPower(self.store, self.engine, self.sync)
-        self.ear = ModuleListener(
+        self.listener = ModuleListener(
             self.store,
             self.table,
             self.engine,
             self.sync,
             self._dispatcher,
-            self.teller,
+            self.notifier,
             self.joining,
             self.attended,
             self.patience,
@@ -213,7 +215,7 @@ class Head:
                 Kind.IMAGES: subjects.Images(self.desire),
                 Kind.AGENT: subjects.Agents(),
                 Kind.BOOT: subjects.BootSets(
-                    self.desire, self.clock, self.teller.changed, self.patience.takes_s
+                    self.desire, self.clock, self.notifier.changed, self.patience.takes_s
                 ),
             },
         )
@@ -232,7 +234,7 @@ class Head:
         self.machines.replacing.keeps = lambda record: (
             "its agent answers" if self.sync.speaks(record) else self.guard.stopped(record)
         )
-        self.ear.claimed = self.machines.replacing.asked
+        self.listener.claimed = self.machines.replacing.asked
         self._heads = settings.heads
         self.files = NodeFiles(
             self.store,
@@ -253,7 +255,7 @@ class Head:
             lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch),
             self.machines.endorsement,
         )
-        self.thermal = ThermalKeeper(
+        self.thermal = ThermalManager(
             data_dir / CAPS,
             self.store,
             self.engine,
@@ -274,11 +276,11 @@ class Head:
         )
         self.document = self._desired_document()
         self.nodes = self._node_api()
-        self.releases = Keeper(
+        self.releases = ReleaseManager(
             self.store,
             self.desire,
             Releases(self.database, self.store),
-            HeadMeans(
+            HeadNodeActions(
                 self.store,
                 self.desire,
                 self.requests,
@@ -291,7 +293,7 @@ class Head:
                 self.table,
                 self.order,
                 self.ask,
-                self.teller.changed,
+                self.notifier.changed,
             ),
             self.clock,
         )
@@ -386,7 +388,7 @@ class Head:
         self.load()
         process.settle()
         self.sync.open()
-        await self.host.start(self.ear)
+        await self.host.start(self.listener)
         self.services.start()
         loops = (
             self.engine.run(),
@@ -447,9 +449,9 @@ class Head:
             self.store.event(None, kind, f"boot set {name}: {text}", data={"set": name})
             for record in self.store:
                 if self.boots.of(record.boots, record.node.profile, record.node.arch) == name:
-                    self.teller.changed(record)
+                    self.notifier.changed(record)
         if changed:
-            self.teller.networks()
+            self.notifier.networks()
 
     async def _check_images(self) -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no
@@ -547,7 +549,7 @@ class Head:
     def forget(self, record: Record) -> None:
         """Takes a node out."""
         if record.machine.active is not None:
-            self.hands.cancel(record, record.machine.active.mutation)
+            self.effects.cancel(record, record.machine.active.mutation)
         self.joining.close(record)
         self.sync.forget(record)
         self.guard.forget(record)
@@ -557,7 +559,7 @@ class Head:
         self.disks.forget(record)
         self.thermal.forget(record)
         self.store.remove(record)
-        self.teller.removed(record)
+        self.notifier.removed(record)
         self.machines.removed(record)
         self.tpms.removed(record)
 

@@ -466,10 +466,10 @@ class InventoryChanges:
         self._head.networks.take(transaction, new.networks)
         moved = {change.node for change in found}
         for name in moved:
-            transaction.after(self._head.teller.network, name)
+            transaction.after(self._head.notifier.network, name)
         for record in self._store:
             if record.node.network in moved and record.name not in changed:
-                transaction.after(self._head.teller.changed, record)
+                transaction.after(self._head.notifier.changed, record)
         return sorted(moved)
 
     async def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
@@ -524,7 +524,7 @@ class InventoryChanges:
             record = self._head.add(transaction, node)
             transaction.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")
             transaction.after(
-                self._head.teller.changed, record
+                self._head.notifier.changed, record
             )  # a step begins as soon as something is wanted
         else:
             images = record.node.images if later else images
@@ -539,7 +539,7 @@ class InventoryChanges:
             else same
         )
         self._head.desire.images(transaction, record, images, node=node, care=care)
-        transaction.after(self._head.teller.changed, record)
+        transaction.after(self._head.notifier.changed, record)
         transaction.after(self._head.sync.push, record)
 
     def _note(self, transaction: Transaction, node: Node, later: Collection[str]) -> None:

@@ -3,7 +3,7 @@ layercake/moduleapi/module.py.
 
 Each of these has a file that ends in MODULE. Nothing else in layercake.head, layercake.api and
 layercake.cli knows one by its name; tests/contract holds them to it. A site's own modules are named
-in config.yaml (head/hosting/declared.py).
+in config.yaml (layercake/modules/declared.py).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Operations:
         self.care = GuardChanges(store, desire, guard, clock, head.rolls.look, orders)
         self.rolls = RollRequests(store, desire, guard, head.table, head.sync, head.rolls)
         self.boots = BootSetChanges(
-            store, desire, guard, head.table, head.rolls, head.boots, head.teller
+            store, desire, guard, head.table, head.rolls, head.boots, head.notifier
         )
         self.authority = AuthorityChanges(
             store,

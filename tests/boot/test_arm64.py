@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from layercake.moduleapi.service import FakeLink
-from layercake.modules.telling import NotifiedNode
+from layercake.modules.notifier import NotifiedNode
 from minos.build.debian import programs
 from pxe.http_server import HttpServer
 from pxe.module import offers

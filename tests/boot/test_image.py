@@ -14,7 +14,7 @@ import pytest
 
 from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.service import FakeLink
-from layercake.modules.telling import NotifiedNode
+from layercake.modules.notifier import NotifiedNode
 from powerman.module import record as power_record
 from pxe.dhcp.decision import Common, decide
 from pxe.dhcp.packet import BOOT_FILE, VENDOR_CLASS, MessageType

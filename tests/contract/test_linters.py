@@ -46,7 +46,7 @@ def test_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
 TOO_LONG = {
     "layercake/head/head.py",
     "layercake/features/guard/guard.py",
-    "layercake/features/machines/keeper.py",
+    "layercake/features/machines/manager.py",
     "layercake/head/inventory_changes.py",
     "layercake/inventory/load.py",
 }

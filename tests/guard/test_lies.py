@@ -11,7 +11,7 @@ from tests.guard.conftest import LEFT, RIGHT, Rack
 
 def says_off(rack: Rack, name: str) -> None:
     """The power module says so, by the poller or on request."""
-    rack.head.ear.discovered(
+    rack.head.listener.discovered(
         "powerman", rack.node(name).node.id, {"power": "OFF"}, "the BMC says so"
     )
 
@@ -22,10 +22,10 @@ def answers_off(rack: Rack, name: str) -> None:
     active = record.machine.active
     (flight,) = [
         f
-        for f in rack.head.ear._dispatcher._flights.values()
+        for f in rack.head.listener._dispatcher._flights.values()
         if active is not None and (f.node, f.mutation) == (record.node.id, active.mutation)
     ]
-    rack.head.ear.result("powerman", flight.number, True, "", "", {"power": "OFF"})
+    rack.head.listener.result("powerman", flight.number, True, "", "", {"power": "OFF"})
 
 
 @pytest.mark.parametrize("says", [says_off, answers_off])

@@ -48,13 +48,17 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def sees_power(world: World, name: str, value: str) -> None:
     """The power module says so."""
-    world.head.ear.discovered("powerman", world.node(name).node.id, {"power": value}, "it says so")
+    world.head.listener.discovered(
+        "powerman", world.node(name).node.id, {"power": value}, "it says so"
+    )
 
 
 def asks(world: World, name: str, *, unwanted: bool = False) -> None:
     """The boot service has seen the node's firmware."""
     kind = UNWANTED if unwanted else IGNORED
-    world.head.ear.event("pxe", world.node(name).node.id, kind.name, str(kind.severity), "asks", {})
+    world.head.listener.event(
+        "pxe", world.node(name).node.id, kind.name, str(kind.severity), "asks", {}
+    )
 
 
 def under_way(world: World, name: str = "n0") -> str:
@@ -66,7 +70,7 @@ def under_way(world: World, name: str = "n0") -> str:
 def joins(world: World, name: str) -> None:
     """It boots and joins, as the boot service and the join see it."""
     assert under_way(world, name) == "boot-arm"
-    world.head.ear.discovered("pxe", world.node(name).node.id, {"boot": "WAIT"}, "armed")
+    world.head.listener.discovered("pxe", world.node(name).node.id, {"boot": "WAIT"}, "armed")
     assert under_way(world, name) == "boot-wait"
     world.head.engine.post(world.node(name), Discovered({"boot": "INIT", "run": "INIT"}, "joined"))
     world.attach(name)
@@ -146,7 +150,7 @@ async def test_a_failing_boot_is_tried_as_often_as_somebody_switches_it_on(world
     sees_power(world, "n0", "OFF")
     for _ in range(8):
         asks(world, "n0")
-        world.head.ear.discovered("pxe", world.node("n0").node.id, {"boot": "WAIT"}, "armed")
+        world.head.listener.discovered("pxe", world.node("n0").node.id, {"boot": "WAIT"}, "armed")
         assert under_way(world) == "boot-wait"
         world.clock.now += 4000
         world.head.engine.tick()

@@ -130,7 +130,7 @@ async def test_modules_are_told_of_networks_that_no_node_is_in(
     )
     assert {what for _, what, _ in said[2:]} == {"node"}
     said.clear()
-    world.head.teller.everything(world.head.table.modules["pxe"])
+    world.head.notifier.everything(world.head.table.modules["pxe"])
     assert said[:2] == [("pxe", "is", far), ("pxe", "is", near)], (
         "a process that is new is told of all"
     )

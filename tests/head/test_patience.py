@@ -49,7 +49,7 @@ def says(world: World, name: str, **values: str) -> None:
 
 def step(world: World, name: str, kind: str = DISCOVER_SEEN.name) -> None:
     """The boot service has seen a step."""
-    world.head.ear.event("pxe", world.node(name).node.id, kind, "info", "a step", {})
+    world.head.listener.event("pxe", world.node(name).node.id, kind, "info", "a step", {})
 
 
 def wait(world: World, name: str = "n0") -> float:
@@ -188,16 +188,16 @@ async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -
     assert wait(world) == TIMES * 80.0
     record = world.node("n0")
     world.clock.now += 300
-    world.head.ear.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
+    world.head.listener.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
     assert left(world) == TIMES * 80.0
     flight = world.head._dispatcher._by_node[record.node.id]
     world.clock.now += 20
-    world.head.ear.result("pxe", flight.number, False, "no DHCPDISCOVER seen", "", {})
+    world.head.listener.result("pxe", flight.number, False, "no DHCPDISCOVER seen", "", {})
     assert left(world) == TIMES * 80.0 - 20 and record.machine.attempts == {}, (
         "the boot service did not know of it"
     )
     world.clock.now += 299.5
-    world.head.ear.result(
+    world.head.listener.result(
         "pxe",
         world.head._dispatcher._by_node[record.node.id].number,
         False,
@@ -213,10 +213,10 @@ async def test_a_boot_service_that_cannot_wait_at_all_is_asked_once_more_only(wo
     wait(world)
     record = world.node("n0")
     world.clock.now += 10
-    world.head.ear.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
+    world.head.listener.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
     for attempts in ({}, {"boot-wait": 1}):
         flight = world.head._dispatcher._by_node[record.node.id]
-        world.head.ear.result("pxe", flight.number, False, "vmlinuz is not there", "", {})
+        world.head.listener.result("pxe", flight.number, False, "vmlinuz is not there", "", {})
         assert record.machine.attempts == attempts
 
 
@@ -232,7 +232,7 @@ async def test_a_boot_that_stalls_half_way_is_started_anew_and_the_reason_is_sho
         world.clock.now += 100
         flight = world.head._dispatcher._by_node[record.node.id]
         why = f"cannot boot n0: kernel sent {attempt} s ago, the initramfs was never fetched"
-        world.head.ear.result("pxe", flight.number, False, why, "", {}, "kernel sent")
+        world.head.listener.result("pxe", flight.number, False, why, "", {}, "kernel sent")
         assert record.value("power") == "HANG" and record.machine.attempts == {"boot-wait": attempt}
         if attempt == 1:
             world.clock.now += 10

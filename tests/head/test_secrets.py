@@ -175,7 +175,7 @@ async def test_a_secret_that_others_may_read_is_told_once(
 ) -> None:
     (secrets / "bmc").chmod(0o640)
     await world.ops.inventory.apply(rack(secrets / "bmc"), "x.yaml", None, False)
-    world.head.teller.changed(world.node("n0"))
+    world.head.notifier.changed(world.node("n0"))
     assert passwords(told) == {"hunter2"}
     assert [e.kind for e in world.head.store.events].count("secret.exposed") == 1
 

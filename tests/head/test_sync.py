@@ -96,16 +96,16 @@ async def test_a_bmc_that_says_off_of_a_speaking_node_is_not_believed_at_once(wo
     world.attach("n0")
     world.send(world.hello("n0"))
     record = world.node("n0")
-    world.head.ear.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
+    world.head.listener.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
     assert record.value("power") == "ON"
     world.tick(1)
     world.send(world.hello("n0"))
     world.tick(5)
     assert record.value("run") == "SYNC"
-    world.head.ear.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
+    world.head.listener.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
     world.tick(5)
     assert record.value("run") == "ERROR"
-    world.head.ear.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
+    world.head.listener.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
     assert record.value("power") == "OFF"
 
 

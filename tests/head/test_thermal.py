@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from layercake.features.rolls.slurm import Heat
-from layercake.features.thermal.keeper import Word, word_of, word_of_bmc
+from layercake.features.thermal.manager import Word, word_of, word_of_bmc
 from layercake.features.thermal.module import Thermal, due, held, tells
 from layercake.kraken.errors import Unreachable
 from tests.head.test_containers import tell

@@ -69,7 +69,7 @@ while :; do sleep 1 & wait $!; done
 
 
 @pytest.fixture(scope="module")
-def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def notifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_plain_image(
         tmp_path_factory.mktemp("i") / "teller.squashfs", "teller", script=SCRIPT
     )
@@ -194,7 +194,7 @@ def test_limits_devices_and_hooks_reach_the_runtime() -> None:
 
 
 @pytest.mark.root
-def test_a_container_gets_what_it_asks_for(tmp_path: Path, teller: Path) -> None:
+def test_a_container_gets_what_it_asks_for(tmp_path: Path, notifier: Path) -> None:
     def body(run: Path) -> None:
         node = Node(run)
         os.mknod("/dev/extra", 0o20600, os.makedev(1, 3))
@@ -204,7 +204,7 @@ def test_a_container_gets_what_it_asks_for(tmp_path: Path, teller: Path) -> None
         try:
             state = node.run(
                 spec_of(
-                    teller,
+                    notifier,
                     "app",
                     workdir="/proc",
                     env=(("A", "one"),),
@@ -274,17 +274,19 @@ def test_without_a_pid_namespace_nothing_is_left_behind(
 
 
 @pytest.mark.root
-def test_wishes_that_the_node_cannot_grant_are_told(tmp_path: Path, teller: Path) -> None:
+def test_wishes_that_the_node_cannot_grant_are_told(tmp_path: Path, notifier: Path) -> None:
     def body(run: Path) -> None:
         node = Node(run)
-        assert node.run(spec_of(teller, "app", devices=("/dev/no-such-thing",))) == "ERROR"
+        assert node.run(spec_of(notifier, "app", devices=("/dev/no-such-thing",))) == "ERROR"
         assert (
             "cannot give a container /dev/no-such-thing: No such file"
             in node.last("image.error")[1]
         )
         available = (cgroup.ROOT / "cgroup.controllers").read_text().split()
         if "memory" not in available:
-            assert node.run(spec_of(teller, "app", resources=Resources(memory=1 << 26))) == "ERROR"
+            assert (
+                node.run(spec_of(notifier, "app", resources=Resources(memory=1 << 26))) == "ERROR"
+            )
             assert "cannot limit memory" in node.last("image.error")[1]
         node.stop()
 

@@ -61,7 +61,7 @@ def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None
 async def claims(world: World, name: str, mac: str, own_s: float = 3600.0) -> None:
     data = {"mac": mac, "relay": "10.2.0.1", "circuit": "eth7", "remote": "sw1", "own_s": own_s}
     record = world.node(name)
-    world.head.ear.event("pxe", record.node.id, "dhcp.place-claimed", "info", "x", data)
+    world.head.listener.event("pxe", record.node.id, "dhcp.place-claimed", "info", "x", data)
     await world.head.machines.replacing.settled()
 
 

@@ -100,7 +100,7 @@ async def test_rolls_leave_out_who_is_not_well(tmp_path: Any) -> None:
         await head.ops.inventory.apply(f"nodes: {{n0: {entry}}}", "rack.yaml", None, False)
         record = head.node("n0")
         assert head.head.rolls.stopped(record) == ""
-        head.head.ear.discovered(
+        head.head.listener.discovered(
             "powerman", record.node.id, {"bmc-health": "CRITICAL"}, "the BMC says so"
         )
         assert record.value(

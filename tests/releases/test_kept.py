@@ -17,7 +17,6 @@ from typing import Literal, TypeVar
 import msgspec
 import pytest
 
-from layercake.features.releases.kept import KEPT, Releases, give_up
 from layercake.features.releases.record import (
     STEPS,
     Erased,
@@ -28,6 +27,7 @@ from layercake.features.releases.record import (
     freed,
     retried,
 )
+from layercake.features.releases.table import KEPT, Releases, give_up
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 from layercake.kraken.errors import NotFound, Refused

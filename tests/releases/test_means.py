@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from layercake.features.releases.means import CONSOLE, HeadMeans
+from layercake.features.releases.means import CONSOLE, HeadNodeActions
 from layercake.kraken.errors import Unreachable
 from tests.support.world import World
 
 
-def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -> HeadMeans:
+def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -> HeadNodeActions:
     head = world.head
 
     async def ask(call: str, params: Mapping[str, Any]) -> Any:
@@ -21,7 +21,7 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
             raise Unreachable("cannot ask powerman: it is not there")
         return {}
 
-    return HeadMeans(
+    return HeadNodeActions(
         head.store,
         head.desire,
         head.requests,
@@ -34,7 +34,7 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
         head.table,
         head.order,
         ask,
-        head.teller.changed,
+        head.notifier.changed,
     )
 
 

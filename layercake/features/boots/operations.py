@@ -21,7 +21,7 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kraken.errors import InputError, NotFound, Refused
-from layercake.modules.telling import ModuleNotifier
+from layercake.modules.notifier import ModuleNotifier
 from minos.build import sets
 from minos.build.sets import BootSet
 

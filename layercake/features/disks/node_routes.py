@@ -7,7 +7,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from layercake.agents.https.routes import NO_STORE, NodeRoute
-from layercake.features.disks.room import NodeDisks
+from layercake.features.disks.node_disks import NodeDisks
 from layercake.fleet.store import Record
 
 

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from layercake.agents.https.routes import NO_STORE, NodeRoute
-from layercake.features.files.room import NodeFiles, has_secrets
+from layercake.features.files.node_files import NodeFiles, has_secrets
 from layercake.fleet.store import Record
 
 

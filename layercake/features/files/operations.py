@@ -11,7 +11,7 @@ from typing import Any
 from layercake.features.files import sources
 from layercake.features.files.entry import Entry
 from layercake.features.files.inventory import Files
-from layercake.features.files.room import NONE, NodeFiles, shown
+from layercake.features.files.node_files import NONE, NodeFiles, shown
 from layercake.features.files.sources import Lines, Source
 from layercake.fleet import events
 from layercake.fleet.slices import slowly

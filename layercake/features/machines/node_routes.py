@@ -10,7 +10,7 @@ from aiohttp import web
 from layercake.agents.https.routes import NodeRoute, OpenRoute
 from layercake.base.text import parse_json
 from layercake.features.machines import report
-from layercake.features.machines.keeper import Machines
+from layercake.features.machines.manager import Machines
 from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.web import body_of, known

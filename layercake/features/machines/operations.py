@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from layercake.features.access.caller import said_by
-from layercake.features.disks.room import NodeDisks
+from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.disks.said import plain_data
 from layercake.features.machines import adopt, events
-from layercake.features.machines.keeper import Machines
+from layercake.features.machines.manager import Machines
 from layercake.features.machines.table import Machine
 from layercake.features.machines.views import machine_view
 from layercake.fleet.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.features.machines.keeper import Machines
+from layercake.features.machines.manager import Machines
 from layercake.features.machines.table import Machine
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from layercake.features.events.views import View, event_view
 from layercake.features.guard.guard import Guard
-from layercake.features.machines.keeper import Machines, wanted
+from layercake.features.machines.manager import Machines, wanted
 from layercake.features.machines.table import Machine
 from layercake.features.nodes.views import interfaces_view, status_of
 from layercake.fleet.store import Event, Record

@@ -10,9 +10,9 @@ from layercake.agents.https.requests import NodeRequests
 from layercake.agents.joining import Joining
 from layercake.agents.sync import Sync
 from layercake.base.secrets import Vault
-from layercake.features.disks.room import NodeDisks
+from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.files.hostkeys import HostKeys
-from layercake.features.machines.keeper import Machines
+from layercake.features.machines.manager import Machines
 from layercake.features.releases import password
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
@@ -24,9 +24,9 @@ CONSOLE = "console.forget"
 
 
 @dataclass(frozen=True, slots=True)
-class HeadMeans:
-    """See keeper.Means. `give_order` has the engine do something to a node's power, `ask` asks the
-    module that offers a call, and `changed` has the modules told of a node anew."""
+class HeadNodeActions:
+    """See manager.NodeActions. `give_order` has the engine do something to a node's power, `ask`
+    asks the module that offers a call, and `changed` has the modules told of a node anew."""
 
     store: Store
     desire: DesiredState
@@ -43,25 +43,25 @@ class HeadMeans:
     changed: Callable[[Record], None]
 
     async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
-        """See Means."""
+        """See NodeActions."""
         found: Mapping[str, Any] = await self.requests.ask(record, request)
         return found
 
     def order(self, record: Record, order: Order) -> None:
-        """See Means."""
+        """See NodeActions."""
         self.give_order(record, order)
 
     def push(self, record: Record) -> None:
-        """See Means."""
+        """See NodeActions."""
         self.sync.push(record)
 
     def end_session(self, record: Record) -> None:
-        """See Means."""
+        """See NodeActions."""
         self.joining.close(record)
         self.joining.end(record)
 
     async def forget_keys(self, record: Record) -> str:
-        """See Means."""
+        """See NodeActions."""
         had = bool(self.keys.public(record))
         self.keys.forget(record)
         self.disks.forget(record)
@@ -77,7 +77,7 @@ class HeadMeans:
         return ", ".join(what)
 
     async def turn_password(self, record: Record) -> str:
-        """See Means."""
+        """See NodeActions."""
         module = self.table.caller.get(password.PASSWORD)
         if module is None:
             raise password.Left("no module turns passwords of BMCs")
@@ -85,7 +85,8 @@ class HeadMeans:
         return await password.turn(record, ref, self.vault, self.ask, self.changed)
 
     async def known_disks(self, record: Record) -> Collection[str]:
-        """See Means: by the report that was accepted, which a disk that was pulled is still in."""
+        """See NodeActions: by the report that was accepted, which a disk that was pulled is still
+        in."""
         machine = self.machines.of(record)
         if machine is None:
             return ()

@@ -7,7 +7,7 @@ from typing import Any
 
 from layercake.features.access.caller import said_by
 from layercake.features.guard.guard import Guard
-from layercake.features.releases.keeper import Keeper, refuse
+from layercake.features.releases.manager import ReleaseManager, refuse
 from layercake.features.releases.views import release_view
 from layercake.fleet.store import Record, Store, refuse_busy
 from layercake.kraken.errors import InputError, Refused
@@ -16,7 +16,7 @@ from layercake.kraken.errors import InputError, Refused
 class NodeReleases:
     """Operations on releases."""
 
-    def __init__(self, store: Store, guard: Guard, releases: Keeper) -> None:
+    def __init__(self, store: Store, guard: Guard, releases: ReleaseManager) -> None:
         self._store = store
         self._guard = guard
         self.releases = releases

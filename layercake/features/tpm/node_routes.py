@@ -20,7 +20,7 @@ from layercake.agents.https.routes import NO_STORE, OpenRoute
 from layercake.agents.joining import Claim, Joining, claim_of
 from layercake.agents.reports import set_name
 from layercake.base.text import parse_json
-from layercake.features.tpm.keeper import Boot, Tpms
+from layercake.features.tpm.manager import Boot, Tpms
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.web import body_of

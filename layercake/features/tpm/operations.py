@@ -7,8 +7,8 @@ from typing import Any
 
 from layercake.features.access.caller import said_by
 from layercake.features.tpm import events
-from layercake.features.tpm.keeper import Tpms
 from layercake.features.tpm.log import Step
+from layercake.features.tpm.manager import Tpms
 from layercake.features.tpm.table import LAST
 from layercake.features.tpm.views import tpm_view
 from layercake.fleet.store import Record, Store

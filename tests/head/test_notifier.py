@@ -12,7 +12,7 @@ from layercake.head import modules
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.module import Module, NodeFacts, Reveal
 from layercake.modules.host import ModuleHost
-from layercake.modules.telling import ModuleNotifier
+from layercake.modules.notifier import ModuleNotifier
 from tests.support.site import site
 from tests.support.world import World
 
@@ -36,7 +36,7 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
 
     monkeypatch.setattr(ModuleHost, "send", send)
     module = Module(name="aaa", doc="A module of the site.", record=broken, command=("true",))
-    teller = ModuleNotifier(
+    notifier = ModuleNotifier(
         world.head.store,
         Table([module, *modules.built_in()]),
         world.head.host,
@@ -46,7 +46,7 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
         world.head.networks,
     )
     for name in ("n0", "n1"):
-        teller.changed(world.node(name))
+        notifier.changed(world.node(name))
     assert ("pxe", "n0") in told and ("powerman", "n0") in told
     assert ("aaa", "n1") in told and ("aaa", "n0") not in told
     event = next(e for e in world.events_of("n0") if e.kind == "service.refused")
@@ -55,5 +55,5 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
         and "ValueError at test_telling.py:" in event.text
         and "hunter2" not in event.text
     )
-    teller.everything(module)
+    notifier.everything(module)
     assert told.count(("aaa", "n1")) == 2

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from layercake.features.releases import keeper, password
-from layercake.features.releases.keeper import Keeper
-from layercake.features.releases.kept import Releases
+from layercake.features.releases import manager as keeper
+from layercake.features.releases import password
+from layercake.features.releases.manager import ReleaseManager
 from layercake.features.releases.record import STEPS
+from layercake.features.releases.table import Releases
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Session, WantedImage
 from layercake.kraken.converge import Discovered
@@ -37,7 +38,7 @@ DISK = {
 
 
 class Machine:
-    """The machine n0 with what the head does to it: keeper.Means."""
+    """The machine n0 with what the head does to it: manager.NodeActions."""
 
     def __init__(self, world: World) -> None:
         self.world, self.boots = world, 1
@@ -118,9 +119,9 @@ class Site:
         self.machine.boot()
         self.machine.finds(image="ACTIVE")
 
-    def made(self) -> Keeper:
+    def made(self) -> ReleaseManager:
         head = self.world.head
-        found = Keeper(
+        found = ReleaseManager(
             head.store,
             head.desire,
             Releases(head.database, head.store),

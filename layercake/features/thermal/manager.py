@@ -105,7 +105,7 @@ def _read(path: Path) -> frozenset[str]:
     )
 
 
-class ThermalKeeper:
+class ThermalManager:
     """What is said of all nodes. `ask` asks a module, `push` tells a node that its desired state
     has changed. Not `active`: a site's own module has the variable."""
 

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from layercake.base.clock import Clock
 from layercake.features.releases import events, password
-from layercake.features.releases.kept import Releases
 from layercake.features.releases.record import Erased, Release, abandoned, began, ended, retried
 from layercake.features.releases.said import Erasing, LeftSaid, erasing
+from layercake.features.releases.table import Releases
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Store, WantedImage
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
     left: Sequence[str] = ()
 
 
-class Means(Protocol):
+class NodeActions(Protocol):
     """With what the steps are done."""
 
     async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
@@ -85,7 +85,7 @@ class Means(Protocol):
         """Has a node told what is wanted of it."""
 
 
-class Keeper:
+class ReleaseManager:
     """All releases. `sleep` waits on the loop."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Keeper:
         store: Store,
         desire: DesiredState,
         releases: Releases,
-        means: Means,
+        means: NodeActions,
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
