@@ -63,6 +63,8 @@ class People:
         self.open: dict[str, list[Any]] = {}
         self.count: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.ordered: Counter[str] = Counter()
+        """How often each node was ordered off by force, and it was not refused."""
 
     async def ask(
         self, client: aiohttp.ClientSession, key: str, value: Any, path: str, body: dict[str, Any]
@@ -94,12 +96,13 @@ class People:
         """Switches a node on and off, sometimes by force."""
         name = f"n{number}"
         state, force = self.dice.choice(("up", "off")), self.dice.random() < 0.5
-        before = self.forced(name)
         body = {"range": name, "state": state, "force": force}
-        if (
-            await self.ask(client, f"state {name}", state, "/v1/nodes/state", body) is None
-            and self.forced(name) != before
-        ):
+        orders = state == "off" and force
+        self.ordered[name] += orders
+        answer = await self.ask(client, f"state {name}", state, "/v1/nodes/state", body)
+        if answer is None:
+            self.ordered[name] -= orders
+        if self.forced(name) > self.ordered[name]:
             self.faults.append(f"{name} was forced off, which was refused")
 
     async def images(self, client: aiohttp.ClientSession, number: int) -> None:
