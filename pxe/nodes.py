@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import AnyNetwork
+from pxe.packets.dhcp6 import ip_of, mac_of_address
 from pxe.settings import Settings, packed
-from pxe.six.packet import ip_of, mac_of_address
 from pxe.subnet import Subnet, of, refusal
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Nodes:
 
     def by_ip(self, ip: str) -> Node | None:
         """The node that this address is reserved for. Of IPv6, the link-local ones that are made of
-        a MAC address, and those that are made of an IPv4 address (pxe.six.packet)."""
+        a MAC address, and those that are made of an IPv4 address (pxe.packets.dhcp6)."""
         if (found := self._by_ip.get(ip)) is not None or ":" not in ip:
             return found
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed

@@ -20,7 +20,6 @@ from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import INSTALL_SHIM, NO_SHIM, Common, Decision, Outcome, decide
 from pxe.dhcp.ears import BootPort, Ear
 from pxe.dhcp.others import Others
-from pxe.dhcp.packet import DhcpPacket
 from pxe.dhcp.relay import Heard, Relays
 from pxe.dhcp.server import DhcpServer
 from pxe.dns.forwarder import Forwarder
@@ -34,6 +33,7 @@ from pxe.module import MODULE
 from pxe.nodes import Nodes, from_record, mac_text
 from pxe.notes import Note, Recorder
 from pxe.ntp.server import NtpServer
+from pxe.packets.dhcp import DhcpPacket
 from pxe.paths import arm64, grub, image
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.paths.order import INITRD, KERNEL, initrds, order

@@ -14,7 +14,7 @@ import msgspec
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import AnyNetwork, Network, is_host
-from pxe.dhcp import packet as dhcp
+from pxe.packets import dhcp
 from pxe.settings import Place, Settings, packed
 
 

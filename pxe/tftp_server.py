@@ -21,7 +21,7 @@ from typing import Protocol
 from layercake.base.datagrams import DatagramServer
 from layercake.base.places import Places
 from layercake.kraken.errors import OperationFailed, Refused
-from pxe.tftp_packet import (
+from pxe.packets.tftp import (
     Code,
     Terms,
     TftpError,

@@ -7,7 +7,7 @@ import enum
 import mmap
 import struct
 
-from pxe.tftp_packet import Op, Terms, build_data, build_oack
+from pxe.packets.tftp import Op, Terms, build_data, build_oack
 
 _DATA, _ACK, _ERROR = int(Op.DATA), int(Op.ACK), int(Op.ERROR)
 _HEAD = struct.Struct(

@@ -15,8 +15,8 @@ from imageapi.node.imageset.layers import Key, Layers
 from imageapi.spec.image import parse_image
 from layercake.kraken.errors import OperationFailed
 from layercake.node.modules import need
-from minos.agent.bond.secrets import Secrets
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
+from minos.agent.head_link.secret_client import SecretClient
 from minos.agent.state import Session
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def _no_secret(name: str) -> bytes:
 class LateDisks:
     """The keeper of the disks, made when the first layout comes (minos.agent.disks.keeper)."""
 
-    def __init__(self, early: Early, open_url: Fetch) -> None:
-        self._early, self._open_url = early, open_url
+    def __init__(self, core: AgentCore, open_url: Fetch) -> None:
+        self._core, self._open_url = core, open_url
         self._keeper: DiskKeeper | None = None
         self._tools: Mapping[str, Any] | None = None
         self._known: Session | None = None
@@ -107,20 +107,20 @@ class LateDisks:
         from minos.agent.disks.stack import Means
         from minos.agent.disks.tools import Tools
 
-        early = self._early
+        core = self._core
         tools = Tools(
-            lambda: fetched(early.config.run, self._open_url, lambda: early.image_key, self._tools)
+            lambda: fetched(core.config.run, self._open_url, lambda: core.image_key, self._tools)
         )
         return DiskKeeper(
-            early.config,
-            early.event,
+            core.config,
+            core.event,
             names,
-            Means(tools, self._need, self._key, mount.filesystem, mount.unmount, early.config.node),
+            Means(tools, self._need, self._key, mount.filesystem, mount.unmount, core.config.node),
         )
 
     def _key(self, layout: Layout) -> bytes:
         return (
-            Secrets(self._early.config).of_disks(layout.name)
+            SecretClient(self._core.config).of_disks(layout.name)
             if layout.encrypt == "kept"
             else os.urandom(KEY_BYTES)
         )
@@ -128,4 +128,4 @@ class LateDisks:
     def _need(self, name: str) -> None:
         session = self._known
         assert session is not None  # noqa: S101 (want() comes first)
-        need(self._early, session, name)
+        need(self._core, session, name)

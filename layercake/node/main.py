@@ -21,7 +21,7 @@ from pathlib import Path
 from layercake import __version__
 from layercake.kraken.errors import InputError, LayercakeError
 from minos import cmdline
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
 from minos.agent.state import Config
 from minos.programs import NAME, OWN, TURN, wait_for_turn
 
@@ -51,13 +51,13 @@ def start(
     if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
         importlib.import_module("layercake.node.wiring")
     wait_for_turn(config.run)
-    early = Early(config, say=say, wall=time.time, jitter=jitter)
+    core = AgentCore(config, say=say, wall=time.time, jitter=jitter)
     joins = f"joining {config.head} as {config.name or config.node}"
-    say(f"agent: session {early.session.number} goes on" if early.session else f"agent: {joins}")
-    early.link.start()
+    say(f"agent: session {core.session.number} goes on" if core.session else f"agent: {joins}")
+    core.link.start()
     from layercake.node.wiring import make  # while the link joins; see above
 
-    make(early, cgroup=cgroup, api_port=api_port, owner=owner).run()
+    make(core, cgroup=cgroup, api_port=api_port, owner=owner).run()
 
 
 def boot_id() -> str:

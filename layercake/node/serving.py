@@ -15,8 +15,8 @@ from imageapi.node.imageset.imageset import ImageSet
 from layercake.kraken.errors import LayercakeError, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
 from layercake.node.api import Api
-from minos.agent.bond.outbox import EventSink
-from minos.agent.bond.trust import for_head, is_head, mark
+from minos.agent.head_link.outbox import EventSink
+from minos.agent.head_link.trust import for_head, is_head, mark
 from minos.agent.http.server import Server
 from minos.agent.state import Config, Session
 from minos.events import NODE_API, NODE_API_FAILED

@@ -20,10 +20,10 @@ from layercake.node.disks import LateDisks
 from layercake.node.files import Preparing, running
 from layercake.node.modules import need
 from minos import syscalls
-from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
 from minos.agent.files.keeper import FileKeeper
+from minos.agent.head_link.secret_client import SecretClient
 from minos.agent.http.client import Download
 from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
@@ -84,10 +84,10 @@ class LateApi:
     images run by then. With it begins the survey of the hardware, of a machine that is ours
     (`owner`)."""
 
-    def __init__(self, early: Early, images: ImageSet, port: int, *, owner: bool) -> None:
+    def __init__(self, core: AgentCore, images: ImageSet, port: int, *, owner: bool) -> None:
         self._owner = owner
         self._survey: Keeper | None = None
-        self._early = early
+        self._core = core
         self._images = images
         self._port = port
         self._serving: Serving | None = None
@@ -99,12 +99,12 @@ class LateApi:
         def bmc(body: Mapping[str, Any]) -> Mapping[str, Any]:
             from layercake.node.bmc import answer  # when the head asks for it, if it ever does
 
-            return answer(lambda name: need(self._early, session, name), body)
+            return answer(lambda name: need(self._core, session, name), body)
 
         serving = self._serving = Serving(
-            self._early.config,
+            self._core.config,
             self._images,
-            self._early.event,
+            self._core.event,
             self._port,
             bmc if self._owner else None,
         )
@@ -112,7 +112,7 @@ class LateApi:
         if self._owner:
             from minos.survey import keeper  # the last of all: nobody waits for it
 
-            self._survey = keeper.start(self._early.config, session, self._early.say)
+            self._survey = keeper.start(self._core.config, session, self._core.say)
 
     def tell(self, session: Session) -> None:
         """Tells the head where it listens, if it does already."""
@@ -184,42 +184,42 @@ def _power_off() -> None:
 
 
 def make(
-    early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False
+    core: AgentCore, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False
 ) -> Agent:
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the
     machine runs minOS, and its interfaces are the agent's to set. Raises LayercakeError."""
-    run = early.config.run
+    run = core.config.run
     preparing: Preparing
-    disks = LateDisks(early, open_url)
+    disks = LateDisks(core, open_url)
     images = ImageSet(
         run,
         Runtime(run, parent=cgroup),
         open_url,
-        early.event,
-        secret=Secrets(early.config),
-        key=lambda: early.image_key,
-        changed=early.look,
+        core.event,
+        secret=SecretClient(core.config),
+        key=lambda: core.image_key,
+        changed=core.look,
         busy=lambda: is_busy(run),
         files=lambda *instance: preparing.give(*instance),
     )
     preparing = Preparing(
         FileKeeper(
-            early.config,
-            early.event,
+            core.config,
+            core.event,
             lambda: running(images),
             Path("/") if owner else None,
             LateMetadata().take,
         ),
-        TaskKeeper(early.config, early.event),
+        TaskKeeper(core.config, core.event),
         disks,
     )
-    network = LateNetwork(early, owner=owner)
-    worker = Worker(handlers(images, disks, run, early.link.drain, network.wait), early.inbox.put)
+    network = LateNetwork(core, owner=owner)
+    worker = Worker(handlers(images, disks, run, core.link.drain, network.wait), core.inbox.put)
     return Agent(
-        early,
+        core,
         images,
         worker,
-        LateApi(early, images, api_port, owner=owner),
+        LateApi(core, images, api_port, owner=owner),
         network,
         preparing,
         orders=LateOrders().carry_out if owner else no_orders,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from layercake.base.netlink import NLMSG_ERROR, attribute, attributes, messages
 from layercake.kraken.errors import OperationFailed
-from minos.agent.early import Pressed
+from minos.agent.core import Pressed
 from minos.netlink import message
 
 _GENERIC, _SOL_NETLINK, _ADD_MEMBERSHIP = 16, 270, 1

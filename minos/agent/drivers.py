@@ -26,8 +26,8 @@ from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
 from minos import hardware, syscalls
-from minos.agent.bond.outbox import EventSink
-from minos.agent.bond.trust import to_head
+from minos.agent.head_link.outbox import EventSink
+from minos.agent.head_link.trust import to_head
 from minos.agent.http.client import BODY_LIMIT, Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.events import DRIVER_FAILED, DRIVERS, DRIVERS_LEFT

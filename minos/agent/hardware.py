@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from minos.agent.bond.outbox import EventSink
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.state import Config, Session
 from minos.events import HARDWARE, NO_DRIVER
 from minos.hardware import FOUND, PACKED, SYS, driver, explain

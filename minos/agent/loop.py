@@ -1,7 +1,7 @@
 """The agent: one loop over the datagrams, the containers' ends, and what its threads report.
 
 It never waits for anything but its selector: mutations run on the worker's thread (worker.py), TLS
-on the link's (bond/link.py).
+on the link's (head_link/link.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from layercake.kraken.errors import OperationFailed
-from minos.agent.bond.bond import Bond
-from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import Busy, prepare
-from minos.agent.early import Early, Look, Pressed
+from minos.agent.core import AgentCore, Look, Pressed
 from minos.agent.hardware import Came, Hardware
+from minos.agent.head_link.link import Joined, Message, Pulled, Renewed, Trouble
+from minos.agent.head_link.sync_socket import SyncSocket
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
@@ -132,7 +132,7 @@ class Work:
     """What there is as soon as the node has a session."""
 
     session: Session
-    bond: Bond
+    sync: SyncSocket
     machine: Machine
     wanted: Wanted
 
@@ -143,7 +143,7 @@ class Agent:
 
     def __init__(
         self,
-        early: Early,
+        core: AgentCore,
         images: NodeImages,
         worker: Worker,
         api: NodeApi,
@@ -155,18 +155,18 @@ class Agent:
         clock: Callable[[], float],
         clock_ns: Callable[[], int],
     ) -> None:
-        self._early = early
+        self._core = core
         self._images = images
         self._worker = worker
         self._api = api
         self._network, self._files, self._orders = network, files, orders
         self._clock, self._clock_ns = clock, clock_ns
         self._selector = selectors.PollSelector()
-        self._selector.register(early.inbox.reader, selectors.EVENT_READ)
-        prepare(early.config.run)
-        self._busy = Busy(early.config.run, self._selector, clock, early.say)
-        self._hardware = Hardware(early.config, early.event, early.inbox.put)
-        self._swap = Swap(early.config, early.event, early.inbox.wake)
+        self._selector.register(core.inbox.reader, selectors.EVENT_READ)
+        prepare(core.config.run)
+        self._busy = Busy(core.config.run, self._selector, clock, core.say)
+        self._hardware = Hardware(core.config, core.event, core.inbox.put)
+        self._swap = Swap(core.config, core.event, core.inbox.wake)
         self._work: Work | None = None
         self._ends = Ends(images, self._selector)
         self._trim_at = 0.0
@@ -183,9 +183,9 @@ class Agent:
         LayercakeError."""
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, self._terminate)
-        if self._early.session:
-            self._begin(self._early.session, self._early.file.load_desired())
-            self._early.link.pull()
+        if self._core.session:
+            self._begin(self._core.session, self._core.file.load_desired())
+            self._core.link.pull()
         while not self._stop:
             self._once()
             if (
@@ -193,31 +193,39 @@ class Agent:
                 and self._work is not None
                 and self._work.machine.node.active is None
             ):
-                self._early.link.drain()  # what this agent has seen is told by it
+                self._core.link.drain()  # what this agent has seen is told by it
                 return
 
     def _terminate(self, number: int, frame: object) -> None:
         self._stop = True
-        self._early.inbox.wake()
+        self._core.inbox.wake()
 
     def _begin(self, session: Session, desired: Mapping[str, Any] | None) -> None:
         """Starts to work under a session; there is one in an agent's life."""
-        early = self._early
-        bond = Bond(early, session, clock=self._clock, clock_ns=self._clock_ns)
-        machine = Machine(session, self._worker, early.event, self._clock, early.jitter)
+        core = self._core
+        sync = SyncSocket(
+            core.config,
+            session,
+            core.link,
+            say=core.say,
+            jitter=core.jitter,
+            clock=self._clock,
+            clock_ns=self._clock_ns,
+        )
+        machine = Machine(session, self._worker, core.event, self._clock, core.jitter)
         wanted = Wanted(
             self._images,
             machine,
-            early.link,
-            early.file,
+            core.link,
+            core.file,
             self._worker.interrupt,
             partial(self._orders, self._hardware.settled),
         )
-        self._work = Work(session, bond, machine, wanted)
+        self._work = Work(session, sync, machine, wanted)
         self._ends.watch()  # a container's descriptor that was closed may have had the number
-        self._selector.register(bond, selectors.EVENT_READ)
+        self._selector.register(sync, selectors.EVENT_READ)
         self._serve_at = self._clock() + (
-            0.0 if early.session else SERVE_DELAY
+            0.0 if core.session else SERVE_DELAY
         )  # after another agent the images run already
         self._drivers_at = self._clock() + DRIVERS_DELAY
         self._swap.begin()
@@ -231,13 +239,13 @@ class Agent:
     def _once(self) -> None:
         self._ends.watch()
         for key, _ in self._selector.select(self._timeout()):
-            if self._work is not None and key.fileobj is self._work.bond:
+            if self._work is not None and key.fileobj is self._work.sync:
                 self._hear(self._work)
             elif self._busy.hears(key.fileobj):
                 pass  # _look_around looks
             elif self._ends.hears(key.fd):
                 self._look_at_images()
-        for message in self._early.inbox.take():
+        for message in self._core.inbox.take():
             self._take(message)
         if self._work is not None:
             self._look_around(self._work)
@@ -245,7 +253,7 @@ class Agent:
     def _timeout(self) -> float:
         due = self._busy.due
         if self._work is not None:
-            due = min(due, self._work.machine.wake, self._work.bond.due)
+            due = min(due, self._work.machine.wake, self._work.sync.due)
         return max(0.0, min(TICK, due - self._clock()))
 
     def _look_around(self, work: Work) -> None:
@@ -262,13 +270,13 @@ class Agent:
             self._images.trim_logs()
         self._hardware.look(work.session, now >= self._drivers_at or machine.node.active is None)
         mask, state = machine.report(VOUCHES)
-        work.bond.hello(
+        work.sync.hello(
             revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state
         )
         if self._power_off is not None and (
             now >= self._off_at or (self._off_at != math.inf and machine.value("run") == "INIT")
         ):
-            self._early.link.drain()
+            self._core.link.drain()
             self._power_off()
         if now >= self._serve_at:
             self._serve_at = math.inf
@@ -282,24 +290,24 @@ class Agent:
         from minos.agent.thermal.governor import Governors
         from minos.agent.thermal.keeper import Keeper as Thermometer
 
-        self._clock_keeper = Keeper(self._early.config.ntp, self._early.event)
+        self._clock_keeper = Keeper(self._core.config.ntp, self._core.event)
         self._clock_keeper.start()
         self._thermometer = Thermometer(
-            self._early.event, Governors(Path(self._early.config.run, "governors.json"))
+            self._core.event, Governors(Path(self._core.config.run, "governors.json"))
         )
         self._thermometer.want(self._document)
         self._thermometer.start()
         if self._power_off is not None:
             from minos.agent.button import Button
 
-            Button(self._early.inbox.put, self._early.say).start()
+            Button(self._core.inbox.put, self._core.say).start()
 
     def _take(self, message: Message | Done | Look | Came | Pressed) -> None:
         if isinstance(message, Joined):
-            self._early.say(f"agent: joined, session {message.session.number}")
+            self._core.say(f"agent: joined, session {message.session.number}")
             self._begin(message.session, message.desired)
         elif isinstance(message, Trouble):
-            self._early.say(f"agent: {message.text}")
+            self._core.say(f"agent: {message.text}")
         elif isinstance(message, Look):
             self._look_at_images()
         elif self._work is not None and isinstance(message, Pressed):
@@ -321,7 +329,7 @@ class Agent:
         """The power button was pressed. From now on nothing else is wanted of the node."""
         if self._off_at == math.inf:
             self._off_at = self._clock() + OFF_S
-            self._early.event(
+            self._core.event(
                 BUTTON,
                 "the power button was pressed, or the BMC asked for it: the images are stopped, "
                 "and the "
@@ -355,18 +363,18 @@ class Agent:
             self._files.want(told, work.session)
             work.wanted.take(told, first)
         except OperationFailed as error:  # the node goes on with what it had
-            self._early.say(f"agent: {error}")
+            self._core.say(f"agent: {error}")
             return
         self._document = document
         if self._thermometer is not None:
             self._thermometer.want(document)
-        work.bond.took(work.wanted.revision)
+        work.sync.took(work.wanted.revision)
         self._swap.want(document.get("agent"), work.session)
 
     def _hear(self, work: Work) -> None:
         """Datagrams have come. What a head keeps in memory only is told again to one that was
         started again."""
-        if work.bond.read():
+        if work.sync.read():
             work.wanted.head_restarted()
             self._images.tell(again=True)
             self._api.tell(work.session)
@@ -378,7 +386,7 @@ class Agent:
             if self._thermometer is not None:
                 self._thermometer.tell()
             self._swap.begin()
-        if work.bond.answered:
+        if work.sync.answered:
             self._swap.answered()
 
     # ---- what is seen

@@ -13,7 +13,7 @@ from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARE
 from layercake.kraken.mutation import Where
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import ANYTHING, UNKNOWN, Goal
-from minos.agent.bond.outbox import EventSink
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.state import Session
 
 VOUCHES = ("busy", "disk", "image", "run")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
-from minos.agent.bond.trust import mark
+from minos.agent.head_link.trust import mark
 from minos.build import hardware, kernel, profiles, python, tree
 from minos.build.archives import cpio
 from minos.build.archives.packing import compress

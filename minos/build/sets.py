@@ -49,9 +49,9 @@ Signed = Callable[[str, str], bool]
 class BootSet:
     """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in
     bytes. `agent`: it has one that can replace another in place. `authorities` marks whom its minOS
-    trusts (minos.agent.bond.trust), "" if it does not say. `profile` is what it was built by, None
-    if it does not say; `about` all of what was said when it was built; `python` is the version that
-    its minOS has, and that its agent is compiled for."""
+    trusts (minos.agent.head_link.trust), "" if it does not say. `profile` is what it was built by,
+    None if it does not say; `about` all of what was said when it was built; `python` is the version
+    that its minOS has, and that its agent is compiled for."""
 
     name: str
     directory: Path

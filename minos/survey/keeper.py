@@ -18,7 +18,7 @@ from typing import Any
 
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.wire import bearer
-from minos.agent.bond.trust import to_head
+from minos.agent.head_link.trust import to_head
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.survey.neighbours import Listener, heard, load, names

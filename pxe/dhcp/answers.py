@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket
 from pxe.dhcp.relay import Relay, Relays, relay_of
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket
 from pxe.windows import Windows
 
 CHADDR = slice(28, 34)

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pxe import events
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import dotted
 from pxe.machine import HTTP, PXE, Client, client_of
 from pxe.nodes import Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.windows import PROXY, Step, Windows
 
 PORT = 4011

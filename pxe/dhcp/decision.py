@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 from layercake.kraken.events import Severity
 from pxe import events
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
 from pxe.machine import (
     ARM_CLIENTS,
@@ -33,6 +31,8 @@ from pxe.machine import (
 )
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.paths import arm64
 from pxe.paths.grub import SHIM
 from pxe.paths.image import SUFFIX as IMAGE

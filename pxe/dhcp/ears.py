@@ -12,11 +12,11 @@ from typing import Any
 from layercake.base.datagrams import DatagramServer
 from layercake.base.packets import bpf
 from layercake.kraken.errors import OperationFailed
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.beside import PORT
 from pxe.dhcp.decision import Decision
 from pxe.dhcp.others import Overheard, overheard
 from pxe.notes import Note, Recorder
+from pxe.packets import dhcp
 from pxe.settings import Settings
 
 _RECEIVE_BYTES = 4097

@@ -8,11 +8,11 @@ import struct
 from dataclasses import dataclass
 
 from pxe import events
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import dotted
 from pxe.nodes import Nodes, mac_text
 from pxe.notes import Note, Recorder
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.settings import Settings, packed
 
 MOST = 16

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
-from pxe.dhcp.packet import MAGIC, MessageType
+from pxe.packets.dhcp import MAGIC, MessageType
 
 LATE_S = 4.0
 """Seconds after which a client asks again (RFC 2131 section 4.1)."""

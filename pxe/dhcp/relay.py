@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from layercake.base.text import clean
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket
 
 CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
 """Sub-options of option 82: the port and the relay itself (RFC 3046), the link's address if giaddr

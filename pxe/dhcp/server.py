@@ -12,12 +12,12 @@ from functools import partial
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
 from pxe import events
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.answers import CHADDR, Answer, Answers
 from pxe.dhcp.decision import Outcome, Way
 from pxe.dhcp.frame import build_frame
 from pxe.dhcp.queue import Queue
 from pxe.notes import Recorder
+from pxe.packets import dhcp
 from pxe.settings import Settings, packed
 
 _RECEIVE_BYTES = (

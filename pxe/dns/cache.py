@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from dnslib import RR, DNSBuffer
 from dnslib.dns import DNSError as BadRecord
 
-from pxe.dns import packet as dns
-from pxe.dns.packet import HEADER, DnsError, Query, Rcode, Type
+from pxe.packets import dns
+from pxe.packets.dns import HEADER, DnsError, Query, Rcode, Type
 
 LONGEST_S, LONGEST_NOT_S, FAILED_S = 3600, 300, 2
 """How long an answer is kept at most, that there is none, and that nobody could be asked (RFC

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pxe.dns import packet as dns
-from pxe.dns.packet import Query, Rcode, Type
 from pxe.dns.zone import Zone
+from pxe.packets import dns
+from pxe.packets.dns import Query, Rcode, Type
 
 
 class Outcome(enum.Enum):

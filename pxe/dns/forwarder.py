@@ -11,9 +11,9 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-from pxe.dns import packet as dns
 from pxe.dns.cache import BadAnswer, Cache, Kept, failure, key_of, read, render
-from pxe.dns.packet import HEADER, Query, Rcode
+from pxe.packets import dns
+from pxe.packets.dns import HEADER, Query, Rcode
 
 PORT = 53
 WAIT_S, ALL_S = 1.5, 5.0

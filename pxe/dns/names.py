@@ -14,10 +14,10 @@ import msgspec
 from layercake.base.text import show
 from layercake.kraken.errors import InputError
 from pxe.dns import records
-from pxe.dns.packet import Type, shown, wire
-from pxe.dns.settings import HEAD
 from pxe.dns.zone import Entry, Zone, reverse, tops_of
+from pxe.dns_settings import HEAD
 from pxe.nodes import Node
+from pxe.packets.dns import Type, shown, wire
 from pxe.settings import Settings
 
 _SRV = struct.Struct("!HHH")

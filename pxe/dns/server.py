@@ -13,14 +13,14 @@ from typing import Any
 
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
-from pxe.dns import packet as dns
 from pxe.dns.decision import Outcome, decide, refusal
 from pxe.dns.forwarder import Forwarder
 from pxe.dns.limit import Limiter, Verdict, prefix
 from pxe.dns.names import Names
-from pxe.dns.packet import DnsError, Query, Rcode
 from pxe.dns.stream import StreamServer
 from pxe.notes import Recorder
+from pxe.packets import dns
+from pxe.packets.dns import DnsError, Query, Rcode
 from pxe.settings import Settings
 
 _SIZE = 4096

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from layercake.base.door import Door, Guest, Limits, bound, guest_of
-from pxe.dns.packet import HEADER, DnsError
+from pxe.packets.dns import HEADER, DnsError
 
 LIMITS = Limits(
     each=8, strangers=256, known=16, most=1024, prove_s=5.0, answer_s=15.0, stall_s=15.0

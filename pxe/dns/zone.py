@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from layercake.moduleapi.network import AnyNetwork
-from pxe.dns.packet import Rcode, Type, above, wire
+from pxe.packets.dns import Rcode, Type, above, wire
 
 _SOA_TIMES = (3600, 600, 86400)
 _CHASED = frozenset({Type.A, Type.AAAA, Type.SRV})

@@ -7,14 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pxe import events
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, echoed, send
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import dotted, relay_of
 from pxe.guests.pool import Guest
 from pxe.guests.table import GuestNetwork, Guests, called
 from pxe.nodes import mac_text
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 
 MOST_ID = 255
 """Bytes of a client identifier: what is longer came in pieces, and no machine needs that."""

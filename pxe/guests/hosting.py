@@ -13,7 +13,6 @@ from typing import Any
 from layercake.kraken.errors import InputError
 from pxe import events
 from pxe.dhcp.decision import Common, Decision, Outcome, decide
-from pxe.dhcp.packet import DhcpPacket
 from pxe.guests.decision import answer
 from pxe.guests.keeper import Keeper
 from pxe.guests.pool import Guest
@@ -21,6 +20,7 @@ from pxe.guests.strangers import Strangers
 from pxe.guests.table import GuestCount, GuestLeases, Guests
 from pxe.nodes import Nodes
 from pxe.notes import Note, Recorder
+from pxe.packets.dhcp import DhcpPacket
 from pxe.settings import Settings
 from pxe.windows import Windows
 

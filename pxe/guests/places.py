@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from layercake.moduleapi.strangers import option82
 from pxe import events
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import MOST, MULTICAST, Relay, dotted, parts_of
 from pxe.machine import Client, client_of
 from pxe.nodes import Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 
 MOST_STRANGERS = 4096
 """Machines of which is kept where they were heard, though no node has their card."""

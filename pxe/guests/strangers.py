@@ -16,15 +16,15 @@ from pathlib import Path
 from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.strangers import LIFE_S, Tickets
 from pxe import events
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import INSTALL_SHIM
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import dotted
 from pxe.guests.pool import Guest
 from pxe.guests.table import GuestNetwork
 from pxe.machine import AARCH64, ARM_CLIENTS, X86_64, Client, client_of, firmware_of
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.windows import Windows
 
 BOOT_S = 300.0

@@ -12,12 +12,12 @@ import msgspec
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.guests import LEASE_S, parsed
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common
-from pxe.dhcp.packet import DhcpPacket
 from pxe.dhcp.relay import dotted, relay_of
 from pxe.guests.pool import Guest, Lease, Pool
 from pxe.nodes import mac_text
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket
 from pxe.settings import Settings
 from pxe.subnet import Subnet, of, times
 

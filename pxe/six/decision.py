@@ -15,10 +15,10 @@ from pxe.dhcp.decision import Outcome
 from pxe.machine import FIRMWARE, Client, wrong
 from pxe.nodes import Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.packets import dhcp6 as dhcp
+from pxe.packets.dhcp6 import Dhcp6Packet, Kind
 from pxe.paths.ipxe import UEFI_PROGRAM
 from pxe.settings import packed
-from pxe.six import packet as dhcp
-from pxe.six.packet import Dhcp6Packet, Kind
 from pxe.subnet import Subnet
 from pxe.windows import Step, Windows
 

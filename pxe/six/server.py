@@ -13,8 +13,8 @@ from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
 from pxe.nodes import Nodes
 from pxe.notes import Recorder
+from pxe.packets import dhcp6 as dhcp
 from pxe.settings import Settings
-from pxe.six import packet as dhcp
 from pxe.six.decision import Network, decide
 from pxe.windows import Windows
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 
 from scapy.layers.dhcp import BOOTP, DHCP
 
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, decide
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
 from pxe.windows import Windows
 from tests.bench._lab import (
     ADDRESS,

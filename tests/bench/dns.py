@@ -28,7 +28,7 @@ from layercake.moduleapi.service import FakeLink
 from pxe.dns.forwarder import Forwarder
 from pxe.dns.names import Names
 from pxe.dns.server import DnsServer
-from pxe.dns.settings import DnsSettings
+from pxe.dns_settings import DnsSettings
 from pxe.nodes import from_record
 from pxe.notes import Recorder
 from pxe.windows import Windows

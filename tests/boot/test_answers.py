@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.moduleapi.service import FakeLink
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.queue import LATE_S, MOST, Queue
 from pxe.dhcp.relay import Relays
 from pxe.dhcp.server import DhcpServer
 from pxe.nodes import Nodes, from_record
 from pxe.notes import Note, Recorder
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.windows import Step, Windows
 from tests.support.clock import FakeClock
 from tests.support.site import boot_settings

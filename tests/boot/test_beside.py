@@ -16,11 +16,11 @@ from layercake.kraken.errors import Refused
 from layercake.moduleapi.service import FakeLink
 from pxe import events
 from pxe.dhcp import beside
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, Way
 from pxe.dhcp.frame import build_frame
 from pxe.dhcp.others import MOST, Others, Overheard, overheard
-from pxe.dhcp.packet import DhcpError, DhcpPacket, MessageType
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpError, DhcpPacket, MessageType
 from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from tests.boot.test_dhcp_decision import (

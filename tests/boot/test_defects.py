@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pxe.dhcp.decision import Common, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.nodes import Node
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.paths import ipxe
 from pxe.paths.order import environment, order
 from pxe.settings import Settings

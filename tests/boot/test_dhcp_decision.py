@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layercake.moduleapi.service import FakeLink
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.state import BootState
 from pxe.windows import Step, Windows
 from tests.support.clock import FakeClock

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from layercake.moduleapi.service import FakeLink
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.guests.decision import answer
 from pxe.guests.hosting import Hosting
 from pxe.guests.keeper import FILE, Keeper
@@ -22,6 +20,8 @@ from pxe.guests.pool import Guest
 from pxe.guests.table import AT_ONCE, Guests
 from pxe.nodes import Nodes
 from pxe.notes import Recorder
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.state import BootState
 from pxe.windows import Windows
 from tests.support.clock import FakeClock

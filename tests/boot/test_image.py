@@ -17,12 +17,12 @@ from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.service import FakeLink
 from powerman.module import record as power_record
 from pxe.dhcp.decision import Common, decide
-from pxe.dhcp.packet import BOOT_FILE, VENDOR_CLASS, MessageType
 from pxe.http_server import HttpServer
 from pxe.inventory import Boot
 from pxe.module import offers
 from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
+from pxe.packets.dhcp import BOOT_FILE, VENDOR_CLASS, MessageType
 from pxe.paths import fat, grub, image
 from pxe.paths.order import Order
 from pxe.settings import BootSettings, Settings

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from layercake.moduleapi.strangers import option82
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.guests.places import MOST_STRANGERS, Places, said
 from pxe.nodes import Nodes, from_record, mac_text
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from tests.support.clock import FakeClock
 
 OWN, NEW = bytes.fromhex("525400000010"), bytes.fromhex("020000000001")

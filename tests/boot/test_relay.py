@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import HeadAddress
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import Heard, Relays, parts_of, relay_of
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.paths.order import command_line
 from pxe.settings import Settings
 from pxe.subnet import route

@@ -14,10 +14,10 @@ from layercake.kraken.errors import InputError, LayercakeError, NotFound, Operat
 from layercake.kraken.mutation import Where
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from pxe import mutations
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Decision, decide
 from pxe.dhcp.relay import Relay
 from pxe.dhcp.server import DhcpServer
+from pxe.packets import dhcp
 from pxe.service import PxeService
 from pxe.settings import BootSettings
 from pxe.state import BootState

@@ -18,9 +18,9 @@ from scapy.packet import Packet
 from layercake.moduleapi.service import FakeLink
 from pxe.dhcp.decision import Outcome
 from pxe.nodes import Nodes, from_record
-from pxe.six import packet as codec
+from pxe.packets import dhcp6 as codec
+from pxe.packets.dhcp6 import Dhcp6Error
 from pxe.six.decision import Decision, Network, decide
-from pxe.six.packet import Dhcp6Error
 from pxe.windows import Step, Windows
 from tests.boot.conftest import MAC, NODE, RECORD, TOKEN, Running, Wire
 

@@ -12,16 +12,16 @@ from scapy.layers.inet6 import ICMPv6ND_RA, ICMPv6NDOptPrefixInfo, ICMPv6NDOptRD
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import HeadAddress
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Outcome, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dns.names import Names
-from pxe.dns.settings import DnsSettings
+from pxe.dns_settings import DnsSettings
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
+from pxe.packets import dhcp6 as codec
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.paths.order import command_line
 from pxe.settings import Settings
 from pxe.six import decision as six
-from pxe.six import packet as codec
 from pxe.six.ra import build_advertisement
 from pxe.windows import Windows
 from tests.boot.conftest import MAC as MAC_TEXT

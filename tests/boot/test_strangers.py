@@ -8,14 +8,14 @@ from typing import Any
 
 from layercake.moduleapi.service import FakeLink
 from layercake.moduleapi.strangers import LIFE_S, Tickets
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import dotted
 from pxe.guests.hosting import Hosting
 from pxe.guests.strangers import BOOT_S
 from pxe.nodes import Nodes, mac_text
 from pxe.notes import Recorder
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.paths.order import order
 from pxe.state import BootState
 from pxe.windows import Windows

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from dnslib import CNAME, EDNS0, QTYPE, RR, SOA, A, DNSHeader, DNSQuestion, DNSRecord
 
-from pxe.dns import packet as dns
 from pxe.dns.cache import BadAnswer, Cache, failure, key_of, read, render
-from pxe.dns.packet import Query
+from pxe.packets import dns
+from pxe.packets.dns import Query
 
 NAME = "www.example.org"
 ZONE = RR(

@@ -17,9 +17,9 @@ from layercake.inventory.schema import Node
 from layercake.moduleapi.fields import Mistake
 from powerman import module as power
 from pxe import module as boot
-from pxe.dhcp import packet as dhcp
-from pxe.dns.settings import DnsSettings, forward, subnets
+from pxe.dns_settings import DnsSettings, forward, subnets
 from pxe.inventory import Boot
+from pxe.packets import dhcp
 from pxe.subnet import of, own
 from tests.support.site import boot_settings, site
 

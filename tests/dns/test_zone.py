@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from layercake.kraken.errors import InputError
 from pxe.dns import names as dns_names
-from pxe.dns import packet as dns
 from pxe.dns.decision import Outcome, decide
 from pxe.dns.names import Names
-from pxe.dns.packet import Rcode, Type, shown, wire
 from pxe.dns.zone import Zone, reverse, tops_of
 from pxe.nodes import from_record
+from pxe.packets import dns
+from pxe.packets.dns import Rcode, Type, shown, wire
 from tests.dns.conftest import FAR, RECORDS, names_of, settings_of
 
 

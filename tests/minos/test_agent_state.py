@@ -13,7 +13,7 @@ from layercake.head.modules import standard
 from layercake.kraken.errors import DeclarationError, OperationFailed
 from layercake.kraken.events import MUTATION_FAILED, Severity
 from layercake.kraken.variables import Layout
-from minos.agent.bond.outbox import KEEP, Outbox
+from minos.agent.head_link.outbox import KEEP, Outbox
 from minos.agent.state import Config, SessionFile, parse_endpoint, parse_join
 
 

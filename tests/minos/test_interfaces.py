@@ -60,7 +60,7 @@ class Node:
 
     def _made(self) -> Keeper:
         return Keeper(
-            self.run,
+            self.run / RECORD,
             self._boot,
             self._event,
             self.kernel,

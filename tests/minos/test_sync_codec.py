@@ -6,7 +6,7 @@ import pytest
 
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, decode, encode
-from minos.agent.bond.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
+from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
 
 NODE, KEY, LAYOUT = bytes(range(16)), b"k" * 32, b"lay1"
 

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from layercake.kraken.events import Severity
-from minos.agent.bond.outbox import EventSink
 from minos.agent.clock import kernel
 from minos.agent.clock.sntp import Sample, ask
+from minos.agent.head_link.outbox import EventSink
 from minos.events import CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED
 
 FIRST_S, MOST_S = 16.0, 1024.0

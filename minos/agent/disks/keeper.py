@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from minos.agent.bond.outbox import EventSink
 from minos.agent.disks import signs
 from minos.agent.disks.judge import BLANK, ERROR, FOREIGN, READY, Verdict, judge, whole
 from minos.agent.disks.layout import Layout, parse
 from minos.agent.disks.look import Disk, all_of, matches
 from minos.agent.disks.stack import Means, Stack
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.state import Config
 from minos.events import DISK_FAILED, DISK_FOREIGN, DISK_WIPED, DISKS, DISKS_READY
 

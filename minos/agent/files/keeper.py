@@ -18,10 +18,10 @@ from layercake.base.text import parse_json
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.bond.outbox import EventSink
-from minos.agent.bond.trust import to_head
 from minos.agent.files.manifest import METADATA, MINOS, Entry, Manifest, named, parse, to_wire
 from minos.agent.files.writer import Root
+from minos.agent.head_link.outbox import EventSink
+from minos.agent.head_link.trust import to_head
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.events import FILES, FILES_FAILED, FILES_WRITTEN

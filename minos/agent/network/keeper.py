@@ -15,8 +15,7 @@ from typing import Any, Protocol
 
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from minos.agent.bond.outbox import EventSink
-from minos.agent.network.late import RECORD
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.network.modules import need, needed
 from minos.agent.network.steps import Plan, Seen, Step, Verb, card
 from minos.agent.network.tell import Teller
@@ -46,13 +45,13 @@ class Kernel(Protocol):
 
 
 class Keeper:
-    """`live`: images may run already, so what would take the network from them waits. `fetch` gets
-    a kernel module (modules.py), `reach` waits so many seconds for the head and says whether it can
-    be reached, `clock` gives seconds."""
+    """`record` is the file that has what is in force. `live`: images may run already, so what would
+    take the network from them waits. `fetch` gets a kernel module (modules.py), `reach` waits so
+    many seconds for the head and says whether it can be reached, `clock` gives seconds."""
 
     def __init__(
         self,
-        run: Path,
+        record: Path,
         boot: Boot,
         event: EventSink,
         kernel: Kernel,
@@ -62,7 +61,7 @@ class Keeper:
         clock: Callable[[], float],
         live: bool,
     ) -> None:
-        self._path, self._boot, self._event, self._kernel = run / RECORD, boot, event, kernel
+        self._path, self._boot, self._event, self._kernel = record, boot, event, kernel
         self._fetch, self._reach, self._clock, self._live = fetch, reach, clock, live
         self._inbox: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         self._wanted: dict[str, Interface] = {}

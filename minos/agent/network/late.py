@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
 from minos.agent.state import Session
 from minos.events import NETWORK_FAILED
 
@@ -25,8 +25,10 @@ FIRST_S = 15.0
 class LateNetwork:
     """`owner`: this machine's interfaces are ours, it runs minOS."""
 
-    def __init__(self, early: Early, *, owner: bool) -> None:
-        self._early, self._owner = early, owner
+    def __init__(self, core: AgentCore, *, owner: bool) -> None:
+        self._core = core
+        self._owner = owner
+        self._record = Path(core.config.run, RECORD)
         self._keeper: Keeper | None = None
         self._session: Session | None = None
         self._wake = 0
@@ -46,7 +48,7 @@ class LateNetwork:
             keeper.want(said)
             os.write(self._wake, b"x")
         except OSError as error:
-            self._early.event(NETWORK_FAILED, f"the interfaces cannot be set: {error}")
+            self._core.event(NETWORK_FAILED, f"the interfaces cannot be set: {error}")
 
     def head_restarted(self) -> None:
         """The head knows nothing of the interfaces."""
@@ -62,14 +64,18 @@ class LateNetwork:
 
     @property
     def _recorded(self) -> bool:
-        return Path(self._early.config.run, RECORD).exists()
+        return self._record.exists()
 
     def _start(self) -> Keeper:
         from minos.agent.network.start import start
 
         reader, self._wake = os.pipe()
         keeper, run = start(
-            self._early, self._current, reader, live=self._early.session is not None
+            self._core,
+            self._current,
+            reader,
+            record=self._record,
+            live=self._core.session is not None,
         )
         self._keeper = keeper
         threading.Thread(target=run, name="network", daemon=True).start()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from minos.agent.bond.outbox import EventSink
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.network.views import UP, View, differences
 from minos.events import LEG_DOWN, LEG_UP, NETWORK, NETWORK_CHANGED, NETWORK_FAILED
 

@@ -13,7 +13,7 @@ from typing import Any
 from layercake.base.files import read_json, write_json
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import OperationFailed
-from minos.agent.bond.outbox import EventSink
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.state import Config, Session
 from minos.agent.tasks.task import Task, applies, do, parse
 from minos.events import TASK_DONE, TASK_FAILED

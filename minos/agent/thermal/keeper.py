@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from layercake.kraken.events import Severity
-from minos.agent.bond.outbox import EventSink
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.thermal.governor import Governors
 from minos.agent.thermal.reading import CRITICAL, HIGH, NORMAL, Reading, judge, read
 from minos.events import GOVERNOR, THERMAL

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pxe.dhcp import beside
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, decide
 from pxe.dhcp.others import overheard
-from pxe.dhcp.packet import DhcpError, DhcpPacket
 from pxe.dhcp.relay import Relays, relay_of
 from pxe.guests import decision as of_guests
 from pxe.guests.table import Guests
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpError, DhcpPacket
 from pxe.windows import Windows
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target

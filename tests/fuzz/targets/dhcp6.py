@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pxe.nodes import Nodes, from_record
-from pxe.six import packet as dhcp
+from pxe.packets import dhcp6 as dhcp
+from pxe.packets.dhcp6 import Dhcp6Error
 from pxe.six.decision import Network, decide
-from pxe.six.packet import Dhcp6Error
 from pxe.windows import Windows
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target

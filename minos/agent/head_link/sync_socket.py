@@ -1,5 +1,5 @@
-"""The bond with the head while a session lasts: datagrams both ways. What is larger goes over the
-link, a thread of its own.
+"""The datagrams to and from the head while a session lasts. What is larger goes over the link
+(link.py), a thread of its own.
 
 The node says HELLO when something has changed and from time to time; the head says which desired
 revision is the newest, and what is new is then pulled over the link.
@@ -12,31 +12,34 @@ import socket
 from collections.abc import Callable
 
 from layercake.kraken.errors import WireError
-from minos.agent.bond.sync import HelloTimer, NewEpoch, SyncCodec
-from minos.agent.early import Early
-from minos.agent.state import Session
+from minos.agent.head_link.link import HeadLink
+from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec
+from minos.agent.state import Config, Session
 
 
-class Bond:
-    """One session's datagrams. `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its
+class SyncSocket:
+    """One session's datagrams. `say` writes a line on the console, `jitter` gives a number in
+    [0, 1), `clock` gives seconds of CLOCK_BOOTTIME, `clock_ns` its
     nanoseconds."""
 
     def __init__(
         self,
-        early: Early,
+        config: Config,
         session: Session,
+        link: HeadLink,
         *,
+        say: Callable[[str], None],
+        jitter: Callable[[], float],
         clock: Callable[[], float],
         clock_ns: Callable[[], int],
     ) -> None:
-        self._link, self._say, self._jitter = early.link, early.say, early.jitter
-        self._clock, self._clock_ns = clock, clock_ns
+        self._link = link
+        self._say = say
+        self._jitter = jitter
+        self._clock = clock
+        self._clock_ns = clock_ns
         self._codec = SyncCodec(
-            early.config.node_bytes,
-            session.number,
-            session.key,
-            session.epoch,
-            session.layout.digest,
+            config.node_bytes, session.number, session.key, session.epoch, session.layout.digest
         )
         self._timer = HelloTimer(session.hello_s)
         self._newest = 0
@@ -51,7 +54,7 @@ class Bond:
         self._socket.connect((host, port))
 
     def fileno(self) -> int:
-        """The socket's descriptor: a selector can wait for a bond."""
+        """The socket's descriptor: a selector can wait for it."""
         return self._socket.fileno()
 
     @property

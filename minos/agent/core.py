@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from layercake.kraken.events import EventKind, Severity
-from minos.agent.bond.link import Joined, Link, Message, Renewed
+from minos.agent.head_link.link import HeadLink, Joined, Message, Renewed
 from minos.agent.state import Config, SessionFile
 
 
@@ -51,7 +51,7 @@ class Look:
     """A message to the loop: the images are in another state."""
 
 
-class Early:
+class AgentCore:
     """`session` is that of an earlier agent of this boot, None if there is none. Raises
     OperationFailed.
 
@@ -74,7 +74,7 @@ class Early:
         self.file = SessionFile(config.run)
         self.session = self.file.load(config)
         self.image_key = self.session.image_key if self.session else b""
-        self.link = Link(config, self.session, self._take, now=wall, jitter=jitter)
+        self.link = HeadLink(config, self.session, self._take, now=wall, jitter=jitter)
 
     def event(
         self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any

@@ -19,8 +19,8 @@ from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.wire import bearer
-from minos.agent.bond.outbox import Outbox
-from minos.agent.bond.trust import outdated, taken, to_head
+from minos.agent.head_link.outbox import Outbox
+from minos.agent.head_link.trust import outdated, taken, to_head
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session, parse_join
 
@@ -63,7 +63,7 @@ class Trouble:
 Message = Joined | Pulled | Renewed | Trouble
 
 
-class Link:
+class HeadLink:
     """The thread. `post` is called from it with each Message."""
 
     def __init__(

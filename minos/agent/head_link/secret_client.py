@@ -11,12 +11,12 @@ import base64
 from layercake.base.text import parse_json
 from layercake.kraken.errors import OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.bond.trust import to_head
+from minos.agent.head_link.trust import to_head
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, SessionFile
 
 
-class Secrets:
+class SecretClient:
     """Asks for keys by their names."""
 
     def __init__(self, config: Config) -> None:
