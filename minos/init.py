@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
-from minos import cmdline, hardware, netlink, supervisor, syscalls
+from minos import hardware, netlink, supervisor, syscalls
+from minos.identity import Identity, parse_identity
 
 RUN = "/run/layercake"
 MODULES = "/usr/lib/minos/modules"
@@ -115,7 +116,7 @@ def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
     return ""
 
 
-def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
+def set_up_network(identity: Identity, plug: hardware.Plug) -> str:
     """Loads the driver of the boot interface, and brings up that and loopback; returns what to say
     on the console. Raises LayercakeError or OSError."""
     import socket
@@ -168,7 +169,7 @@ def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
     return f"{name} {socket.inet_ntop(address.family, address.packed)}/{address.prefix}"
 
 
-def set_names(identity: cmdline.Identity, etc: Path = Path("/etc")) -> None:
+def set_names(identity: Identity, etc: Path = Path("/etc")) -> None:
     """The host name, and the names by which the machine knows itself without asking anybody. Raises
     OSError."""
     import socket
@@ -208,7 +209,7 @@ def attempt(what: str, step: object, *arguments: object) -> object:
         return None
 
 
-def prepare() -> cmdline.Identity | None:
+def prepare() -> Identity | None:
     """Everything up to the supervisor. Returns the node's identity, None if the command line is
     unusable."""
     root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -226,8 +227,8 @@ def prepare() -> cmdline.Identity | None:
     attempt("mount the drivers of hardware.img", mount_drivers, root)
     os.close(root)
     line = Path("/proc/cmdline").read_text()
-    identity = attempt("read the kernel command line", cmdline.parse, line)
-    if not isinstance(identity, cmdline.Identity):
+    identity = attempt("read the kernel command line", parse_identity, line)
+    if not isinstance(identity, Identity):
         return None
     if identity.name:
         attempt("set the host name", set_names, identity)

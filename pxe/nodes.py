@@ -37,13 +37,13 @@ class Node:
     """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four
     bytes of `ip`, or the sixteen of a node that has no IPv4.
 
-    `kernel_args` and `console` are not checked here but where they meet a script (pxe.paths.order),
-    so that a bad one costs the node its boot and not its address. `boot_set` is what it boots.
-    `secure_boot`: its firmware runs signed programs only. `card_ipxe`: the iPXE that its card has
-    is used. `subnet` is the network that it belongs to, None for that of the head. `aliases` are
-    other names of it, `bmc` the IP address of its BMC, "" if it has none. `answers` are those that
-    DHCP keeps for it (pxe.dhcp.answers). `stranger`: it is in no inventory, and is being discovered
-    (pxe.guests.strangers).
+    `kernel_args` and `console` are not checked here but where they meet a script
+    (pxe.paths.boot_spec), so that a bad one costs the node its boot and not its address. `boot_set`
+    is what it boots. `secure_boot`: its firmware runs signed programs only. `card_ipxe`: the iPXE
+    that its card has is used. `subnet` is the network that it belongs to, None for that of the
+    head. `aliases` are other names of it, `bmc` the IP address of its BMC, "" if it has none.
+    `answers` are those that DHCP keeps for it (pxe.dhcp.answers). `stranger`: it is in no
+    inventory, and is being discovered (pxe.dynamic.discovery).
     """
 
     id: str

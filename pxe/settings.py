@@ -237,7 +237,7 @@ class Settings:
         return self.at(facing(self.heads, network))
 
     @property
-    def six(self) -> list[str]:
+    def ipv6_interfaces(self) -> list[str]:
         """The interfaces on which machines boot by IPv6."""
         first = [self.interface] if self.ra_prefix is not None else []
         return list(

@@ -20,8 +20,8 @@ from minos.agent.head_link.secret_client import SecretClient
 from minos.agent.state import Session
 
 if TYPE_CHECKING:
-    from minos.agent.disks.keeper import DiskKeeper
     from minos.agent.disks.layout import Layout
+    from minos.agent.disks.manager import DiskManager
 
 TOOLS = "disktools"
 BLANK, READY = "BLANK", "READY"
@@ -48,11 +48,11 @@ def _no_secret(name: str) -> bytes:
 
 
 class LateDisks:
-    """The keeper of the disks, made when the first layout comes (minos.agent.disks.keeper)."""
+    """The keeper of the disks, made when the first layout comes (minos.agent.disks.manager)."""
 
     def __init__(self, core: AgentCore, open_url: Fetch) -> None:
         self._core, self._open_url = core, open_url
-        self._keeper: DiskKeeper | None = None
+        self._keeper: DiskManager | None = None
         self._tools: Mapping[str, Any] | None = None
         self._known: Session | None = None
 
@@ -102,8 +102,8 @@ class LateDisks:
     # ---- with what it is done
     # -----
 
-    def _make(self) -> DiskKeeper:
-        from minos.agent.disks.keeper import DiskKeeper
+    def _make(self) -> DiskManager:
+        from minos.agent.disks.manager import DiskManager
         from minos.agent.disks.stack import Means
         from minos.agent.disks.tools import Tools
 
@@ -111,7 +111,7 @@ class LateDisks:
         tools = Tools(
             lambda: fetched(core.config.run, self._open_url, lambda: core.image_key, self._tools)
         )
-        return DiskKeeper(
+        return DiskManager(
             core.config,
             core.event,
             names,

@@ -22,13 +22,13 @@ from layercake.node.modules import need
 from minos import syscalls
 from minos.agent.busy import is_busy
 from minos.agent.core import AgentCore
-from minos.agent.files.keeper import FileKeeper
+from minos.agent.files.manager import FileManager
 from minos.agent.head_link.secret_client import SecretClient
 from minos.agent.http.client import Download
 from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
 from minos.agent.state import Session
-from minos.agent.tasks.keeper import TaskKeeper
+from minos.agent.tasks.runner import TaskRunner
 from minos.agent.wanted import no_orders
 from minos.agent.worker import Handler, Worker
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from layercake.node.serving import Serving
     from minos.agent.metadata.service import Metadata
     from minos.erase.orders import Orders
-    from minos.survey.keeper import Keeper
+    from minos.survey.monitor import HardwareMonitor
 
 
 class Context:
@@ -86,7 +86,7 @@ class LateApi:
 
     def __init__(self, core: AgentCore, images: ImageSet, port: int, *, owner: bool) -> None:
         self._owner = owner
-        self._survey: Keeper | None = None
+        self._survey: HardwareMonitor | None = None
         self._core = core
         self._images = images
         self._port = port
@@ -110,9 +110,9 @@ class LateApi:
         )
         serving.start(session)
         if self._owner:
-            from minos.survey import keeper  # the last of all: nobody waits for it
+            from minos.survey import monitor  # the last of all: nobody waits for it
 
-            self._survey = keeper.start(self._core.config, session, self._core.say)
+            self._survey = monitor.start(self._core.config, session, self._core.say)
 
     def tell(self, session: Session) -> None:
         """Tells the head where it listens, if it does already."""
@@ -171,8 +171,8 @@ class LateOrders:
         """One order (minos.erase.orders). Raises LayercakeError."""
         with self._alone:
             if self._orders is None:
-                from minos.erase.found import look
                 from minos.erase.orders import Orders
+                from minos.erase.selection import look
 
                 self._orders = Orders(find=lambda: look(names))
         return self._orders.carry_out(settled, request)
@@ -203,14 +203,14 @@ def make(
         files=lambda *instance: preparing.give(*instance),
     )
     preparing = Preparing(
-        FileKeeper(
+        FileManager(
             core.config,
             core.event,
             lambda: running(images),
             Path("/") if owner else None,
             LateMetadata().take,
         ),
-        TaskKeeper(core.config, core.event),
+        TaskRunner(core.config, core.event),
         disks,
     )
     network = LateNetwork(core, owner=owner)

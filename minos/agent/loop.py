@@ -31,8 +31,8 @@ from minos.agent.worker import Done, Worker
 from minos.events import BUTTON
 
 if TYPE_CHECKING:
-    from minos.agent.clock.keeper import Keeper
-    from minos.agent.thermal.keeper import Keeper as Thermometer
+    from minos.agent.clock.ntp_client import NtpClient
+    from minos.agent.thermal.monitor import ThermalMonitor
 
 TICK = 1.0
 """Seconds between two looks at what nobody reports, like the state of hardware and of another
@@ -59,7 +59,7 @@ class NodeNetwork(Protocol):
 
 
 class NodeFiles(Protocol):
-    """The node's own files (files/keeper.py)."""
+    """The node's own files (files/manager.py)."""
 
     def want(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of them."""
@@ -170,8 +170,8 @@ class Agent:
         self._work: Work | None = None
         self._ends = Ends(images, self._selector)
         self._trim_at = 0.0
-        self._clock_keeper: Keeper | None = None
-        self._thermometer: Thermometer | None = None
+        self._ntp_client: NtpClient | None = None
+        self._thermal_monitor: ThermalMonitor | None = None
         self._document: Mapping[str, Any] = {}
         self._serve_at = math.inf
         self._drivers_at = 0.0
@@ -286,17 +286,17 @@ class Agent:
             self._keep_watch()
 
     def _keep_watch(self) -> None:
-        from minos.agent.clock.keeper import Keeper  # here: the images go first
+        from minos.agent.clock.ntp_client import NtpClient  # here: the images go first
         from minos.agent.thermal.governor import Governors
-        from minos.agent.thermal.keeper import Keeper as Thermometer
+        from minos.agent.thermal.monitor import ThermalMonitor
 
-        self._clock_keeper = Keeper(self._core.config.ntp, self._core.event)
-        self._clock_keeper.start()
-        self._thermometer = Thermometer(
+        self._ntp_client = NtpClient(self._core.config.ntp, self._core.event)
+        self._ntp_client.start()
+        self._thermal_monitor = ThermalMonitor(
             self._core.event, Governors(Path(self._core.config.run, "governors.json"))
         )
-        self._thermometer.want(self._document)
-        self._thermometer.start()
+        self._thermal_monitor.want(self._document)
+        self._thermal_monitor.start()
         if self._power_off is not None:
             from minos.agent.button import Button
 
@@ -366,8 +366,8 @@ class Agent:
             self._core.say(f"agent: {error}")
             return
         self._document = document
-        if self._thermometer is not None:
-            self._thermometer.want(document)
+        if self._thermal_monitor is not None:
+            self._thermal_monitor.want(document)
         work.sync.took(work.wanted.revision)
         self._swap.want(document.get("agent"), work.session)
 
@@ -381,10 +381,10 @@ class Agent:
             self._network.head_restarted()
             self._files.tell()
             self._hardware.head_restarted()
-            if self._clock_keeper is not None:
-                self._clock_keeper.tell()
-            if self._thermometer is not None:
-                self._thermometer.tell()
+            if self._ntp_client is not None:
+                self._ntp_client.tell()
+            if self._thermal_monitor is not None:
+                self._thermal_monitor.tell()
             self._swap.begin()
         if work.sync.answered:
             self._swap.answered()

@@ -16,7 +16,7 @@ from typing import Any
 
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.bmc.device import APP, TRANSPORT, Ask, Refusal
-from minos.bmc.look import survey
+from minos.bmc.inspect import survey
 
 MOST_NAME, SHORT, LONG = 16, 16, 20
 """Bytes of a user's name, and of a password in its two forms (22.30)."""
@@ -96,7 +96,7 @@ class Setup:
 
     @property
     def found(self) -> Mapping[str, Any]:
-        """What it said of itself at first (minos.bmc.look.survey)."""
+        """What it said of itself at first (minos.bmc.inspect.survey)."""
         return self._found
 
     def differences(self, wanted: Wanted) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from layercake.kraken.errors import OperationFailed
-from minos.erase.found import SECTOR, Own
+from minos.erase.selection import SECTOR, Own
 
 Ioctl = Callable[[int, int, bytearray], int]
 """(descriptor, request, what is handed in and out) -> what the kernel returns. Raises OSError."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from minos.erase.drive import Drive, Erased
-from minos.erase.found import Left, Own
+from minos.erase.selection import Left, Own
 from minos.tpm.commands import Tpm
 from minos.tpm.device import DEVICE, Device, Transport
 

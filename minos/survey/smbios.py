@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from minos.survey.words import plain
+from minos.survey.sanitize import plain
 
 MOST = 4096
 """Structures that are read at most."""

@@ -24,7 +24,7 @@ from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
 from pxe.packets.dhcp import BOOT_FILE, VENDOR_CLASS, MessageType
 from pxe.paths import fat, grub, image
-from pxe.paths.order import Order
+from pxe.paths.boot_spec import BootSpec
 from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from pxe.windows import Windows
@@ -110,7 +110,7 @@ def test_what_is_in_it(tmp_path: Path, signed: dict[str, Path]) -> None:
     for name in ("vmlinuz", "hardware.img", "minos.img"):
         (tmp_path / name).write_bytes(name.encode() * 77777)
     pieces, files = image.render(
-        Order("n1", "set", ("hardware.img", "minos.img"), "layercake.node=1 quiet"),
+        BootSpec("n1", "set", ("hardware.img", "minos.img"), "layercake.node=1 quiet"),
         signed,
         tmp_path,
     )
@@ -125,7 +125,7 @@ def test_what_is_in_it(tmp_path: Path, signed: dict[str, Path]) -> None:
     assert read(volume, "minos.img") == (tmp_path / "minos.img").read_bytes()
     (tmp_path / "minos.img").unlink()
     with pytest.raises(OSError, match=r"minos\.img"):
-        image.render(Order("n1", "set", ("minos.img",), ""), signed, tmp_path)
+        image.render(BootSpec("n1", "set", ("minos.img",), ""), signed, tmp_path)
 
 
 def test_without_the_packages_there_is_none(tmp_path: Path, signed: dict[str, Path]) -> None:

@@ -18,7 +18,7 @@ from pxe.dhcp.relay import Heard, Relays, parts_of, relay_of
 from pxe.nodes import Nodes, from_record
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
-from pxe.paths.order import command_line
+from pxe.paths.boot_spec import command_line
 from pxe.settings import Settings
 from pxe.subnet import route
 from pxe.windows import Windows

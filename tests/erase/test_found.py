@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from imageapi.node.attach.disks import names
-from minos.erase.found import Left, Own, look
+from minos.erase.selection import Left, Own, look
 
 
 class Sys:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minos.agent.thermal.governor import Governors
-from minos.agent.thermal.keeper import Keeper
+from minos.agent.thermal.monitor import ThermalMonitor
 from minos.agent.thermal.reading import Reading, judge, read
 from minos.events import GOVERNOR, THERMAL
 
@@ -149,9 +149,9 @@ class Node:
         self.celsius, self.told = 50.0, list[tuple[str, str, dict[str, Any]]]()
         self.keeper = self.agent()
 
-    def agent(self) -> Keeper:
+    def agent(self) -> ThermalMonitor:
         """An agent that takes over."""
-        return Keeper(
+        return ThermalMonitor(
             self._event,
             Governors(self.kept, self.sys),
             lambda: [CPU._replace(celsius=self.celsius)],

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from minos.agent.disks.layout import KEPT, Layout, read_mark, short
-from minos.agent.disks.look import Disk, matches
+from minos.agent.disks.scan import Disk, matches
 
 BLANK, FOREIGN, READY, ERROR = "BLANK", "FOREIGN", "READY", "ERROR"
 

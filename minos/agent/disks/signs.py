@@ -10,7 +10,7 @@ from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
 from minos.agent.disks.layout import KEPT, read_mark
-from minos.agent.disks.look import Disk, Partition
+from minos.agent.disks.scan import Disk, Partition
 from minos.agent.disks.tools import Tools
 
 EDGE = 1 << 20

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from layercake.base.text import of_mountinfo
 from layercake.kraken.errors import OperationFailed
-from minos.agent.disks import look
+from minos.agent.disks import scan
 from minos.agent.disks.layout import NEW, Layout, Volume
-from minos.agent.disks.look import Disk
+from minos.agent.disks.scan import Disk
 from minos.agent.disks.tools import Tools
 
 MIB = 1 << 20
@@ -144,11 +144,11 @@ class Stack:
         wanted = len(self._volumes) if self._single else 1
         deadline = time.monotonic() + SETTLE_S
 
-        def has(part: look.Partition) -> bool:
+        def has(part: scan.Partition) -> bool:
             return part.label == mark and Path(f"/dev/{part.name}").exists()
 
         while True:
-            found = [look.partitions(self._means.sys / "block" / disk.name) for disk in self._disks]
+            found = [scan.partitions(self._means.sys / "block" / disk.name) for disk in self._disks]
             if all(len(parts) == wanted and all(map(has, parts)) for parts in found):
                 self._disks = [
                     replace(disk, partitions=parts)
@@ -336,8 +336,8 @@ def swaps(table: Path = Path("/proc/swaps")) -> set[int]:
 def clear(name: str, means: Means) -> None:
     """Takes down all that is made of a disk: mounts, swaps, and devices over it. Raises
     LayercakeError."""
-    above = look.holders(name, means.sys)
-    owned = look.numbers((name, *above), means.sys)
+    above = scan.holders(name, means.sys)
+    owned = scan.numbers((name, *above), means.sys)
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         fields = line.split(" ")
         if fields[2] in owned:

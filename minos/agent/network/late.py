@@ -14,10 +14,10 @@ from minos.agent.state import Session
 from minos.events import NETWORK_FAILED
 
 if TYPE_CHECKING:
-    from minos.agent.network.keeper import Keeper
+    from minos.agent.network.manager import InterfaceManager
 
 RECORD = "network.json"
-"""In the run directory: what is in force (keeper.py)."""
+"""In the run directory: what is in force (manager.py)."""
 FIRST_S = 15.0
 """How long the images wait for the interfaces at most."""
 
@@ -29,7 +29,7 @@ class LateNetwork:
         self._core = core
         self._owner = owner
         self._record = Path(core.config.run, RECORD)
-        self._keeper: Keeper | None = None
+        self._keeper: InterfaceManager | None = None
         self._session: Session | None = None
         self._wake = 0
 
@@ -66,7 +66,7 @@ class LateNetwork:
     def _recorded(self) -> bool:
         return self._record.exists()
 
-    def _start(self) -> Keeper:
+    def _start(self) -> InterfaceManager:
         from minos.agent.network.start import start
 
         reader, self._wake = os.pipe()

@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
-from minos import cmdline
 from minos.agent.core import AgentCore
 from minos.agent.drivers import Drivers
 from minos.agent.http.client import parse_url
-from minos.agent.network.keeper import Keeper
 from minos.agent.network.kernel import Kernel
+from minos.agent.network.manager import InterfaceManager
 from minos.agent.network.wanted import boot_of
 from minos.agent.state import Session
 from minos.events import NETWORK_FAILED
+from minos.identity import parse_identity
 
 GATHER_S, RETRY_S = 0.1, 1.0
 TRIES = 5
@@ -30,13 +30,13 @@ _TRY_S = 2.0
 
 def start(
     core: AgentCore, session: Callable[[], Session], wake: int, *, record: Path, live: bool
-) -> tuple[Keeper, Callable[[], None]]:
+) -> tuple[InterfaceManager, Callable[[], None]]:
     """The keeper, and what its thread does. `wake` is readable when something is wanted. Raises
     OSError."""
     kernel = Kernel()
-    boot = boot_of(cmdline.parse(Path("/proc/cmdline").read_text()))
+    boot = boot_of(parse_identity(Path("/proc/cmdline").read_text()))
     fetch = Drivers(core.config, session, core.event, tries=TRIES).named
-    keeper = Keeper(
+    keeper = InterfaceManager(
         record,
         boot,
         core.event,
@@ -49,7 +49,7 @@ def start(
     return keeper, partial(turn, core, keeper, kernel, wake)
 
 
-def turn(core: AgentCore, keeper: Keeper, kernel: Kernel, wake: int) -> None:
+def turn(core: AgentCore, keeper: InterfaceManager, kernel: Kernel, wake: int) -> None:
     """Turns whenever something has changed, for ever."""
     wait, trouble = 60.0, ""
     while True:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed
-from minos.cmdline import Address, Identity
+from minos.identity import Address, Identity
 
 DEFAULTS = ("0.0.0.0/0", "::/0")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", re.ASCII)

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from pxe.ipv6.decision import Network, decide
 from pxe.nodes import Nodes, from_record
 from pxe.packets import dhcp6 as dhcp
 from pxe.packets.dhcp6 import Dhcp6Error
-from pxe.six.decision import Network, decide
 from pxe.windows import Windows
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
