@@ -72,7 +72,7 @@ class Identity:
         return tuple(dict.fromkeys(name for name in (full, self.name, short) if name))
 
 
-def words(text: str) -> dict[str, str]:
+def layercake_parameters(text: str) -> dict[str, str]:
     """The layercake.* words of a kernel command line; a later one wins, as in the kernel. Other
     words are not ours."""
     found = {}
@@ -130,7 +130,7 @@ def _checked(found: dict[str, str], word: str, pattern: re.Pattern[str], what: s
 
 def parse_identity(text: str) -> Identity:
     """The identity on a command line. Raises InputError that names the word which is wrong."""
-    found = words(text)
+    found = layercake_parameters(text)
     gateway = found.get("gateway", "")
     return Identity(
         node=_checked(found, "node", _UUID, "a UUID"),

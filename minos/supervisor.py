@@ -276,13 +276,13 @@ def main(arguments: list[str]) -> None:
 
         agent_main(rest.split("\0"))
 
-    def say(text: str) -> None:
+    def print_line(text: str) -> None:
         print(f"minos: {text}", flush=True)  # noqa: T201 (the console is our output)
 
     Supervisor(
         run,
         agent,
-        say=say,
+        say=print_line,
         stop_containers="--stop-containers" in given,
         arguments=rest.split("\0"),
     ).run()

@@ -76,9 +76,9 @@ class HeardRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 @call(HEARD, role=Role.OPERATOR, request=HeardRequest, answer=dict[str, PortSighting])
-async def heard(service: PxeService, request: HeardRequest) -> dict[str, PortSighting]:
+async def sightings(service: PxeService, request: HeardRequest) -> dict[str, PortSighting]:
     """Where cards were heard last by DHCP: the port that option 82 named, and how long ago."""
-    return service.switch_ports.heard(map(mac_bytes, request.macs))
+    return service.switch_ports.sightings(map(mac_bytes, request.macs))
 
 
 class NamesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -109,4 +109,14 @@ async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
     return service.visit(request.seconds)
 
 
-CALLS: tuple[Call, ...] = (steps, stats, relays, guests, leases, discovered, heard, names, visit)
+CALLS: tuple[Call, ...] = (
+    steps,
+    stats,
+    relays,
+    guests,
+    leases,
+    discovered,
+    sightings,
+    names,
+    visit,
+)

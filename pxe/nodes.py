@@ -181,7 +181,7 @@ class Nodes:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def put(self, node: Node) -> None:
+    def update(self, node: Node) -> None:
         """Adds a node or replaces it."""
         self._forget_addresses(node.id)
         self._by_id[node.id] = node
@@ -237,7 +237,7 @@ class Nodes:
     def subnet_of(self, link: bytes) -> Subnet | None:
         """The network of a link, by the address of a relay there; of the networks that nodes are
         in, but that of the head."""
-        return next((subnet for subnet in self._subnets if subnet.has(link)), None)
+        return next((subnet for subnet in self._subnets if subnet.serves_relay(link)), None)
 
     def near(
         self, own: Sequence[AnyNetwork]

@@ -175,7 +175,7 @@ class PxeService(Service):
         def watch(packet: DhcpPacket) -> tuple[Note, ...]:
             self._look_for_disk_boot(packet, recorder)
             return (
-                foreign_servers.chosen(packet)
+                foreign_servers.notes_of_request(packet)
                 + self.switch_ports.watch(packet)
                 + (proxydhcp.taken(packet, self._nodes) if proxy else ())
             )
@@ -207,7 +207,7 @@ class PxeService(Service):
             if own.interface == interface and own.network.version == 4:
                 self._open(ProxySocket(conf.at(own), decide_again, recorder, answers.known))
         self._open(DhcpServer(conf, interface, answers, recorder, self._clock))
-        self._open(AnswerSniffer(conf, interface, foreign_servers.heard, recorder))
+        self._open(AnswerSniffer(conf, interface, foreign_servers.notes_of_answer, recorder))
 
     def _open_ipv6(
         self, interface: str, conf: Settings, files: dict[str, bytes], recorder: Recorder
@@ -293,10 +293,10 @@ class PxeService(Service):
         history says why."""
         try:
             found = from_record(node, record, self._running().settings)
-            self._nodes.put(found)
-            self.switch_ports.put(found, record.get("option82"))
+            self._nodes.update(found)
+            self.switch_ports.update_node(found, record.get("option82"))
             if self._names is not None:
-                self._names.put(found)
+                self._names.update_node(found)
         except InputError as error:
             self._forget(node)
             self._running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
@@ -308,18 +308,18 @@ class PxeService(Service):
 
     def _forget(self, node: str) -> None:
         self._nodes.remove(node)
-        self.switch_ports.remove(node)
+        self.switch_ports.remove_node(node)
         if self._names is not None:
             self._names.remove(node)
 
     async def network_changed(self, name: str, network: Mapping[str, Any]) -> None:
         """Takes over which addresses of the network are for guests."""
-        self.dynamic.put(name, network)
+        self.dynamic.update_network(name, network)
         self._forget_askers()
 
     async def network_removed(self, name: str) -> None:
         """Forgets the network's guests."""
-        self.dynamic.remove(name)
+        self.dynamic.remove_network(name)
         self._forget_askers()
 
     def _forget_askers(self) -> None:

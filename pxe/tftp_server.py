@@ -249,7 +249,7 @@ class TftpServer:
             except BlockingIOError:
                 return  # the buffer is full; what is missing is sent again on time-out
             except ConnectionRefusedError:
-                self._gone(live)
+                self._client_restarted(live)
                 return
             except OSError as error:  # no way there now, as while a cable is out: the same
                 if pieces is packets or error.errno not in _CANNOT_CUT:
@@ -259,7 +259,7 @@ class TftpServer:
                 _cuts(live.sock, 0)
                 self._send(live, packets)
 
-    def _gone(self, live: _Live) -> None:
+    def _client_restarted(self, live: _Live) -> None:
         """The client's machine answers, and has no such port any more: it has started anew, or its
         firmware has given up.
 
@@ -295,7 +295,7 @@ class TftpServer:
             self._counters["tftp.malformed"] += 1
             return
         except ConnectionRefusedError:
-            self._gone(live)
+            self._client_restarted(live)
             return
         except OSError:
             return  # about a packet that found no way: what is missing is sent again

@@ -52,28 +52,28 @@ class LateDisks:
 
     def __init__(self, core: AgentCore, open_url: Fetch) -> None:
         self._core, self._open_url = core, open_url
-        self._keeper: DiskManager | None = None
+        self._manager: DiskManager | None = None
         self._tools: Mapping[str, Any] | None = None
         self._known: Session | None = None
 
     @property
     def value(self) -> str:
         """The value of the variable disk, "" if nobody has looked."""
-        return "" if self._keeper is None else self._keeper.value
+        return "" if self._manager is None else self._manager.value
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks."""
         said = document.get("disk_tools")
         self._tools, self._known = said if isinstance(said, Mapping) else None, session
-        if self._keeper is None and document.get("disks"):
-            self._keeper = self._make()
-        if self._keeper is not None:
-            self._keeper.want(document)
+        if self._manager is None and document.get("disks"):
+            self._manager = self._make()
+        if self._manager is not None:
+            self._manager.set_desired(document)
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how they are."""
-        if self._keeper is not None:
-            self._keeper.tell()
+        if self._manager is not None:
+            self._manager.report_again()
 
     # ---- the mutations of `disk` (minos.disks.mutations.Disks)
     # -----------------------------------------------------------------
@@ -85,19 +85,19 @@ class LateDisks:
         """Finds out how they are, and brings up what was made before. Raises LayercakeError."""
         if self._known is None:
             raise OperationFailed("cannot look at the disks: the head has said nothing of them yet")
-        return READY if self._keeper is None else self._keeper.discover()
+        return READY if self._manager is None else self._manager.discover()
 
     def prepare(self) -> str:
         """Makes what is not there yet. Raises LayercakeError."""
-        return READY if self._keeper is None else self._keeper.prepare()
+        return READY if self._manager is None else self._manager.prepare()
 
     def wait(self, interrupted: Callable[[], bool]) -> str:
         """Waits until what was in the way is out of it. Raises LayercakeError."""
-        return BLANK if self._keeper is None else self._keeper.wait(interrupted)
+        return BLANK if self._manager is None else self._manager.wait(interrupted)
 
     def close(self) -> str:
         """Takes down what is up. Raises LayercakeError."""
-        return BLANK if self._keeper is None else self._keeper.close()
+        return BLANK if self._manager is None else self._manager.close()
 
     # ---- with what it is done
     # -----

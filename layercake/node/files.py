@@ -119,18 +119,18 @@ class Preparing:
 
     def __init__(self, files: FileManager, tasks: TaskRunner, disks: LateDisks) -> None:
         self._files, self._tasks, self._disks = files, tasks, disks
-        self.look = files.look
+        self.images_started = files.images_started
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks, files and tasks."""
-        self._disks.want(document, session)
-        self._tasks.want(document, session)
-        self._files.want(document, session)
+        self._disks.set_desired(document, session)
+        self._tasks.set_desired(document, session)
+        self._files.set_desired(document, session)
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how files and disks are."""
-        self._files.tell()
-        self._disks.tell()
+        self._files.report_again()
+        self._disks.report_again()
 
     def disks(self) -> str:
         """The value of the variable disk, "" if nobody has looked."""

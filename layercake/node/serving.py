@@ -70,7 +70,7 @@ class Serving:
                 self._port,
                 is_head if session.mutual else lambda certificate: True,
             )
-            self.tell(session)
+            self.announce(session)
         except (LayercakeError, OSError) as error:
             self._event(NODE_API_FAILED, f"the node's API is not served: {error}")
 
@@ -84,9 +84,9 @@ class Serving:
             self._event(
                 NODE_API_FAILED, f"the node's API goes on with its old certificate: {error}"
             )
-        self.tell(session)
+        self.announce(session)
 
-    def tell(self, session: Session) -> None:
+    def announce(self, session: Session) -> None:
         """Tells the head where the API listens, which authorities the node trusts, and which
         certificate it has."""
         if self._server is not None:

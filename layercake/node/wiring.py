@@ -69,14 +69,14 @@ class LateMetadata:
     def __init__(self) -> None:
         self._service: Metadata | None = None
 
-    def take(self, files: Mapping[str, bytes]) -> None:
+    def update(self, files: Mapping[str, bytes]) -> None:
         """What is said from now on. Raises OperationFailed."""
         if self._service is None and files:
             from minos.agent.metadata.service import Metadata, open_own
 
             self._service = Metadata(open_own)
         if self._service is not None:
-            self._service.take(files)
+            self._service.update(files)
 
 
 class LateApi:
@@ -114,10 +114,10 @@ class LateApi:
 
             self._survey = monitor.start(self._core.config, session, self._core.say)
 
-    def tell(self, session: Session) -> None:
+    def announce(self, session: Session) -> None:
         """Tells the head where it listens, if it does already."""
         if self._serving is not None:
-            self._serving.tell(session)
+            self._serving.announce(session)
 
     def renew(self, session: Session) -> None:
         """Goes on with another certificate."""
@@ -172,9 +172,9 @@ class LateOrders:
         with self._alone:
             if self._orders is None:
                 from minos.erase.orders import Orders
-                from minos.erase.selection import look
+                from minos.erase.selection import select_disks
 
-                self._orders = Orders(find=lambda: look(names))
+                self._orders = Orders(find=lambda: select_disks(names))
         return self._orders.carry_out(settled, request)
 
 
@@ -198,7 +198,7 @@ def make(
         core.event,
         secret=SecretClient(core.config),
         key=lambda: core.image_key,
-        changed=core.look,
+        changed=core.check_images,
         busy=lambda: is_busy(run),
         files=lambda *instance: preparing.give(*instance),
     )
@@ -208,13 +208,13 @@ def make(
             core.event,
             lambda: running(images),
             Path("/") if owner else None,
-            LateMetadata().take,
+            LateMetadata().update,
         ),
         TaskRunner(core.config, core.event),
         disks,
     )
     network = LateNetwork(core, owner=owner)
-    worker = Worker(handlers(images, disks, run, core.link.drain, network.wait), core.inbox.put)
+    worker = Worker(handlers(images, disks, run, core.link.drain, network.wait), core.inbox.post)
     return Agent(
         core,
         images,

@@ -86,7 +86,7 @@ class Busy:
         self._listen_at = self._clock() + GATHER
         return True
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Whether the node is busy."""
         now = self._clock()
         if self._inotify is not None and now >= self._listen_at:

@@ -23,7 +23,7 @@ class Inbox:
         os.set_blocking(self.reader, False)
         os.set_blocking(self._writer, False)
 
-    def put(self, message: object) -> None:
+    def post(self, message: object) -> None:
         """Hands something over; from any thread."""
         self._queue.put(message)
         self.wake()
@@ -33,7 +33,7 @@ class Inbox:
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
             os.write(self._writer, b"x")
 
-    def take(self) -> list[Any]:
+    def drain(self) -> list[Any]:
         """All that is there, oldest first."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.reader, 4096)
@@ -74,7 +74,7 @@ class AgentCore:
         self.file = SessionFile(config.run)
         self.session = self.file.load(config)
         self.image_key = self.session.image_key if self.session else b""
-        self.link = HeadLink(config, self.session, self._take, now=wall, jitter=jitter)
+        self.link = HeadLink(config, self.session, self._receive, now=wall, jitter=jitter)
 
     def event(
         self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any
@@ -83,16 +83,16 @@ class AgentCore:
         mere detail. From any thread."""
         if (severity or kind.severity) is not Severity.DEBUG:
             self.say(f"agent: {text.splitlines()[0]}")
-        self.link.tell(kind, text, severity, **data)
+        self.link.report_event(kind, text, severity, **data)
 
-    def look(self) -> None:
+    def check_images(self) -> None:
         """Asks the loop to look at the images. From any thread."""
-        self.inbox.put(Look())
+        self.inbox.post(Look())
 
-    def _take(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         """A session is written down at once: the token is used up, and whatever happens to this
         process, the next can go on."""
         if isinstance(message, Joined | Renewed):
             self.file.save(self.config, message.session)
             self.image_key = message.session.image_key
-        self.inbox.put(message)
+        self.inbox.post(message)

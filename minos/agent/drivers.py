@@ -151,7 +151,7 @@ class Drivers:
         """Loads what the head has for something that no device is, but the kernel asks for by an
         alias ("rtnl-link-bond"). Raises LayercakeError, OSError."""
         with contextlib.closing(self):
-            takers, described = self._ask([alias]) or ({}, {})
+            takers, described = self._query_head([alias]) or ({}, {})
             if not takers.get(alias):
                 raise OperationFailed(f"the head has nothing for {alias}")
             for name in takers[alias]:
@@ -166,7 +166,7 @@ class Drivers:
 
     def _some(self, devices: Mapping[str, list[str]]) -> bool:
         try:
-            found = self._ask(sorted(devices))
+            found = self._query_head(sorted(devices))
         except (LayercakeError, OSError) as error:
             self._event(
                 DRIVER_FAILED,
@@ -196,7 +196,7 @@ class Drivers:
         }
         if not loaded:
             return False
-        return self._tell(loaded, time.monotonic() - began)
+        return self._report_bound(loaded, time.monotonic() - began)
 
     def _unasked(self, module: Module) -> str:
         return (
@@ -205,7 +205,7 @@ class Drivers:
             else module.held
         )
 
-    def _tell(self, loaded: Mapping[str, list[str]], seconds: float) -> bool:
+    def _report_bound(self, loaded: Mapping[str, list[str]], seconds: float) -> bool:
         """Says which device has which driver; whether any has one."""
         waiting = [
             place for name, places in loaded.items() if name not in self._idle for place in places
@@ -309,7 +309,9 @@ class Drivers:
     # ---- what the head says
     # -----
 
-    def _ask(self, aliases: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, Module]] | None:
+    def _query_head(
+        self, aliases: Iterable[str]
+    ) -> tuple[dict[str, list[str]], dict[str, Module]] | None:
         """What the head has for devices; None from an older head, which does not know the question.
         Raises LayercakeError."""
         body = json.dumps({"release": os.uname().release, "devices": list(aliases)}).encode()

@@ -49,7 +49,7 @@ class Hardware:
         self._session: Session | None = None
         self._thread: threading.Thread | None = None
 
-    def look(self, session: Session, ask: bool = True) -> None:
+    def poll(self, session: Session, ask: bool = True) -> None:
         """Costs one stat(2) if nothing is new. `ask` says that it is the time to ask for
         drivers."""
         self._session = session

@@ -51,7 +51,7 @@ the images are being started."""
 class NodeNetwork(Protocol):
     """The node's interfaces (network/late.py)."""
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of them."""
 
     def head_restarted(self) -> None:
@@ -61,13 +61,13 @@ class NodeNetwork(Protocol):
 class NodeFiles(Protocol):
     """The node's own files (files/manager.py)."""
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of them."""
 
-    def look(self) -> None:
+    def images_started(self) -> None:
         """Images may have been started."""
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how they are."""
 
     def disks(self) -> str:
@@ -80,7 +80,7 @@ class NodeApi(Protocol):
     def start(self, session: Session) -> None:
         """Serves under a session. Takes a moment: it is called on a thread of its own."""
 
-    def tell(self, session: Session) -> None:
+    def announce(self, session: Session) -> None:
         """Tells the head where it listens."""
 
     def renew(self, session: Session) -> None:
@@ -165,7 +165,7 @@ class Agent:
         self._selector.register(core.inbox.reader, selectors.EVENT_READ)
         prepare(core.config.run)
         self._busy = Busy(core.config.run, self._selector, clock, core.say)
-        self._hardware = Hardware(core.config, core.event, core.inbox.put)
+        self._hardware = Hardware(core.config, core.event, core.inbox.post)
         self._swap = Swap(core.config, core.event, core.inbox.wake)
         self._work: Work | None = None
         self._ends = Ends(images, self._selector)
@@ -245,8 +245,8 @@ class Agent:
                 pass  # _look_around looks
             elif self._ends.hears(key.fd):
                 self._look_at_images()
-        for message in self._core.inbox.take():
-            self._take(message)
+        for message in self._core.inbox.drain():
+            self._handle(message)
         if self._work is not None:
             self._look_around(self._work)
 
@@ -268,7 +268,7 @@ class Agent:
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             self._images.trim_logs()
-        self._hardware.look(work.session, now >= self._drivers_at or machine.node.active is None)
+        self._hardware.poll(work.session, now >= self._drivers_at or machine.node.active is None)
         mask, state = machine.report(VOUCHES)
         work.sync.hello(
             revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state
@@ -295,14 +295,14 @@ class Agent:
         self._thermal_monitor = ThermalMonitor(
             self._core.event, Governors(Path(self._core.config.run, "governors.json"))
         )
-        self._thermal_monitor.want(self._document)
+        self._thermal_monitor.set_desired(self._document)
         self._thermal_monitor.start()
         if self._power_off is not None:
             from minos.agent.button import Button
 
-            Button(self._core.inbox.put, self._core.say).start()
+            Button(self._core.inbox.post, self._core.say).start()
 
-    def _take(self, message: Message | Done | Look | Came | Pressed) -> None:
+    def _handle(self, message: Message | Done | Look | Came | Pressed) -> None:
         if isinstance(message, Joined):
             self._core.say(f"agent: joined, session {message.session.number}")
             self._begin(message.session, message.desired)
@@ -347,7 +347,7 @@ class Agent:
         elif ended.found:
             machine.discovered(ended.found, f"{job.mutation} found it")
         self._look_at_images()
-        self._files.look()
+        self._files.images_started()
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
         told = (
@@ -357,19 +357,19 @@ class Agent:
         )
         try:
             check(told)
-            self._network.want(
+            self._network.set_desired(
                 told, work.session
             )  # first: images that start wait until the interfaces are there
-            self._files.want(told, work.session)
-            work.wanted.take(told, first)
+            self._files.set_desired(told, work.session)
+            work.wanted.accept(told, first)
         except OperationFailed as error:  # the node goes on with what it had
             self._core.say(f"agent: {error}")
             return
         self._document = document
         if self._thermal_monitor is not None:
-            self._thermal_monitor.want(document)
+            self._thermal_monitor.set_desired(document)
         work.sync.took(work.wanted.revision)
-        self._swap.want(document.get("agent"), work.session)
+        self._swap.set_desired(document.get("agent"), work.session)
 
     def _hear(self, work: Work) -> None:
         """Datagrams have come. What a head keeps in memory only is told again to one that was
@@ -377,14 +377,14 @@ class Agent:
         if work.sync.read():
             work.wanted.head_restarted()
             self._images.tell(again=True)
-            self._api.tell(work.session)
+            self._api.announce(work.session)
             self._network.head_restarted()
-            self._files.tell()
+            self._files.report_again()
             self._hardware.head_restarted()
             if self._ntp_client is not None:
-                self._ntp_client.tell()
+                self._ntp_client.report_again()
             if self._thermal_monitor is not None:
-                self._thermal_monitor.tell()
+                self._thermal_monitor.report_again()
             self._swap.begin()
         if work.sync.answered:
             self._swap.answered()
@@ -397,4 +397,4 @@ class Agent:
             self._work.machine.images_are(self._images.state())
 
     def _is_busy(self) -> str:
-        return "BUSY" if self._busy.look() else "FREE"
+        return "BUSY" if self._busy.poll() else "FREE"

@@ -128,7 +128,7 @@ class Wanted:
         self._answered.clear()
         self._anew = True
 
-    def take(self, document: Mapping[str, Any], first: bool = False) -> None:
+    def accept(self, document: Mapping[str, Any], first: bool = False) -> None:
         """Takes a desired state over. `first` is the one that a session begins with: it forgives no
         failures. Raises OperationFailed; nothing has changed then."""
         check(document)

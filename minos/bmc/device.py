@@ -48,7 +48,7 @@ class Ipmi:
         """Closes the device."""
         os.close(self._handle)
 
-    def ask(self, netfn: int, command: int, data: bytes = b"") -> bytes:
+    def request(self, netfn: int, command: int, data: bytes = b"") -> bytes:
         """See Ask."""
         self._number += 1
         address, said = (

@@ -95,7 +95,7 @@ class Setup:
             )
 
     @property
-    def found(self) -> Mapping[str, Any]:
+    def initial_state(self) -> Mapping[str, Any]:
         """What it said of itself at first (minos.bmc.inspect.survey)."""
         return self._found
 

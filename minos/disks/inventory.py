@@ -54,7 +54,7 @@ def _size_or_rest(value: object) -> int:
     return 0 if value == "rest" else size(value)
 
 
-def _words(value: object) -> list[str]:
+def _word_list(value: object) -> list[str]:
     """A word, or a list of words."""
     words: list[Any] = value if isinstance(value, list) else [value]
     for word in words:
@@ -95,7 +95,7 @@ _MATCH: dict[str, Callable[[object], Any]] = {
     "min": size,
     "max": size,
     "model": _glob,
-    "serial": _words,
+    "serial": _word_list,
     "path": _glob,
     "rotational": _flag,
     "transport": _transport,
@@ -264,7 +264,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ]
     wipe: Annotated[
         list[str],
-        Check(_words),
+        Check(_word_list),
         Meta(
             description="Disks that may be made anew though they hold something else, by their "
             "serial numbers or WWIDs. Each is "
@@ -348,7 +348,7 @@ def _check(name: str, one: Layout) -> None:
         raise Mistake("min is above max: no disk is so", field=f"{name}.match")
 
 
-def told(part: Disks | None) -> dict[str, Any]:
+def node_document(part: Disks | None) -> dict[str, Any]:
     """What a node is told with its desired state: its layouts; nothing where there are none."""
     if part is None:
         return {}

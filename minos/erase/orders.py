@@ -151,12 +151,12 @@ class Orders:
                 )
 
     def _erase(self, work: Work, turn: threading.Lock) -> None:
-        def tell(done: int) -> None:
+        def set_progress(done: int) -> None:
             work.at = done
 
         try:
             with turn:
-                drive = self._drive(work.disk, tell)
+                drive = self._drive(work.disk, set_progress)
                 try:
                     work.done = drive.erase()
                 finally:

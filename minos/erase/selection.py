@@ -55,7 +55,7 @@ class Left:
     wrong: bool = False
 
 
-def look(
+def select_disks(
     names: Callable[[Path], list[str]], sys: Path = Path("/sys")
 ) -> tuple[list[Own], list[Left]]:
     """The disks of this machine, and those that are left. `names` gives the lasting names of one.

@@ -21,7 +21,7 @@ from layercake.kraken.wire import bearer
 from minos.agent.head_link.trust import to_head
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
-from minos.survey.neighbours import Listener, heard, load, names
+from minos.survey.neighbours import Listener, load, names, wait_for_neighbours
 from minos.survey.report import survey
 
 PATH = "/node/v1/survey"
@@ -62,7 +62,7 @@ class HardwareMonitor:
         self._look_at = clock() + FIRST_S
         self._failed = False
 
-    def heard(self, card: str, neighbour: dict[str, Any]) -> None:
+    def neighbour_seen(self, card: str, neighbour: dict[str, Any]) -> None:
         """A switch has said which port a card is at."""
         self._neighbours[card] = neighbour
 
@@ -125,8 +125,10 @@ def start(config: Config, session: Session, say: Callable[[str], None]) -> Hardw
         listener = Listener()
         while True:
             due = keeper.round()
-            for said in heard(listener, names, time.monotonic, max(due, time.monotonic() + 1.0)):
-                keeper.heard(said.card, said.view())
+            for said in wait_for_neighbours(
+                listener, names, time.monotonic, max(due, time.monotonic() + 1.0)
+            ):
+                keeper.neighbour_seen(said.card, said.view())
 
     threading.Thread(target=run, name="survey", daemon=True).start()
     return keeper

@@ -75,7 +75,7 @@ def survey_bmc(path: Path = device.DEVICE) -> Mapping[str, Any]:
         return {}
     ipmi = device.Ipmi(path)
     try:
-        return inspect.survey(ipmi.ask)
+        return inspect.survey(ipmi.request)
     finally:
         ipmi.close()
 

@@ -26,7 +26,7 @@ class Structure(NamedTuple):
         number = self.data[at] if at < len(self.data) else 0
         return plain(self.strings[number - 1]) if 0 < number <= len(self.strings) else ""
 
-    def word(self, at: int, size: int = 2) -> int:
+    def number(self, at: int, size: int = 2) -> int:
         """A number at an offset, 0 where the structure is too old to have it."""
         return (
             int.from_bytes(self.data[at : at + size], "little")
@@ -75,15 +75,17 @@ def parse(table: bytes) -> dict[str, Any]:
         elif one.kind == CHASSIS and "chassis" not in found:
             found["chassis"] = {"vendor": one.text(4), "serial": one.text(7), "asset": one.text(8)}
         elif (
-            one.kind == PROCESSOR and len(found["processors"]) < _SOCKETS and one.word(24, 1) & 0x40
+            one.kind == PROCESSOR
+            and len(found["processors"]) < _SOCKETS
+            and one.number(24, 1) & 0x40
         ):
             found["processors"].append(
                 {
                     "socket": one.text(4),
                     "model": one.text(16),
-                    "mhz": one.word(20),
-                    "cores": one.word(35, 1) if one.word(35, 1) != 0xFF else one.word(42),
-                    "threads": one.word(37, 1) if one.word(37, 1) != 0xFF else one.word(46),
+                    "mhz": one.number(20),
+                    "cores": one.number(35, 1) if one.number(35, 1) != 0xFF else one.number(42),
+                    "threads": one.number(37, 1) if one.number(37, 1) != 0xFF else one.number(46),
                 }
             )
         elif one.kind == MEMORY and found["slots"] < _DIMMS:
@@ -94,7 +96,7 @@ def parse(table: bytes) -> dict[str, Any]:
                         "slot": one.text(16),
                         "bank": one.text(17),
                         "mb": mb,
-                        "mhz": one.word(21),
+                        "mhz": one.number(21),
                         "vendor": one.text(23),
                         "serial": one.text(24),
                         "part": one.text(26),
@@ -116,9 +118,9 @@ def _uuid(data: bytes) -> str:
 
 def _megabytes(one: Structure) -> int:
     """The size of a DIMM, 0 for a slot that is empty or does not say (7.18.1)."""
-    size = one.word(12)
+    size = one.number(12)
     if size == 0x7FFF:
-        return one.word(28, 4) & 0x7FFFFFFF
+        return one.number(28, 4) & 0x7FFFFFFF
     if size in (0, 0xFFFF):
         return 0
     return (size & 0x7FFF) >> 10 if size & 0x8000 else size

@@ -20,7 +20,7 @@ from layercake.kraken.errors import LayercakeError
 from minos import hardware, syscalls
 from minos.agent.http.client import Connection, parse_url, tls_context
 from minos.agent.state import Config
-from minos.survey.neighbours import Listener, heard, load, names
+from minos.survey.neighbours import Listener, load, names, wait_for_neighbours
 from minos.survey.report import survey
 from minos.tpm.proof import fingerprint
 
@@ -56,11 +56,11 @@ class Visit:
         self._neighbours: dict[str, Any] = {}
         self._fresh = False
 
-    def look(self) -> None:
+    def take_survey(self) -> None:
         """Looks at the machine anew."""
         self._report, self._fresh = self._look(), True
 
-    def heard(self, card: str, neighbour: Mapping[str, Any]) -> None:
+    def neighbour_seen(self, card: str, neighbour: Mapping[str, Any]) -> None:
         """A switch has said which port a card is at."""
         if self._neighbours.get(card) != neighbour:
             self._neighbours[card], self._fresh = dict(neighbour), True
@@ -113,7 +113,7 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
     until = clock() + DRIVERS_MOST_S
     while not drivers_are_there(config.run) and clock() < until:
         time.sleep(DRIVERS_S)
-    one.look()
+    one.take_survey()
     with contextlib.suppress(OSError):  # then no switch is heard, and the report says none
         load()
     while True:
@@ -124,5 +124,5 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
             say(f"discovery: {then}")
             os.sync()
             syscalls.reboot(syscalls.RB_AUTOBOOT if then == REBOOT else syscalls.RB_POWER_OFF)
-        for said in heard(listener, names, clock, clock() + wait):
-            one.heard(said.card, said.view())
+        for said in wait_for_neighbours(listener, names, clock, clock() + wait):
+            one.neighbour_seen(said.card, said.view())

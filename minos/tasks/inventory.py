@@ -208,7 +208,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     return {"entries": found}
 
 
-def told(part: Tasks | None) -> dict[str, Any]:
+def node_document(part: Tasks | None) -> dict[str, Any]:
     """What a node is told with its desired state: its tasks, in their order; nothing where there
     are none."""
     if part is None:

@@ -97,7 +97,7 @@ class Answers:
         if self._windows.untouched(node.id, self._clock()):
             return self._anew(data)
         if kept.relay is not None:
-            self._relays.heard(kept.network, kept.relay)
+            self._relays.record(kept.network, kept.relay)
         return kept.answer
 
     def _anew(self, data: bytes) -> Answer:
@@ -122,7 +122,7 @@ class Answers:
             return made
         network, relay = node.subnet.name if node.subnet is not None else "", relay_of(packet)
         if relay is not None:
-            self._relays.heard(network, relay)
+            self._relays.record(network, relay)
         if (
             found.outcome in (Outcome.OFFERED, Outcome.ACKED)
             and not notes

@@ -252,7 +252,7 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
             return None
         where = f"on the head's own link, {' and '.join(map(str, net.here))}"
     else:
-        if node.subnet is not None and subnet.has(relay.link):
+        if node.subnet is not None and subnet.serves_relay(relay.link):
             return None
         found = nodes.subnet_of(relay.link)
         if node.subnet is None and (found is None or found.network == net.own.network):

@@ -62,7 +62,7 @@ class ForeignServers:
         self._nodes, self._counters = nodes, recorder.counters
         self._macs: dict[bytes, str] = {}
 
-    def chosen(self, packet: DhcpPacket) -> tuple[Note, ...]:
+    def notes_of_request(self, packet: DhcpPacket) -> tuple[Note, ...]:
         """What a DHCPREQUEST says of the server that it is for (RFC 2131 section 4.3.2)."""
         server = packet.options.get(dhcp.SERVER_ID)
         if (
@@ -78,7 +78,7 @@ class ForeignServers:
             f"{dotted(packet.options.get(dhcp.REQUESTED_IP, packet.ciaddr))} is taken from",
         )
 
-    def heard(self, answer: ForeignAnswer) -> tuple[Note, ...]:
+    def notes_of_answer(self, answer: ForeignAnswer) -> tuple[Note, ...]:
         """What an answer that everybody hears says of who sent it."""
         packet = answer.packet
         if packet.message_type not in _DOES or packet.giaddr != dhcp.NO_ADDRESS:

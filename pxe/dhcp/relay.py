@@ -85,7 +85,7 @@ class Relays:
         self._clock = clock
         self._last: dict[str, tuple[Relay, float]] = {}
 
-    def heard(self, network: str, relay: Relay) -> None:
+    def record(self, network: str, relay: Relay) -> None:
         """A packet of a node in this network came by this relay."""
         self._last[network] = (relay, self._clock())
 

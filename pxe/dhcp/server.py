@@ -110,7 +110,7 @@ class DhcpServer:
                     1  # a flood of strangers costs no parsing
                 )
                 return
-        self._queue.put(data, self._clock())
+        self._queue.push(data, self._clock())
 
     def turn(self) -> None:
         """Reads and answers in turns. At first one at a time; while there are more, twice as many
@@ -132,7 +132,7 @@ class DhcpServer:
         """Answers some of those that wait. Returns how many."""
         now = self._clock()
         for done in range(most):
-            data = self._queue.take(now)
+            data = self._queue.pop(now)
             if data is None:
                 return done
             self._answer(data)

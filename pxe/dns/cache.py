@@ -147,7 +147,7 @@ class Cache:
         self._kept.move_to_end(key)
         return kept
 
-    def put(self, key: Key, kept: Kept) -> None:
+    def store(self, key: Key, kept: Kept) -> None:
         """Keeps an answer, if it may be kept."""
         if kept.lives <= 0 or len(kept.data) > EACH:
             return

@@ -54,7 +54,7 @@ class Forwarder:
         """Whether too much is open already, of all or of this client."""
         return len(self._open) >= MOST or self._clients[client] >= EACH
 
-    async def ask(self, query: Query, client: str, room: int = 0) -> bytes:
+    async def resolve(self, query: Query, client: str, room: int = 0) -> bytes:
         """The answer: SERVFAIL if nobody has one, or too much is open."""
         if self.full(client):
             return render(failure(query, 0.0), query, 0.0, room)
@@ -87,7 +87,7 @@ class Forwarder:
         except TimeoutError:
             kept = None
         kept = kept or failure(query, self._clock())
-        self._cache.put(key_of(query), kept)
+        self._cache.store(key_of(query), kept)
         return kept
 
     async def _of(self, server: str, query: Query) -> Kept | None:

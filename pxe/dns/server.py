@@ -156,10 +156,10 @@ class DnsServer:
             self._send(dns.reply(query, Rcode.SERVFAIL, flags=dns.RA), source)
             return
 
-        async def ask() -> None:
-            self._send(await self._forwarder.ask(query, source[0]), source)
+        async def resolve() -> None:
+            self._send(await self._forwarder.resolve(query, source[0]), source)
 
-        task = asyncio.get_running_loop().create_task(ask())
+        task = asyncio.get_running_loop().create_task(resolve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -184,7 +184,9 @@ class DnsServer:
             return decision.reply
         known = self._forwarder.known(query, dns.TCP_MOST)
         return (
-            known if known is not None else await self._forwarder.ask(query, client, dns.TCP_MOST)
+            known
+            if known is not None
+            else await self._forwarder.resolve(query, client, dns.TCP_MOST)
         )
 
     def _send(self, reply: bytes, source: Any) -> None:

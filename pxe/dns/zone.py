@@ -63,13 +63,13 @@ class Zone:
     def __len__(self) -> int:
         return len(self._table)
 
-    def put(self, owner: str, entries: Iterable[Entry], tops: Iterable[bytes] = ()) -> None:
+    def set_records(self, owner: str, entries: Iterable[Entry], tops: Iterable[bytes] = ()) -> None:
         """Gives an owner these records in the place of those it had. `tops` are the zones that it
         makes ours."""
         made = (tuple(entries), tuple(tops))
         if self._of.get(owner) == made:
             return
-        self._take(owner)
+        self._remove_records(owner)
         self._of[owner] = made
         for top in made[1]:
             self._tops[top] += 1
@@ -81,10 +81,10 @@ class Zone:
 
     def remove(self, owner: str) -> None:
         """Takes an owner's records out; one that has none is fine."""
-        if self._take(owner):
+        if self._remove_records(owner):
             self._count()
 
-    def _take(self, owner: str) -> bool:
+    def _remove_records(self, owner: str) -> bool:
         old = self._of.pop(owner, None)
         if old is None:
             return False

@@ -57,21 +57,21 @@ class DynamicAddressing:
         """Writes the leases down."""
         await self._lease_file.stop()
 
-    def put(self, name: str, network: Mapping[str, Any]) -> None:
+    def update_network(self, name: str, network: Mapping[str, Any]) -> None:
         """A network is new or has changed."""
         if not self._serves:
             return
         self.discovery.lapse()
         try:
-            self._networks.put(name, network, self._clock())
+            self._networks.update_network(name, network, self._clock())
         except InputError as error:
-            self._networks.remove(name)
+            self._networks.remove_network(name)
             self._recorder.note(Note("", events.BAD_RECORD, str(error)))
         self._lease_file.changed()
 
-    def remove(self, name: str) -> None:
+    def remove_network(self, name: str) -> None:
         """A network is gone."""
-        self._networks.remove(name)
+        self._networks.remove_network(name)
         self.discovery.forget(name)
         self._lease_file.changed()
 

@@ -155,7 +155,7 @@ class MachineDiscovery:
                     _EVERY_S,
                 ),
             )
-        self._nodes.put(node)
+        self._nodes.update(node)
         self._now[mac] = _Stranger(node, name, now + BOOT_S)
         text = f"{mac_text(mac)} is not in the inventory, and boots at {address} to be discovered"
         return (

@@ -65,7 +65,7 @@ class LeaseFile:
     def start(self) -> None:
         """Reads what there is, and begins to write what changes."""
         self._load()
-        self._task = asyncio.create_task(self._keep())
+        self._task = asyncio.create_task(self._write_changes())
 
     def changed(self) -> None:
         """Leases are not as they were."""
@@ -82,7 +82,7 @@ class LeaseFile:
         if self._changed.is_set():
             await self.write()
 
-    async def _keep(self) -> None:
+    async def _write_changes(self) -> None:
         while True:
             await self._changed.wait()
             await asyncio.sleep(PAUSE_S if await self.write() else AGAIN_S)
@@ -101,13 +101,13 @@ class LeaseFile:
                 name=lease.name,
                 state=lease.state,
             )
-            for network, lease in self._guests.kept()
+            for network, lease in self._guests.durable_leases()
         ]
         try:
             await asyncio.to_thread(self._write, leases)
         except OSError as error:
             self._changed.set()
-            self._tell(f"cannot write {self._path}: {error.strerror}")
+            self._note_failure(f"cannot write {self._path}: {error.strerror}")
             return False
         except asyncio.CancelledError:
             self._changed.set()
@@ -127,10 +127,10 @@ class LeaseFile:
             found = msgspec.json.decode(self._path.read_bytes(), type=list[_Written])
             leases = [(one.network, self._lease(one)) for one in found]
         except OSError as error:
-            self._tell(f"cannot read {self._path}: {error.strerror}")
+            self._note_failure(f"cannot read {self._path}: {error.strerror}")
             return
         except ValueError as error:  # those of msgspec and of ipaddress too
-            self._tell(
+            self._note_failure(
                 f"cannot read {self._path}: {error}; guests get addresses as if none had one"
             )
             return
@@ -154,5 +154,5 @@ class LeaseFile:
             was=not aside,
         )
 
-    def _tell(self, text: str) -> None:
+    def _note_failure(self, text: str) -> None:
         self._recorder.note(Note("", events.LEASES_NOT_KEPT, text, None, {}, str(self._path), 60.0))

@@ -94,13 +94,13 @@ class DynamicNetworks:
     def __bool__(self) -> bool:
         return bool(self._networks)
 
-    def put(self, name: str, told: Mapping[str, Any], now: float) -> None:
+    def update_network(self, name: str, told: Mapping[str, Any], now: float) -> None:
         """A network is new or has changed: leases whose addresses are still for guests go on.
         Raises InputError."""
         if self._told.get(name) == told:
             return
         before = self._networks.pop(name, None)
-        leases = self.unplaced.pop(name, []) if before is None else before.pool.kept()
+        leases = self.unplaced.pop(name, []) if before is None else before.pool.durable_leases()
         subnet = of(told, self._settings)
         try:
             ranges = parsed(told.get("guests", ()))
@@ -127,7 +127,7 @@ class DynamicNetworks:
             told.get("boot_sets") or {},
         )
 
-    def remove(self, name: str) -> None:
+    def remove_network(self, name: str) -> None:
         """A network is gone; one that is not there is fine."""
         self._told.pop(name, None)
         self._networks.pop(name, None)
@@ -141,7 +141,7 @@ class DynamicNetworks:
         that of one, and few others."""
         if not self._networks:
             return False
-        if any(network.pool.has(mac) for network in self._networks.values()):
+        if any(network.pool.knows(mac) for network in self._networks.values()):
             return True
         self._room, self._at = min(AT_ONCE, self._room + (now - self._at) * A_SECOND), now
         if self._room < 1.0:
@@ -158,7 +158,11 @@ class DynamicNetworks:
         relay = relay_of(packet)
         if relay is not None:
             return next(
-                (network for network in self._networks.values() if network.subnet.has(relay.link)),
+                (
+                    network
+                    for network in self._networks.values()
+                    if network.subnet.serves_relay(relay.link)
+                ),
                 None,
             )
         if packet.ciaddr != dhcp.NO_ADDRESS:
@@ -203,9 +207,9 @@ class DynamicNetworks:
             more=start + PAGE if len(found) > start + PAGE else 0,
         )
 
-    def kept(self) -> Iterable[tuple[str, Lease]]:
+    def durable_leases(self) -> Iterable[tuple[str, Lease]]:
         """All that is to outlive a restart, with its network."""
         for name, network in self._networks.items():
-            yield from ((name, replace(lease)) for lease in network.pool.kept())
+            yield from ((name, replace(lease)) for lease in network.pool.durable_leases())
         for name, leases in self.unplaced.items():
             yield from ((name, lease) for lease in leases)

@@ -82,7 +82,7 @@ class Pool:
         self._lapse(now)
         return sorted(self._in[State.LEASED].values(), key=lambda lease: lease.address)
 
-    def kept(self) -> list[Lease]:
+    def durable_leases(self) -> list[Lease]:
         """What is to outlive a restart: all but offers."""
         return [
             lease
@@ -90,7 +90,7 @@ class Pool:
             for lease in self._in[state].values()
         ]
 
-    def has(self, mac: bytes) -> bool:
+    def knows(self, mac: bytes) -> bool:
         """Whether a card has an address here, or had one."""
         return mac in self._of
 
@@ -109,9 +109,9 @@ class Pool:
             address = self._choose(guest, wanted)
             if address is None:
                 return None
-            lease = self._take(address, guest)
+            lease = self._assign(address, guest)
         if lease.state is not State.LEASED:
-            self._put(lease, State.OFFERED, now + OFFER_S)
+            self._set_state(lease, State.OFFERED, now + OFFER_S)
         return lease
 
     def grant(
@@ -124,11 +124,11 @@ class Pool:
             if not self._is_free(address) or len(self._of.get(guest.mac, ())) >= OF_ONE_MAC:
                 return None
             self._vacate(address)
-            lease = self._take(address, guest)
+            lease = self._assign(address, guest)
         elif lease.address != address:
             return None
         lease.name, lease.was = name, True
-        self._put(lease, State.LEASED, now + seconds)
+        self._set_state(lease, State.LEASED, now + seconds)
         return lease
 
     def release(self, guest: DynamicClient, address: int, now: float) -> bool:
@@ -136,7 +136,7 @@ class Pool:
         lease = self.of(guest, now)
         if lease is None or lease.address != address or lease.state is not State.LEASED:
             return False
-        self._put(lease, State.PAST, now)
+        self._set_state(lease, State.PAST, now)
         return True
 
     def decline(self, guest: DynamicClient, address: int, now: float) -> bool:
@@ -147,7 +147,7 @@ class Pool:
             return False
         self._forget(lease)
         lease.guest, lease.was = DynamicClient(b""), False
-        self._put(lease, State.ASIDE, now + ASIDE_S)
+        self._set_state(lease, State.ASIDE, now + ASIDE_S)
         aside = self._in[State.ASIDE]
         if len(aside) > max(1, self.size // _ASIDE_PART):
             self._drop(next(iter(aside.values())))
@@ -161,7 +161,7 @@ class Pool:
         del self._free[lease.address]
         if lease.state is not State.ASIDE:
             self._of.setdefault(lease.guest.mac, {})[lease.guest] = lease
-        self._put(lease, lease.state, lease.until)
+        self._set_state(lease, lease.state, lease.until)
         self._lapse(now)
         return True
 
@@ -202,13 +202,13 @@ class Pool:
                 self._drop(lease)
                 return
 
-    def _take(self, address: int, guest: DynamicClient) -> Lease:
+    def _assign(self, address: int, guest: DynamicClient) -> Lease:
         del self._free[address]
         lease = Lease(address, guest, State.OFFERED, 0.0)
         self._of.setdefault(guest.mac, {})[guest] = self._in[State.OFFERED][address] = lease
         return lease
 
-    def _put(self, lease: Lease, state: State, until: float) -> None:
+    def _set_state(self, lease: Lease, state: State, until: float) -> None:
         """Moves a lease to the end of those in a state."""
         self._in[lease.state].pop(lease.address, None)
         lease.state, lease.until = state, until
@@ -246,6 +246,6 @@ class Pool:
                 lease = self._in[state].get(address)
                 if lease is not None and lease.until == until:
                     if lease.was:
-                        self._put(lease, State.PAST, until)
+                        self._set_state(lease, State.PAST, until)
                     else:
                         self._drop(lease)

@@ -41,7 +41,7 @@ class PortSighting:
     seconds_ago: float = 0.0
 
 
-def said(packet: DhcpPacket) -> tuple[str, str, str] | None:
+def switch_port_of(packet: DhcpPacket) -> tuple[str, str, str] | None:
     """The relay, the circuit and the remote identifier of a packet; None for one that names no
     circuit. A switch that adds them to what goes through it (DHCP snooping) is no relay: then that
     is ""."""
@@ -69,7 +69,7 @@ class SwitchPorts:
         self._own: dict[str, tuple[tuple[str, str, str], float]] = {}
         self._strangers: dict[bytes, tuple[tuple[str, str, str], float]] = {}
 
-    def put(self, node: Node, place: object) -> None:
+    def update_node(self, node: Node, place: object) -> None:
         """A node is new or has changed: the place that it has by the inventory
         (moduleapi.strangers.option82), "" for none."""
         self._drop(node.id)
@@ -80,7 +80,7 @@ class SwitchPorts:
             if (found := self._strangers.pop(mac, None)) is not None:
                 self._own[node.id] = found
 
-    def remove(self, node: str) -> None:
+    def remove_node(self, node: str) -> None:
         """A node is gone."""
         self._drop(node)
         self._own.pop(node, None)
@@ -106,7 +106,7 @@ class SwitchPorts:
         """A packet has come. What is to be told of it: that it claims the place of a node."""
         if packet.message_type not in _WORTH:
             return ()
-        mac, now, where = packet.mac, self._clock(), said(packet)
+        mac, now, where = packet.mac, self._clock(), switch_port_of(packet)
         node = self._nodes.by_mac(mac)
         if node is not None and not node.stranger:
             self._own[node.id] = (
@@ -145,7 +145,7 @@ class SwitchPorts:
         know."""
         return now - (self._own[node][1] if node in self._own else self._began)
 
-    def heard(self, macs: Iterable[bytes]) -> dict[str, PortSighting]:
+    def sightings(self, macs: Iterable[bytes]) -> dict[str, PortSighting]:
         """What was heard of cards, by their MAC addresses. Of a node's that was not heard yet,
         since when nothing came."""
         now, found = self._clock(), dict[str, PortSighting]()

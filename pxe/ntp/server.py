@@ -27,7 +27,7 @@ _TIMEX_BYTES = 208
 _libc = ctypes.CDLL(None)  # once: each question asks it
 
 
-def kept() -> bool:
+def clock_is_synchronized() -> bool:
     """Whether somebody keeps this machine's clock: the kernel says so (adjtimex(2)), to whomever
     asks and changes nothing."""
     return _libc.adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) not in (_TIME_ERROR, -1)
@@ -44,14 +44,14 @@ class NtpServer:
         recorder: Recorder,
         *,
         wall: Callable[[], float] = time.time,
-        kept: Callable[[], bool] = kept,
+        synchronized: Callable[[], bool] = clock_is_synchronized,
     ) -> None:
-        self._settings, self._ours, self._counters, self._wall, self._kept = (
+        self._settings, self._ours, self._counters, self._wall, self._synchronized = (
             settings,
             ours,
             recorder.counters,
             wall,
-            kept,
+            synchronized,
         )
         self._server = DatagramServer(
             self._answer,
@@ -83,7 +83,9 @@ class NtpServer:
             return
         try:
             sock.sendto(
-                ntp.answer(question, received, self._wall(), KEPT if self._kept() else ALONE),
+                ntp.answer(
+                    question, received, self._wall(), KEPT if self._synchronized() else ALONE
+                ),
                 source,
             )
             self._counters["ntp.answered"] += 1

@@ -28,7 +28,7 @@ _KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")
 """COMMAND_LINE_SIZE of x86 is 2048, the zero byte included; iPXE adds the names of the archives."""
 
 
-def word(what: str, value: str) -> str:
+def plain_word(what: str, value: str) -> str:
     """The value, if it is one word that iPXE and the kernel take as it is. Raises InputError; a
     token is not shown in it."""
     if not _WORD.fullmatch(value):
@@ -42,10 +42,10 @@ def word(what: str, value: str) -> str:
     return value
 
 
-def _words(what: str, value: str) -> list[str]:
+def _plain_words(what: str, value: str) -> list[str]:
     """The words of a value that may have several, apart by single blanks; a line break is no
     blank."""
-    return [word(what, w) for w in value.split(" ") if w]
+    return [plain_word(what, w) for w in value.split(" ") if w]
 
 
 def _console(value: str) -> list[str]:
@@ -76,8 +76,8 @@ def spec_for(node: Node, mac: bytes, token: str, settings: Settings, now: float)
     """The boot of a node by its card `mac`. `now` is seconds since the epoch. Raises InputError."""
     found = initrds(settings.boot_dir / node.boot_set)
     return BootSpec(
-        word("name", node.name),
-        node.boot_set and word("boot_set", node.boot_set),
+        plain_word("name", node.name),
+        node.boot_set and plain_word("boot_set", node.boot_set),
         found,
         command_line(node, mac, token, settings, now),
     )
@@ -86,7 +86,7 @@ def spec_for(node: Node, mac: bytes, token: str, settings: Settings, now: float)
 def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> str:
     """minOS's kernel command line. `now` is seconds since the epoch: a node may have no clock.
     Raises InputError if a value could mean something else than itself."""
-    extra = _words("kernel_args", node.kernel_args)
+    extra = _plain_words("kernel_args", node.kernel_args)
     if any(w.startswith("layercake.") for w in extra):
         raise InputError(
             f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",
@@ -94,14 +94,14 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
         )
     home = node.subnet or own(settings)
     words = [
-        f"layercake.node={word('node', node.id)}",
-        f"layercake.name={word('name', node.name)}",
+        f"layercake.node={plain_word('node', node.id)}",
+        f"layercake.name={plain_word('name', node.name)}",
         f"layercake.mac={mac_text(mac)}",
-        *home.words(node.ip),
-        *([f"layercake.boot={word('boot_set', node.boot_set)}"] if node.boot_set else []),
-        f"layercake.head={word('head_url', home.place.head_url)}",
-        f"layercake.sync={word('sync_address', home.place.sync_address)}",
-        f"layercake.token={word('token', token)}",
+        *home.kernel_parameters(node.ip),
+        *([f"layercake.boot={plain_word('boot_set', node.boot_set)}"] if node.boot_set else []),
+        f"layercake.head={plain_word('head_url', home.place.head_url)}",
+        f"layercake.sync={plain_word('sync_address', home.place.sync_address)}",
+        f"layercake.token={plain_word('token', token)}",
         f"layercake.time={now:.0f}",
         *(["layercake.discover=1"] if node.stranger else []),
         # a node that panics starts again by itself, and its firmware then shows up in the history

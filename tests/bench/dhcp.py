@@ -198,7 +198,7 @@ def best_us(work: Callable[[], object]) -> float:
 def codec() -> dict[str, float]:
     """What one packet costs to read and to write, ours and scapy's."""
     nodes, windows, chaddr = Nodes(), Windows(), bytes.fromhex("525400000101")
-    nodes.put(from_record("id", {"name": "n1", "macs": [chaddr.hex(":")], "ip": "10.99.1.1"}))
+    nodes.update(from_record("id", {"name": "n1", "macs": [chaddr.hex(":")], "ip": "10.99.1.1"}))
     windows.arm("id", "token-token", 1e4, 0.0)
     network = Common(boot_settings(prefix=16))
     raw = bytes(

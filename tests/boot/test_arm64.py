@@ -45,7 +45,7 @@ def arm(
         settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=boot
     )
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, ip="127.0.0.1", arch="aarch64", boot_set="arm"))
+    nodes.update(dataclasses.replace(node, ip="127.0.0.1", arch="aarch64", boot_set="arm"))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     return BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
@@ -82,7 +82,7 @@ def test_tftp_gives_the_boot_programs_of_its_own_set(arm: BootState, link: FakeL
 
 def test_a_node_of_another_architecture_is_not_given_them(arm: BootState) -> None:
     (mine,) = arm.nodes.all()
-    arm.nodes.put(dataclasses.replace(mine, arch="x86_64"))
+    arm.nodes.update(dataclasses.replace(mine, arch="x86_64"))
     assert TftpFiles(arm).own("127.0.0.1", "shimaa64.efi") is None
 
 

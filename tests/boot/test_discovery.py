@@ -46,7 +46,7 @@ class Site:
         )
         self.state = BootState(self.settings, self.nodes, self.windows, self.recorder, self.clock)
         self.path = path
-        self.hosting.put("near", network)
+        self.hosting.update_network("near", network)
 
     def ask(self, kind: MessageType, number: int, options: dict[int, bytes]) -> Decision:
         mac = (
@@ -156,7 +156,9 @@ async def test_a_machine_of_another_architecture_boots_what_there_is_for_it(tmp_
     none = site.ask(MessageType.DISCOVER, 1, ARM)
     assert none.reply is None and len(site.nodes) == 0
     assert any("no boot set" in note.text and "aarch64" in note.text for note in none.notes)
-    site.hosting.put("near", {**NEAR, "boot_sets": {"x86_64": "0.2.0-a", "aarch64": "0.2.0-b"}})
+    site.hosting.update_network(
+        "near", {**NEAR, "boot_sets": {"x86_64": "0.2.0-a", "aarch64": "0.2.0-b"}}
+    )
     offer = site.ask(MessageType.DISCOVER, 1, ARM)
     assert offer.reply is not None and offer.reply.options[dhcp.BOOT_FILE] == b"shimaa64.efi"
     node, window = site.state.booting(dotted(offer.reply.yiaddr))
@@ -173,12 +175,12 @@ async def test_only_where_it_is_allowed(tmp_path: Path) -> None:
     site = Site(tmp_path, {**NEAR, "discovery": 0})
     offer = site.ask(MessageType.DISCOVER, 1, FIRMWARE)
     assert offer.reply is not None and dhcp.BOOT_FILE not in offer.reply.options
-    site.hosting.put("near", NEAR)
+    site.hosting.update_network("near", NEAR)
     running = site.ask(MessageType.DISCOVER, 2, {})
     assert running.reply is not None and dhcp.BOOT_FILE not in running.reply.options, (
         "a system that runs is a guest as before"
     )
     site.ask(MessageType.DISCOVER, 3, FIRMWARE)
     assert len(site.nodes) == 1
-    site.hosting.remove("near")
+    site.hosting.remove_network("near")
     assert len(site.nodes) == 0

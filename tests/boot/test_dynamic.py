@@ -57,8 +57,8 @@ class Site:
         self.settings, self.state, self.link, self.now = boot_settings(boot=boot), state, link, 0.0
         self.guests = DynamicNetworks(self.settings)
         self.net = Common(self.settings)
-        self.guests.put("near", NEAR, 0.0)
-        self.guests.put("far", FAR, 0.0)
+        self.guests.update_network("near", NEAR, 0.0)
+        self.guests.update_network("far", FAR, 0.0)
 
     def ask(
         self,
@@ -163,9 +163,9 @@ def test_behind_a_relay_it_gets_one_of_that_network(here: Site) -> None:
 
 
 def test_where_a_network_has_no_guests_strangers_get_nothing(here: Site) -> None:
-    here.guests.put("near", {**NEAR, "guests": []}, 0.0)
+    here.guests.update_network("near", {**NEAR, "guests": []}, 0.0)
     assert here.ask(MessageType.DISCOVER).outcome is Outcome.UNKNOWN_MAC
-    here.guests.remove("far")
+    here.guests.remove_network("far")
     assert (
         here.ask(MessageType.DISCOVER, giaddr=ip("10.20.0.1")).outcome is Outcome.UNKNOWN_MAC
         and not here.guests
@@ -298,14 +298,14 @@ def test_what_is_given_back_and_what_is_used_by_something_else(here: Site) -> No
 
 def test_when_the_ranges_change_leases_go_on_as_far_as_they_can(here: Site) -> None:
     first, second = here.address(), here.address(b"\2" * 6)
-    here.guests.put("near", {**NEAR, "guests": ["10.99.0.201-10.99.0.210"]}, 1.0)
+    here.guests.update_network("near", {**NEAR, "guests": ["10.99.0.201-10.99.0.210"]}, 1.0)
     assert here.address(b"\2" * 6) == second and here.address() not in (first, second)
     assert here.guests.counts(1.0)["near"].addresses == 10
 
 
 def test_the_heads_own_address_is_never_given(state: BootState, link: FakeLink) -> None:
     here = Site(state, link)
-    here.guests.put("near", {**NEAR, "guests": ["10.99.0.1-10.99.0.2"]}, 0.0)
+    here.guests.update_network("near", {**NEAR, "guests": ["10.99.0.1-10.99.0.2"]}, 0.0)
     assert here.address() == ip("10.99.0.2") and here.guests.counts(0.0)["near"].addresses == 1
 
 
@@ -346,7 +346,7 @@ async def test_where_the_site_gives_addresses_there_are_no_guests(
         Windows(),
     )
     hosting.start()
-    hosting.put("near", NEAR)
+    hosting.update_network("near", NEAR)
     assert hosting.counts() == {} and not hosting.admits(MAC)
     await hosting.stop()
     assert list(tmp_path.iterdir()) == []
@@ -383,9 +383,9 @@ async def test_leases_outlive_a_restart(
     after = Kept(again, link, tmp_path)
     after.wall += 50.0
     after.keeper.start()
-    assert [network for network, _ in again.guests.kept()] == ["near"] * 3 + ["far"]
-    again.guests.put("far", FAR, 5000.0)
-    again.guests.put("near", NEAR, 5000.0)
+    assert [network for network, _ in again.guests.durable_leases()] == ["near"] * 3 + ["far"]
+    again.guests.update_network("far", FAR, 5000.0)
+    again.guests.update_network("near", NEAR, 5000.0)
     shown = {
         (one.network, one.address): (one.name, one.seconds)
         for one in again.guests.leases(0, 5000.0).leases
@@ -412,7 +412,7 @@ async def test_a_lease_that_was_over_meanwhile_is_free_but_goes_last(
     after = Kept(again, link, tmp_path)
     after.wall += 3600.0
     after.keeper.start()
-    again.guests.put("near", NEAR, 0.0)
+    again.guests.update_network("near", NEAR, 0.0)
     assert again.guests.counts(0.0)["near"].used == 0
     assert [again.address(bytes((2, n)) * 3) for n in range(3)] == [
         ip(f"10.99.0.{n}") for n in (201, 202, 203)
@@ -471,7 +471,7 @@ async def test_a_clock_that_was_set_back_makes_no_lease_endless(
     here.guests = guests
     kept = Kept(here, link, tmp_path)
     kept.keeper.start()
-    guests.put("near", NEAR, 0.0)
+    guests.update_network("near", NEAR, 0.0)
     assert (guests.counts(86399.0)["near"].used, guests.counts(86401.0)["near"].used) == (1, 0)
     await kept.keeper.stop()
 

@@ -66,15 +66,15 @@ def test_an_offer_is_held_for_a_while_and_goes_first_in_a_crowd() -> None:
         "it had the offer before, and nobody has the address"
     )
     assert pool.offer(guest(2000), None, 1.0) is None
-    assert pool.of(guest(999), 1.0) is None and not pool.has(guest(999).mac)
+    assert pool.of(guest(999), 1.0) is None and not pool.knows(guest(999).mac)
 
 
 def test_an_offer_that_nobody_takes_leaves_nothing() -> None:
     pool = Pool(range(100, 102))
     pool.offer(guest(1), None, 0.0)
-    assert pool.has(guest(1).mac) and pool.of(guest(1), OFFER_S - 1) is not None
-    assert pool.of(guest(1), OFFER_S + 1) is None and not pool.has(guest(1).mac)
-    assert pool.kept() == []
+    assert pool.knows(guest(1).mac) and pool.of(guest(1), OFFER_S - 1) is not None
+    assert pool.of(guest(1), OFFER_S + 1) is None and not pool.knows(guest(1).mac)
+    assert pool.durable_leases() == []
 
 
 def test_an_address_that_somebody_has_is_not_granted_to_another() -> None:
@@ -141,7 +141,7 @@ def test_one_card_gets_so_many_addresses_and_no_more() -> None:
     assert leased(pool, guest(1, b"new"), LEASE_S + 1.0) == 100, (
         "it takes over what the card has no use for"
     )
-    assert len(pool.kept()) == 4
+    assert len(pool.durable_leases()) == 4
 
 
 @pytest.mark.parametrize("until", [700.0, 100.0])

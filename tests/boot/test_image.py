@@ -150,7 +150,7 @@ async def web(
         settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=Path(files["boot_dir"])
     )
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, ip="127.0.0.1", secure_boot=True))
+    nodes.update(dataclasses.replace(node, ip="127.0.0.1", secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     state = BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
@@ -209,7 +209,7 @@ async def test_nobody_else_is_given_it(web: BootState, node: Node, clock: FakeCl
     assert (await fetch(web))[0] == 403, "no boot is wanted"
     web.windows.arm(NODE, TOKEN, 100.0, clock())
     assert (await fetch(web))[0] == 403, "that card has asked for no address"
-    web.nodes.put(node)
+    web.nodes.update(node)
     assert (await fetch(web))[0] == 403, "the address is nobody's"
 
 
@@ -228,7 +228,7 @@ def test_firmware_is_offered_it_by_http_boot(
     settings: Settings, node: Node, clock: FakeClock
 ) -> None:
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, secure_boot=True))
+    nodes.update(dataclasses.replace(node, secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     asks = packet(MessageType.DISCOVER, HTTP_UEFI)
     reply = decide(asks, nodes, windows, Common(settings, signed=True), clock()).reply

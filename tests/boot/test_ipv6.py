@@ -54,7 +54,7 @@ class Rack:
     def __init__(self, armed: bool = True, **more: Any) -> None:
         self.network = NET
         self.nodes, self.windows = Nodes(), Windows()
-        self.nodes.put(from_record(NODE, {**RECORD, "firmware": "uefi", **more}))
+        self.nodes.update(from_record(NODE, {**RECORD, "firmware": "uefi", **more}))
         if armed:
             self.windows.arm(NODE, TOKEN, 100.0, 0.0)
 

@@ -43,7 +43,7 @@ def settings() -> Settings:
 @pytest.fixture
 def nodes(settings: Settings) -> Nodes:
     found = Nodes()
-    found.put(
+    found.update(
         from_record(
             NODE, {**RECORD, "ip": "fd00:121::56", "firmware": "uefi", "network": SIX}, settings
         )
@@ -138,7 +138,7 @@ def test_advertisements_say_that_addresses_come_by_dhcpv6() -> None:
 def test_its_name_leads_to_its_address_and_back(nodes: Nodes, settings: Settings) -> None:
     names = Names(settings, 1)
     for node in nodes.all():
-        names.put(node)
+        names.update_node(node)
     assert [(r.type, r.data) for r in names.view("n1.six.test", (), 0).records] == [
         ("AAAA", "fd00:121::56")
     ]

@@ -40,7 +40,7 @@ def tftp_files(
     for name in ("vmlinuz", "minos.img"):
         (tmp_path / "set" / name).write_bytes(name.encode() * 1000)
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, ip="127.0.0.1", boot_set="set", secure_boot=True))
+    nodes.update(dataclasses.replace(node, ip="127.0.0.1", boot_set="set", secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     conf = dataclasses.replace(settings, boot_dir=tmp_path)

@@ -125,7 +125,7 @@ def test_nothing_is_for_systems_strangers_and_nodes_that_are_not_to_boot(state: 
 def test_a_relay_gets_the_offer_for_its_client(state: BootState) -> None:
     arm(state)
     relay = socket.inet_aton("10.99.0.254")
-    state.nodes.put(replace(state.nodes.all()[0]))
+    state.nodes.update(replace(state.nodes.all()[0]))
     decision = ask(state, packet(MessageType.DISCOVER, {**PXE_UEFI, 82: b"\1\4swp1"}, giaddr=relay))
     assert decision.reply is not None
     assert (decision.way, decision.address, list(decision.reply.options)[-1]) == (
@@ -164,7 +164,7 @@ def _state() -> BootState:
     from tests.boot.conftest import RECORD
 
     nodes, windows, clock = Nodes(), Windows(), FakeClock(1000.0)
-    nodes.put(from_record(NODE, RECORD))
+    nodes.update(from_record(NODE, RECORD))
     return BootState(
         boot_settings(boot={"dhcp": "proxy"}),
         nodes,
@@ -274,11 +274,12 @@ def test_servers_that_are_not_expected_are_told(
     for server in (SERVER, SITE, ROGUE):
         wanted = ["dhcp.other-server"] if server in told else []
         assert [
-            n.kind.name for n in table.chosen(packet(MessageType.REQUEST, {50: IP, 54: server}))
+            n.kind.name
+            for n in table.notes_of_request(packet(MessageType.REQUEST, {50: IP, 54: server}))
         ] == wanted
-        assert [n.kind.name for n in table.heard(answer_of(server))] == wanted
-        assert table.heard(answer_of(server, mac=bytes(6))) == (), "of no node"
-        assert table.chosen(packet(MessageType.DISCOVER, {54: server})) == ()
+        assert [n.kind.name for n in table.notes_of_answer(answer_of(server))] == wanted
+        assert table.notes_of_answer(answer_of(server, mac=bytes(6))) == (), "of no node"
+        assert table.notes_of_request(packet(MessageType.DISCOVER, {54: server})) == ()
 
 
 def test_an_other_server_is_told_once_for_a_node_with_its_addresses(
@@ -292,10 +293,10 @@ def test_an_other_server_is_told_once_for_a_node_with_its_addresses(
             (MessageType.NAK, bytes(4)),
         ):
             state.recorder.answered(
-                table.heard(answer_of(ROGUE, address, kind)), None, "DHCP", "br0"
+                table.notes_of_answer(answer_of(ROGUE, address, kind)), None, "DHCP", "br0"
             )
         state.recorder.answered(
-            table.chosen(packet(MessageType.REQUEST, {50: ELSEWHERE, 54: ROGUE})),
+            table.notes_of_request(packet(MessageType.REQUEST, {50: ELSEWHERE, 54: ROGUE})),
             None,
             "DHCP",
             "br0",
@@ -311,7 +312,7 @@ def test_an_other_server_is_told_once_for_a_node_with_its_addresses(
         "10.99.0.77 is offered by DHCP server 10.99.0.3 (MAC address 02:00:00:00:00:09), which is "
         "not expected"
     )
-    (note,) = table.chosen(packet(MessageType.REQUEST, {50: ELSEWHERE, 54: ROGUE}))
+    (note,) = table.notes_of_request(packet(MessageType.REQUEST, {50: ELSEWHERE, 54: ROGUE}))
     assert "02:00:00:00:00:09" in note.text, "known from what was heard"
 
 
@@ -319,7 +320,7 @@ def test_a_flood_of_made_up_servers_is_counted(state: BootState, link: FakeLink)
     table = others(state)
     for number in range(1000):
         server = socket.inet_aton(f"10.7.{number >> 8}.{number & 255}")
-        state.recorder.answered(table.heard(answer_of(server)), None, "DHCP", "br0")
+        state.recorder.answered(table.notes_of_answer(answer_of(server)), None, "DHCP", "br0")
     assert len(link.events) == MOST
     assert state.recorder.counters["dhcp.other-servers"] == 1000
 

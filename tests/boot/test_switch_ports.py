@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from layercake.moduleapi.strangers import option82
-from pxe.dynamic.switch_ports import MOST_STRANGERS, SwitchPorts, said
+from pxe.dynamic.switch_ports import MOST_STRANGERS, SwitchPorts, switch_port_of
 from pxe.nodes import Nodes, from_record, mac_text
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
@@ -41,8 +41,8 @@ class Rack:
         self.node = from_record(
             "id-n0", {"name": "n0", "macs": [mac_text(OWN)], "ip": "10.99.0.10"}
         )
-        self.nodes.put(self.node)
-        self.switch_ports.put(self.node, place)
+        self.nodes.update(self.node)
+        self.switch_ports.update_node(self.node, place)
 
 
 def test_a_machine_that_asks_from_a_nodes_place_claims_it() -> None:
@@ -71,7 +71,7 @@ def test_a_machine_that_asks_from_a_nodes_place_claims_it() -> None:
         "a switch on the head's own link says it too"
     )
     assert rack.switch_ports.watch(asks(NEW, option(), kind=MessageType.RELEASE)) == ()
-    rack.switch_ports.remove("id-n0")
+    rack.switch_ports.remove_node("id-n0")
     assert rack.switch_ports.watch(asks(NEW, option())) == ()
 
 
@@ -87,11 +87,14 @@ def test_a_place_at_one_relay_is_at_no_other() -> None:
     "value", [b"", b"\1", b"\1\x09ab", option(b""), option(b"x" * 65), b"\1\4eth7" * 50]
 )
 def test_what_names_no_place(value: bytes) -> None:
-    assert said(asks(NEW, value)) is None and Rack().switch_ports.watch(asks(NEW, value)) == ()
+    assert (
+        switch_port_of(asks(NEW, value)) is None
+        and Rack().switch_ports.watch(asks(NEW, value)) == ()
+    )
 
 
 def test_a_multicast_relay_is_none() -> None:
-    assert said(asks(NEW, option(), giaddr=bytes((224, 0, 0, 1)))) is None
+    assert switch_port_of(asks(NEW, option(), giaddr=bytes((224, 0, 0, 1)))) is None
 
 
 def test_where_cards_were_heard() -> None:
@@ -99,7 +102,7 @@ def test_where_cards_were_heard() -> None:
     rack.clock.now += 50
     rack.switch_ports.watch(asks(NEW, option()))
     rack.clock.now += 5
-    found = rack.switch_ports.heard([OWN, NEW, bytes(6)])
+    found = rack.switch_ports.sightings([OWN, NEW, bytes(6)])
     assert found[mac_text(OWN)].seconds_ago == 55.0 and found[mac_text(OWN)].circuit == "", (
         "nothing was heard since it began"
     )
@@ -110,12 +113,12 @@ def test_where_cards_were_heard() -> None:
     rack.switch_ports.watch(asks(OWN, option()))
     rack.clock.now += 5
     rack.switch_ports.watch(asks(OWN, b"", giaddr=bytes(4), kind=MessageType.REQUEST))
-    own = rack.switch_ports.heard([OWN])[mac_text(OWN)]
+    own = rack.switch_ports.sightings([OWN])[mac_text(OWN)]
     assert (own.circuit, own.seconds_ago) == ("eth7", 0.0), "it renews past the relay"
     taken = from_record("id-n0", {"name": "n0", "macs": [mac_text(NEW)], "ip": "10.99.0.10"})
-    rack.nodes.put(taken)
-    rack.switch_ports.put(taken, option82("", "eth7", "sw1"))
-    assert rack.switch_ports.heard([NEW])[mac_text(NEW)].circuit == "eth7", (
+    rack.nodes.update(taken)
+    rack.switch_ports.update_node(taken, option82("", "eth7", "sw1"))
+    assert rack.switch_ports.sightings([NEW])[mac_text(NEW)].circuit == "eth7", (
         "it is the node now, and was heard as a stranger"
     )
     assert rack.switch_ports.watch(asks(OWN, option()))[0].data["own_s"] == 10.0
@@ -126,8 +129,8 @@ def test_a_crowd_is_bounded() -> None:
     macs = [b"\2\1" + n.to_bytes(4, "big") for n in range(MOST_STRANGERS + 100)]
     for mac in macs:
         rack.switch_ports.watch(asks(mac, option(b"other")))
-    found = rack.switch_ports.heard(macs)
-    assert len(found) == MOST_STRANGERS and mac_text(OWN) in rack.switch_ports.heard([OWN])
+    found = rack.switch_ports.sightings(macs)
+    assert len(found) == MOST_STRANGERS and mac_text(OWN) in rack.switch_ports.sightings([OWN])
     assert sum(rack.switch_ports.admits() for _ in range(5000)) == 500
     rack.clock.now += 1
     assert sum(rack.switch_ports.admits() for _ in range(5000)) == 100

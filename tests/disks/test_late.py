@@ -19,7 +19,7 @@ def test_a_node_that_planned_by_disks_goes_on_without_them() -> None:
     disks = LateDisks(core, lambda url, offset: pytest.fail("nothing is fetched"))
     with pytest.raises(OperationFailed, match="said nothing of them yet"):
         disks.discover()
-    disks.want({"images": []}, SimpleNamespace())  # type: ignore[arg-type]
+    disks.set_desired({"images": []}, SimpleNamespace())  # type: ignore[arg-type]
     assert (disks.discover(), disks.prepare(), disks.close(), disks.wait(lambda: False)) == (
         "READY",
         "READY",

@@ -141,16 +141,16 @@ def test_a_blank_disk_is_made_once_in_a_boot(machine: Machine) -> None:
     machine.put("nvme0n1")
     keeper = machine.keeper()
     assert keeper.value == ""
-    keeper.want(wants())
+    keeper.set_desired(wants())
     assert keeper.discover() == "BLANK" and machine.done == []
     assert keeper.prepare() == "READY" and machine.done == ["make scratch on nvme0n1", "up scratch"]
     again = machine.keeper()
-    again.want(wants())
+    again.set_desired(wants())
     assert again.discover() == "READY" and machine.done[2:] == ["up scratch"], (
         "another agent in the same boot makes nothing anew"
     )
     after = machine.keeper(boot="b2")
-    after.want(wants())
+    after.set_desired(wants())
     assert (after.discover(), after.prepare()) == (
         "BLANK",
         "READY",
@@ -159,7 +159,7 @@ def test_a_blank_disk_is_made_once_in_a_boot(machine: Machine) -> None:
 
 def test_disks_are_waited_for_and_too_few_are_told(machine: Machine) -> None:
     keeper = machine.keeper()
-    keeper.want(wants())
+    keeper.set_desired(wants())
     began = machine.clock.now
     assert keeper.discover() == "ERROR" and machine.clock.now - began >= module.APPEAR_S
     assert "0 disks match, and 1 should" in machine.of(DISK_FAILED)[0]
@@ -170,19 +170,21 @@ def test_disks_are_waited_for_and_too_few_are_told(machine: Machine) -> None:
 def test_what_is_foreign_waits_for_inventory_and_word(machine: Machine) -> None:
     machine.put("nvme0n1", holds="ntfs 'Windows'")
     keeper = machine.keeper()
-    keeper.want(wants())
+    keeper.set_desired(wants())
     assert keeper.discover() == "FOREIGN" and machine.done == []
     assert "holds ntfs 'Windows'; nothing of it is touched" in machine.of(DISK_FOREIGN)[0]
     said = next(data for kind, _, data in machine.events if kind is DISKS)
     assert said["disks"][0]["mark"] == "mark of ntfs 'Windows'"
     word = {"id": "w1", "disk": "S-nvme0n1", "mark": "mark of ntfs 'Windows'"}
-    keeper.want({**wants(), "disk_words": [word]})
+    keeper.set_desired({**wants(), "disk_words": [word]})
     assert keeper.prepare() == "FOREIGN", "a word without the inventory frees nothing"
-    keeper.want({**wants(wipe=["S-nvme0n1"])})
+    keeper.set_desired({**wants(wipe=["S-nvme0n1"])})
     assert keeper.prepare() == "FOREIGN", "nor does the inventory without a word"
-    keeper.want({**wants(wipe=["S-nvme0n1"]), "disk_words": [{**word, "mark": "mark of ext4"}]})
+    keeper.set_desired(
+        {**wants(wipe=["S-nvme0n1"]), "disk_words": [{**word, "mark": "mark of ext4"}]}
+    )
     assert keeper.prepare() == "FOREIGN", "it holds something else than what the person has seen"
-    keeper.want({**wants(wipe=["S-nvme0n1"]), "disk_words": [word]})
+    keeper.set_desired({**wants(wipe=["S-nvme0n1"]), "disk_words": [word]})
     assert keeper.prepare() == "READY" and machine.done == ["make scratch on nvme0n1", "up scratch"]
     assert "it held ntfs 'Windows'" in machine.of(DISK_WIPED)[0]
     assert next(data for kind, _, data in reversed(machine.events) if kind is DISKS)["done"] == [
@@ -191,7 +193,7 @@ def test_what_is_foreign_waits_for_inventory_and_word(machine: Machine) -> None:
     machine.put("nvme0n1", holds="ntfs 'Windows'")
     assert keeper.prepare() == "FOREIGN", "a word is good once"
     later = machine.keeper()
-    later.want({**wants(wipe=["S-nvme0n1"]), "disk_words": [word]})
+    later.set_desired({**wants(wipe=["S-nvme0n1"]), "disk_words": [word]})
     assert later.prepare() == "FOREIGN", (
         "also for an agent that starts again, and a head that has forgotten that it was used"
     )
@@ -200,7 +202,7 @@ def test_what_is_foreign_waits_for_inventory_and_word(machine: Machine) -> None:
 def test_a_disk_that_vanishes_in_the_middle_is_made_anew(machine: Machine) -> None:
     machine.put("nvme0n1")
     keeper = machine.keeper()
-    keeper.want(wants())
+    keeper.set_desired(wants())
     machine.fails = "mkfs.xfs ended with status 1: Input/output error"
     with pytest.raises(OperationFailed, match="Input/output error"):
         keeper.prepare()
@@ -213,10 +215,10 @@ def test_a_disk_that_vanishes_in_the_middle_is_made_anew(machine: Machine) -> No
 def test_what_is_kept_is_never_made_anew_by_itself(machine: Machine) -> None:
     machine.put("nvme0n1")
     keeper = machine.keeper()
-    keeper.want(wants(kept=True, encrypt="kept"))
+    keeper.set_desired(wants(kept=True, encrypt="kept"))
     assert keeper.prepare() == "READY"
     after = machine.keeper(boot="b2")
-    after.want(wants(kept=True, encrypt="kept"))
+    after.set_desired(wants(kept=True, encrypt="kept"))
     machine.fails = "cryptsetup ended with status 2: No key available with this passphrase."
     assert after.discover() == "ERROR" and "No key available" in machine.of(DISK_FAILED)[-1]
     assert after.prepare() == "ERROR" and machine.done.count("make scratch on nvme0n1") == 1
@@ -227,12 +229,12 @@ def test_what_is_kept_is_never_made_anew_by_itself(machine: Machine) -> None:
 def test_what_is_kept_is_made_once_in_a_boot_whatever_its_disks_say(machine: Machine) -> None:
     machine.put("nvme0n1")
     keeper = machine.keeper()
-    keeper.want(wants(kept=True))
+    keeper.set_desired(wants(kept=True))
     assert keeper.prepare() == "READY"
     label = machine.disks["nvme0n1"].partitions[0].label
     machine.put("nvme0n1", label=label.replace(":k:", ":n:"))
     again = machine.keeper()
-    again.want(wants(kept=True))
+    again.set_desired(wants(kept=True))
     assert again.prepare() == "ERROR" and "do not say so any more" in machine.of(DISK_FAILED)[0]
     assert machine.done.count("make scratch on nvme0n1") == 1
 
@@ -241,12 +243,12 @@ def test_a_raid_that_lacks_a_member_runs_and_takes_a_blank_one(machine: Machine)
     machine.put("nvme0n1")
     machine.put("nvme1n1")
     keeper, raid = machine.keeper(), wants(kept=True, raid="1", count=2)
-    keeper.want(raid)
+    keeper.set_desired(raid)
     assert keeper.prepare() == "READY"
     del machine.disks["nvme1n1"]
     machine.put("nvme7n1")
     after = machine.keeper(boot="b2")
-    after.want(raid)
+    after.set_desired(raid)
     assert after.discover() == "READY" and machine.done[-1] == "up scratch and nvme7n1"
     assert "it runs without 1 of its 2 disks; 1 take their places" in machine.of(DISK_FAILED)[0]
 
@@ -254,18 +256,20 @@ def test_a_raid_that_lacks_a_member_runs_and_takes_a_blank_one(machine: Machine)
 def test_waiting_ends_with_news_or_when_it_is_called_off(machine: Machine) -> None:
     machine.put("nvme0n1", holds="ext4")
     keeper = machine.keeper()
-    keeper.want(wants())
+    keeper.set_desired(wants())
     assert keeper.discover() == "FOREIGN"
     stop = threading.Event()
     stop.set()
     assert keeper.wait(stop.is_set) == "FOREIGN"
     free = wants(wipe=["S-nvme0n1"])
-    keeper.want(free)
+    keeper.set_desired(free)
     looks = iter((False, True))
     assert keeper.wait(lambda: next(looks)) == "FOREIGN", (
         "half of what it needs: it goes on waiting"
     )
-    keeper.want({**free, "disk_words": [{"id": "w", "disk": "S-nvme0n1", "mark": "mark of ext4"}]})
+    keeper.set_desired(
+        {**free, "disk_words": [{"id": "w", "disk": "S-nvme0n1", "mark": "mark of ext4"}]}
+    )
     assert keeper.wait(lambda: False) == "BLANK" == keeper.value
     seen: list[str] = []
     machine.put("nvme0n1", holds="other")
@@ -281,11 +285,11 @@ def test_waiting_ends_with_news_or_when_it_is_called_off(machine: Machine) -> No
 def test_what_is_up_is_closed_before_the_machine_goes_off(machine: Machine) -> None:
     machine.put("nvme0n1")
     keeper = machine.keeper()
-    keeper.want(wants(kept=True))
+    keeper.set_desired(wants(kept=True))
     assert keeper.prepare() == "READY"
     again = machine.keeper()
     assert again.value == "READY", "an agent that takes over knows that disks are mounted"
-    again.want(wants(kept=True))
+    again.set_desired(wants(kept=True))
     assert again.close() == "BLANK" == again.value and machine.done[-1] == "down scratch"
     assert again.prepare() == "READY" and machine.done[-1] == "up scratch", "it is wanted after all"
     machine.fails = "umount: busy"
@@ -295,7 +299,7 @@ def test_what_is_up_is_closed_before_the_machine_goes_off(machine: Machine) -> N
 def test_layouts_that_cannot_be_read_are_told_and_nothing_is_done(machine: Machine) -> None:
     machine.put("nvme0n1")
     keeper = machine.keeper()
-    keeper.want({"disks": [{"name": "../etc"}]})
+    keeper.set_desired({"disks": [{"name": "../etc"}]})
     with pytest.raises(OperationFailed, match="not as agreed"):
         keeper.prepare()
     assert machine.done == []

@@ -57,7 +57,7 @@ def names_of(settings: Settings) -> Names:
     """The names of the three nodes."""
     made = Names(settings, 1000)
     for record in RECORDS:
-        made.put(from_record(record["name"], record, settings))
+        made.update_node(from_record(record["name"], record, settings))
     return made
 
 

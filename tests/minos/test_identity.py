@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from layercake.kraken.errors import InputError
-from minos.identity import parse_identity, words
+from minos.identity import layercake_parameters, parse_identity
 
 GOOD = (
     "console=ttyS0 quiet layercake.node=0f8fad5b-d9cb-469f-a165-70867728950e layercake.name=n1 "
@@ -84,7 +84,7 @@ def test_an_empty_command_line_is_an_empty_identity() -> None:
 
 
 def test_the_last_word_wins_and_others_are_not_ours() -> None:
-    assert words(
+    assert layercake_parameters(
         "layercake.name=a layercake.name=b layercake.flag xlayercake.name=c kraken.name=d"
     ) == {"name": "b"}
 

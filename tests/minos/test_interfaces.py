@@ -80,7 +80,7 @@ class Node:
         self.events.append((kind, text, data))
 
     def want(self, interfaces: dict[str, Any]) -> None:
-        self.keeper.want(interfaces)
+        self.keeper.set_desired(interfaces)
         self.keeper.turn()
 
     def later(self, seconds: float = 1.0) -> None:

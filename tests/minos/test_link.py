@@ -27,7 +27,7 @@ def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) ->
     said: list[str] = []
     monkeypatch.setattr(found, "_call", lambda method, path, body=None: said.append(path))
     found.answer(1, {"ok": True})
-    found.tell(MUTATION_FAILED, "it broke")
+    found.report_event(MUTATION_FAILED, "it broke")
     found._work()
     assert said == ["/node/v1/events", "/node/v1/answers/1"]
 

@@ -90,7 +90,8 @@ def test_a_machine_finds_its_own_names_without_asking(
 SCRIPT = """
 import sys, socket, pathlib
 sys.path.insert(0, {root!r})
-from minos import identity, hardware, init
+from minos import hardware, init
+from minos.identity import parse_identity
 init.Path = lambda *a: pathlib.Path({resolv!r}) if a == ("/etc/resolv.conf",) else pathlib.Path(*a)
 words = "layercake.mac=52:54:00:00:99:01 layercake.ip=10.77.0.5/24 layercake.gateway=10.77.0.1 layercake.dns=10.77.0.1 "
 words += "layercake.domain=far.test layercake.mtu=1400 layercake.routes=10.130.0.0/15@10.77.0.254,10.7.7.7/32@10.77.0.253"

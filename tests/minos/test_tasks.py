@@ -199,7 +199,7 @@ class Node1:
 
     def want(self, *tasks: dict[str, Any]) -> None:
         session: Any = SimpleNamespace(traits={})
-        self.keeper.want({"uinit": list(tasks)}, session)
+        self.keeper.set_desired({"uinit": list(tasks)}, session)
 
 
 def noted(path: Path, word: str) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class PretendedNode(asyncio.DatagramProtocol):
                             state=state,
                         )
                     )
-                    self._timer.said(time.monotonic(), random.random())
+                    self._timer.hello_sent(time.monotonic(), random.random())
                 self._changed.clear()
                 wait = min(1.0, self._timer.due - now, self._machine.wake - now)
                 with contextlib.suppress(TimeoutError):

@@ -114,6 +114,6 @@ def test_a_clock_that_cannot_be_kept_is_said_once() -> None:
 def test_a_head_that_was_started_again_is_told_anew() -> None:
     site = Site("10.0.0.1")
     site.keeper.round()
-    site.keeper.tell()
+    site.keeper.report_again()
     site.keeper.round()
     assert site.kinds == ["node.clock", "node.clock"]

@@ -143,7 +143,7 @@ class Agent:
                 state=_packed(layout, self.run, self.image),
             ),
         )
-        self._timer.said(self._world.now(), self._world.jitter())
+        self._timer.hello_sent(self._world.now(), self._world.jitter())
 
     def heard(self, data: bytes) -> None:
         """A datagram of the head's. Raises WireError."""

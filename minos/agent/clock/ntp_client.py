@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from layercake.kraken.events import Severity
 from minos.agent.clock import kernel
-from minos.agent.clock.sntp import Sample, ask
+from minos.agent.clock.sntp import Sample, query_server
 from minos.agent.head_link.outbox import EventSink
 from minos.events import CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED
 
@@ -52,12 +52,12 @@ class NtpClient:
         servers: Sequence[str],
         event: EventSink,
         *,
-        ask: Callable[[str], Sample | None] = ask,
+        ask: Callable[[str], Sample | None] = query_server,
         slew: Callable[[float, float, float], None] = kernel.slew,
         step: Callable[[float], None] = kernel.step,
     ) -> None:
         self._servers, self._event = tuple(servers), event
-        self._ask, self._slew, self._step = ask, slew, step
+        self._ask, self._slew, self._step = query_server, slew, step
         self._every = FIRST_S
         self._silent = 0
         self._refused: set[str] = set()
@@ -70,7 +70,7 @@ class NtpClient:
         if self._servers:
             threading.Thread(target=self._run, name="clock", daemon=True).start()
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """The head has forgotten how the clock is: it is told after the next round, which is
         now."""
         self._told = None

@@ -80,7 +80,7 @@ def _one(
         )
     own = tuple(disk for disk in disks if is_made(disk, layout, node))
     if layout.kept and own:
-        return _kept(
+        return _judge_kept_layout(
             layout, own, tuple(disk for disk in disks if disk not in own and not disk.holds)
         )
     if len(disks) != layout.count if layout.count else not disks:
@@ -105,7 +105,7 @@ def _one(
     return Verdict(layout, BLANK, disks=disks)
 
 
-def _kept(layout: Layout, own: tuple[Disk, ...], blank: tuple[Disk, ...]) -> Verdict:
+def _judge_kept_layout(layout: Layout, own: tuple[Disk, ...], blank: tuple[Disk, ...]) -> Verdict:
     """Something of a layout that is kept is there: it is brought up, and never made anew by
     itself."""
     count = layout.count or len(own)

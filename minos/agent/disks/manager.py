@@ -105,7 +105,7 @@ class DiskManager:
     # ---- from the loop
     # -----
 
-    def want(self, document: Mapping[str, Any]) -> None:
+    def set_desired(self, document: Mapping[str, Any]) -> None:
         """Takes over what the head wants of the disks, and the words of persons: {id: (disk, mark
         of what it holds)}."""
         try:
@@ -126,7 +126,7 @@ class DiskManager:
             self._layouts, self._words, self._broken = layouts, words, broken
             self._news.set()
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how the disks are."""
         if self._said:
             self._event(DISKS, f"disks: {self.value}", **self._said)
@@ -147,7 +147,7 @@ class DiskManager:
                     or self._clock() >= deadline
                     or self._news.is_set()
                 ):
-                    return self._settle(found)
+                    return self._bring_up(found)
                 self._pause(LOOK_S)
 
     def prepare(self) -> str:
@@ -156,12 +156,12 @@ class DiskManager:
             self._news.clear()
             found = self._judge()
             if whole(found) in (ERROR, FOREIGN):
-                return self._settle(found)
+                return self._bring_up(found)
             began, self._loading_s = self._clock(), 0.0
             for at, one in enumerate(found):
                 if one.state == BLANK:
                     found[at] = self._make(one, at)
-            value = self._settle(found)
+            value = self._bring_up(found)
             if value == READY and found:
                 took = self._clock() - began
                 self._event(
@@ -186,7 +186,7 @@ class DiskManager:
                 if whole(found) not in (ERROR, FOREIGN):
                     self.value = BLANK
                     return BLANK
-                self._settle(found)
+                self._bring_up(found)
         return self.value or FOREIGN
 
     def close(self) -> str:
@@ -237,7 +237,7 @@ class DiskManager:
             disks,
             self._config.node,
             self._free(wanted, disks),
-            all(self._made.get(one.name) == one.made for one in wanted if not one.kept),
+            all(self._made.get(one.name) == one.fingerprint for one in wanted if not one.kept),
         )
         return [self._sure(one) for one in found]
 
@@ -246,7 +246,7 @@ class DiskManager:
         if (
             one.state == BLANK
             and one.layout.kept
-            and self._made.get(one.layout.name) == one.layout.made
+            and self._made.get(one.layout.name) == one.layout.fingerprint
         ):
             return replace(
                 one,
@@ -301,7 +301,7 @@ class DiskManager:
                 layout=one.layout.name,
             )
             raise
-        self._made[one.layout.name] = one.layout.made
+        self._made[one.layout.name] = one.layout.fingerprint
         self._save()
         now = {disk.name: disk for disk in self._disks()}
         return Verdict(
@@ -319,7 +319,7 @@ class DiskManager:
             },
         )
 
-    def _settle(self, found: list[Verdict]) -> str:
+    def _bring_up(self, found: list[Verdict]) -> str:
         """Brings up what is READY, and tells how all are. The value of `disk`."""
         for at, one in enumerate(found):
             if one.state == READY:
@@ -374,7 +374,7 @@ class DiskManager:
                 {"name": one.layout.name, "state": one.state, "why": one.why[:500]} for one in found
             ],
         }
-        self.tell()
+        self.report_again()
         why = "; ".join(f"layout {one.layout.name}: {one.why}" for one in found if one.why)
         if why and why != self._told:
             kind = DISK_FOREIGN if self.value == FOREIGN else DISK_FAILED

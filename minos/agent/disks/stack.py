@@ -144,12 +144,12 @@ class Stack:
         wanted = len(self._volumes) if self._single else 1
         deadline = time.monotonic() + SETTLE_S
 
-        def has(part: scan.Partition) -> bool:
+        def is_partition(part: scan.Partition) -> bool:
             return part.label == mark and Path(f"/dev/{part.name}").exists()
 
         while True:
             found = [scan.partitions(self._means.sys / "block" / disk.name) for disk in self._disks]
-            if all(len(parts) == wanted and all(map(has, parts)) for parts in found):
+            if all(len(parts) == wanted and all(map(is_partition, parts)) for parts in found):
                 self._disks = [
                     replace(disk, partitions=parts)
                     for disk, parts in zip(self._disks, found, strict=True)

@@ -114,7 +114,7 @@ class FileManager:
     # ---- from the loop
     # -----
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Takes over which files the head has for this node. An older head says nothing of them."""
         said = document.get("files")
         if not isinstance(said, Mapping) or not isinstance(mark := said.get("mark"), str):
@@ -125,13 +125,13 @@ class FileManager:
             self._thread.start()
         self._wake.set()
 
-    def look(self) -> None:
+    def images_started(self) -> None:
         """Images were started: what has become other since they were made ready is brought
         about."""
         if self._thread is not None:
             self._wake.set()
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how the files are."""
         if self._has is not None:
             self._event(
@@ -167,7 +167,7 @@ class FileManager:
                         f"cannot give image {image} its file {path}: {entry.error}",
                         hint="correct it on the head, and apply the inventory again",
                     )
-                root.put(entry)
+                root.write(entry)
                 digests[path] = entry.digest
             there = self._config.run / "containers"
             self._written = {
@@ -255,7 +255,7 @@ class FileManager:
         try:
             for entry in manifest.chosen(MINOS).values():
                 try:
-                    if not entry.error and root.put(entry):
+                    if not entry.error and root.write(entry):
                         changed.append(entry)
                 except OperationFailed as error:
                     self._failed(f"minOS: {error}")
@@ -279,7 +279,7 @@ class FileManager:
         def write(root: Root) -> None:
             for entry in new:
                 try:
-                    root.put(entry)
+                    root.write(entry)
                 except OperationFailed as error:
                     self._failed(f"image {one.image}: {error}")
                 else:
@@ -315,7 +315,7 @@ class FileManager:
         said = (self._has.mark if self._has else "", self._waiting(), self._wrong)
         if said != self._said:
             self._said = said
-            self.tell()
+            self.report_again()
 
     def _failed(self, text: str) -> None:
         self._wrong.append(text)

@@ -116,7 +116,7 @@ class HeadLink:
             self._changed.wait_for(lambda: not (self._sending or len(self._outbox)), timeout)
             self._draining = False
 
-    def tell(
+    def report_event(
         self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any
     ) -> None:
         """Tells the head of an event: with others that come soon after, or at once if somebody
@@ -230,7 +230,7 @@ class HeadLink:
             self._post(Renewed(session))
             self._go_on(session)
             self._outdated = False
-        self._tell()
+        self._send_events()
         while self._answers:
             number, body = self._answers[0]
             try:
@@ -242,11 +242,11 @@ class HeadLink:
                 raise
             self._forget_answer()
 
-    def _tell(self) -> None:
+    def _send_events(self) -> None:
         """Hands the events in. Before the answers: whoever has an answer has what happened before
         it."""
         with self._changed:
-            batch, self._sending, self._urgent = self._outbox.take(), True, False
+            batch, self._sending, self._urgent = self._outbox.next_batch(), True, False
         try:
             if batch:
                 self._call("POST", "/node/v1/events", batch)

@@ -59,7 +59,7 @@ class Outbox:
                 self._dropped += 1
         self._wake()
 
-    def take(self) -> list[dict[str, Any]]:
+    def next_batch(self) -> list[dict[str, Any]]:
         """The next batch, [] if there is nothing to tell."""
         with self._lock:
             batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]

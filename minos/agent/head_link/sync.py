@@ -104,7 +104,7 @@ class HelloTimer:
         """Something changed."""
         self.due = 0.0
 
-    def said(self, now: float, jitter: float) -> None:
+    def hello_sent(self, now: float, jitter: float) -> None:
         """A HELLO went out; `jitter` is from [0, 1)."""
         self._unanswered += 1
         wait = self._period * (0.9 + 0.2 * jitter)

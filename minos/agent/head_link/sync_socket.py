@@ -84,7 +84,7 @@ class SyncSocket:
         ):  # no route, or nobody listens: the timer brings the next chance
             self._socket.send(data)
         self._said = news
-        self._timer.said(now, self._jitter())
+        self._timer.hello_sent(now, self._jitter())
 
     def read(self) -> bool:
         """Takes in what the head has sent, and pulls what is new. Returns whether the head was

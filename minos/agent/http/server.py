@@ -315,11 +315,11 @@ class Server:
         while len(body) < length:
             body += _receive(client, link, 65536)
 
-        def gone() -> bool:
+        def client_left() -> bool:
             # One request a connection: whatever comes now is its end.
             return bool(select.select([link], [], [], 0)[0])
 
-        return Request(head.method, head.path, head.query, head.headers, body, gone)
+        return Request(head.method, head.path, head.query, head.headers, body, client_left)
 
 
 def _receive(client: Client, link: ssl.SSLSocket, size: int) -> bytes:

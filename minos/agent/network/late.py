@@ -33,7 +33,7 @@ class LateNetwork:
         self._session: Session | None = None
         self._wake = 0
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a document says. What goes wrong is told; the node does its work without. An
         older head says nothing: then all stays as it is."""
         said, self._session = document.get("interfaces"), session
@@ -45,7 +45,7 @@ class LateNetwork:
             return
         try:
             keeper = self._keeper or self._start()
-            keeper.want(said)
+            keeper.set_desired(said)
             os.write(self._wake, b"x")
         except OSError as error:
             self._core.event(NETWORK_FAILED, f"the interfaces cannot be set: {error}")

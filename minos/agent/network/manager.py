@@ -37,7 +37,7 @@ _SOON, _IDLE = 0.5, 60.0
 class Kernel(Protocol):
     """What there is, and one step done (kernel.py)."""
 
-    def look(self) -> Seen:
+    def read_state(self) -> Seen:
         """What there is. Raises OperationFailed, OSError."""
 
     def do(self, step: Step) -> None:
@@ -78,7 +78,7 @@ class InterfaceManager:
         """Set when what was wanted first is as far as it gets for now."""
         self._load()
 
-    def want(self, said: Mapping[str, Any]) -> None:
+    def set_desired(self, said: Mapping[str, Any]) -> None:
         """Wants interfaces, as the head's document has them. From any thread."""
         self._inbox.put(said)
 
@@ -105,7 +105,7 @@ class InterfaceManager:
             self._failed, self._without, self._retry_at = {}, {}, now + RETRY_S
             self._out = {leg: why for leg, why in self._out.items() if leg in self._beside_boot}
         began, seen, touched = self._approach()
-        want = self._want
+        want = self._arranged
         plan = Plan(want, seen, {}, self._boot)
         lacking = plan.lacking()
         if (
@@ -119,13 +119,13 @@ class InterfaceManager:
         if self._calm:
             self._tell.drift(touched, views(want, began, {}))
         else:
-            self._settle(shown, troubles)
+            self._finish_change(shown, troubles)
         if self._tell.all(shown, troubles):
             self._save(shown)
         return _SOON if self._tell.pending else max(_SOON, min(_IDLE, self._retry_at - now))
 
     @property
-    def _want(self) -> dict[str, Interface]:
+    def _arranged(self) -> dict[str, Interface]:
         return arranged(self._wanted, self._boot, self._out)
 
     @property
@@ -135,7 +135,7 @@ class InterfaceManager:
         bond = self._wanted.get(holder(self._wanted, self._boot))
         return bond.bond.legs if bond is not None and bond.bond is not None else ()
 
-    def _settle(self, shown: list[View], troubles: Mapping[str, str]) -> None:
+    def _finish_change(self, shown: list[View], troubles: Mapping[str, str]) -> None:
         self._calm, self._before, self._live = True, {}, True
         self._save(shown)
         if self._wanted and not troubles:
@@ -176,7 +176,7 @@ class InterfaceManager:
         self._failed, self._without, self._out, self._patience = {}, {}, {}, self._clock() + CARDS_S
 
     def _waits(self, wanted: Mapping[str, Interface]) -> dict[str, str]:
-        seen = self._kernel.look()
+        seen = self._kernel.read_state()
         renamed = {
             name: f"waits for the next boot: card {one.mac} is in use as {link.name}"
             for name, one in wanted.items()
@@ -215,21 +215,21 @@ class InterfaceManager:
         """Does all that can be done. What there was and what there is then, and the interfaces that
         were not as wanted. Raises OperationFailed, OSError if nothing can be seen."""
         touched, moved = set[str](), False
-        seen = began = self._kernel.look()
+        seen = began = self._kernel.read_state()
         self._modules(seen)
         for _ in range(ROUNDS):
-            todo = Plan(self._want, seen, self._before, self._boot).next(self._failed)
+            todo = Plan(self._arranged, seen, self._before, self._boot).next(self._failed)
             if not todo and not (moved and self._lost()):
                 break
             touched |= {step.on for step in todo}
             moved = self._all(todo) or (moved and bool(todo))
-            seen = self._kernel.look()
+            seen = self._kernel.read_state()
         return began, seen, touched
 
     def _modules(self, seen: Seen) -> None:
         """Has the kernel's modules loaded, before anything is touched: they may have to come over
         the network."""
-        for verb in needed(self._want, seen) - self._without.keys():
+        for verb in needed(self._arranged, seen) - self._without.keys():
             try:
                 if need(verb, self._fetch) and verb is Verb.BOND:
                     self._drop_default()
@@ -263,7 +263,7 @@ class InterfaceManager:
 
     def _drop_default(self) -> None:
         """The bond that the module makes by itself when it is loaded (bonding.rst, max_bonds)."""
-        found = self._kernel.look().links.get("bond0")
+        found = self._kernel.read_state().links.get("bond0")
         if found is not None and found.kind == "bond":
             self._kernel.do(Step("bond0", Verb.DELETE, found.index))
 
@@ -273,8 +273,6 @@ class InterfaceManager:
         if self._reach(REACH_S):
             return False
         leg = boot_card(self._wanted, self._boot)
-        self._out[leg] = (
-            f"the head cannot be reached by {holder(self._want, self._boot)}: it was taken out of "
-            "it again"
-        )
+        bond = holder(self._arranged, self._boot)
+        self._out[leg] = f"the head cannot be reached by {bond}: it was taken out of it again"
         return True

@@ -43,7 +43,7 @@ class TaskRunner:
         known = isinstance(found, dict) and found.get("boot") == config.boot_id
         self._done: set[str] = set(found.get("done", ())) if known and found is not None else set()
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Takes the tasks over. What is new of them counts in the next boot, if the first image has
         been started."""
         self._traits = session.traits

@@ -38,13 +38,13 @@ class ThermalMonitor:
         """Looks from now on."""
         threading.Thread(target=self._run, name="thermal", daemon=True).start()
 
-    def want(self, document: Mapping[str, object]) -> None:
+    def set_desired(self, document: Mapping[str, object]) -> None:
         """Which governor is wanted in which state, by a desired state."""
         said = document.get("thermal")
         self._wanted = said if isinstance(said, Mapping) else {}
         self._again.set()
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """The head has forgotten how warm the node is."""
         self._forgotten = True
         self._again.set()

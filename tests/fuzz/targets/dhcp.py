@@ -108,7 +108,7 @@ def target(directory: Path) -> Iterator[Target]:
     nodes, windows, common = Nodes(), Windows(), Common(settings)
     for number, (key, (mac, ip, firmware)) in enumerate(NODES.items()):
         network = FAR if ip.startswith("10.120") else None
-        nodes.put(
+        nodes.update(
             from_record(
                 key,
                 {
@@ -131,7 +131,7 @@ def target(directory: Path) -> Iterator[Target]:
     for told in (OWN, FAR):
         some = GUESTS[str(told["name"])]
         ranges = [f"{ipaddress.IPv4Address(some[0])}-{ipaddress.IPv4Address(some[-1])}"]
-        guests.put(str(told["name"]), {**told, "guests": ranges}, 0.0)
+        guests.update_network(str(told["name"]), {**told, "guests": ranges}, 0.0)
 
     def as_guest(packet: DhcpPacket, unknown: Decision) -> None:
         nonlocal passed

@@ -42,7 +42,7 @@ def target(directory: Path) -> Iterator[Target]:
     """Two nodes, one of them about to boot."""
     nodes, windows, network = Nodes(), Windows(), Network(SERVER, "fd99::1", "fd99::/64", 3600)
     for number, (key, (mac, ip, firmware)) in enumerate(NODES.items()):
-        nodes.put(
+        nodes.update(
             from_record(
                 key,
                 {

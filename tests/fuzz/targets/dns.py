@@ -69,7 +69,7 @@ def names() -> Names:
     settings = boot_settings(boot={"ra_prefix": "fd99::/64"})
     found = Names(settings, 1)
     for number, (key, (mac, ip, _)) in enumerate(NODES.items()):
-        found.put(
+        found.update_node(
             from_record(
                 key,
                 {

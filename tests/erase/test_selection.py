@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from imageapi.node.attach.disks import names
-from minos.erase.selection import Left, Own, look
+from minos.erase.selection import Left, Own, select_disks
 
 
 class Sys:
@@ -35,8 +35,8 @@ class Sys:
             path.write_text(text)
         return device
 
-    def look(self) -> tuple[list[Own], list[Left]]:
-        return look(names, self.root)
+    def select_disks(self) -> tuple[list[Own], list[Left]]:
+        return select_disks(names, self.root)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def sys(tmp_path: Path) -> Sys:
 )
 def test_a_machines_own_disk_is_erased(sys: Sys, name: str, place: str) -> None:
     sys.disk(name, place)
-    [own], left = sys.look()
+    [own], left = sys.select_disks()
     assert (own.name, own.size, own.serial, own.ata, left) == (
         name,
         2048 * 512,
@@ -88,7 +88,7 @@ def test_a_machines_own_disk_is_erased(sys: Sys, name: str, place: str) -> None:
 )
 def test_what_a_network_brings_is_left(sys: Sys, name: str, place: str) -> None:
     sys.disk(name, place)
-    own, [left] = sys.look()
+    own, [left] = sys.select_disks()
     assert own == []
     assert (left.name, left.wrong) == (name, False)
     assert "not this machine's own" in left.why
@@ -107,7 +107,7 @@ def test_nvme_is_the_machines_own_over_pci_alone(
     sys: Sys, place: str, transport: str, its: bool
 ) -> None:
     (sys.disk("nvme0n1", place) / "transport").write_text(f"{transport}\n")
-    own, left = sys.look()
+    own, left = sys.select_disks()
     assert (len(own), len(left)) == ((1, 0) if its else (0, 1))
 
 
@@ -121,7 +121,7 @@ def test_nvme_with_several_paths_is_known_by_its_controllers(
     for number, way in enumerate(ways):
         (subsystem / f"nvme{number}").mkdir()
         (subsystem / f"nvme{number}/transport").write_text(way)
-    own, left = sys.look()
+    own, left = sys.select_disks()
     assert (len(own), len(left)) == ((1, 0) if its else (0, 1))
 
 
@@ -132,7 +132,7 @@ def test_what_is_pulled_out_hidden_empty_or_the_firmwares_is_left(sys: Sys) -> N
     sys.disk("sr0", "pci0000:00/0000:00:1f.2/ata2/host1/target1:0:0/1:0:0:0", size=0, removable="1")
     sys.disk("mmcblk0boot0", "platform/soc/mmc_host/mmc0/mmc0:0001/a", ro="1")
     (sys.root / "block/loop0").mkdir()
-    own, left = sys.look()
+    own, left = sys.select_disks()
     assert own == []
     assert [(one.name, one.why, one.wrong) for one in left] == [
         ("mmcblk0boot0", "it is what the machine's firmware boots from", False),
@@ -142,4 +142,4 @@ def test_what_is_pulled_out_hidden_empty_or_the_firmwares_is_left(sys: Sys) -> N
 
 def test_a_disk_that_takes_no_writes_is_wrong(sys: Sys) -> None:
     sys.disk("sda", "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0", ro="1")
-    assert sys.look() == ([], [Left("sda", "it takes no writes", ("S-sda",), wrong=True)])
+    assert sys.select_disks() == ([], [Left("sda", "it takes no writes", ("S-sda",), wrong=True)])
