@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import AnyNetwork
 from pxe.packets.dhcp6 import ip_of, mac_of_address
-from pxe.settings import Settings, packed
+from pxe.settings import Settings
 from pxe.subnet import Subnet, of, refusal
 
 if TYPE_CHECKING:
@@ -96,59 +96,77 @@ def from_record(node: str, record: Mapping[str, Any], settings: Settings | None 
     name = record.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"cannot serve node {node}: {name!r} is not a host name")
-    raw_macs = record.get("macs")
-    if not isinstance(raw_macs, list | tuple):
-        raise InputError(f"cannot serve node {name}: its record has no MAC addresses")
-    macs = tuple(mac_bytes(str(mac)) for mac in raw_macs)
-    if any(mac[0] & 1 for mac in macs):
-        raise InputError(
-            f"cannot serve node {name}: one of its MAC addresses is a multicast address, no "
-            "interface has that"
-        )
+    macs = _macs(name, record)
     try:
         ip = ipaddress.ip_address(str(record.get("ip")))
     except ValueError:
         raise InputError(
             f"cannot serve node {name}: {record.get('ip')!r} is not an IP address"
         ) from None
-    subnet = (
-        of(record["network"], settings) if settings is not None and record.get("network") else None
-    )
-    network = (
-        subnet.network if subnet is not None else settings.network if settings is not None else None
-    )
-    if (
-        network is not None
-        and (subnet is not None or not network.is_loopback)
-        and (why := refusal(ip, network))
-    ):
-        raise InputError(
-            f"cannot serve node {name}: {why}",
-            hint="declare the node's network under `networks` in the inventory, or correct its "
-            "address",
-        )
+    subnet = None
+    if settings is not None:
+        subnet = of(record["network"], settings) if record.get("network") else None
+        _check_address(name, ip, subnet, settings)
     try:
         firmware = Firmware(record.get("firmware", "bios"))
     except ValueError:
         raise InputError(
             f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi"
         ) from None
+    aliases, bmc = _names(name, record)
     return Node(
         node,
         name,
         macs,
         str(ip),
-        packed(str(ip)),
-        str(record.get("arch") or "x86_64"),
+        ip.packed,
+        _text(record, "arch") or "x86_64",
         firmware,
-        str(record.get("kernel_args") or ""),
-        str(record.get("console") or ""),
-        boot_set(str(record.get("boot_set") or "")),
+        _text(record, "kernel_args"),
+        _text(record, "console"),
+        boot_set(_text(record, "boot_set")),
         record.get("secure_boot") is True,
         subnet,
-        *_names(name, record),
+        aliases,
+        bmc,
         record.get("card_ipxe") is not False,
     )
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    return str(record.get(key) or "")
+
+
+def _macs(name: str, record: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The MAC addresses of a node. Raises InputError."""
+    listed = record.get("macs")
+    if not isinstance(listed, list | tuple):
+        raise InputError(f"cannot serve node {name}: its record has no MAC addresses")
+    macs = tuple(mac_bytes(str(mac)) for mac in listed)
+    if any(mac[0] & 1 for mac in macs):
+        raise InputError(
+            f"cannot serve node {name}: one of its MAC addresses is a multicast address, no "
+            "interface has that"
+        )
+    return macs
+
+
+def _check_address(
+    name: str,
+    ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    subnet: Subnet | None,
+    settings: Settings,
+) -> None:
+    """Raises InputError for an address that is not in the node's network."""
+    if subnet is None and settings.network.is_loopback:
+        return
+    why = refusal(ip, settings.network if subnet is None else subnet.network)
+    if why:
+        raise InputError(
+            f"cannot serve node {name}: {why}",
+            hint="declare the node's network under `networks` in the inventory, or correct its "
+            "address",
+        )
 
 
 def _names(name: str, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:

@@ -151,32 +151,32 @@ class Zone:
             return Found(apex, Rcode.NXDOMAIN)
         if kind == Type.ANY:
             return Found(apex, Rcode.NOERROR, ((name, Type.HINFO, _HINFO),))
-        if name == apex and kind == Type.SOA:
-            return Found(apex, Rcode.NOERROR, ((name, kind, self.soa(apex)),))
-        if name == apex and kind == Type.NS:
-            target = self.head_in(apex)
-            return Found(apex, Rcode.NOERROR, ((name, kind, target),), self._addresses(target))
-        answers = [(name, entry.type, entry.data) for entry in held if entry.type == kind]
+        if name == apex and kind in (Type.SOA, Type.NS):
+            return self._at_apex(apex, kind)
+        answers = tuple((name, entry.type, entry.data) for entry in held if entry.type == kind)
         if not answers and held and held[0].type == Type.CNAME:
-            target = held[0].data
-            return Found(
-                apex,
-                Rcode.NOERROR,
-                (
-                    (name, Type.CNAME, target),
-                    *(
-                        (target, entry.type, entry.data)
-                        for entry in self.at(target)
-                        if entry.type == kind and kind in _CHASED
-                    ),
-                ),
-            )
-        extra = (
-            [record for _, _, data in answers for record in self._addresses(data[6:])]
-            if kind == Type.SRV
-            else ()
-        )
-        return Found(apex, Rcode.NOERROR, tuple(answers), tuple(extra))
+            return Found(apex, Rcode.NOERROR, self._alias(name, held[0].data, kind))
+        if kind != Type.SRV:
+            return Found(apex, Rcode.NOERROR, answers)
+        return Found(apex, Rcode.NOERROR, answers, self._targets(answers))
+
+    def _at_apex(self, apex: bytes, kind: int) -> Found:
+        """The SOA or NS record at the top of a zone."""
+        if kind == Type.SOA:
+            return Found(apex, Rcode.NOERROR, ((apex, kind, self.soa(apex)),))
+        target = self.head_in(apex)
+        return Found(apex, Rcode.NOERROR, ((apex, kind, target),), self._addresses(target))
+
+    def _alias(self, name: bytes, target: bytes, kind: int) -> tuple[tuple[bytes, int, bytes], ...]:
+        """The CNAME record of a name, and what was asked for of the name that it stands for."""
+        chased = [entry for entry in self.at(target) if entry.type == kind and kind in _CHASED]
+        return ((name, Type.CNAME, target), *((target, entry.type, entry.data) for entry in chased))
+
+    def _targets(
+        self, services: tuple[tuple[bytes, int, bytes], ...]
+    ) -> tuple[tuple[bytes, int, bytes], ...]:
+        """The addresses of the hosts in SRV records."""
+        return tuple(record for _, _, data in services for record in self._addresses(data[6:]))
 
     def _addresses(self, name: bytes) -> tuple[tuple[bytes, int, bytes], ...]:
         return tuple(

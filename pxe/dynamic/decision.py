@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pxe import events
-from pxe.dhcp.decision import Common, Decision, Outcome, echoed, send
+from pxe.dhcp.decision import Common, Decision, Outcome, reply_to, send
 from pxe.dhcp.relay import dotted, relay_of
 from pxe.dynamic.networks import DynamicNetwork, DynamicNetworks, called
 from pxe.dynamic.pool import DynamicClient
@@ -161,29 +161,13 @@ def _given_back(
 def _reply(
     packet: DhcpPacket, kind: MessageType, address: bytes, network: DynamicNetwork
 ) -> DhcpPacket:
-    relay, flags = relay_of(packet), packet.flags
+    relay = relay_of(packet)
     server = network.subnet.place.packed if relay is None or relay.server is None else relay.server
     options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
-    if kind is MessageType.NAK:
+    nak = kind is MessageType.NAK
+    if nak:
         options[dhcp.MESSAGE] = b"not an address for this guest"
-        flags |= (
-            dhcp.BROADCAST_FLAG if relay is not None else 0
-        )  # RFC 2131 section 4.3.2: it may have no usable address
     else:
         options |= {**network.times, **network.subnet.options}
     ciaddr = packet.ciaddr if kind is MessageType.ACK else dhcp.NO_ADDRESS
-    return DhcpPacket(
-        dhcp.REPLY,
-        packet.xid,
-        packet.chaddr,
-        options | echoed(packet),
-        packet.htype,
-        packet.hlen,
-        0,
-        0,
-        flags,
-        ciaddr,
-        address,
-        dhcp.NO_ADDRESS,
-        packet.giaddr,
-    )
+    return reply_to(packet, options, nak=nak, ciaddr=ciaddr, yiaddr=address)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
+from layercake.kraken.events import EventKind
 from layercake.moduleapi.strangers import LIFE_S, Tickets
 from pxe import events
 from pxe.dhcp.decision import INSTALL_SHIM
@@ -41,6 +42,32 @@ class _Stranger:
     node: Node
     network: str
     until: float
+
+
+def _note(kind: EventKind, text: str, about: str, data: dict[str, str]) -> tuple[Note, ...]:
+    return (Note("", kind, text, None, data, about, _EVERY_S),)
+
+
+def _node_of(
+    packet: DhcpPacket, network: DynamicNetwork, arch: str, address: bytes, *, signed: bool
+) -> Node:
+    """An unknown machine as a node of its network, with this address."""
+    uefi = firmware_of(packet) is not Client.BIOS
+    return Node(
+        str(uuid.uuid5(_NAMESPACE, packet.mac.hex())),
+        f"machine-{packet.mac.hex()}",
+        (packet.mac,),
+        dotted(address),
+        address,
+        arch,
+        Firmware.UEFI if uefi else Firmware.BIOS,
+        "",
+        CONSOLES[arch],
+        network.boot_sets[arch],
+        secure_boot=uefi and signed,
+        subnet=network.subnet,
+        stranger=True,
+    )
 
 
 class MachineDiscovery:
@@ -74,101 +101,47 @@ class MachineDiscovery:
         said of it. With `signed` boot programs UEFI gets these: nobody knows yet whether its Secure
         Boot is on, and they boot it either way."""
         self.lapse()
-        name, now, mac = network.subnet.name, self._clock(), packet.mac
+        name = network.subnet.name
+        mac = mac_text(packet.mac)
         arch = AARCH64 if firmware_of(packet) in ARM_CLIENTS else X86_64
-        boot_set = network.boot_sets.get(arch)
-        if boot_set is None:
+        if arch not in network.boot_sets:
             text = (
-                f"{mac_text(mac)} cannot be discovered: it is of {arch}, and there is no boot "
-                "set for that"
+                f"{mac} cannot be discovered: it is of {arch}, and there is no boot set for that "
+                f"(hint: `layercake boot build`, of a profile for {arch})"
             )
-            hint = f" (hint: `layercake boot build`, of a profile for {arch})"
-            return (
-                Note(
-                    "",
-                    events.DISCOVERY_FAILED,
-                    text + hint,
-                    None,
-                    {"mac": mac_text(mac)},
-                    mac_text(mac),
-                    _EVERY_S,
-                ),
-            )
+            return _note(events.DISCOVERY_FAILED, text, mac, {"mac": mac})
         if sum(one.network == name for one in self._now.values()) >= network.discovery:
             text = (
                 f"{network.discovery} unknown machines of network {name} are booting: others "
                 "wait (hint: its `discovery`)"
             )
-            return (Note("", events.DISCOVERY_FULL, text, None, {"network": name}, name, _EVERY_S),)
-        guest = DynamicClient(mac, packet.options.get(dhcp.CLIENT_ID, b""))
-        lease = network.pool.offer(guest, None, now)
-        if (
-            lease is None
-            or network.pool.grant(guest, lease.address, LIFE_S + BOOT_S, "", now) is None
-        ):
-            text = (
-                f"{mac_text(mac)} cannot be discovered: network {name} has no address for "
-                "guests left"
-            )
-            return (
-                Note(
-                    "",
-                    events.POOL_FULL,
-                    text,
-                    None,
-                    {"network": name, "mac": mac_text(mac)},
-                    name,
-                    _EVERY_S,
-                ),
-            )
-        packed = lease.address.to_bytes(4, "big")
-        address, uefi = dotted(packed), firmware_of(packet) is not Client.BIOS
-        key = str(uuid.uuid5(_NAMESPACE, mac.hex()))
-        node = Node(
-            key,
-            f"machine-{mac.hex()}",
-            (mac,),
-            address,
-            packed,
-            arch,
-            Firmware.UEFI if uefi else Firmware.BIOS,
-            "",
-            CONSOLES[arch],
-            boot_set,
-            secure_boot=uefi and signed,
-            subnet=network.subnet,
-            stranger=True,
-        )
+            return _note(events.DISCOVERY_FULL, text, name, {"network": name})
+        address = self._lease(packet, network)
+        if address is None:
+            text = f"{mac} cannot be discovered: network {name} has no address for guests left"
+            return _note(events.POOL_FULL, text, name, {"network": name, "mac": mac})
+        node = _node_of(packet, network, arch, address, signed=signed)
+        now = self._clock()
         try:
-            self._windows.arm(
-                key, self._tickets.issue(mac_text(mac), address), BOOT_S, now, confirmed=True
-            )
+            ticket = self._tickets.issue(mac, node.ip)
+            self._windows.arm(node.id, ticket, BOOT_S, now, confirmed=True)
         except LayercakeError as error:
-            return (
-                Note(
-                    "",
-                    events.DISCOVERY_FAILED,
-                    f"cannot discover {mac_text(mac)}: {error}",
-                    None,
-                    {},
-                    name,
-                    _EVERY_S,
-                ),
-            )
+            return _note(events.DISCOVERY_FAILED, f"cannot discover {mac}: {error}", name, {})
         self._nodes.update(node)
-        self._now[mac] = _Stranger(node, name, now + BOOT_S)
-        text = f"{mac_text(mac)} is not in the inventory, and boots at {address} to be discovered"
-        return (
-            Note(
-                "",
-                events.DISCOVERING,
-                text,
-                None,
-                {"mac": mac_text(mac), "ip": address, "network": name},
-                mac_text(mac),
-                _EVERY_S,
-            ),
-        )
+        self._now[packet.mac] = _Stranger(node, name, now + BOOT_S)
+        text = f"{mac} is not in the inventory, and boots at {node.ip} to be discovered"
+        data = {"mac": mac, "ip": node.ip, "network": name}
+        return _note(events.DISCOVERING, text, mac, data)
+
+    def _lease(self, packet: DhcpPacket, network: DynamicNetwork) -> bytes | None:
+        """Four bytes of an address for a machine that boots, None if there is none left."""
+        guest = DynamicClient(packet.mac, packet.options.get(dhcp.CLIENT_ID, b""))
+        now = self._clock()
+        lease = network.pool.offer(guest, None, now)
+        if lease is None:
+            return None
+        granted = network.pool.grant(guest, lease.address, LIFE_S + BOOT_S, "", now)
+        return None if granted is None else lease.address.to_bytes(4, "big")
 
     def reported(self, mac: bytes) -> bool:
         """A machine has reported what it is: it boots no more. Whether it was one of them."""
@@ -192,17 +165,9 @@ class MachineDiscovery:
                 "its console says "
                 f"why{'; if its Secure Boot is on: ' + INSTALL_SHIM if unsigned else ''}"
             )
-            self._tell(
-                Note(
-                    "",
-                    events.DISCOVERY_LOST,
-                    f"{text} (hint: {hint})",
-                    None,
-                    {"mac": mac_text(mac), "ip": one.node.ip},
-                    mac_text(mac),
-                    _EVERY_S,
-                )
-            )
+            data = {"mac": mac_text(mac), "ip": one.node.ip}
+            (note,) = _note(events.DISCOVERY_LOST, f"{text} (hint: {hint})", mac_text(mac), data)
+            self._tell(note)
 
     def forget(self, network: str) -> None:
         """A network has other guests now, or none."""

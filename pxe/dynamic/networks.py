@@ -86,6 +86,11 @@ class DynamicNetworks:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._heads = frozenset(
+            int(ipaddress.IPv4Address(head.address))
+            for head in settings.heads
+            if head.network.version == 4
+        )
         self._told: dict[str, Mapping[str, Any]] = {}
         self._networks: dict[str, DynamicNetwork] = {}
         self.unplaced: dict[str, list[Lease]] = {}
@@ -109,12 +114,7 @@ class DynamicNetworks:
         self._told[name] = told
         if not ranges or not isinstance(subnet.network, ipaddress.IPv4Network):
             return
-        others = {
-            int(ipaddress.IPv4Address(own.address))
-            for own in self._settings.heads
-            if own.network.version == 4
-        }
-        pool = Pool(number for one in ranges for number in one if number not in others)
+        pool = Pool(number for one in ranges for number in one if number not in self._heads)
         for lease in sorted(leases, key=lambda lease: lease.until):
             pool.restore(lease, now)
         lease_s = told.get("guest_lease_s") or LEASE_S

@@ -106,13 +106,14 @@ class SwitchPorts:
         """A packet has come. What is to be told of it: that it claims the place of a node."""
         if packet.message_type not in _WORTH:
             return ()
-        mac, now, where = packet.mac, self._clock(), switch_port_of(packet)
+        mac = packet.mac
+        now = self._clock()
+        where = switch_port_of(packet)
         node = self._nodes.by_mac(mac)
         if node is not None and not node.stranger:
-            self._own[node.id] = (
-                where or self._own.get(node.id, (_NOWHERE,))[0],
-                now,
-            )  # renewals go past the relay
+            # renewals go past the relay
+            before = self._own.get(node.id, (_NOWHERE,))[0]
+            self._own[node.id] = (where or before, now)
             return ()
         if where is None:
             return ()
@@ -122,9 +123,13 @@ class SwitchPorts:
         self._strangers[mac] = where, now
         if client_of(packet) in (Client.SYSTEM, Client.OTHER) or mac[0] & 1 or not any(mac):
             return ()
+        owner = self._node_at(where)
+        return () if owner is None else (self._claim(owner.id, mac_text(mac), where, now),)
+
+    def _node_at(self, where: tuple[str, str, str]) -> Node | None:
+        """The node whose place by the inventory a switch port is, with or without the relay."""
         owner = self._at.get(option82(*where)) or self._at.get(option82("", *where[1:]))
-        known = self._nodes.by_id(owner) if owner is not None else None
-        return () if known is None else (self._claim(known.id, mac_text(mac), where, now),)
+        return None if owner is None else self._nodes.by_id(owner)
 
     def _claim(self, node: str, mac: str, where: tuple[str, str, str], now: float) -> Note:
         text = (

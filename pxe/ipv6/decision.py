@@ -118,44 +118,53 @@ def decide(
         return Decision(Outcome.NOT_FOR_US)
     if packet.options.get(dhcp.SERVER_ID, net.server) != net.server:
         return Decision(Outcome.OTHER_SERVER)
-    found, client = owner(packet, source, nodes), client_of(packet)
+    found = owner(packet, source, nodes)
+    client = client_of(packet)
     if found is None:
         return Decision(Outcome.UNKNOWN_MAC)  # it is told when it asks by IPv4
     node, mac = found
     home = home_of(node, net)
     if home is None:
         return _not_at_home(node, mac)
-    if (
-        dhcp.SERVER_ID in packet.options and packet.kind in _LATER
-    ):  # firmware does not say again what it is
-        return _later(packet, net, home)
+    if dhcp.SERVER_ID in packet.options and packet.kind in _LATER:
+        return _later(packet, net, home)  # firmware does not say again what it is
     if client is Client.SYSTEM:
-        if home.subnet is None:
-            return Decision(Outcome.NOT_FOR_US)
-        outcome = Outcome.OFFERED if packet.kind is Kind.SOLICIT else Outcome.ACKED
-        return Decision(outcome, _reply(packet, net, _options(packet, home, "")))
-    why = refusal(node, client, net, home)
+        return _address_alone(packet, net, home)
     if windows.armed(node.id, now) is None:
-        return Decision(
-            Outcome.NOT_ARMED,
-            notes=_ignored(node, mac, client, packet, "no boot is wanted now; not answered"),
-        )
-    if (
-        differs := wrong(node.arch, architecture(packet))
-        if architecture(packet) is not None
-        else ""
-    ):
-        data = {"client": client.value, "arch": architecture(packet), "mac": mac_text(mac)}
-        return Decision(
-            Outcome.WRONG_ARCHITECTURE,
-            notes=(
-                Note(
-                    node.id, events.WRONG_ARCHITECTURE, differs, None, data, "6", _IGNORED_EVERY_S
-                ),
-            ),
-        )
+        why = "no boot is wanted now; not answered"
+        return Decision(Outcome.NOT_ARMED, notes=_ignored(node, mac, client, packet, why))
+    refused = _refused_boot(packet, node, mac, client, net, home)
+    return refused or _boot(packet, node, mac, client, net, home)
+
+
+def _address_alone(packet: Dhcp6Packet, net: Network, home: Home) -> Decision:
+    """What a running system gets: the address of a node without IPv4, others have theirs."""
+    if home.subnet is None:
+        return Decision(Outcome.NOT_FOR_US)
+    outcome = Outcome.OFFERED if packet.kind is Kind.SOLICIT else Outcome.ACKED
+    return Decision(outcome, _reply(packet, net, _options(packet, home, "")))
+
+
+def _refused_boot(
+    packet: Dhcp6Packet, node: Node, mac: bytes, client: Client, net: Network, home: Home
+) -> Decision | None:
+    """The refusal for firmware that has no boot program; None if it boots."""
+    arch = architecture(packet)
+    differs = wrong(node.arch, arch) if arch is not None else ""
+    if differs:
+        data = {"client": client.value, "arch": arch, "mac": mac_text(mac)}
+        note = Note(node.id, events.WRONG_ARCHITECTURE, differs, None, data, "6", _IGNORED_EVERY_S)
+        return Decision(Outcome.WRONG_ARCHITECTURE, notes=(note,))
+    why = refusal(node, client, net, home)
     if why:
         return Decision(Outcome.NO_PROGRAM, notes=_ignored(node, mac, client, packet, why))
+    return None
+
+
+def _boot(
+    packet: Dhcp6Packet, node: Node, mac: bytes, client: Client, net: Network, home: Home
+) -> Decision:
+    """What tells firmware, or iPXE, what to boot."""
     url = f"tftp://[{home.head}]/{UEFI_PROGRAM}" if client is Client.UEFI else ""
     if client is Client.IPXE and home.subnet is not None:
         url = f"{home.subnet.place.http_base}/{mac.hex('-')}"
@@ -166,25 +175,26 @@ def decide(
         f"{client.value} client {mac_text(mac)} (architecture {architecture(packet)}) asks for "
         "a boot program by IPv6"
     )
+    offered = f"offered {home.address}{' and ' + url if url else ''}"
     data = {
         "client": client.value,
         "arch": architecture(packet),
         "mac": mac_text(mac),
         "ip": str(home.address),
     }
-    steps = (
-        (Step.DISCOVER, seen),
-        (Step.OFFER, f"offered {home.address}{' and ' + url if url else ''}"),
+    notes = tuple(
+        Note(
+            node.id,
+            step.kind,
+            text,
+            data=data,
+            about=(client, mac, "6"),
+            every=_STEP_EVERY_S,
+            step=step,
+        )
+        for step, text in ((Step.DISCOVER, seen), (Step.OFFER, offered))
     )
-    about = (client, mac, "6")
-    return Decision(
-        Outcome.OFFERED,
-        reply,
-        tuple(
-            Note(node.id, step.kind, text, data=data, about=about, every=_STEP_EVERY_S, step=step)
-            for step, text in steps
-        ),
-    )
+    return Decision(Outcome.OFFERED, reply, notes)
 
 
 def _not_at_home(node: Node, mac: bytes) -> Decision:

@@ -148,22 +148,28 @@ def parse(data: bytes) -> Query:
     end = _plain_name(data, HEADER.size)
     name = data[HEADER.size : end]
     kind, cls = _unpack(_PAIR, data, end)
-    at, size, do, version, seen = end + 4, 0, False, 0, False
-    for _ in range(extras):
-        start, (rtype, rclass, ttl, length) = at, _unpack(_RECORD, data, at := skip(data, at))
+    size, do, version = _edns(data, end + 4, extras)
+    return Query(id_, flags, name, name.lower(), kind, size, do, version, cls)
+
+
+def _edns(data: bytes, at: int, records: int) -> tuple[int, bool, int]:
+    """What the records behind a question say by EDNS: how many bytes an answer may have (0 without
+    EDNS), whether DNSSEC is wanted, and which version it is. Raises DnsError."""
+    size, do, version = 0, False, 0
+    for _ in range(records):
+        start, at = at, skip(data, at)
+        rtype, rclass, ttl, length = _unpack(_RECORD, data, at)
         at += _RECORD.size + length
-        if rtype == Type.OPT:
-            if seen or data[start]:
-                raise DnsError("EDNS comes once, and has no name", Rcode.FORMERR)
-            seen, size, do, version = (
-                True,
-                max(rclass, UDP_PLAIN),
-                bool(ttl & _DO),
-                ttl >> 16 & 0xFF,
-            )
+        if rtype != Type.OPT:
+            continue
+        if size or data[start]:
+            raise DnsError("EDNS comes once, and has no name", Rcode.FORMERR)
+        size = max(rclass, UDP_PLAIN)
+        do = bool(ttl & _DO)
+        version = ttl >> 16 & 0xFF
     if at != len(data):
         raise DnsError("it does not end where it says", Rcode.FORMERR)
-    return Query(id_, flags, name, name.lower(), kind, size, do, version, cls)
+    return size, do, version
 
 
 def _unpack(form: struct.Struct, data: bytes, at: int) -> tuple[int, ...]:

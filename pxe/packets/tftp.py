@@ -77,6 +77,18 @@ class Terms:
 
 def parse_request(data: bytes) -> ReadRequest:
     """Reads the first packet of a client. Raises TftpError, and nothing else."""
+    name, mode, *rest = _request_fields(data)
+    if not name or len(name) > _MAX_NAME:
+        raise TftpError("the file name is empty or too long", Code.NOT_FOUND)
+    if mode.lower() != "octet":
+        raise TftpError("only mode octet is served", Code.UNDEFINED)
+    return ReadRequest(
+        name, {key.lower(): value for key, value in zip(rest[::2], rest[1::2], strict=True)}
+    )
+
+
+def _request_fields(data: bytes) -> list[str]:
+    """Name, mode, and pairs of options. Raises TftpError."""
     if len(data) < 4 or len(data) > _MAX_REQUEST:
         raise TftpError("not a request")
     op = int.from_bytes(data[:2], "big")
@@ -89,14 +101,7 @@ def parse_request(data: bytes) -> ReadRequest:
         raise TftpError("a request is a name, a mode, and pairs of options")
     if not all(f.isascii() and f.decode("ascii").isprintable() for f in fields):
         raise TftpError("only printable ASCII is allowed")
-    name, mode, *rest = (f.decode("ascii") for f in fields)
-    if not name or len(name) > _MAX_NAME:
-        raise TftpError("the file name is empty or too long", Code.NOT_FOUND)
-    if mode.lower() != "octet":
-        raise TftpError("only mode octet is served", Code.UNDEFINED)
-    return ReadRequest(
-        name, {key.lower(): value for key, value in zip(rest[::2], rest[1::2], strict=True)}
-    )
+    return [f.decode("ascii") for f in fields]
 
 
 def negotiate(options: Mapping[str, str], size: int) -> Terms:
