@@ -310,20 +310,26 @@ class Agent:
             self._core.say(f"agent: {message.text}")
         elif isinstance(message, Look):
             self._look_at_images()
-        elif self._work is not None and isinstance(message, Pressed):
-            self._go_off(self._work)
-        elif self._work is not None and isinstance(message, Came):
+        elif self._work is not None:
+            self._handle_in_session(self._work, message)
+
+    def _handle_in_session(
+        self, work: Work, message: Renewed | Pulled | Done | Came | Pressed
+    ) -> None:
+        if isinstance(message, Pressed):
+            self._go_off(work)
+        elif isinstance(message, Came):
             # one may have wanted the file of a device that had no driver: it is tried again at once
             self._images.clear()
-            self._work.machine.clear("the drivers that came")
+            work.machine.clear("the drivers that came")
             self._look_at_images()
-        elif self._work is not None and isinstance(message, Renewed):
-            self._work = dataclasses.replace(self._work, session=message.session)
+        elif isinstance(message, Renewed):
+            self._work = dataclasses.replace(work, session=message.session)
             self._api.renew(message.session)
-        elif self._work is not None and isinstance(message, Pulled):
-            self._desired(self._work, message.desired)
-        elif self._work is not None and isinstance(message, Done):
-            self._done(self._work.machine, message)
+        elif isinstance(message, Pulled):
+            self._desired(work, message.desired)
+        else:
+            self._done(work.machine, message)
 
     def _go_off(self, work: Work) -> None:
         """The power button was pressed. From now on nothing else is wanted of the node."""

@@ -52,18 +52,15 @@ def read(body: Mapping[str, Any]) -> Wanted:
     if not all(isinstance(word, str) for word in words.values()):
         raise InputError("cannot set up the BMC: its user, password and addresses are texts")
     wanted = Wanted(**words)
-    for word in (wanted.address, wanted.mask, wanted.gateway):
+    for word in filter(None, (wanted.address, wanted.mask, wanted.gateway)):
         try:
-            ipaddress.IPv4Address(word or "0.0.0.0")
+            ipaddress.IPv4Address(word)
         except ValueError:
             raise InputError(
                 f"cannot set up the BMC: {word[:40]!r} is not an IPv4 address"
             ) from None
-    if (
-        not 1 <= len(wanted.user.encode()) <= MOST_NAME
-        or not wanted.user.isascii()
-        or not wanted.user.isprintable()
-    ):
+    plain = wanted.user.isascii() and wanted.user.isprintable()
+    if not plain or not 1 <= len(wanted.user) <= MOST_NAME:
         raise InputError(
             f"cannot set up the BMC: its user has 1 to {MOST_NAME} ASCII characters",
             hint="bmc.username in the inventory",

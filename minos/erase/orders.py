@@ -76,6 +76,23 @@ class Order:
             else DONE
         )
 
+    def gives_way(self, release: str, attempt: int) -> bool:
+        """Whether another order is begun in its place: that of another release once this one has
+        ended, or of a later attempt once this one has failed."""
+        another = self.release != release and self.state != RUNNING
+        return another or (self.state == FAILED and attempt > self.attempt)
+
+    def view(self) -> dict[str, Any]:
+        """How far it is, for the head."""
+        return {
+            "state": self.state,
+            "disks": [work.view() for work in self.works[:MOST]],
+            "left": [
+                {"name": one.name, "names": _short(one.names), "why": one.why, "wrong": one.wrong}
+                for one in self.left[:MOST]
+            ],
+        }
+
 
 class Orders:
     """Carries them out. `find` gives the disks (found.look)."""
@@ -108,24 +125,13 @@ class Orders:
             raise OperationFailed("cannot erase: the head's order is not as agreed")
         with self._alone:
             order = self._order
-            if (
-                order is None
-                or (order.state != RUNNING and order.release != release)
-                or (order.state == FAILED and attempt > order.attempt)
-            ):
+            if order is None or order.gives_way(release, attempt):
                 if not settled():
                     return {"state": WAITING, "disks": [], "left": []}
                 order = self._order = self._begin(release, attempt)
             if order.release != release:
                 raise OperationFailed("cannot erase: another order is being carried out")
-        return {
-            "state": order.state,
-            "disks": [work.view() for work in order.works[:MOST]],
-            "left": [
-                {"name": one.name, "names": _short(one.names), "why": one.why, "wrong": one.wrong}
-                for one in order.left[:MOST]
-            ],
-        }
+        return order.view()
 
     def _begin(self, release: str, attempt: int) -> Order:
         try:

@@ -68,16 +68,9 @@ def select_disks(
         if not (block / "device").exists() or _text(block / "hidden") == "1" or not size:
             continue
         known = tuple(names(block))
-        if not _is_own(block, place):
-            why = (
-                "it is not this machine's own: it comes over a network, or by a way that is not "
-                "known"
-            )
+        why = _why_left(block, place)
+        if why:
             left.append(Left(block.name, why, known))
-        elif _text(block / "removable") == "1":
-            left.append(Left(block.name, "it can be pulled out", known))
-        elif block.name.startswith("mmcblk") and block.name.endswith(_BOOT_AREAS):
-            left.append(Left(block.name, "it is what the machine's firmware boots from", known))
         elif _text(block / "ro") == "1":
             left.append(Left(block.name, "it takes no writes", known, wrong=True))
         else:
@@ -91,6 +84,19 @@ def select_disks(
                 )
             )
     return own, left
+
+
+def _why_left(block: Path, place: str) -> str:
+    """Why a disk is not to be erased, "" if it is."""
+    if not _is_own(block, place):
+        return (
+            "it is not this machine's own: it comes over a network, or by a way that is not known"
+        )
+    if _text(block / "removable") == "1":
+        return "it can be pulled out"
+    if block.name.startswith("mmcblk") and block.name.endswith(_BOOT_AREAS):
+        return "it is what the machine's firmware boots from"
+    return ""
 
 
 def _is_own(block: Path, place: str) -> bool:

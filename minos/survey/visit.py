@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,29 +88,26 @@ class Visit:
         return (then if then in (REBOOT, OFF) else WAIT), min(MOST_S, max(LEAST_S, again))
 
 
+def _exchange(connection: Connection, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Hands a report in; the head's answer. Raises ValueError, and what the connection raises."""
+    status, data = connection.request(
+        "POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode()
+    )
+    answer = parse_json(data) if data else {}
+    if isinstance(answer, dict) and status == 200:
+        return answer
+    error = answer.get("error", "") if isinstance(answer, dict) else ""
+    raise ValueError(f"the head answers {status}: {str(error)[:200]}")
+
+
 def visit(config: Config, say: Callable[[str], None]) -> None:
     """Reports and waits until the head says that the machine is known now, or that it was on for
     long enough. Returns never."""
-    url = parse_url(config.head)
-    connection = Connection(url, tls_context(config.authority))
-
-    def exchange(body: Mapping[str, Any]) -> Mapping[str, Any]:
-        status, data = connection.request(
-            "POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode()
-        )
-        answer = parse_json(data) if data else {}
-        if not isinstance(answer, dict) or status != 200:
-            raise ValueError(
-                f"the head answers {status}: "
-                f"{str(answer.get('error', '') if isinstance(answer, dict) else '')[:200]}"
-            )
-        return answer
-
-    one, listener, clock = (
-        Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say),
-        Listener(),
-        time.monotonic,
-    )
+    connection = Connection(parse_url(config.head), tls_context(config.authority))
+    exchange = partial(_exchange, connection)
+    one = Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say)
+    listener = Listener()
+    clock = time.monotonic
     until = clock() + DRIVERS_MOST_S
     while not drivers_are_there(config.run) and clock() < until:
         time.sleep(DRIVERS_S)

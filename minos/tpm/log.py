@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -135,16 +136,10 @@ def _path(data: bytes) -> str:
     while reader.left >= 4 and len(words) < 16:
         kind, sub, size = reader.number(1), reader.number(1), reader.number(2)
         node = reader.read(size - 4)
-        if kind == 4 and sub == 4:
-            words.append(_wide(node).rstrip("\0"))
-        elif kind == 3 and sub == 24:
-            words.append(node.decode("utf-8", "replace"))
-        elif kind == 3 and sub == 11:
-            words.append("MAC " + node[:6].hex(":"))
-        elif kind == 4 and sub in (6, 7):
-            words.append("firmware's own")
-        elif kind == 0x7F:
+        if kind == _PATH_END:
             break
+        if (kind, sub) in _PATH_NODES:
+            words.append(_PATH_NODES[kind, sub](node))
     return _plain(" ".join(words)) or "from memory"
 
 
@@ -156,3 +151,14 @@ def _wide(data: bytes) -> str:
 def _plain(text: str) -> str:
     """Words that can go to people's screens."""
     return "".join(c if " " <= c <= "~" else "?" for c in text.rstrip("\0")[:MOST_TEXT]).strip()
+
+
+_PATH_END = 0x7F
+_PATH_NODES: dict[tuple[int, int], Callable[[bytes], str]] = {
+    (3, 11): lambda node: "MAC " + node[:6].hex(":"),
+    (3, 24): lambda node: node.decode("utf-8", "replace"),
+    (4, 4): lambda node: _wide(node).rstrip("\0"),
+    (4, 6): lambda node: "firmware's own",
+    (4, 7): lambda node: "firmware's own",
+}
+"""How the nodes of a device path are shown, by type and subtype; others are not."""

@@ -146,9 +146,9 @@ class Zone:
         apex = self.apex(name)
         if apex is None:
             return None
-        held = self.at(name)
-        if not held and name != apex and not self._parents[name]:
+        if not self._exists(name, apex):
             return Found(apex, Rcode.NXDOMAIN)
+        held = self.at(name)
         if kind == Type.ANY:
             return Found(apex, Rcode.NOERROR, ((name, Type.HINFO, _HINFO),))
         if name == apex and kind in (Type.SOA, Type.NS):
@@ -156,9 +156,12 @@ class Zone:
         answers = tuple((name, entry.type, entry.data) for entry in held if entry.type == kind)
         if not answers and held and held[0].type == Type.CNAME:
             return Found(apex, Rcode.NOERROR, self._alias(name, held[0].data, kind))
-        if kind != Type.SRV:
-            return Found(apex, Rcode.NOERROR, answers)
-        return Found(apex, Rcode.NOERROR, answers, self._targets(answers))
+        extra = self._targets(answers) if kind == Type.SRV else ()
+        return Found(apex, Rcode.NOERROR, answers, extra)
+
+    def _exists(self, name: bytes, apex: bytes) -> bool:
+        """Whether there is such a name: one with records, or above one that has some."""
+        return name in self._table or name == apex or bool(self._parents[name])
 
     def _at_apex(self, apex: bytes, kind: int) -> Found:
         """The SOA or NS record at the top of a zone."""

@@ -146,7 +146,7 @@ class Clock:
 
 def setup_of(bmc: InbandBmc) -> Setup:
     clock = Clock()
-    return Setup(bmc.ask, clock.sleep, clock)
+    return Setup(bmc.request, clock.sleep, clock)
 
 
 def test_what_is_as_wanted_is_not_written() -> None:
@@ -248,7 +248,7 @@ async def client(
     run.mkdir()
 
     class Device:
-        ask = staticmethod(bmc.ask)
+        request = staticmethod(bmc.request)
 
         def close(self) -> None: ...
 

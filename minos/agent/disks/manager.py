@@ -348,10 +348,12 @@ class DiskManager:
             )
         return one
 
-    def _report(self, found: Sequence[Verdict]) -> None:
+    def _disk_views(self, found: Sequence[Verdict]) -> list[dict[str, Any]]:
+        """The node's disks for people, each with the layout that it belongs to and what is foreign
+        on it."""
         owner = {disk.name: one.layout.name for one in found for disk in one.disks}
         foreign = {disk.name: disk for one in found for disk in one.foreign}
-        disks = [
+        return [
             {
                 "name": d.name,
                 "names": list(d.names),
@@ -366,9 +368,11 @@ class DiskManager:
             }
             for d in self._disks()[:64]
         ]
+
+    def _report(self, found: Sequence[Verdict]) -> None:
         self._said = {
             "state": self.value,
-            "disks": disks,
+            "disks": self._disk_views(found),
             "done": self._done[-32:],
             "layouts": [
                 {"name": one.layout.name, "state": one.state, "why": one.why[:500]} for one in found

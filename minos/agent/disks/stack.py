@@ -139,27 +139,30 @@ class Stack:
         ]
         return "label: gpt\n" + "\n".join(rows) + "\n"
 
+    def _seen_anew(self, disk: scan.Disk) -> scan.Disk:
+        """A disk with the partitions that the kernel sees now."""
+        return replace(disk, partitions=scan.partitions(self._means.sys / "block" / disk.name))
+
     def _settled(self, mark: str) -> list[str]:
         """The partitions, once the kernel has them all."""
         wanted = len(self._volumes) if self._single else 1
         deadline = time.monotonic() + SETTLE_S
 
-        def is_partition(part: scan.Partition) -> bool:
-            return part.label == mark and Path(f"/dev/{part.name}").exists()
+        def are_there(parts: tuple[scan.Partition, ...]) -> bool:
+            return len(parts) == wanted and all(
+                part.label == mark and Path(f"/dev/{part.name}").exists() for part in parts
+            )
 
         while True:
-            found = [scan.partitions(self._means.sys / "block" / disk.name) for disk in self._disks]
-            if all(len(parts) == wanted and all(map(is_partition, parts)) for parts in found):
-                self._disks = [
-                    replace(disk, partitions=parts)
-                    for disk, parts in zip(self._disks, found, strict=True)
-                ]
-                return [f"/dev/{part.name}" for parts in found for part in parts]
+            seen = list(map(self._seen_anew, self._disks))
+            if all(are_there(disk.partitions) for disk in seen):
+                self._disks = seen
+                return [f"/dev/{part.name}" for disk in seen for part in disk.partitions]
             if time.monotonic() > deadline:
+                disks = ", ".join(disk.shown for disk in self._disks)
                 raise OperationFailed(
                     f"cannot make layout {self._layout.name}: the kernel does not see its "
-                    "partitions on "
-                    f"{', '.join(disk.shown for disk in self._disks)}"
+                    f"partitions on {disks}"
                 )
             time.sleep(0.05)
 

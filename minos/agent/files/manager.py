@@ -274,10 +274,26 @@ class FileManager:
         ]
         if not new:
             return
+        written = self._write_inside(one, new)
+        if not written:
+            return
+        has.update({entry.path: entry.digest for entry in written})
+        done = self._act(one, written)
+        self._save()
+        self._event(
+            FILES_WRITTEN,
+            f"image {one.image}: {named(written)}" + (f"; {', '.join(done)}" if done else ""),
+            image=one.image,
+            paths=[entry.path for entry in written][:50],
+            done=done,
+        )
+
+    def _write_inside(self, one: Running, entries: Iterable[Entry]) -> list[Entry]:
+        """Writes files into an image that runs; those that could be written."""
         written: list[Entry] = []
 
         def write(root: Root) -> None:
-            for entry in new:
+            for entry in entries:
                 try:
                     root.write(entry)
                 except OperationFailed as error:
@@ -289,27 +305,21 @@ class FileManager:
             one.inside(write)
         except (LayercakeError, OSError) as error:
             self._failed(f"image {one.image}: {error}")
-            return
-        has.update({entry.path: entry.digest for entry in written})
-        actions = list(
-            dict.fromkeys(entry.on_change for entry in written if entry.on_change != "write")
-        )
+            return []
+        return written
+
+    def _act(self, one: Running, written: Iterable[Entry]) -> list[str]:
+        """Does what is to be done after these files were written, each once; what could be done."""
         done = []
-        for action in actions:
+        for action in dict.fromkeys(entry.on_change for entry in written):
+            if action == "write":
+                continue
             try:
                 one.act(action)
                 done.append(action)
             except (LayercakeError, OSError) as error:
                 self._failed(f"image {one.image}: {error}")
-        if written:
-            self._save()
-            self._event(
-                FILES_WRITTEN,
-                f"image {one.image}: {named(written)}" + (f"; {', '.join(done)}" if done else ""),
-                image=one.image,
-                paths=[entry.path for entry in written][:50],
-                done=done,
-            )
+        return done
 
     def _tell_news(self) -> None:
         said = (self._has.mark if self._has else "", self._waiting(), self._wrong)

@@ -95,6 +95,12 @@ class Kernel:
                 return wire.new_vlan(step.what, index, step.number, number)
             case Verb.MTU:
                 return wire.set_mtu(index, step.number, number)
+        return self._ip_message(step, number)
+
+    def _ip_message(self, step: Step, number: int) -> bytes:
+        """The message of a step that is about an address or a route."""
+        index = step.index
+        match step.verb:
             case Verb.ADDRESS:
                 address = parsed(step.what)
                 return netlink.new_address(

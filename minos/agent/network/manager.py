@@ -91,28 +91,18 @@ class InterfaceManager:
     def turn(self) -> float:
         """Looks, does what is to be done, and tells; the seconds until the next turn, if nothing
         changes by then."""
-        while not self._inbox.empty():
-            said = self._inbox.get()
-            if said is None:
-                self._tell.again()
-            else:
-                self._accept(said)
+        self._take_in()
         if not (self._wanted or self._before or self._waiting):
             self.settled.set()
             return _IDLE
         now = self._clock()
         if now >= self._retry_at:
-            self._failed, self._without, self._retry_at = {}, {}, now + RETRY_S
-            self._out = {leg: why for leg, why in self._out.items() if leg in self._beside_boot}
+            self._try_all_again(now)
         began, seen, touched = self._approach()
         want = self._arranged
-        plan = Plan(want, seen, {}, self._boot)
-        lacking = plan.lacking()
-        if (
-            not self._calm
-            and now < self._patience
-            and any(name in lacking for name, one in want.items() if one.mac)
-        ):
+        lacking = Plan(want, seen, {}, self._boot).lacking()
+        patient = not self._calm and now < self._patience
+        if patient and any(name in lacking for name, one in want.items() if one.mac):
             return _SOON
         troubles = self._troubles(lacking)
         shown = views(want, seen, troubles)
@@ -123,6 +113,22 @@ class InterfaceManager:
         if self._tell.all(shown, troubles):
             self._save(shown)
         return _SOON if self._tell.pending else max(_SOON, min(_IDLE, self._retry_at - now))
+
+    def _try_all_again(self, now: float) -> None:
+        """Forgets what could not be done."""
+        self._failed = {}
+        self._without = {}
+        self._retry_at = now + RETRY_S
+        self._out = {leg: why for leg, why in self._out.items() if leg in self._beside_boot}
+
+    def _take_in(self) -> None:
+        """What other threads have handed over."""
+        while not self._inbox.empty():
+            document = self._inbox.get()
+            if document is None:
+                self._tell.again()
+            else:
+                self._accept(document)
 
     @property
     def _arranged(self) -> dict[str, Interface]:

@@ -71,12 +71,13 @@ class ThermalMonitor:
                     celsius=round(by.celsius, 1),
                     limit=None if limit is None else round(limit, 1),
                 )
+        self._set_governor()
+
+    def _set_governor(self) -> None:
+        """Has the processors go as the state of the node wants it."""
         word = self._wanted.get(self._state) if self._state in (HIGH, CRITICAL) else ""
-        if said := self._governors.be(
-            word if isinstance(word, str) and _WORD.fullmatch(word) else ""
-        ):
-            self._event(
-                GOVERNOR,
-                said,
-                severity=Severity.WARNING if "could not" in said or "have no" in said else None,
-            )
+        known = isinstance(word, str) and _WORD.fullmatch(word) is not None
+        said = self._governors.be(str(word) if known else "")
+        if said:
+            failed = "could not" in said or "have no" in said
+            self._event(GOVERNOR, said, severity=Severity.WARNING if failed else None)
