@@ -57,7 +57,9 @@ class NtpClient:
         step: Callable[[float], None] = kernel.step,
     ) -> None:
         self._servers, self._event = tuple(servers), event
-        self._ask, self._slew, self._step = query_server, slew, step
+        self._query = ask
+        self._slew = slew
+        self._step = step
         self._every = FIRST_S
         self._silent = 0
         self._refused: set[str] = set()
@@ -84,7 +86,7 @@ class NtpClient:
 
     def round(self) -> float:
         """Asks all servers once, and follows them. Returns the seconds until the next round."""
-        samples = [sample for sample in map(self._ask, self._servers) if sample is not None]
+        samples = [sample for sample in map(self._query, self._servers) if sample is not None]
         believed = [sample for sample in samples if self._believes(sample)]
         if not believed:
             self._nobody(bool(samples))
