@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, NoRequest, Role, call
 from layercake.moduleapi.strangers import DISCOVERED, HEARD
-from pxe.dhcp.relay import Heard
+from pxe.dhcp.relay import RelaySighting
 from pxe.dns.names import NamesShown
 from pxe.dynamic.networks import GuestCount, GuestLeases
 from pxe.dynamic.switch_ports import PortSighting
@@ -32,8 +32,8 @@ async def stats(service: PxeService, request: NoRequest) -> dict[str, int]:
     return service.stats()
 
 
-@call("boot.relays", role=Role.VIEWER, request=NoRequest, answer=dict[str, Heard])
-async def relays(service: PxeService, request: NoRequest) -> dict[str, Heard]:
+@call("boot.relays", role=Role.VIEWER, request=NoRequest, answer=dict[str, RelaySighting])
+async def relays(service: PxeService, request: NoRequest) -> dict[str, RelaySighting]:
     """The DHCP relays that were heard last, by the networks of the inventory that they speak
     for."""
     return service.relays()
@@ -69,14 +69,14 @@ async def discovered(service: PxeService, request: DiscoveredRequest) -> bool:
     return service.dynamic.discovery.reported(mac_bytes(request.mac))
 
 
-class HeardRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class SightingsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The MAC addresses of cards."""
 
     macs: Annotated[list[Annotated[str, Meta(max_length=17)]], Meta(max_length=64)]
 
 
-@call(HEARD, role=Role.OPERATOR, request=HeardRequest, answer=dict[str, PortSighting])
-async def sightings(service: PxeService, request: HeardRequest) -> dict[str, PortSighting]:
+@call(HEARD, role=Role.OPERATOR, request=SightingsRequest, answer=dict[str, PortSighting])
+async def sightings(service: PxeService, request: SightingsRequest) -> dict[str, PortSighting]:
     """Where cards were heard last by DHCP: the port that option 82 named, and how long ago."""
     return service.switch_ports.sightings(map(mac_bytes, request.macs))
 

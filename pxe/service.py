@@ -20,7 +20,7 @@ from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import INSTALL_SHIM, NO_SHIM, Common, Decision, Outcome, decide
 from pxe.dhcp.foreign_servers import ForeignServers
 from pxe.dhcp.proxy_socket import ProxySocket
-from pxe.dhcp.relay import Heard, Relays
+from pxe.dhcp.relay import Relays, RelaySighting
 from pxe.dhcp.server import DhcpServer
 from pxe.dhcp.sniffer import AnswerSniffer
 from pxe.dns.forwarder import Forwarder
@@ -345,7 +345,7 @@ class PxeService(Service):
             **dict(sorted(self._running().recorder.counters.items())),
         }
 
-    def relays(self) -> dict[str, Heard]:
+    def relays(self) -> dict[str, RelaySighting]:
         """The relays that were heard last, by network."""
         return self._relays.view()
 

@@ -48,7 +48,7 @@ def _no_secret(name: str) -> bytes:
 
 
 class LateDisks:
-    """The keeper of the disks, made when the first layout comes (minos.agent.disks.manager)."""
+    """The manager of the disks, made when the first layout comes (minos.agent.disks.manager)."""
 
     def __init__(self, core: AgentCore, open_url: Fetch) -> None:
         self._core, self._open_url = core, open_url

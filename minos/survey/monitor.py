@@ -117,18 +117,18 @@ def start(config: Config, session: Session, say: Callable[[str], None]) -> Hardw
         if status not in (200, 404):  # a head of an older version has no place for it
             raise OSError(f"the head answers {status} to the survey")
 
-    keeper = HardwareMonitor(session, survey, hand_in, say, time.monotonic, plugged)
+    monitor = HardwareMonitor(session, survey, hand_in, say, time.monotonic, plugged)
 
     def run() -> None:
         with contextlib.suppress(OSError):  # then no switch is heard, and the report says none
             load()
         listener = Listener()
         while True:
-            due = keeper.round()
+            due = monitor.round()
             for said in wait_for_neighbours(
                 listener, names, time.monotonic, max(due, time.monotonic() + 1.0)
             ):
-                keeper.neighbour_seen(said.card, said.view())
+                monitor.neighbour_seen(said.card, said.view())
 
     threading.Thread(target=run, name="survey", daemon=True).start()
-    return keeper
+    return monitor

@@ -43,7 +43,7 @@ class Relay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class RelaySighting:
     """A relay that was heard: its address, the port that the client was on and the relay's name for
     itself, as far as it says so, and how long ago that was."""
 
@@ -99,11 +99,11 @@ class Relays:
             f"{found.seconds_ago:.0f} s ago"
         )
 
-    def view(self) -> dict[str, Heard]:
+    def view(self) -> dict[str, RelaySighting]:
         """By network."""
         now = self._clock()
         return {
-            name: Heard(
+            name: RelaySighting(
                 relay=dotted(relay.giaddr),
                 circuit=relay.circuit,
                 remote=relay.remote,

@@ -14,7 +14,7 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import HeadAddress
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.relay import Heard, Relays, parts_of, relay_of
+from pxe.dhcp.relay import Relays, RelaySighting, parts_of, relay_of
 from pxe.nodes import Nodes, from_record
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
@@ -350,7 +350,7 @@ def test_the_relay_that_was_heard_last_is_shown(nodes: Nodes) -> None:
     clock.now += 5.0
     heard = relays.view()
     assert set(heard) == {"far"}
-    assert heard["far"] == Heard(
+    assert heard["far"] == RelaySighting(
         relay="10.120.0.1", circuit="swp1", remote="ff:00", seconds_ago=5.0
     )
 

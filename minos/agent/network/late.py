@@ -29,7 +29,7 @@ class LateNetwork:
         self._core = core
         self._owner = owner
         self._record = Path(core.config.run, RECORD)
-        self._keeper: InterfaceManager | None = None
+        self._manager: InterfaceManager | None = None
         self._session: Session | None = None
         self._wake = 0
 
@@ -40,27 +40,27 @@ class LateNetwork:
         if (
             said is None
             or not self._owner
-            or (self._keeper is None and not said and not self._recorded)
+            or (self._manager is None and not said and not self._recorded)
         ):
             return
         try:
-            keeper = self._keeper or self._start()
-            keeper.set_desired(said)
+            manager = self._manager or self._start()
+            manager.set_desired(said)
             os.write(self._wake, b"x")
         except OSError as error:
             self._core.event(NETWORK_FAILED, f"the interfaces cannot be set: {error}")
 
     def head_restarted(self) -> None:
         """The head knows nothing of the interfaces."""
-        if self._keeper is not None:
-            self._keeper.tell_again()
+        if self._manager is not None:
+            self._manager.tell_again()
             os.write(self._wake, b"x")
 
     def wait(self) -> None:
         """Returns when the interfaces are as far as they get, and after a while in any case. Not in
         the loop."""
-        if self._keeper is not None:
-            self._keeper.settled.wait(FIRST_S)
+        if self._manager is not None:
+            self._manager.settled.wait(FIRST_S)
 
     @property
     def _recorded(self) -> bool:
@@ -70,16 +70,16 @@ class LateNetwork:
         from minos.agent.network.start import start
 
         reader, self._wake = os.pipe()
-        keeper, run = start(
+        manager, run = start(
             self._core,
             self._current,
             reader,
             record=self._record,
             live=self._core.session is not None,
         )
-        self._keeper = keeper
+        self._manager = manager
         threading.Thread(target=run, name="network", daemon=True).start()
-        return keeper
+        return manager
 
     def _current(self) -> Session:
         if self._session is None:

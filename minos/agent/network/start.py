@@ -31,12 +31,12 @@ _TRY_S = 2.0
 def start(
     core: AgentCore, session: Callable[[], Session], wake: int, *, record: Path, live: bool
 ) -> tuple[InterfaceManager, Callable[[], None]]:
-    """The keeper, and what its thread does. `wake` is readable when something is wanted. Raises
+    """The manager, and what its thread does. `wake` is readable when something is wanted. Raises
     OSError."""
     kernel = Kernel()
     boot = boot_of(parse_identity(Path("/proc/cmdline").read_text()))
     fetch = Drivers(core.config, session, core.event, tries=TRIES).named
-    keeper = InterfaceManager(
+    manager = InterfaceManager(
         record,
         boot,
         core.event,
@@ -46,10 +46,10 @@ def start(
         clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         live=live,
     )
-    return keeper, partial(turn, core, keeper, kernel, wake)
+    return manager, partial(turn, core, manager, kernel, wake)
 
 
-def turn(core: AgentCore, keeper: InterfaceManager, kernel: Kernel, wake: int) -> None:
+def turn(core: AgentCore, manager: InterfaceManager, kernel: Kernel, wake: int) -> None:
     """Turns whenever something has changed, for ever."""
     wait, trouble = 60.0, ""
     while True:
@@ -60,7 +60,7 @@ def turn(core: AgentCore, keeper: InterfaceManager, kernel: Kernel, wake: int) -
         if wake in readable:
             os.read(wake, 4096)
         try:
-            wait, trouble = keeper.turn(), ""
+            wait, trouble = manager.turn(), ""
         # Whatever it is, the node must not stay half-way; it is told.
         except Exception as error:  # noqa: BLE001
             wait, told = (
