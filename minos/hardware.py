@@ -239,7 +239,10 @@ class Plug:
         load: Callable[[str], None] = syscalls.load_module,
         refused: frozenset[str] = frozenset(),
     ) -> None:
-        self.tables, self.root, self._say, self._load = found, root, say, load
+        self.tables = found
+        self.root = root
+        self._say = say
+        self._load = load
         self._refused = refused
         self._network = frozenset(found["network"])
         self._known: set[str] = set()

@@ -52,7 +52,9 @@ class HttpServer:
         signed: Mapping[str, Path] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._state, self._signed, self._wall = state, signed or {}, wall
+        self._state = state
+        self._signed = signed or {}
+        self._wall = wall
         boot_dir = state.settings.boot_dir
         self._files = {
             KERNEL: (boot_dir / KERNEL, Step.KERNEL),

@@ -27,7 +27,8 @@ class TftpFiles:
     """The Gate of the TFTP server. `wall` gives seconds since the epoch."""
 
     def __init__(self, state: BootState, wall: Callable[[], float] = time.time) -> None:
-        self._state, self._wall = state, wall
+        self._state = state
+        self._wall = wall
 
     def may_fetch(self, ip: str) -> str:
         """Why this client gets nothing now, or ""."""

@@ -32,7 +32,8 @@ class Button:
     listens."""
 
     def __init__(self, post: Callable[[object], None], say: Callable[[str], None]) -> None:
-        self._post, self._say = post, say
+        self._post = post
+        self._say = say
 
     def start(self) -> None:
         """Listens from now on."""

@@ -130,10 +130,16 @@ class Drivers:
         sleep: Callable[[float], None] = time.sleep,
         tries: int = 0,
     ) -> None:
-        self._config, self._session, self._event = config, session, event
-        self._sys, self._modules, self._firmware = sys, Path(modules), Path(firmware)
+        self._config = config
+        self._session = session
+        self._event = event
+        self._sys = sys
+        self._modules = Path(modules)
+        self._firmware = Path(firmware)
         self._refused = hardware.unasked(Path(command_line).read_text())
-        self._load, self._sleep, self._tries = load, sleep, tries
+        self._load = load
+        self._sleep = sleep
+        self._tries = tries
         self._connection: Connection | None = None
         self._fetched: dict[str, int] = {}
         self._idle: set[str] = set()

@@ -39,10 +39,15 @@ class Hardware:
         sys: str = SYS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._event, self._post, self._sys = config, event, post, sys
+        self._config = config
+        self._event = event
+        self._post = post
+        self._sys = sys
         self._path = Path(config.run, FOUND)
-        self._seen, self._news = 0, False
-        self._clock, self._changed_at = clock, clock()
+        self._seen = 0
+        self._news = False
+        self._clock = clock
+        self._changed_at = clock()
         self._found: dict[str, Any] = {"cards": ()}
         self._told: set[str] = set()
         self._asked: set[str] = set()

@@ -107,7 +107,8 @@ class Ends:
     """
 
     def __init__(self, containers: Ended, selector: selectors.PollSelector) -> None:
-        self._containers, self._selector = containers, selector
+        self._containers = containers
+        self._selector = selector
         self._watching: dict[int, str] = {}
 
     def watch(self) -> None:
@@ -159,8 +160,11 @@ class Agent:
         self._images = images
         self._worker = worker
         self._api = api
-        self._network, self._files, self._orders = network, files, orders
-        self._clock, self._clock_ns = clock, clock_ns
+        self._network = network
+        self._files = files
+        self._orders = orders
+        self._clock = clock
+        self._clock_ns = clock_ns
         self._selector = selectors.PollSelector()
         self._selector.register(core.inbox.reader, selectors.EVENT_READ)
         prepare(core.config.run)
@@ -175,7 +179,8 @@ class Agent:
         self._document: Mapping[str, Any] = {}
         self._serve_at = math.inf
         self._drivers_at = 0.0
-        self._power_off, self._off_at = power_off, math.inf
+        self._power_off = power_off
+        self._off_at = math.inf
         self._stop = False
 
     def run(self) -> None:

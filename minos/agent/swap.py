@@ -60,7 +60,9 @@ class Swap:
     nothing to do."""
 
     def __init__(self, config: Config, event: EventSink, wake: Callable[[], None]) -> None:
-        self._config, self._event, self._wake = config, event, wake
+        self._config = config
+        self._event = event
+        self._wake = wake
         self._tried = 0
         self._good = False
         self._next = ""

@@ -80,12 +80,15 @@ class Setup:
     def __init__(
         self, ask: Ask, pause: Callable[[float], None], clock: Callable[[], float]
     ) -> None:
-        self._ask, self._pause, self._clock = ask, pause, clock
+        self._ask = ask
+        self._pause = pause
+        self._clock = clock
         try:
             self._found = survey(ask)
         except OSError as error:
             raise OperationFailed(f"cannot ask the BMC: {error}") from None
-        self._channel, self._number = int(self._found["channel"]), 0
+        self._channel = int(self._found["channel"])
+        self._number = 0
         if not self._channel:
             raise OperationFailed(
                 "cannot set up the BMC: it has no network of its own that it speaks of in-band"

@@ -107,8 +107,12 @@ class Orders:
         has_tpm: Callable[[], bool] = DEVICE.exists,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._find, self._drive, self._mounts = find, drive, mounts
-        self._tpm, self._has_tpm, self._clock = tpm, has_tpm, clock
+        self._find = find
+        self._drive = drive
+        self._mounts = mounts
+        self._tpm = tpm
+        self._has_tpm = has_tpm
+        self._clock = clock
         self._order: Order | None = None
         self._alone = threading.Lock()
         self._controllers: dict[str, threading.Lock] = {}

@@ -28,12 +28,10 @@ class Field:
 
     def __init__(self, default: Any, default_factory: Any, repr: bool, compare: bool) -> None:
         self.name = ""
-        self.default, self.default_factory, self.repr, self.compare = (
-            default,
-            default_factory,
-            repr,
-            compare,
-        )
+        self.default = default
+        self.default_factory = default_factory
+        self.repr = repr
+        self.compare = compare
 
 
 def field(

@@ -47,13 +47,11 @@ class HardwareMonitor:
         clock: Callable[[], float],
         plugged: Callable[[], object] = lambda: None,
     ) -> None:
-        self._look, self._hand_in, self._say, self._clock, self._plugged = (
-            look,
-            hand_in,
-            say,
-            clock,
-            plugged,
-        )
+        self._look = look
+        self._hand_in = hand_in
+        self._say = say
+        self._clock = clock
+        self._plugged = plugged
         self._there = plugged()
         self.session = session
         self._neighbours: dict[str, Any] = {}

@@ -52,7 +52,10 @@ class Visit:
         look: Callable[[], dict[str, Any]],
         say: Callable[[str], None],
     ) -> None:
-        self._config, self._exchange, self._look, self._say = config, exchange, look, say
+        self._config = config
+        self._exchange = exchange
+        self._look = look
+        self._say = say
         self._report: dict[str, Any] = {}
         self._neighbours: dict[str, Any] = {}
         self._fresh = False

@@ -56,7 +56,9 @@ class Reader:
     enough."""
 
     def __init__(self, data: bytes, order: str = ">") -> None:
-        self._data, self._order, self._at = data, order, 0
+        self._data = data
+        self._order = order
+        self._at = 0
 
     @property
     def left(self) -> int:

@@ -79,8 +79,14 @@ class Answers:
         decide: Decide = decide,
         admits: Callable[[bytes], bool] = lambda mac: False,
     ) -> None:
-        self._nodes, self._windows, self._relays, self._common = nodes, windows, relays, common
-        self._clock, self._watch, self._decide, self._admits = clock, watch, decide, admits
+        self._nodes = nodes
+        self._windows = windows
+        self._relays = relays
+        self._common = common
+        self._clock = clock
+        self._watch = watch
+        self._decide = decide
+        self._admits = admits
 
     def known(self, mac: bytes) -> bool:
         """Whether a node has this MAC address, or somebody else who is not to be passed over."""

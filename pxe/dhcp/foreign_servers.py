@@ -59,7 +59,8 @@ class ForeignServers:
         self._anyone = (
             settings.dhcp == "proxy" and not settings.dhcp_servers
         )  # then it is not known which are the site's
-        self._nodes, self._counters = nodes, recorder.counters
+        self._nodes = nodes
+        self._counters = recorder.counters
         self._macs: dict[bytes, str] = {}
 
     def notes_of_request(self, packet: DhcpPacket) -> tuple[Note, ...]:

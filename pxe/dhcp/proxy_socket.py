@@ -31,12 +31,10 @@ class ProxySocket:
         recorder: Recorder,
         known: Callable[[bytes], bool],
     ) -> None:
-        self._settings, self._decide, self._known, self._recorder = (
-            settings,
-            decide,
-            known,
-            recorder,
-        )
+        self._settings = settings
+        self._decide = decide
+        self._known = known
+        self._recorder = recorder
         self._server = DatagramServer(
             self._handle,
             size=_RECEIVE_BYTES,

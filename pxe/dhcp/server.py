@@ -45,8 +45,10 @@ class DhcpServer:
         recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
-        self._port, self._interface = settings.dhcp_port, interface
-        self._answers, self._clock = answers, clock
+        self._port = settings.dhcp_port
+        self._interface = interface
+        self._answers = answers
+        self._clock = clock
         self._recorder = recorder
         self._queue = Queue(recorder.counters)
         self._sources = {

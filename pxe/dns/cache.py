@@ -144,7 +144,8 @@ class Cache:
     """Answers by question. What is oldest in use goes when there is no room."""
 
     def __init__(self, size: int = SIZE, most: int = BYTES) -> None:
-        self._size, self._most = size, most
+        self._size = size
+        self._most = most
         self._bytes = 0
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
 

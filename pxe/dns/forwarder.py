@@ -34,7 +34,8 @@ class Forwarder:
     ) -> None:
         self.servers = tuple(server for server in dict.fromkeys(servers) if server != own)
         self._order = list(self.servers)
-        self._clock, self._port = clock, port
+        self._clock = clock
+        self._port = port
         self._cache = Cache()
         self._open: dict[object, asyncio.Task[Kept]] = {}
         self._clients: Counter[str] = Counter()

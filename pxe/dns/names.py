@@ -66,7 +66,8 @@ class Names:
             False
         ),
     ) -> None:
-        self._settings, self._guests = settings, guests
+        self._settings = settings
+        self._guests = guests
         self.zone = Zone(HEAD, settings.names.domain, stamp, settings.names.ttl_s)
         self._of: dict[str, Node] = {}
         self._times: dict[str, Counter[tuple[str, ...]]] = {}

@@ -49,13 +49,13 @@ class DnsServer:
         recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
-        self._settings, self._names, self._forwarder, self._recorder = (
-            settings,
-            names,
-            forwarder,
-            recorder,
-        )
-        self._counters, self._zone, self._serial = recorder.counters, names.zone, -1
+        self._settings = settings
+        self._names = names
+        self._forwarder = forwarder
+        self._recorder = recorder
+        self._counters = recorder.counters
+        self._zone = names.zone
+        self._serial = -1
         self._asked = names.asked
         self._limiter = Limiter(settings.names.rate, clock)
         self._ready: dict[bytes, tuple[bytes, tuple[bytes, int]]] = {}

@@ -53,8 +53,10 @@ class Zone:
     begins the serial numbers, which grow over restarts, and by one with each change."""
 
     def __init__(self, head: str, domain: str, stamp: int, ttl: int) -> None:
-        self._head, self._domain = wire(head)[:-1], wire(domain)
-        self.ttl, self.serial = ttl, stamp & 0xFFFFFFFF
+        self._head = wire(head)[:-1]
+        self._domain = wire(domain)
+        self.ttl = ttl
+        self.serial = stamp & 0xFFFFFFFF
         self._table: dict[bytes, list[Entry]] = {}
         self._of: dict[str, tuple[tuple[Entry, ...], tuple[bytes, ...]]] = {}
         self._tops: Counter[bytes] = Counter()

@@ -40,10 +40,13 @@ class DynamicAddressing:
         nodes: Nodes,
         windows: Windows,
     ) -> None:
-        self._serves, self._recorder, self._clock = settings.dhcp == "serve", recorder, clock
+        self._serves = settings.dhcp == "serve"
+        self._recorder = recorder
+        self._clock = clock
         self._networks = DynamicNetworks(settings)
         self._lease_file = LeaseFile(directory, self._networks, recorder, clock, time.time)
-        self._nodes, self._windows = nodes, windows
+        self._nodes = nodes
+        self._windows = windows
         self.discovery = MachineDiscovery(
             nodes, windows, directory, clock, time.time, recorder.note
         )

@@ -84,7 +84,9 @@ class MachineDiscovery:
         tell: Callable[[Note], None],
     ) -> None:
         self._tell = tell
-        self._nodes, self._windows, self._clock = nodes, windows, clock
+        self._nodes = nodes
+        self._windows = windows
+        self._clock = clock
         self._tickets = Tickets(directory, wall)
         self._now: dict[bytes, _Stranger] = {}
 

@@ -57,9 +57,13 @@ class LeaseFile:
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        self._path, self._guests, self._recorder = directory / FILE, guests, recorder
-        self._clock, self._wall = clock, wall
-        self._changed, self._one_at_a_time = asyncio.Event(), threading.Lock()
+        self._path = directory / FILE
+        self._guests = guests
+        self._recorder = recorder
+        self._clock = clock
+        self._wall = wall
+        self._changed = asyncio.Event()
+        self._one_at_a_time = threading.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

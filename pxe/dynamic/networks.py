@@ -94,7 +94,8 @@ class DynamicNetworks:
         self._told: dict[str, Mapping[str, Any]] = {}
         self._networks: dict[str, DynamicNetwork] = {}
         self.unplaced: dict[str, list[Lease]] = {}
-        self._room, self._at = AT_ONCE, 0.0
+        self._room = AT_ONCE
+        self._at = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._networks)

@@ -62,8 +62,11 @@ class SwitchPorts:
     """The places of the inventory's nodes, and where machines were heard. `clock` is in seconds."""
 
     def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
-        self._nodes, self._clock, self._began = nodes, clock, clock()
-        self._room, self._filled = _AT_ONCE, self._began
+        self._nodes = nodes
+        self._clock = clock
+        self._began = clock()
+        self._room = _AT_ONCE
+        self._filled = self._began
         self._of: dict[str, str] = {}
         self._at: dict[str, str] = {}
         self._own: dict[str, tuple[tuple[str, str, str], float]] = {}

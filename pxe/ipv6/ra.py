@@ -70,7 +70,8 @@ class Advertiser:
 
     def __init__(self, interface: str, message: bytes, recorder: Recorder) -> None:
         """`message` is that of `build_advertisement`."""
-        self._interface, self._message = interface, message
+        self._interface = interface
+        self._message = message
         self._recorder = recorder
         self._sock: socket.socket | None = None
         self._index = 0

@@ -49,17 +49,21 @@ class Dhcp6Server:
         recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
-        self._interface, self._lease = interface, settings.lease_s
+        self._interface = interface
+        self._lease = settings.lease_s
         self._prefix = (settings.ra_prefix or "") if interface == settings.interface else ""
         self._here = tuple(
             own.network
             for own in settings.heads
             if own.interface == interface and own.network.version == 6
         )
-        self._nodes, self._windows = nodes, windows
+        self._nodes = nodes
+        self._windows = windows
         self._recorder = recorder
         self._clock = clock
-        self._duid, self._address, self._looked = b"", "", float("-inf")
+        self._duid = b""
+        self._address = ""
+        self._looked = float("-inf")
         self._server = DatagramServer(
             self._handle,
             failed=lambda error: recorder.failed("receive", "DHCPv6", interface, error),

@@ -46,13 +46,11 @@ class NtpServer:
         wall: Callable[[], float] = time.time,
         synchronized: Callable[[], bool] = clock_is_synchronized,
     ) -> None:
-        self._settings, self._ours, self._counters, self._wall, self._synchronized = (
-            settings,
-            ours,
-            recorder.counters,
-            wall,
-            synchronized,
-        )
+        self._settings = settings
+        self._ours = ours
+        self._counters = recorder.counters
+        self._wall = wall
+        self._synchronized = synchronized
         self._server = DatagramServer(
             self._answer,
             size=_SIZE,

@@ -56,7 +56,8 @@ class NtpClient:
         slew: Callable[[float, float, float], None] = kernel.slew,
         step: Callable[[float], None] = kernel.step,
     ) -> None:
-        self._servers, self._event = tuple(servers), event
+        self._servers = tuple(servers)
+        self._event = event
         self._query = ask
         self._slew = slew
         self._step = step

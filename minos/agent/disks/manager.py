@@ -67,7 +67,10 @@ class DiskManager:
         mark: Callable[[Disk], str] = signs.mark,
         stack: Stacks | None = None,
     ) -> None:
-        self._config, self._event, self._clock, self._pause = config, event, clock, pause
+        self._config = config
+        self._event = event
+        self._clock = clock
+        self._pause = pause
         self._means = means = replace(means, need=self._need(means.need))
         self._loading_s = 0.0
         self._disks = look or (lambda: all_of(names, means.sys))
@@ -77,7 +80,8 @@ class DiskManager:
             lambda layout, disks, number: Stack(layout, disks, number, means)
         )
         self._file = config.run / RECORD
-        self._turn, self._news = threading.Lock(), threading.Event()
+        self._turn = threading.Lock()
+        self._news = threading.Event()
         self._layouts: tuple[Layout, ...] = ()
         self._broken = ""
         self._words: Mapping[str, tuple[str, str]] = {}

@@ -52,7 +52,10 @@ class Stack:
     LayercakeError."""
 
     def __init__(self, layout: Layout, disks: Sequence[Disk], number: int, means: Means) -> None:
-        self._layout, self._disks, self._number, self._means = layout, list(disks), number, means
+        self._layout = layout
+        self._disks = list(disks)
+        self._number = number
+        self._means = means
         self._tools = means.tools
         self._volumes = sorted(layout.volumes, key=lambda volume: volume.size == 0)
         self._single = len(disks) == 1 and not layout.raid and layout.count == 1

@@ -79,13 +79,11 @@ class FileManager:
         serve: Callable[[Mapping[str, bytes]], None],
         get: Fetch = fetch,
     ) -> None:
-        self._config, self._event, self._running, self._own, self._get = (
-            config,
-            event,
-            running,
-            own,
-            get,
-        )
+        self._config = config
+        self._event = event
+        self._running = running
+        self._own = own
+        self._get = get
         self._serve = serve
         self._file = config.run / RECORD
         self._turn = threading.Lock()

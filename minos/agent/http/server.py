@@ -175,7 +175,8 @@ class Server:
     ) -> None:
         self.context = context
         """May be replaced: connections from then on have the new one."""
-        self._allowed, self._is_head = allowed, known
+        self._allowed = allowed
+        self._is_head = known
         self._handle = handle
         self._lock = threading.Lock()
         self._strangers: Places[Client] = Places(OF_ONE, STRANGERS)

@@ -61,8 +61,14 @@ class InterfaceManager:
         clock: Callable[[], float],
         live: bool,
     ) -> None:
-        self._path, self._boot, self._event, self._kernel = record, boot, event, kernel
-        self._fetch, self._reach, self._clock, self._live = fetch, reach, clock, live
+        self._path = record
+        self._boot = boot
+        self._event = event
+        self._kernel = kernel
+        self._fetch = fetch
+        self._reach = reach
+        self._clock = clock
+        self._live = live
         self._inbox: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         self._wanted: dict[str, Interface] = {}
         self._before: dict[str, Interface] = {}
@@ -72,7 +78,9 @@ class InterfaceManager:
         self._failed: dict[Step, str] = {}
         self._without: dict[Verb, str] = {}
         self._out: dict[str, str] = {}
-        self._calm, self._patience, self._retry_at = True, 0.0, 0.0
+        self._calm = True
+        self._patience = 0.0
+        self._retry_at = 0.0
         self._tell = InterfaceReporter(event, clock)
         self.settled = threading.Event()
         """Set when what was wanted first is as far as it gets for now."""

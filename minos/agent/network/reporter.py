@@ -21,7 +21,8 @@ class InterfaceReporter:
     """`clock` gives seconds."""
 
     def __init__(self, event: EventSink, clock: Callable[[], float]) -> None:
-        self._event, self._clock = event, clock
+        self._event = event
+        self._clock = clock
         self._last: dict[str, View] = {}
         self._told: list[View] | None = None
         self._told_at = -VIEWS_S

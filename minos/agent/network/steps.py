@@ -96,7 +96,10 @@ class Plan:
     of that and is wanted no longer is taken away; all else that others have made stays."""
 
     def __init__(self, want: Interfaces, seen: Seen, before: Interfaces, boot: Boot) -> None:
-        self._want, self._seen, self._before, self._boot = want, seen, before, boot
+        self._want = want
+        self._seen = seen
+        self._before = before
+        self._boot = boot
         self._links = {
             name: link for name, one in want.items() if (link := link_of(one, seen)) is not None
         }

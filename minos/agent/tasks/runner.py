@@ -33,7 +33,10 @@ class TaskRunner:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._config, self._event, self._clock, self._pause = config, event, clock, pause
+        self._config = config
+        self._event = event
+        self._clock = clock
+        self._pause = pause
         self._traits: Mapping[str, str] = {}
         self._file = config.run / RECORD
         self._turn = threading.Lock()

@@ -28,9 +28,12 @@ class ThermalMonitor:
     def __init__(
         self, event: EventSink, governors: Governors, read: Callable[[], Sequence[Reading]] = read
     ) -> None:
-        self._event, self._read, self._governors = event, read, governors
+        self._event = event
+        self._read = read
+        self._governors = governors
         self._wanted: Mapping[str, object] = {}
-        self._state, self._told = "", 0.0
+        self._state = ""
+        self._told = 0.0
         self._forgotten = False
         self._again = threading.Event()
 
