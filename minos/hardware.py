@@ -239,7 +239,10 @@ class Plug:
         load: Callable[[str], None] = syscalls.load_module,
         refused: frozenset[str] = frozenset(),
     ) -> None:
-        self.tables, self.root, self._say, self._load = found, root, say, load
+        self.tables = found
+        self.root = root
+        self._say = say
+        self._load = load
         self._refused = refused
         self._network = frozenset(found["network"])
         self._known: set[str] = set()
@@ -247,7 +250,7 @@ class Plug:
         self.loaded: dict[str, str] = {}
         self._done: set[str] = set()
 
-    def take(self, names: Iterable[str], *, network: bool = False) -> int:
+    def load_modules(self, names: Iterable[str], *, network: bool = False) -> int:
         """Loads what new devices want; with `network` only what the boot card may need, the rest
         stays for later. Returns how many modules it loaded, or tried to."""
         new = {name for name in names if name} - self._known
@@ -261,7 +264,7 @@ class Plug:
 
     def wave(self, *, network: bool = False) -> int:
         """Looks through the devices once; see `take`."""
-        return self.take(modaliases(self.root), network=network)
+        return self.load_modules(modaliases(self.root), network=network)
 
     def always(self) -> None:
         """Loads what no device asks for."""
@@ -369,14 +372,14 @@ def watch(plug: Plug, run: str) -> None:
         time.sleep(
             _BETWEEN_S
         )  # all that can be done here is to tell the agent, which joins now: it goes first
-    tell(plug, run, took)
+    write_report(plug, run, took)
     told_by = None
     while True:
         listener.settimeout(None if told_by is None else max(0.001, told_by - time.monotonic()))
         try:
-            plug.take(added(listener.recv(1 << 16)))
+            plug.load_modules(added(listener.recv(1 << 16)))
         except TimeoutError:
-            tell(plug, run, took)
+            write_report(plug, run, took)
             told_by = None
             continue
         except OSError as error:
@@ -409,7 +412,7 @@ def added(message: bytes) -> list[str]:
     return [word[9:].decode("utf-8", "replace") for word in words if word.startswith(b"MODALIAS=")]
 
 
-def tell(plug: Plug, run: str, seconds: float) -> None:
+def write_report(plug: Plug, run: str, seconds: float) -> None:
     """Writes down what was found, if that has changed."""
     import json
 

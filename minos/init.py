@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
-from minos import cmdline, hardware, netlink, supervisor, syscalls
+from minos import hardware, netlink, supervisor, syscalls
+from minos.identity import Identity, parse_identity
 
 RUN = "/run/layercake"
 MODULES = "/usr/lib/minos/modules"
@@ -67,7 +68,7 @@ LATE_MOUNTS = (
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/root", "TERM": "linux", "LC_ALL": "C.UTF-8"}
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line on the console, with the seconds since the kernel started."""
     # The console is our output.
     print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201
@@ -90,7 +91,7 @@ def load_modules() -> int:
         try:
             syscalls.load_module(f"{MODULES}/{name}.ko")
         except OSError as error:
-            say(f"cannot load module {name}: {error.strerror}")
+            print_line(f"cannot load module {name}: {error.strerror}")
     return len(names)
 
 
@@ -115,32 +116,32 @@ def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
     return ""
 
 
-def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
+def set_up_network(identity: Identity, plug: hardware.Plug) -> str:
     """Loads the driver of the boot interface, and brings up that and loopback; returns what to say
     on the console. Raises LayercakeError or OSError."""
     import socket
 
     link = netlink.Netlink()
     try:
-        link.ask(netlink.link_up(socket.if_nametoindex("lo"), link.next()), "bring up lo")
+        link.request(netlink.link_up(socket.if_nametoindex("lo"), link.next()), "bring up lo")
         if identity.address is None:
             return "no layercake.ip on the command line: no network"
         name = hardware.find(plug, lambda: interface_with(identity.mac), time.monotonic, CARD_S)
         if not name:
             for card in plug.without():
-                say(f"init: {hardware.explain(card)}")
+                print_line(f"init: {hardware.explain(card)}")
             return f"no network card with MAC {identity.mac}"
         index = socket.if_nametoindex(name)
-        link.ask(netlink.link_up(index, link.next()), f"bring up {name}")
+        link.request(netlink.link_up(index, link.next()), f"bring up {name}")
         address, gateway = identity.address, identity.gateway
-        link.ask(
+        link.request(
             netlink.new_address(index, address.family, address.packed, address.prefix, link.next()),
             f"give {name} its address",
         )
         if identity.mtu:
             attempt(
                 f"set the MTU of {name}",
-                link.ask,
+                link.request,
                 netlink.link_mtu(index, identity.mtu, link.next()),
                 "set it",
             )
@@ -150,12 +151,12 @@ def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
             )
             attempt(
                 "set a route of the network",
-                link.ask,
+                link.request,
                 data,
                 f"reach it by {socket.inet_ntop(router.family, router.packed)}",
             )
         if gateway:
-            link.ask(
+            link.request(
                 netlink.default_route(index, gateway.family, gateway.packed, link.next()),
                 "set the default route",
             )
@@ -168,7 +169,7 @@ def set_up_network(identity: cmdline.Identity, plug: hardware.Plug) -> str:
     return f"{name} {socket.inet_ntop(address.family, address.packed)}/{address.prefix}"
 
 
-def set_names(identity: cmdline.Identity, etc: Path = Path("/etc")) -> None:
+def set_names(identity: Identity, etc: Path = Path("/etc")) -> None:
     """The host name, and the names by which the machine knows itself without asking anybody. Raises
     OSError."""
     import socket
@@ -204,11 +205,11 @@ def attempt(what: str, step: object, *arguments: object) -> object:
     try:
         return step(*arguments) if callable(step) else None
     except (OSError, LayercakeError) as error:
-        say(f"cannot {what}: {error}")
+        print_line(f"cannot {what}: {error}")
         return None
 
 
-def prepare() -> cmdline.Identity | None:
+def prepare() -> Identity | None:
     """Everything up to the supervisor. Returns the node's identity, None if the command line is
     unusable."""
     root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -216,26 +217,26 @@ def prepare() -> cmdline.Identity | None:
     os.umask(0o022)
     for entry in EARLY_MOUNTS:
         attempt(f"mount {entry[1]}", syscalls.mount, *entry)
-    say(f"init: Python {sys.version.split()[0]}, kernel {os.uname().release}")
+    print_line(f"init: Python {sys.version.split()[0]}, kernel {os.uname().release}")
     for path, mode in DIRECTORIES:
         Path(path).mkdir(mode=mode, exist_ok=True)
     for entry in LATE_MOUNTS:
         attempt(f"mount {entry[1]}", syscalls.mount, *entry)
     loaded = attempt("load modules", load_modules)
-    say(f"init: {loaded} modules loaded")
+    print_line(f"init: {loaded} modules loaded")
     attempt("mount the drivers of hardware.img", mount_drivers, root)
     os.close(root)
     line = Path("/proc/cmdline").read_text()
-    identity = attempt("read the kernel command line", cmdline.parse, line)
-    if not isinstance(identity, cmdline.Identity):
+    identity = attempt("read the kernel command line", parse_identity, line)
+    if not isinstance(identity, Identity):
         return None
     if identity.name:
         attempt("set the host name", set_names, identity)
     if identity.time is not None:
-        say(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
-    plug = hardware.Plug(_tables(), say, refused=hardware.unasked(line))
+        print_line(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
+    plug = hardware.Plug(_tables(), print_line, refused=hardware.unasked(line))
     network = attempt("set up the network", set_up_network, identity, plug)
-    say(f"init: network {network or 'failed'}, {len(plug.loaded)} drivers")
+    print_line(f"init: network {network or 'failed'}, {len(plug.loaded)} drivers")
     if not os.fork():
         hardware_process(plug)
     return identity
@@ -245,7 +246,7 @@ def _tables() -> hardware.Tables:
     try:
         return hardware.tables()
     except OSError as error:
-        say(f"cannot read what hardware.img says of drivers: {error}")
+        print_line(f"cannot read what hardware.img says of drivers: {error}")
         return hardware.EMPTY
 
 
@@ -256,7 +257,7 @@ def hardware_process(plug: hardware.Plug) -> None:
         hardware.watch(plug, RUN)
     # Whatever it was is on the console; it must not go on as PID 1 does.
     except BaseException as error:  # noqa: BLE001
-        say(f"hardware: no more drivers are loaded: {error!r}")
+        print_line(f"hardware: no more drivers are loaded: {error!r}")
     os._exit(1)
 
 
@@ -274,12 +275,12 @@ def main() -> None:
     try:
         identity = prepare()
     except Exception as error:  # noqa: BLE001 (PID 1 must live; whatever it was is on the console)
-        say(f"cannot start minOS: {error!r}")
+        print_line(f"cannot start minOS: {error!r}")
         identity = None
     if identity is None or not identity.node or not identity.head:
-        say(
+        print_line(
             "init: no layercake.node and layercake.head on the command line: no agent, supervising "
             "only"
         )
-        supervisor.Supervisor(RUN, None, say=say, init=True).run()
-    supervisor.Supervisor(RUN, agent, say=say, init=True, arguments=("--minos", RUN)).run()
+        supervisor.Supervisor(RUN, None, say=print_line, init=True).run()
+    supervisor.Supervisor(RUN, agent, say=print_line, init=True, arguments=("--minos", RUN)).run()

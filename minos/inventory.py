@@ -460,7 +460,7 @@ def unique(part: Interfaces) -> tuple[Unique, ...]:
     return (*cards, *hosts)
 
 
-def told(part: Interfaces | None) -> dict[str, Any]:
+def node_document(part: Interfaces | None) -> dict[str, Any]:
     """What a node is told with its desired state: its interfaces, none if the inventory names
     none."""
     return {"interfaces": msgspec.to_builtins(part.entries) if part is not None else {}}

@@ -103,7 +103,7 @@ class Netlink:
         self._sequence += 1
         return self._sequence
 
-    def ask(self, data: bytes, what: str) -> None:
+    def request(self, data: bytes, what: str) -> None:
         """Sends one message and waits for its acknowledgement. Raises OperationFailed."""
         self._socket.send(data)
         while (code := error_of(self._socket.recv(65536), self._sequence)) is None:

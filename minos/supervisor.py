@@ -81,29 +81,39 @@ class Supervisor:
             syscalls.set_child_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         start_at = time.monotonic() if self.agent else float("inf")
-        while not (self.stopping and not self.agent_pid):
-            now = time.monotonic()
-            if not self.agent_pid and now >= start_at:
+        while self.agent_pid or not self.stopping:
+            if not self.agent_pid and time.monotonic() >= start_at:
                 self._start()
                 start_at = float("inf")
-            wait = max(0.0, min(start_at - now, 3600.0)) if not self.agent_pid else 3600.0
-            received = signal.sigtimedwait(
-                SIGNALS, wait if self.programs.until is None else min(wait, TRIAL_LOOK_S)
-            )
-            if received and received.si_signo == signal.SIGUSR1:
-                self._make_ready()
-            elif received and received.si_signo != signal.SIGCHLD:
-                self._asked_to_stop()
+            self._wait_for_signal(start_at)
             if self._reap() and not self.stopping and not self.agent_pid:
-                start_at = time.monotonic() + (
-                    backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX) if self.deaths else 0.0
-                )
+                start_at = time.monotonic() + self._delay()
             if self.programs.until is not None:
                 self._look_at_trial()
         if self.stop_containers:
             self._stop_containers()
         (self.run_dir / "agent.pid").unlink(missing_ok=True)
         sys.exit(0)
+
+    def _delay(self) -> float:
+        """Seconds until the agent is started again: at once after an orderly end."""
+        return backoff(self.deaths, BACKOFF_FIRST, BACKOFF_MAX) if self.deaths else 0.0
+
+    def _wait_for_signal(self, start_at: float) -> None:
+        """Waits until a signal comes, or something is due: the start of the agent (`start_at`, on
+        the monotonic clock), or a look at one that is on trial."""
+        wait = 3600.0
+        if not self.agent_pid:
+            wait = max(0.0, min(start_at - time.monotonic(), wait))
+        if self.programs.until is not None:
+            wait = min(wait, TRIAL_LOOK_S)
+        received = signal.sigtimedwait(SIGNALS, wait)
+        if received is None or received.si_signo == signal.SIGCHLD:
+            return
+        if received.si_signo == signal.SIGUSR1:
+            self._make_ready()
+        else:
+            self._asked_to_stop()
 
     def _start(self) -> None:
         """Starts the agent."""
@@ -276,13 +286,13 @@ def main(arguments: list[str]) -> None:
 
         agent_main(rest.split("\0"))
 
-    def say(text: str) -> None:
+    def print_line(text: str) -> None:
         print(f"minos: {text}", flush=True)  # noqa: T201 (the console is our output)
 
     Supervisor(
         run,
         agent,
-        say=say,
+        say=print_line,
         stop_containers="--stop-containers" in given,
         arguments=rest.split("\0"),
     ).run()

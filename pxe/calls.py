@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, NoRequest, Role, call
 from layercake.moduleapi.strangers import DISCOVERED, HEARD
-from pxe.dhcp.relay import Heard
+from pxe.dhcp.relay import RelaySighting
 from pxe.dns.names import NamesShown
-from pxe.guests import places
-from pxe.guests.table import GuestCount, GuestLeases
+from pxe.dynamic.networks import GuestCount, GuestLeases
+from pxe.dynamic.switch_ports import PortSighting
 from pxe.nodes import mac_bytes
 from pxe.state import Fetchable
 
@@ -32,8 +32,8 @@ async def stats(service: PxeService, request: NoRequest) -> dict[str, int]:
     return service.stats()
 
 
-@call("boot.relays", role=Role.VIEWER, request=NoRequest, answer=dict[str, Heard])
-async def relays(service: PxeService, request: NoRequest) -> dict[str, Heard]:
+@call("boot.relays", role=Role.VIEWER, request=NoRequest, answer=dict[str, RelaySighting])
+async def relays(service: PxeService, request: NoRequest) -> dict[str, RelaySighting]:
     """The DHCP relays that were heard last, by the networks of the inventory that they speak
     for."""
     return service.relays()
@@ -42,7 +42,7 @@ async def relays(service: PxeService, request: NoRequest) -> dict[str, Heard]:
 @call("boot.guests", role=Role.VIEWER, request=NoRequest, answer=dict[str, GuestCount])
 async def guests(service: PxeService, request: NoRequest) -> dict[str, GuestCount]:
     """How many addresses machines have that are not in the inventory, by network."""
-    return service.guests.counts()
+    return service.dynamic.counts()
 
 
 class LeasesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -54,7 +54,7 @@ class LeasesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 @call("boot.leases", role=Role.OPERATOR, request=LeasesRequest, answer=GuestLeases)
 async def leases(service: PxeService, request: LeasesRequest) -> GuestLeases:
     """The addresses of machines that are not in the inventory: whose they are, and for how long."""
-    return service.guests.leases(request.start)
+    return service.dynamic.leases(request.start)
 
 
 class DiscoveredRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -66,19 +66,19 @@ class DiscoveredRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
 @call(DISCOVERED, role=Role.ADMIN, request=DiscoveredRequest, answer=bool)
 async def discovered(service: PxeService, request: DiscoveredRequest) -> bool:
     """An unknown machine has reported what it is, and gives up its place among those that boot."""
-    return service.guests.strangers.reported(mac_bytes(request.mac))
+    return service.dynamic.discovery.reported(mac_bytes(request.mac))
 
 
-class HeardRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class SightingsRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The MAC addresses of cards."""
 
     macs: Annotated[list[Annotated[str, Meta(max_length=17)]], Meta(max_length=64)]
 
 
-@call(HEARD, role=Role.OPERATOR, request=HeardRequest, answer=dict[str, places.Heard])
-async def heard(service: PxeService, request: HeardRequest) -> dict[str, places.Heard]:
+@call(HEARD, role=Role.OPERATOR, request=SightingsRequest, answer=dict[str, PortSighting])
+async def sightings(service: PxeService, request: SightingsRequest) -> dict[str, PortSighting]:
     """Where cards were heard last by DHCP: the port that option 82 named, and how long ago."""
-    return service.places.heard(map(mac_bytes, request.macs))
+    return service.switch_ports.sightings(map(mac_bytes, request.macs))
 
 
 class NamesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -109,4 +109,14 @@ async def visit(service: PxeService, request: VisitRequest) -> Fetchable:
     return service.visit(request.seconds)
 
 
-CALLS: tuple[Call, ...] = (steps, stats, relays, guests, leases, discovered, heard, names, visit)
+CALLS: tuple[Call, ...] = (
+    steps,
+    stats,
+    relays,
+    guests,
+    leases,
+    discovered,
+    sightings,
+    names,
+    visit,
+)

@@ -28,9 +28,9 @@ from pxe import cards, events
 from pxe.nodes import Node, boot_set, mac_bytes
 from pxe.notes import Note
 from pxe.paths import arm64, grub, image, ipxe
+from pxe.paths.boot_spec import HARDWARE, INITRD, KERNEL, spec_for
 from pxe.paths.fat import Piece
 from pxe.paths.ipxe import UEFI_PROGRAM
-from pxe.paths.order import HARDWARE, INITRD, KERNEL, order
 from pxe.state import BootState
 from pxe.windows import Step, Window
 
@@ -52,7 +52,9 @@ class HttpServer:
         signed: Mapping[str, Path] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._state, self._signed, self._wall = state, signed or {}, wall
+        self._state = state
+        self._signed = signed or {}
+        self._wall = wall
         boot_dir = state.settings.boot_dir
         self._files = {
             KERNEL: (boot_dir / KERNEL, Step.KERNEL),
@@ -127,7 +129,7 @@ class HttpServer:
     async def _boot_image(self, request: web.Request) -> web.StreamResponse:
         node, window, mac = self._asked_by(request)
         settings = self._state.settings
-        made = order(node, mac, window.token, settings, self._wall())
+        made = spec_for(node, mac, window.token, settings, self._wall())
         directory = settings.boot_dir / node.boot_set
         signed = arm64.in_image(directory) if arm64.takes(node) else self._signed
         if not signed:
@@ -146,7 +148,7 @@ class HttpServer:
         """The boot script, which is handed out by that. Raises InputError, and Refused."""
         settings = self._state.settings
         base = settings.http_base if node.subnet is None else node.subnet.place.http_base
-        body = ipxe.render(order(node, mac, window.token, settings, self._wall()), base).encode(
+        body = ipxe.render(spec_for(node, mac, window.token, settings, self._wall()), base).encode(
             "ascii"
         )
         self._state.hand_out(node, window, mac, "script")

@@ -14,7 +14,7 @@ from msgspec import Meta
 from layercake.base.text import show
 from layercake.moduleapi.fields import LABEL, Check, Mistake, text
 from layercake.moduleapi.module import NAME, NodePart, Unique
-from pxe.dns.settings import HEAD
+from pxe.dns_settings import HEAD
 
 MAX_KERNEL_ARGS = (
     1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments

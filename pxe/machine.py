@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket
 
 PXE, HTTP = b"PXEClient", b"HTTPClient"
 X86_64, AARCH64 = "x86_64", "aarch64"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import AnyNetwork
-from pxe.settings import Settings, packed
-from pxe.six.packet import ip_of, mac_of_address
+from pxe.packets.dhcp6 import ip_of, mac_of_address
+from pxe.settings import Settings
 from pxe.subnet import Subnet, of, refusal
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ class Node:
     """What the boot service knows of a node. `macs` are six bytes each; `packed_ip` are the four
     bytes of `ip`, or the sixteen of a node that has no IPv4.
 
-    `kernel_args` and `console` are not checked here but where they meet a script (pxe.paths.order),
-    so that a bad one costs the node its boot and not its address. `boot_set` is what it boots.
-    `secure_boot`: its firmware runs signed programs only. `card_ipxe`: the iPXE that its card has
-    is used. `subnet` is the network that it belongs to, None for that of the head. `aliases` are
-    other names of it, `bmc` the IP address of its BMC, "" if it has none. `answers` are those that
-    DHCP keeps for it (pxe.dhcp.answers). `stranger`: it is in no inventory, and is being discovered
-    (pxe.guests.strangers).
+    `kernel_args` and `console` are not checked here but where they meet a script
+    (pxe.paths.boot_spec), so that a bad one costs the node its boot and not its address. `boot_set`
+    is what it boots. `secure_boot`: its firmware runs signed programs only. `card_ipxe`: the iPXE
+    that its card has is used. `subnet` is the network that it belongs to, None for that of the
+    head. `aliases` are other names of it, `bmc` the IP address of its BMC, "" if it has none.
+    `answers` are those that DHCP keeps for it (pxe.dhcp.answers). `stranger`: it is in no
+    inventory, and is being discovered (pxe.dynamic.discovery).
     """
 
     id: str
@@ -96,59 +96,77 @@ def from_record(node: str, record: Mapping[str, Any], settings: Settings | None 
     name = record.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"cannot serve node {node}: {name!r} is not a host name")
-    raw_macs = record.get("macs")
-    if not isinstance(raw_macs, list | tuple):
-        raise InputError(f"cannot serve node {name}: its record has no MAC addresses")
-    macs = tuple(mac_bytes(str(mac)) for mac in raw_macs)
-    if any(mac[0] & 1 for mac in macs):
-        raise InputError(
-            f"cannot serve node {name}: one of its MAC addresses is a multicast address, no "
-            "interface has that"
-        )
+    macs = _macs(name, record)
     try:
         ip = ipaddress.ip_address(str(record.get("ip")))
     except ValueError:
         raise InputError(
             f"cannot serve node {name}: {record.get('ip')!r} is not an IP address"
         ) from None
-    subnet = (
-        of(record["network"], settings) if settings is not None and record.get("network") else None
-    )
-    network = (
-        subnet.network if subnet is not None else settings.network if settings is not None else None
-    )
-    if (
-        network is not None
-        and (subnet is not None or not network.is_loopback)
-        and (why := refusal(ip, network))
-    ):
-        raise InputError(
-            f"cannot serve node {name}: {why}",
-            hint="declare the node's network under `networks` in the inventory, or correct its "
-            "address",
-        )
+    subnet = None
+    if settings is not None:
+        subnet = of(record["network"], settings) if record.get("network") else None
+        _check_address(name, ip, subnet, settings)
     try:
         firmware = Firmware(record.get("firmware", "bios"))
     except ValueError:
         raise InputError(
             f"cannot serve node {name}: firmware {record.get('firmware')!r} is not bios or uefi"
         ) from None
+    aliases, bmc = _names(name, record)
     return Node(
         node,
         name,
         macs,
         str(ip),
-        packed(str(ip)),
-        str(record.get("arch") or "x86_64"),
+        ip.packed,
+        _text(record, "arch") or "x86_64",
         firmware,
-        str(record.get("kernel_args") or ""),
-        str(record.get("console") or ""),
-        boot_set(str(record.get("boot_set") or "")),
+        _text(record, "kernel_args"),
+        _text(record, "console"),
+        boot_set(_text(record, "boot_set")),
         record.get("secure_boot") is True,
         subnet,
-        *_names(name, record),
+        aliases,
+        bmc,
         record.get("card_ipxe") is not False,
     )
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    return str(record.get(key) or "")
+
+
+def _macs(name: str, record: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The MAC addresses of a node. Raises InputError."""
+    listed = record.get("macs")
+    if not isinstance(listed, list | tuple):
+        raise InputError(f"cannot serve node {name}: its record has no MAC addresses")
+    macs = tuple(mac_bytes(str(mac)) for mac in listed)
+    if any(mac[0] & 1 for mac in macs):
+        raise InputError(
+            f"cannot serve node {name}: one of its MAC addresses is a multicast address, no "
+            "interface has that"
+        )
+    return macs
+
+
+def _check_address(
+    name: str,
+    ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    subnet: Subnet | None,
+    settings: Settings,
+) -> None:
+    """Raises InputError for an address that is not in the node's network."""
+    if subnet is None and settings.network.is_loopback:
+        return
+    why = refusal(ip, settings.network if subnet is None else subnet.network)
+    if why:
+        raise InputError(
+            f"cannot serve node {name}: {why}",
+            hint="declare the node's network under `networks` in the inventory, or correct its "
+            "address",
+        )
 
 
 def _names(name: str, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
@@ -181,7 +199,7 @@ class Nodes:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def put(self, node: Node) -> None:
+    def update(self, node: Node) -> None:
         """Adds a node or replaces it."""
         self._forget_addresses(node.id)
         self._by_id[node.id] = node
@@ -227,7 +245,7 @@ class Nodes:
 
     def by_ip(self, ip: str) -> Node | None:
         """The node that this address is reserved for. Of IPv6, the link-local ones that are made of
-        a MAC address, and those that are made of an IPv4 address (pxe.six.packet)."""
+        a MAC address, and those that are made of an IPv4 address (pxe.packets.dhcp6)."""
         if (found := self._by_ip.get(ip)) is not None or ":" not in ip:
             return found
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
@@ -237,7 +255,7 @@ class Nodes:
     def subnet_of(self, link: bytes) -> Subnet | None:
         """The network of a link, by the address of a relay there; of the networks that nodes are
         in, but that of the head."""
-        return next((subnet for subnet in self._subnets if subnet.has(link)), None)
+        return next((subnet for subnet in self._subnets if subnet.serves_relay(link)), None)
 
     def near(
         self, own: Sequence[AnyNetwork]

@@ -15,37 +15,47 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from pxe import events
-from pxe.dhcp import beside
+from pxe.dhcp import proxydhcp
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import INSTALL_SHIM, NO_SHIM, Common, Decision, Outcome, decide
-from pxe.dhcp.ears import BootPort, Ear
-from pxe.dhcp.others import Others
-from pxe.dhcp.packet import DhcpPacket
-from pxe.dhcp.relay import Heard, Relays
+from pxe.dhcp.foreign_servers import ForeignServers
+from pxe.dhcp.proxy_socket import ProxySocket
+from pxe.dhcp.relay import Relays, RelaySighting
 from pxe.dhcp.server import DhcpServer
+from pxe.dhcp.sniffer import AnswerSniffer
 from pxe.dns.forwarder import Forwarder
 from pxe.dns.names import Names, NamesShown
 from pxe.dns.server import DnsServer
-from pxe.guests.hosting import Hosting
-from pxe.guests.places import Places
+from pxe.dynamic.addressing import DynamicAddressing
+from pxe.dynamic.switch_ports import SwitchPorts
 from pxe.http_server import HttpServer
+from pxe.ipv6.ra import Advertiser, build_advertisement
+from pxe.ipv6.server import Dhcp6Server
 from pxe.machine import ARCHITECTURES, Client, client_of
 from pxe.module import MODULE
 from pxe.nodes import Nodes, from_record, mac_text
 from pxe.notes import Note, Recorder
 from pxe.ntp.server import NtpServer
+from pxe.packets.dhcp import DhcpPacket
 from pxe.paths import arm64, grub, image
+from pxe.paths.boot_spec import INITRD, KERNEL, initrds, spec_for
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
-from pxe.paths.order import INITRD, KERNEL, initrds, order
 from pxe.settings import BootSettings, Settings
-from pxe.shelf import Shelf
-from pxe.six.ra import Advertiser, build_advertisement
-from pxe.six.server import Dhcp6Server
 from pxe.state import BootState, Fetchable
+from pxe.tftp_files import TftpFiles
 from pxe.tftp_server import TftpServer
 from pxe.windows import Window, Windows
 
-Server = BootPort | DhcpServer | Ear | DnsServer | NtpServer | TftpServer | Advertiser | Dhcp6Server
+Server = (
+    ProxySocket
+    | DhcpServer
+    | AnswerSniffer
+    | DnsServer
+    | NtpServer
+    | TftpServer
+    | Advertiser
+    | Dhcp6Server
+)
 
 _EARLY_S = 3.0
 _LIBRARY = Path("/usr/lib")
@@ -62,7 +72,7 @@ class PxeService(Service):
         self._nodes = Nodes()
         self._windows = Windows()
         self._relays = Relays(clock)
-        self.places = Places(self._nodes, clock)
+        self.switch_ports = SwitchPorts(self._nodes, clock)
         self._state: BootState | None = None
         self._link: Link | None = None
         self._http: HttpServer | None = None
@@ -70,7 +80,7 @@ class PxeService(Service):
         self._signed = False
         self._names: Names | None = None
         self._forwarder: Forwarder | None = None
-        self._guests: Hosting | None = None
+        self._dynamic: DynamicAddressing | None = None
         self._sockets: list[Server] = []
 
     async def start(self, link: Link, site: Site, settings: BootSettings) -> None:
@@ -84,25 +94,25 @@ class PxeService(Service):
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
         self._http = HttpServer(state, programs, in_image)
-        self._guests = Hosting(
+        self._dynamic = DynamicAddressing(
             conf, Path(site.data_dir), recorder, self._clock, self._nodes, self._windows
         )
         try:
-            self._guests.start()
+            self._dynamic.start()
             await self._http.open()
             for own in conf.heads:
                 if own.network.version == 4:
                     tftp = TftpServer(
                         (own.address, conf.tftp_port),
                         files,
-                        Shelf(state),
+                        TftpFiles(state),
                         recorder.counters,
                         self._clock,
                     )
                     state.went_on.append(tftp.goes_on)
                     self._open(tftp)
-            for interface in conf.six:
-                self._open_six(interface, conf, files, recorder)
+            for interface in conf.ipv6_interfaces:
+                self._open_ipv6(interface, conf, files, recorder)
             self._open_clock(conf, recorder)
             if conf.names.serve:
                 self._open_names(conf, recorder)
@@ -118,7 +128,7 @@ class PxeService(Service):
         while True:
             await asyncio.sleep(FIRST_S)
             recorder.count()
-            self.guests.strangers.lapse()
+            self.dynamic.discovery.lapse()
 
     def _look_for_disk_boot(self, packet: DhcpPacket, recorder: Recorder) -> None:
         """Tells of a node that shall boot from the network while a running system asks for its
@@ -151,34 +161,34 @@ class PxeService(Service):
         if conf.dhcp == "off":
             self._windows.first = "request for a file"
             return
-        others = Others(conf, self._nodes, recorder)
+        foreign_servers = ForeignServers(conf, self._nodes, recorder)
         for interface in dict.fromkeys(
             own.interface for own in conf.heads if own.network.version == 4
         ):
-            self._open_dhcp_on(interface, conf, others, recorder)
+            self._open_dhcp_on(interface, conf, foreign_servers, recorder)
 
     def _open_dhcp_on(
-        self, interface: str, conf: Settings, others: Others, recorder: Recorder
+        self, interface: str, conf: Settings, foreign_servers: ForeignServers, recorder: Recorder
     ) -> None:
         common, proxy = Common(conf, interface, signed=self._signed), conf.dhcp == "proxy"
 
         def watch(packet: DhcpPacket) -> tuple[Note, ...]:
             self._look_for_disk_boot(packet, recorder)
             return (
-                others.chosen(packet)
-                + self.places.watch(packet)
-                + (beside.taken(packet, self._nodes) if proxy else ())
+                foreign_servers.notes_of_request(packet)
+                + self.switch_ports.watch(packet)
+                + (proxydhcp.taken(packet, self._nodes) if proxy else ())
             )
 
         def decide_again(packet: DhcpPacket) -> Decision:
-            return beside.answer_again(packet, self._nodes, self._windows, common, self._clock())
+            return proxydhcp.answer_again(packet, self._nodes, self._windows, common, self._clock())
 
-        def with_guests(
+        def with_dynamic(
             packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float
         ) -> Decision:
             found = decide(packet, nodes, windows, net, now)
             return (
-                self.guests.answer(packet, found, net)
+                self.dynamic.answer(packet, found, net)
                 if found.outcome is Outcome.UNKNOWN_MAC
                 else found
             )
@@ -190,16 +200,16 @@ class PxeService(Service):
             common,
             self._clock,
             watch,
-            beside.answer if proxy else with_guests,
-            lambda mac: self.guests.admits(mac) or self.places.admits(),
+            proxydhcp.answer if proxy else with_dynamic,
+            lambda mac: self.dynamic.admits(mac) or self.switch_ports.admits(),
         )
         for own in conf.heads if proxy else ():
             if own.interface == interface and own.network.version == 4:
-                self._open(BootPort(conf.at(own), decide_again, recorder, answers.known))
+                self._open(ProxySocket(conf.at(own), decide_again, recorder, answers.known))
         self._open(DhcpServer(conf, interface, answers, recorder, self._clock))
-        self._open(Ear(conf, interface, others.heard, recorder))
+        self._open(AnswerSniffer(conf, interface, foreign_servers.notes_of_answer, recorder))
 
-    def _open_six(
+    def _open_ipv6(
         self, interface: str, conf: Settings, files: dict[str, bytes], recorder: Recorder
     ) -> None:
         """What boots by IPv6 on an interface. A site may have servers for that already: the rest
@@ -217,10 +227,15 @@ class PxeService(Service):
             )
         )
         try:
-            shelf = Shelf(self._running())
+            tftp_files = TftpFiles(self._running())
             self._open(
                 TftpServer(
-                    ("::", conf.tftp_port), files, shelf, recorder.counters, self._clock, interface
+                    ("::", conf.tftp_port),
+                    files,
+                    tftp_files,
+                    recorder.counters,
+                    self._clock,
+                    interface,
                 )
             )
             self._open(
@@ -233,7 +248,7 @@ class PxeService(Service):
         """DNS. Something else may have its port: boots go on without."""
         wanted = conf.dns if conf.names.forward is None else conf.names.forward
         self._forwarder = Forwarder(wanted, conf.address, self._clock)
-        self._names = Names(conf, int(time.time()), self.guests.near)
+        self._names = Names(conf, int(time.time()), self.dynamic.near)
         try:
             for own in conf.heads:
                 self._open(
@@ -250,7 +265,7 @@ class PxeService(Service):
             nodes = self._nodes.near([own.network for own in conf.heads])
 
             def near(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-                return nodes(address) or self.guests.near(address)
+                return nodes(address) or self.dynamic.near(address)
 
             for own in conf.heads:
                 self._open(NtpServer(conf.at(own), near, recorder))
@@ -267,8 +282,8 @@ class PxeService(Service):
             self._counting.cancel()
         while self._sockets:
             self._sockets.pop().close()
-        if self._guests is not None:
-            await self._guests.stop()
+        if self._dynamic is not None:
+            await self._dynamic.stop()
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -278,10 +293,10 @@ class PxeService(Service):
         history says why."""
         try:
             found = from_record(node, record, self._running().settings)
-            self._nodes.put(found)
-            self.places.put(found, record.get("option82"))
+            self._nodes.update(found)
+            self.switch_ports.update_node(found, record.get("option82"))
             if self._names is not None:
-                self._names.put(found)
+                self._names.update_node(found)
         except InputError as error:
             self._forget(node)
             self._running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
@@ -293,18 +308,18 @@ class PxeService(Service):
 
     def _forget(self, node: str) -> None:
         self._nodes.remove(node)
-        self.places.remove(node)
+        self.switch_ports.remove_node(node)
         if self._names is not None:
             self._names.remove(node)
 
     async def network_changed(self, name: str, network: Mapping[str, Any]) -> None:
         """Takes over which addresses of the network are for guests."""
-        self.guests.put(name, network)
+        self.dynamic.update_network(name, network)
         self._forget_askers()
 
     async def network_removed(self, name: str) -> None:
         """Forgets the network's guests."""
-        self.guests.remove(name)
+        self.dynamic.remove_network(name)
         self._forget_askers()
 
     def _forget_askers(self) -> None:
@@ -330,16 +345,16 @@ class PxeService(Service):
             **dict(sorted(self._running().recorder.counters.items())),
         }
 
-    def relays(self) -> dict[str, Heard]:
+    def relays(self) -> dict[str, RelaySighting]:
         """The relays that were heard last, by network."""
         return self._relays.view()
 
     @property
-    def guests(self) -> Hosting:
+    def dynamic(self) -> DynamicAddressing:
         """The machines that are not in the inventory. Raises OperationFailed."""
-        if self._guests is None:
+        if self._dynamic is None:
             raise OperationFailed("cannot use the boot service: it was not started")
-        return self._guests
+        return self._dynamic
 
     def names(self, name: str, records: bool, start: int) -> NamesShown:
         """How DNS is served; the zone, or what a name in it leads to, if `records` are wanted.
@@ -435,7 +450,7 @@ class PxeService(Service):
             node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed
         )
         try:
-            order(node, next(iter(node.macs), bytes(6)), window.token, state.settings, 0.0)
+            spec_for(node, next(iter(node.macs), bytes(6)), window.token, state.settings, 0.0)
         except InputError:
             self._windows.disarm(node.id)
             raise

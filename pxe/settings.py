@@ -20,7 +20,7 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER, Check, Mistake, text
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.network import AnyNetwork, HeadAddress, bracketed, facing
-from pxe.dns.settings import DnsSettings
+from pxe.dns_settings import DnsSettings
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}")
 _MOST_SERVERS = 16
@@ -237,7 +237,7 @@ class Settings:
         return self.at(facing(self.heads, network))
 
     @property
-    def six(self) -> list[str]:
+    def ipv6_interfaces(self) -> list[str]:
         """The interfaces on which machines boot by IPv6."""
         first = [self.interface] if self.ra_prefix is not None else []
         return list(

@@ -14,7 +14,7 @@ import msgspec
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import AnyNetwork, Network, is_host
-from pxe.dhcp import packet as dhcp
+from pxe.packets import dhcp
 from pxe.settings import Place, Settings, packed
 
 
@@ -41,13 +41,13 @@ class Subnet:
     options: Mapping[int, bytes]
     times: Mapping[int, bytes]
 
-    def has(self, link: bytes) -> bool:
+    def serves_relay(self, link: bytes) -> bool:
         """Whether a relay that speaks for this address speaks for this network."""
         return (
             len(link) == len(self.first) and self.first <= link <= self.last
         ) or link in self.relays
 
-    def words(self, ip: str) -> list[str]:
+    def kernel_parameters(self, ip: str) -> list[str]:
         """The words of a kernel command line, for a node with this address."""
         return [
             f"layercake.ip={ip}/{self.network.prefixlen}",
@@ -89,7 +89,7 @@ class _Usual:
 def own(settings: Settings) -> Subnet:
     """The network that the head is in, as config.yaml has it."""
     found = Network(subnet=str(settings.network), gateway=settings.gateway)
-    return _made("", found, _Usual.of(settings))
+    return _build("", found, _Usual.of(settings))
 
 
 def of(record: Mapping[str, Any], settings: Settings) -> Subnet:
@@ -101,12 +101,12 @@ def of(record: Mapping[str, Any], settings: Settings) -> Subnet:
 def _shared(text: str, usual: _Usual) -> Subnet:
     record = json.loads(text)
     try:
-        return _made(str(record.pop("name")), msgspec.convert(record, Network), usual)
+        return _build(str(record.pop("name")), msgspec.convert(record, Network), usual)
     except (KeyError, ValueError) as error:  # those of msgspec and of ipaddress too
         raise InputError(f"cannot serve a network: {error}") from None
 
 
-def _made(name: str, found: Network, usual: _Usual) -> Subnet:
+def _build(name: str, found: Network, usual: _Usual) -> Subnet:
     network, servers, lease = (
         ipaddress.ip_network(found.subnet),
         found.dns or usual.dns,

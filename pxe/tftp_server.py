@@ -21,7 +21,7 @@ from typing import Protocol
 from layercake.base.datagrams import DatagramServer
 from layercake.base.places import Places
 from layercake.kraken.errors import OperationFailed, Refused
-from pxe.tftp_packet import (
+from pxe.packets.tftp import (
     Code,
     Terms,
     TftpError,
@@ -169,16 +169,8 @@ class TftpServer:
 
     def _request(self, data: bytes, peer: tuple[str, int]) -> None:
         self._counters["tftp.requests"] += 1
-        live = self._live.get(peer)
-        if live is not None:
-            if (
-                live.request == data and live.transfer.fresh
-            ):  # our first packet was lost, or theirs came twice
-                self._send(live, live.transfer.begin(self._clock()))
-                return
-            if live.transfer.out and live.request != data:
-                live.transfer.phase = Phase.DONE
-            self._end(live)
+        if self._is_repeated(data, peer):
+            return
         try:
             request = parse_request(data)
         except TftpError as error:
@@ -188,13 +180,7 @@ class TftpServer:
         # Some firmware asks for "/snponly.efi". The rest of the name must be in the table as it is:
         # no path is resolved.
         name = request.name.removeprefix("/")
-        content: bytes | mmap.mmap | None = self._files.get(name)
-        why = self._gate.may_fetch(peer[0])
-        if content is None and not why:
-            try:
-                content = self._gate.own(peer[0], name)
-            except Refused as refusal:
-                why = refusal.message
+        content, why = self._content(peer[0], name)
         if content is None or why:
             self._counters["tftp.refused"] += 1
             if not why:
@@ -203,6 +189,32 @@ class TftpServer:
             return
         self.goes_on(peer[0], name)
         self._start(data, peer, name, content, negotiate(request.options, len(content)))
+
+    def _is_repeated(self, data: bytes, peer: tuple[str, int]) -> bool:
+        """Whether a request came before, and its transfer has just begun: that begins once more.
+        Any other transfer to this port is over."""
+        live = self._live.get(peer)
+        if live is None:
+            return False
+        if live.request == data and live.transfer.fresh:
+            # our first packet was lost, or theirs came twice
+            self._send(live, live.transfer.begin(self._clock()))
+            return True
+        if live.transfer.out and live.request != data:
+            live.transfer.phase = Phase.DONE
+        self._end(live)
+        return False
+
+    def _content(self, client: str, name: str) -> tuple[bytes | mmap.mmap | None, str]:
+        """What a client gets by a name, None for nothing; and why it may have nothing."""
+        content: bytes | mmap.mmap | None = self._files.get(name)
+        why = self._gate.may_fetch(client)
+        if content is not None or why:
+            return content, why
+        try:
+            return self._gate.own(client, name), ""
+        except Refused as refusal:
+            return None, refusal.message
 
     def _start(
         self,
@@ -249,7 +261,7 @@ class TftpServer:
             except BlockingIOError:
                 return  # the buffer is full; what is missing is sent again on time-out
             except ConnectionRefusedError:
-                self._gone(live)
+                self._client_restarted(live)
                 return
             except OSError as error:  # no way there now, as while a cable is out: the same
                 if pieces is packets or error.errno not in _CANNOT_CUT:
@@ -259,7 +271,7 @@ class TftpServer:
                 _cuts(live.sock, 0)
                 self._send(live, packets)
 
-    def _gone(self, live: _Live) -> None:
+    def _client_restarted(self, live: _Live) -> None:
         """The client's machine answers, and has no such port any more: it has started anew, or its
         firmware has given up.
 
@@ -295,7 +307,7 @@ class TftpServer:
             self._counters["tftp.malformed"] += 1
             return
         except ConnectionRefusedError:
-            self._gone(live)
+            self._client_restarted(live)
             return
         except OSError:
             return  # about a packet that found no way: what is missing is sent again

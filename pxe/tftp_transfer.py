@@ -7,7 +7,7 @@ import enum
 import mmap
 import struct
 
-from pxe.tftp_packet import Op, Terms, build_data, build_oack
+from pxe.packets.tftp import Op, Terms, build_data, build_oack
 
 _DATA, _ACK, _ERROR = int(Op.DATA), int(Op.ACK), int(Op.ERROR)
 _HEAD = struct.Struct(
@@ -53,7 +53,8 @@ class Transfer:
         self._blocks = len(data) // terms.block + 1  # the last block is short, if need be empty
         self._oack = build_oack(terms.acknowledged) if terms.acknowledged else b""
         self._acked = -1 if self._oack else 0
-        self._most, self._size = terms.window, terms.block
+        self._most = terms.window
+        self._size = terms.block
         self._wait = self._timeout = terms.timeout
         self._sent_at = self._heard_at = now
         self.started = now

@@ -120,7 +120,7 @@ class HeadRun(HeadClient):
         append_files(newest.directory / "minos.img", files, new / "minos.img")
         (new / sets.SIGNATURE).unlink(missing_ok=True)
         sets.sign(new, sets.name_of(new), Signer(self.data / "images" / "signing.key").sign)
-        return sets.take(boot, new).name
+        return sets.install_set(boot, new).name
 
     def cli(
         self, *arguments: str, check: bool = True, timeout: float = 900.0

@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
-from minos.agent.bond.trust import HEAD_NAME
+from minos.agent.head_link.trust import HEAD_NAME
 from minos.agent.http.client import NO_CHECK_TIME
 
 _AUTHORITY_DAYS = 3650

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import VISIT, Seen, Site, ask
-from pxe.dhcp.beside import PORT as PROXY_PORT
+from pxe.dhcp.proxydhcp import PORT as PROXY_PORT
 
 FETCH_S = 30.0
 _TFTP_S = 3

@@ -30,13 +30,13 @@ def answer(
     try:
         ipmi = _open(need, path)
         try:
-            setup, done = Setup(ipmi.ask, time.sleep, time.monotonic), body.get("apply") is True
+            setup, done = Setup(ipmi.request, time.sleep, time.monotonic), body.get("apply") is True
             lines = setup.apply(wanted) if done else setup.differences(wanted)
         finally:
             ipmi.close()
     finally:
         _TURN.release()
-    return {"found": dict(setup.found), "lines": lines, "done": done}
+    return {"found": dict(setup.initial_state), "lines": lines, "done": done}
 
 
 def _open(need: Callable[[str], None], path: Path) -> Ipmi:

@@ -15,13 +15,13 @@ from imageapi.node.imageset.layers import Key, Layers
 from imageapi.spec.image import parse_image
 from layercake.kraken.errors import OperationFailed
 from layercake.node.modules import need
-from minos.agent.bond.secrets import Secrets
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
+from minos.agent.head_link.secret_client import SecretClient
 from minos.agent.state import Session
 
 if TYPE_CHECKING:
-    from minos.agent.disks.keeper import DiskKeeper
     from minos.agent.disks.layout import Layout
+    from minos.agent.disks.manager import DiskManager
 
 TOOLS = "disktools"
 BLANK, READY = "BLANK", "READY"
@@ -48,32 +48,32 @@ def _no_secret(name: str) -> bytes:
 
 
 class LateDisks:
-    """The keeper of the disks, made when the first layout comes (minos.agent.disks.keeper)."""
+    """The manager of the disks, made when the first layout comes (minos.agent.disks.manager)."""
 
-    def __init__(self, early: Early, open_url: Fetch) -> None:
-        self._early, self._open_url = early, open_url
-        self._keeper: DiskKeeper | None = None
+    def __init__(self, core: AgentCore, open_url: Fetch) -> None:
+        self._core, self._open_url = core, open_url
+        self._manager: DiskManager | None = None
         self._tools: Mapping[str, Any] | None = None
         self._known: Session | None = None
 
     @property
     def value(self) -> str:
         """The value of the variable disk, "" if nobody has looked."""
-        return "" if self._keeper is None else self._keeper.value
+        return "" if self._manager is None else self._manager.value
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks."""
         said = document.get("disk_tools")
         self._tools, self._known = said if isinstance(said, Mapping) else None, session
-        if self._keeper is None and document.get("disks"):
-            self._keeper = self._make()
-        if self._keeper is not None:
-            self._keeper.want(document)
+        if self._manager is None and document.get("disks"):
+            self._manager = self._make()
+        if self._manager is not None:
+            self._manager.set_desired(document)
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how they are."""
-        if self._keeper is not None:
-            self._keeper.tell()
+        if self._manager is not None:
+            self._manager.report_again()
 
     # ---- the mutations of `disk` (minos.disks.mutations.Disks)
     # -----------------------------------------------------------------
@@ -85,42 +85,42 @@ class LateDisks:
         """Finds out how they are, and brings up what was made before. Raises LayercakeError."""
         if self._known is None:
             raise OperationFailed("cannot look at the disks: the head has said nothing of them yet")
-        return READY if self._keeper is None else self._keeper.discover()
+        return READY if self._manager is None else self._manager.discover()
 
     def prepare(self) -> str:
         """Makes what is not there yet. Raises LayercakeError."""
-        return READY if self._keeper is None else self._keeper.prepare()
+        return READY if self._manager is None else self._manager.prepare()
 
     def wait(self, interrupted: Callable[[], bool]) -> str:
         """Waits until what was in the way is out of it. Raises LayercakeError."""
-        return BLANK if self._keeper is None else self._keeper.wait(interrupted)
+        return BLANK if self._manager is None else self._manager.wait(interrupted)
 
     def close(self) -> str:
         """Takes down what is up. Raises LayercakeError."""
-        return BLANK if self._keeper is None else self._keeper.close()
+        return BLANK if self._manager is None else self._manager.close()
 
     # ---- with what it is done
     # -----
 
-    def _make(self) -> DiskKeeper:
-        from minos.agent.disks.keeper import DiskKeeper
+    def _make(self) -> DiskManager:
+        from minos.agent.disks.manager import DiskManager
         from minos.agent.disks.stack import Means
         from minos.agent.disks.tools import Tools
 
-        early = self._early
+        core = self._core
         tools = Tools(
-            lambda: fetched(early.config.run, self._open_url, lambda: early.image_key, self._tools)
+            lambda: fetched(core.config.run, self._open_url, lambda: core.image_key, self._tools)
         )
-        return DiskKeeper(
-            early.config,
-            early.event,
+        return DiskManager(
+            core.config,
+            core.event,
             names,
-            Means(tools, self._need, self._key, mount.filesystem, mount.unmount, early.config.node),
+            Means(tools, self._need, self._key, mount.filesystem, mount.unmount, core.config.node),
         )
 
     def _key(self, layout: Layout) -> bytes:
         return (
-            Secrets(self._early.config).of_disks(layout.name)
+            SecretClient(self._core.config).of_disks(layout.name)
             if layout.encrypt == "kept"
             else os.urandom(KEY_BYTES)
         )
@@ -128,4 +128,4 @@ class LateDisks:
     def _need(self, name: str) -> None:
         session = self._known
         assert session is not None  # noqa: S101 (want() comes first)
-        need(self._early, session, name)
+        need(self._core, session, name)

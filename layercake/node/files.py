@@ -18,10 +18,10 @@ from imageapi.node.imageset.plan import Instance
 from imageapi.node.imageset.table import LIVE
 from layercake.kraken.errors import OperationFailed
 from layercake.node.disks import LateDisks
-from minos.agent.files.keeper import FileKeeper
+from minos.agent.files.manager import FileManager
 from minos.agent.files.writer import Root
 from minos.agent.state import Session
-from minos.agent.tasks.keeper import TaskKeeper
+from minos.agent.tasks.runner import TaskRunner
 
 ACTION_S = 60.0
 """Seconds that a reload may take."""
@@ -46,7 +46,7 @@ def within(path: Path, first: int, work: Callable[[Root], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunningImage:
-    """An image that runs (minos.agent.files.keeper.Running)."""
+    """An image that runs (minos.agent.files.manager.Running)."""
 
     images: ImageSet
     instance: Instance
@@ -117,20 +117,20 @@ class Preparing:
     first one: the site's tasks. It is the node's files and tasks as the agent's loop has them, too
     (minos.agent.loop.NodeFiles)."""
 
-    def __init__(self, files: FileKeeper, tasks: TaskKeeper, disks: LateDisks) -> None:
+    def __init__(self, files: FileManager, tasks: TaskRunner, disks: LateDisks) -> None:
         self._files, self._tasks, self._disks = files, tasks, disks
-        self.look = files.look
+        self.images_started = files.images_started
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks, files and tasks."""
-        self._disks.want(document, session)
-        self._tasks.want(document, session)
-        self._files.want(document, session)
+        self._disks.set_desired(document, session)
+        self._tasks.set_desired(document, session)
+        self._files.set_desired(document, session)
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how files and disks are."""
-        self._files.tell()
-        self._disks.tell()
+        self._files.report_again()
+        self._disks.report_again()
 
     def disks(self) -> str:
         """The value of the variable disk, "" if nobody has looked."""

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from layercake import __version__
 from layercake.kraken.errors import InputError, LayercakeError
-from minos import cmdline
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
 from minos.agent.state import Config
+from minos.identity import Identity, parse_identity
 from minos.programs import NAME, OWN, TURN, wait_for_turn
 
 AUTHORITY = Path("/etc/layercake/ca.pem")
@@ -51,13 +51,13 @@ def start(
     if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
         importlib.import_module("layercake.node.wiring")
     wait_for_turn(config.run)
-    early = Early(config, say=say, wall=time.time, jitter=jitter)
+    core = AgentCore(config, say=say, wall=time.time, jitter=jitter)
     joins = f"joining {config.head} as {config.name or config.node}"
-    say(f"agent: session {early.session.number} goes on" if early.session else f"agent: {joins}")
-    early.link.start()
+    say(f"agent: session {core.session.number} goes on" if core.session else f"agent: {joins}")
+    core.link.start()
     from layercake.node.wiring import make  # while the link joins; see above
 
-    make(early, cgroup=cgroup, api_port=api_port, owner=owner).run()
+    make(core, cgroup=cgroup, api_port=api_port, owner=owner).run()
 
 
 def boot_id() -> str:
@@ -65,7 +65,7 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def configuration(found: cmdline.Identity, token: str, authority: Path, run: Path) -> Config:
+def configuration(found: Identity, token: str, authority: Path, run: Path) -> Config:
     """The agent's configuration from what a command line says."""
     agent = os.environ.get(NAME, OWN)
     return Config(
@@ -87,7 +87,7 @@ def configuration(found: cmdline.Identity, token: str, authority: Path, run: Pat
 
 def main_on_node(run: str) -> None:
     """The agent inside minOS: everything is on the kernel command line. Does not return."""
-    found = cmdline.parse(Path("/proc/cmdline").read_text())
+    found = parse_identity(Path("/proc/cmdline").read_text())
     config = configuration(found, found.token, AUTHORITY, Path(run))
     if found.discover:
         from minos.survey.visit import visit  # here: nodes do not need it
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str]) -> None:
             for k in ("node", "name", "mac", "head", "sync", "boot")
             if found[k]
         )
-        config = configuration(cmdline.parse(text), token, Path(found["ca"]), Path(found["run"]))
+        config = configuration(parse_identity(text), token, Path(found["ca"]), Path(found["run"]))
         start(config, found["cgroup"])
     except (LayercakeError, OSError) as error:
         sys.exit(f"error: {error}")

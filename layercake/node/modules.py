@@ -8,13 +8,13 @@ from pathlib import Path
 
 from imageapi.node import mount
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
 from minos.agent.state import Session
 
 MODULES = Path("/sys/module")
 
 
-def need(early: Early, session: Session, name: str) -> None:
+def need(core: AgentCore, session: Session, name: str) -> None:
     """Loads a kernel module. Raises OperationFailed."""
     if _is_there(name):
         return
@@ -33,7 +33,7 @@ def need(early: Early, session: Session, name: str) -> None:
     from minos.agent.drivers import Drivers
 
     try:
-        Drivers(early.config, lambda: session, early.event, tries=5).named(f"module:{name}")
+        Drivers(core.config, lambda: session, core.event, tries=5).named(f"module:{name}")
     except (LayercakeError, OSError) as error:
         raise OperationFailed(
             f"this node's kernel has no module {name}, and it cannot be had from the head: {error}"

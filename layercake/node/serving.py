@@ -15,8 +15,8 @@ from imageapi.node.imageset.imageset import ImageSet
 from layercake.kraken.errors import LayercakeError, WireError
 from layercake.kraken.wire import TO_NODE, check_bearer
 from layercake.node.api import Api
-from minos.agent.bond.outbox import EventSink
-from minos.agent.bond.trust import for_head, is_head, mark
+from minos.agent.head_link.outbox import EventSink
+from minos.agent.head_link.trust import for_head, is_head, mark
 from minos.agent.http.server import Server
 from minos.agent.state import Config, Session
 from minos.events import NODE_API, NODE_API_FAILED
@@ -70,7 +70,7 @@ class Serving:
                 self._port,
                 is_head if session.mutual else lambda certificate: True,
             )
-            self.tell(session)
+            self.announce(session)
         except (LayercakeError, OSError) as error:
             self._event(NODE_API_FAILED, f"the node's API is not served: {error}")
 
@@ -84,9 +84,9 @@ class Serving:
             self._event(
                 NODE_API_FAILED, f"the node's API goes on with its old certificate: {error}"
             )
-        self.tell(session)
+        self.announce(session)
 
-    def tell(self, session: Session) -> None:
+    def announce(self, session: Session) -> None:
         """Tells the head where the API listens, which authorities the node trusts, and which
         certificate it has."""
         if self._server is not None:

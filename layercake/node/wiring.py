@@ -20,15 +20,15 @@ from layercake.node.disks import LateDisks
 from layercake.node.files import Preparing, running
 from layercake.node.modules import need
 from minos import syscalls
-from minos.agent.bond.secrets import Secrets
 from minos.agent.busy import is_busy
-from minos.agent.early import Early
-from minos.agent.files.keeper import FileKeeper
+from minos.agent.core import AgentCore
+from minos.agent.files.manager import FileManager
+from minos.agent.head_link.secret_client import SecretClient
 from minos.agent.http.client import Download
 from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
 from minos.agent.state import Session
-from minos.agent.tasks.keeper import TaskKeeper
+from minos.agent.tasks.runner import TaskRunner
 from minos.agent.wanted import no_orders
 from minos.agent.worker import Handler, Worker
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from layercake.node.serving import Serving
     from minos.agent.metadata.service import Metadata
     from minos.erase.orders import Orders
-    from minos.survey.keeper import Keeper
+    from minos.survey.monitor import HardwareMonitor
 
 
 class Context:
@@ -69,14 +69,14 @@ class LateMetadata:
     def __init__(self) -> None:
         self._service: Metadata | None = None
 
-    def take(self, files: Mapping[str, bytes]) -> None:
+    def update(self, files: Mapping[str, bytes]) -> None:
         """What is said from now on. Raises OperationFailed."""
         if self._service is None and files:
             from minos.agent.metadata.service import Metadata, open_own
 
             self._service = Metadata(open_own)
         if self._service is not None:
-            self._service.take(files)
+            self._service.update(files)
 
 
 class LateApi:
@@ -84,10 +84,10 @@ class LateApi:
     images run by then. With it begins the survey of the hardware, of a machine that is ours
     (`owner`)."""
 
-    def __init__(self, early: Early, images: ImageSet, port: int, *, owner: bool) -> None:
+    def __init__(self, core: AgentCore, images: ImageSet, port: int, *, owner: bool) -> None:
         self._owner = owner
-        self._survey: Keeper | None = None
-        self._early = early
+        self._survey: HardwareMonitor | None = None
+        self._core = core
         self._images = images
         self._port = port
         self._serving: Serving | None = None
@@ -99,25 +99,25 @@ class LateApi:
         def bmc(body: Mapping[str, Any]) -> Mapping[str, Any]:
             from layercake.node.bmc import answer  # when the head asks for it, if it ever does
 
-            return answer(lambda name: need(self._early, session, name), body)
+            return answer(lambda name: need(self._core, session, name), body)
 
         serving = self._serving = Serving(
-            self._early.config,
+            self._core.config,
             self._images,
-            self._early.event,
+            self._core.event,
             self._port,
             bmc if self._owner else None,
         )
         serving.start(session)
         if self._owner:
-            from minos.survey import keeper  # the last of all: nobody waits for it
+            from minos.survey import monitor  # the last of all: nobody waits for it
 
-            self._survey = keeper.start(self._early.config, session, self._early.say)
+            self._survey = monitor.start(self._core.config, session, self._core.say)
 
-    def tell(self, session: Session) -> None:
+    def announce(self, session: Session) -> None:
         """Tells the head where it listens, if it does already."""
         if self._serving is not None:
-            self._serving.tell(session)
+            self._serving.announce(session)
 
     def renew(self, session: Session) -> None:
         """Goes on with another certificate."""
@@ -171,10 +171,10 @@ class LateOrders:
         """One order (minos.erase.orders). Raises LayercakeError."""
         with self._alone:
             if self._orders is None:
-                from minos.erase.found import look
                 from minos.erase.orders import Orders
+                from minos.erase.selection import select_disks
 
-                self._orders = Orders(find=lambda: look(names))
+                self._orders = Orders(find=lambda: select_disks(names))
         return self._orders.carry_out(settled, request)
 
 
@@ -184,42 +184,42 @@ def _power_off() -> None:
 
 
 def make(
-    early: Early, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False
+    core: AgentCore, *, cgroup: str = "layercake", api_port: int = 0, owner: bool = False
 ) -> Agent:
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the
     machine runs minOS, and its interfaces are the agent's to set. Raises LayercakeError."""
-    run = early.config.run
+    run = core.config.run
     preparing: Preparing
-    disks = LateDisks(early, open_url)
+    disks = LateDisks(core, open_url)
     images = ImageSet(
         run,
         Runtime(run, parent=cgroup),
         open_url,
-        early.event,
-        secret=Secrets(early.config),
-        key=lambda: early.image_key,
-        changed=early.look,
+        core.event,
+        secret=SecretClient(core.config),
+        key=lambda: core.image_key,
+        changed=core.check_images,
         busy=lambda: is_busy(run),
         files=lambda *instance: preparing.give(*instance),
     )
     preparing = Preparing(
-        FileKeeper(
-            early.config,
-            early.event,
+        FileManager(
+            core.config,
+            core.event,
             lambda: running(images),
             Path("/") if owner else None,
-            LateMetadata().take,
+            LateMetadata().update,
         ),
-        TaskKeeper(early.config, early.event),
+        TaskRunner(core.config, core.event),
         disks,
     )
-    network = LateNetwork(early, owner=owner)
-    worker = Worker(handlers(images, disks, run, early.link.drain, network.wait), early.inbox.put)
+    network = LateNetwork(core, owner=owner)
+    worker = Worker(handlers(images, disks, run, core.link.drain, network.wait), core.inbox.post)
     return Agent(
-        early,
+        core,
         images,
         worker,
-        LateApi(early, images, api_port, owner=owner),
+        LateApi(core, images, api_port, owner=owner),
         network,
         preparing,
         orders=LateOrders().carry_out if owner else no_orders,

@@ -129,7 +129,7 @@ def _boot_set(
     about = {"kernel_release": "simulated", "profile": (profile or of("server", None)).to_json()}
     (new / "minos.json").write_text(json.dumps(about))
     sets.sign(new, sets.name_of(new), signer.sign)
-    made = sets.take(boot, new)
+    made = sets.install_set(boot, new)
     when = time.time() - age_s
     os.utime(made.directory / _ALL_FILES[1], (when, when))
 

@@ -59,11 +59,16 @@ class Busy:
         clock: Callable[[], float],
         say: Callable[[str], None],
     ) -> None:
-        self._run, self._selector, self._clock, self._say = run, selector, clock, say
+        self._run = run
+        self._selector = selector
+        self._clock = clock
+        self._say = say
         self._inotify: Inotify | None = None
         self._root = -1
         self._blind_said = False
-        self._value, self._look_at, self._listen_at = False, -math.inf, math.inf
+        self._value = False
+        self._look_at = -math.inf
+        self._listen_at = math.inf
         try:
             self._inotify = Inotify()
         except OSError as error:
@@ -86,7 +91,7 @@ class Busy:
         self._listen_at = self._clock() + GATHER
         return True
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Whether the node is busy."""
         now = self._clock()
         if self._inotify is not None and now >= self._listen_at:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from layercake.base.netlink import NLMSG_ERROR, attribute, attributes, messages
 from layercake.kraken.errors import OperationFailed
-from minos.agent.early import Pressed
+from minos.agent.core import Pressed
 from minos.netlink import message
 
 _GENERIC, _SOL_NETLINK, _ADD_MEMBERSHIP = 16, 270, 1
@@ -32,7 +32,8 @@ class Button:
     listens."""
 
     def __init__(self, post: Callable[[object], None], say: Callable[[str], None]) -> None:
-        self._post, self._say = post, say
+        self._post = post
+        self._say = say
 
     def start(self) -> None:
         """Listens from now on."""

@@ -26,8 +26,8 @@ from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
 from minos import hardware, syscalls
-from minos.agent.bond.outbox import EventSink
-from minos.agent.bond.trust import to_head
+from minos.agent.head_link.outbox import EventSink
+from minos.agent.head_link.trust import to_head
 from minos.agent.http.client import BODY_LIMIT, Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.events import DRIVER_FAILED, DRIVERS, DRIVERS_LEFT
@@ -130,10 +130,16 @@ class Drivers:
         sleep: Callable[[float], None] = time.sleep,
         tries: int = 0,
     ) -> None:
-        self._config, self._session, self._event = config, session, event
-        self._sys, self._modules, self._firmware = sys, Path(modules), Path(firmware)
+        self._config = config
+        self._session = session
+        self._event = event
+        self._sys = sys
+        self._modules = Path(modules)
+        self._firmware = Path(firmware)
         self._refused = hardware.unasked(Path(command_line).read_text())
-        self._load, self._sleep, self._tries = load, sleep, tries
+        self._load = load
+        self._sleep = sleep
+        self._tries = tries
         self._connection: Connection | None = None
         self._fetched: dict[str, int] = {}
         self._idle: set[str] = set()
@@ -151,7 +157,7 @@ class Drivers:
         """Loads what the head has for something that no device is, but the kernel asks for by an
         alias ("rtnl-link-bond"). Raises LayercakeError, OSError."""
         with contextlib.closing(self):
-            takers, described = self._ask([alias]) or ({}, {})
+            takers, described = self._query_head([alias]) or ({}, {})
             if not takers.get(alias):
                 raise OperationFailed(f"the head has nothing for {alias}")
             for name in takers[alias]:
@@ -166,7 +172,7 @@ class Drivers:
 
     def _some(self, devices: Mapping[str, list[str]]) -> bool:
         try:
-            found = self._ask(sorted(devices))
+            found = self._query_head(sorted(devices))
         except (LayercakeError, OSError) as error:
             self._event(
                 DRIVER_FAILED,
@@ -196,7 +202,7 @@ class Drivers:
         }
         if not loaded:
             return False
-        return self._tell(loaded, time.monotonic() - began)
+        return self._report_bound(loaded, time.monotonic() - began)
 
     def _unasked(self, module: Module) -> str:
         return (
@@ -205,7 +211,7 @@ class Drivers:
             else module.held
         )
 
-    def _tell(self, loaded: Mapping[str, list[str]], seconds: float) -> bool:
+    def _report_bound(self, loaded: Mapping[str, list[str]], seconds: float) -> bool:
         """Says which device has which driver; whether any has one."""
         waiting = [
             place for name, places in loaded.items() if name not in self._idle for place in places
@@ -309,7 +315,9 @@ class Drivers:
     # ---- what the head says
     # -----
 
-    def _ask(self, aliases: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, Module]] | None:
+    def _query_head(
+        self, aliases: Iterable[str]
+    ) -> tuple[dict[str, list[str]], dict[str, Module]] | None:
         """What the head has for devices; None from an older head, which does not know the question.
         Raises LayercakeError."""
         body = json.dumps({"release": os.uname().release, "devices": list(aliases)}).encode()

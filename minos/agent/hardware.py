@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from minos.agent.bond.outbox import EventSink
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.state import Config, Session
 from minos.events import HARDWARE, NO_DRIVER
 from minos.hardware import FOUND, PACKED, SYS, driver, explain
@@ -39,17 +39,22 @@ class Hardware:
         sys: str = SYS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._event, self._post, self._sys = config, event, post, sys
+        self._config = config
+        self._event = event
+        self._post = post
+        self._sys = sys
         self._path = Path(config.run, FOUND)
-        self._seen, self._news = 0, False
-        self._clock, self._changed_at = clock, clock()
+        self._seen = 0
+        self._news = False
+        self._clock = clock
+        self._changed_at = clock()
         self._found: dict[str, Any] = {"cards": ()}
         self._told: set[str] = set()
         self._asked: set[str] = set()
         self._session: Session | None = None
         self._thread: threading.Thread | None = None
 
-    def look(self, session: Session, ask: bool = True) -> None:
+    def poll(self, session: Session, ask: bool = True) -> None:
         """Costs one stat(2) if nothing is new. `ask` says that it is the time to ask for
         drivers."""
         self._session = session

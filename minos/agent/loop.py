@@ -1,7 +1,7 @@
 """The agent: one loop over the datagrams, the containers' ends, and what its threads report.
 
 It never waits for anything but its selector: mutations run on the worker's thread (worker.py), TLS
-on the link's (bond/link.py).
+on the link's (head_link/link.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from layercake.kraken.errors import OperationFailed
-from minos.agent.bond.bond import Bond
-from minos.agent.bond.link import Joined, Message, Pulled, Renewed, Trouble
 from minos.agent.busy import Busy, prepare
-from minos.agent.early import Early, Look, Pressed
+from minos.agent.core import AgentCore, Look, Pressed
 from minos.agent.hardware import Came, Hardware
+from minos.agent.head_link.link import Joined, Message, Pulled, Renewed, Trouble
+from minos.agent.head_link.sync_socket import SyncSocket
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
@@ -31,8 +31,8 @@ from minos.agent.worker import Done, Worker
 from minos.events import BUTTON
 
 if TYPE_CHECKING:
-    from minos.agent.clock.keeper import Keeper
-    from minos.agent.thermal.keeper import Keeper as Thermometer
+    from minos.agent.clock.ntp_client import NtpClient
+    from minos.agent.thermal.monitor import ThermalMonitor
 
 TICK = 1.0
 """Seconds between two looks at what nobody reports, like the state of hardware and of another
@@ -51,7 +51,7 @@ the images are being started."""
 class NodeNetwork(Protocol):
     """The node's interfaces (network/late.py)."""
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of them."""
 
     def head_restarted(self) -> None:
@@ -59,15 +59,15 @@ class NodeNetwork(Protocol):
 
 
 class NodeFiles(Protocol):
-    """The node's own files (files/keeper.py)."""
+    """The node's own files (files/manager.py)."""
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of them."""
 
-    def look(self) -> None:
+    def images_started(self) -> None:
         """Images may have been started."""
 
-    def tell(self) -> None:
+    def report_again(self) -> None:
         """Tells the head again how they are."""
 
     def disks(self) -> str:
@@ -80,7 +80,7 @@ class NodeApi(Protocol):
     def start(self, session: Session) -> None:
         """Serves under a session. Takes a moment: it is called on a thread of its own."""
 
-    def tell(self, session: Session) -> None:
+    def announce(self, session: Session) -> None:
         """Tells the head where it listens."""
 
     def renew(self, session: Session) -> None:
@@ -107,7 +107,8 @@ class Ends:
     """
 
     def __init__(self, containers: Ended, selector: selectors.PollSelector) -> None:
-        self._containers, self._selector = containers, selector
+        self._containers = containers
+        self._selector = selector
         self._watching: dict[int, str] = {}
 
     def watch(self) -> None:
@@ -132,7 +133,7 @@ class Work:
     """What there is as soon as the node has a session."""
 
     session: Session
-    bond: Bond
+    sync: SyncSocket
     machine: Machine
     wanted: Wanted
 
@@ -143,7 +144,7 @@ class Agent:
 
     def __init__(
         self,
-        early: Early,
+        core: AgentCore,
         images: NodeImages,
         worker: Worker,
         api: NodeApi,
@@ -155,27 +156,31 @@ class Agent:
         clock: Callable[[], float],
         clock_ns: Callable[[], int],
     ) -> None:
-        self._early = early
+        self._core = core
         self._images = images
         self._worker = worker
         self._api = api
-        self._network, self._files, self._orders = network, files, orders
-        self._clock, self._clock_ns = clock, clock_ns
+        self._network = network
+        self._files = files
+        self._orders = orders
+        self._clock = clock
+        self._clock_ns = clock_ns
         self._selector = selectors.PollSelector()
-        self._selector.register(early.inbox.reader, selectors.EVENT_READ)
-        prepare(early.config.run)
-        self._busy = Busy(early.config.run, self._selector, clock, early.say)
-        self._hardware = Hardware(early.config, early.event, early.inbox.put)
-        self._swap = Swap(early.config, early.event, early.inbox.wake)
+        self._selector.register(core.inbox.reader, selectors.EVENT_READ)
+        prepare(core.config.run)
+        self._busy = Busy(core.config.run, self._selector, clock, core.say)
+        self._hardware = Hardware(core.config, core.event, core.inbox.post)
+        self._swap = Swap(core.config, core.event, core.inbox.wake)
         self._work: Work | None = None
         self._ends = Ends(images, self._selector)
         self._trim_at = 0.0
-        self._clock_keeper: Keeper | None = None
-        self._thermometer: Thermometer | None = None
+        self._ntp_client: NtpClient | None = None
+        self._thermal_monitor: ThermalMonitor | None = None
         self._document: Mapping[str, Any] = {}
         self._serve_at = math.inf
         self._drivers_at = 0.0
-        self._power_off, self._off_at = power_off, math.inf
+        self._power_off = power_off
+        self._off_at = math.inf
         self._stop = False
 
     def run(self) -> None:
@@ -183,9 +188,9 @@ class Agent:
         LayercakeError."""
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, self._terminate)
-        if self._early.session:
-            self._begin(self._early.session, self._early.file.load_desired())
-            self._early.link.pull()
+        if self._core.session:
+            self._begin(self._core.session, self._core.file.load_desired())
+            self._core.link.pull()
         while not self._stop:
             self._once()
             if (
@@ -193,31 +198,39 @@ class Agent:
                 and self._work is not None
                 and self._work.machine.node.active is None
             ):
-                self._early.link.drain()  # what this agent has seen is told by it
+                self._core.link.drain()  # what this agent has seen is told by it
                 return
 
     def _terminate(self, number: int, frame: object) -> None:
         self._stop = True
-        self._early.inbox.wake()
+        self._core.inbox.wake()
 
     def _begin(self, session: Session, desired: Mapping[str, Any] | None) -> None:
         """Starts to work under a session; there is one in an agent's life."""
-        early = self._early
-        bond = Bond(early, session, clock=self._clock, clock_ns=self._clock_ns)
-        machine = Machine(session, self._worker, early.event, self._clock, early.jitter)
+        core = self._core
+        sync = SyncSocket(
+            core.config,
+            session,
+            core.link,
+            say=core.say,
+            jitter=core.jitter,
+            clock=self._clock,
+            clock_ns=self._clock_ns,
+        )
+        machine = Machine(session, self._worker, core.event, self._clock, core.jitter)
         wanted = Wanted(
             self._images,
             machine,
-            early.link,
-            early.file,
+            core.link,
+            core.file,
             self._worker.interrupt,
             partial(self._orders, self._hardware.settled),
         )
-        self._work = Work(session, bond, machine, wanted)
+        self._work = Work(session, sync, machine, wanted)
         self._ends.watch()  # a container's descriptor that was closed may have had the number
-        self._selector.register(bond, selectors.EVENT_READ)
+        self._selector.register(sync, selectors.EVENT_READ)
         self._serve_at = self._clock() + (
-            0.0 if early.session else SERVE_DELAY
+            0.0 if core.session else SERVE_DELAY
         )  # after another agent the images run already
         self._drivers_at = self._clock() + DRIVERS_DELAY
         self._swap.begin()
@@ -231,21 +244,21 @@ class Agent:
     def _once(self) -> None:
         self._ends.watch()
         for key, _ in self._selector.select(self._timeout()):
-            if self._work is not None and key.fileobj is self._work.bond:
+            if self._work is not None and key.fileobj is self._work.sync:
                 self._hear(self._work)
             elif self._busy.hears(key.fileobj):
                 pass  # _look_around looks
             elif self._ends.hears(key.fd):
                 self._look_at_images()
-        for message in self._early.inbox.take():
-            self._take(message)
+        for message in self._core.inbox.drain():
+            self._handle(message)
         if self._work is not None:
             self._look_around(self._work)
 
     def _timeout(self) -> float:
         due = self._busy.due
         if self._work is not None:
-            due = min(due, self._work.machine.wake, self._work.bond.due)
+            due = min(due, self._work.machine.wake, self._work.sync.due)
         return max(0.0, min(TICK, due - self._clock()))
 
     def _look_around(self, work: Work) -> None:
@@ -260,15 +273,15 @@ class Agent:
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
             self._images.trim_logs()
-        self._hardware.look(work.session, now >= self._drivers_at or machine.node.active is None)
+        self._hardware.poll(work.session, now >= self._drivers_at or machine.node.active is None)
         mask, state = machine.report(VOUCHES)
-        work.bond.hello(
+        work.sync.hello(
             revision=work.wanted.revision, changes=machine.changes, mask=mask, state=state
         )
         if self._power_off is not None and (
             now >= self._off_at or (self._off_at != math.inf and machine.value("run") == "INIT")
         ):
-            self._early.link.drain()
+            self._core.link.drain()
             self._power_off()
         if now >= self._serve_at:
             self._serve_at = math.inf
@@ -278,50 +291,56 @@ class Agent:
             self._keep_watch()
 
     def _keep_watch(self) -> None:
-        from minos.agent.clock.keeper import Keeper  # here: the images go first
+        from minos.agent.clock.ntp_client import NtpClient  # here: the images go first
         from minos.agent.thermal.governor import Governors
-        from minos.agent.thermal.keeper import Keeper as Thermometer
+        from minos.agent.thermal.monitor import ThermalMonitor
 
-        self._clock_keeper = Keeper(self._early.config.ntp, self._early.event)
-        self._clock_keeper.start()
-        self._thermometer = Thermometer(
-            self._early.event, Governors(Path(self._early.config.run, "governors.json"))
+        self._ntp_client = NtpClient(self._core.config.ntp, self._core.event)
+        self._ntp_client.start()
+        self._thermal_monitor = ThermalMonitor(
+            self._core.event, Governors(Path(self._core.config.run, "governors.json"))
         )
-        self._thermometer.want(self._document)
-        self._thermometer.start()
+        self._thermal_monitor.set_desired(self._document)
+        self._thermal_monitor.start()
         if self._power_off is not None:
             from minos.agent.button import Button
 
-            Button(self._early.inbox.put, self._early.say).start()
+            Button(self._core.inbox.post, self._core.say).start()
 
-    def _take(self, message: Message | Done | Look | Came | Pressed) -> None:
+    def _handle(self, message: Message | Done | Look | Came | Pressed) -> None:
         if isinstance(message, Joined):
-            self._early.say(f"agent: joined, session {message.session.number}")
+            self._core.say(f"agent: joined, session {message.session.number}")
             self._begin(message.session, message.desired)
         elif isinstance(message, Trouble):
-            self._early.say(f"agent: {message.text}")
+            self._core.say(f"agent: {message.text}")
         elif isinstance(message, Look):
             self._look_at_images()
-        elif self._work is not None and isinstance(message, Pressed):
-            self._go_off(self._work)
-        elif self._work is not None and isinstance(message, Came):
+        elif self._work is not None:
+            self._handle_in_session(self._work, message)
+
+    def _handle_in_session(
+        self, work: Work, message: Renewed | Pulled | Done | Came | Pressed
+    ) -> None:
+        if isinstance(message, Pressed):
+            self._go_off(work)
+        elif isinstance(message, Came):
             # one may have wanted the file of a device that had no driver: it is tried again at once
             self._images.clear()
-            self._work.machine.clear("the drivers that came")
+            work.machine.clear("the drivers that came")
             self._look_at_images()
-        elif self._work is not None and isinstance(message, Renewed):
-            self._work = dataclasses.replace(self._work, session=message.session)
+        elif isinstance(message, Renewed):
+            self._work = dataclasses.replace(work, session=message.session)
             self._api.renew(message.session)
-        elif self._work is not None and isinstance(message, Pulled):
-            self._desired(self._work, message.desired)
-        elif self._work is not None and isinstance(message, Done):
-            self._done(self._work.machine, message)
+        elif isinstance(message, Pulled):
+            self._desired(work, message.desired)
+        else:
+            self._done(work.machine, message)
 
     def _go_off(self, work: Work) -> None:
         """The power button was pressed. From now on nothing else is wanted of the node."""
         if self._off_at == math.inf:
             self._off_at = self._clock() + OFF_S
-            self._early.event(
+            self._core.event(
                 BUTTON,
                 "the power button was pressed, or the BMC asked for it: the images are stopped, "
                 "and the "
@@ -339,7 +358,7 @@ class Agent:
         elif ended.found:
             machine.discovered(ended.found, f"{job.mutation} found it")
         self._look_at_images()
-        self._files.look()
+        self._files.images_started()
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
         told = (
@@ -349,36 +368,36 @@ class Agent:
         )
         try:
             check(told)
-            self._network.want(
+            self._network.set_desired(
                 told, work.session
             )  # first: images that start wait until the interfaces are there
-            self._files.want(told, work.session)
-            work.wanted.take(told, first)
+            self._files.set_desired(told, work.session)
+            work.wanted.accept(told, first)
         except OperationFailed as error:  # the node goes on with what it had
-            self._early.say(f"agent: {error}")
+            self._core.say(f"agent: {error}")
             return
         self._document = document
-        if self._thermometer is not None:
-            self._thermometer.want(document)
-        work.bond.took(work.wanted.revision)
-        self._swap.want(document.get("agent"), work.session)
+        if self._thermal_monitor is not None:
+            self._thermal_monitor.set_desired(document)
+        work.sync.took(work.wanted.revision)
+        self._swap.set_desired(document.get("agent"), work.session)
 
     def _hear(self, work: Work) -> None:
         """Datagrams have come. What a head keeps in memory only is told again to one that was
         started again."""
-        if work.bond.read():
+        if work.sync.read():
             work.wanted.head_restarted()
             self._images.tell(again=True)
-            self._api.tell(work.session)
+            self._api.announce(work.session)
             self._network.head_restarted()
-            self._files.tell()
+            self._files.report_again()
             self._hardware.head_restarted()
-            if self._clock_keeper is not None:
-                self._clock_keeper.tell()
-            if self._thermometer is not None:
-                self._thermometer.tell()
+            if self._ntp_client is not None:
+                self._ntp_client.report_again()
+            if self._thermal_monitor is not None:
+                self._thermal_monitor.report_again()
             self._swap.begin()
-        if work.bond.answered:
+        if work.sync.answered:
             self._swap.answered()
 
     # ---- what is seen
@@ -389,4 +408,4 @@ class Agent:
             self._work.machine.images_are(self._images.state())
 
     def _is_busy(self) -> str:
-        return "BUSY" if self._busy.look() else "FREE"
+        return "BUSY" if self._busy.poll() else "FREE"

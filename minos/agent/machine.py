@@ -13,7 +13,7 @@ from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARE
 from layercake.kraken.mutation import Where
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import ANYTHING, UNKNOWN, Goal
-from minos.agent.bond.outbox import EventSink
+from minos.agent.head_link.outbox import EventSink
 from minos.agent.state import Session
 
 VOUCHES = ("busy", "disk", "image", "run")
@@ -91,16 +91,16 @@ class Machine:
     def images_are(self, state: str) -> None:
         """The images are in this state. News only after the mutation that discovers them has looked
         itself."""
-        if found := self._found(state):
+        if found := self._discovered_images(state):
             self.discovered(found, "the images changed")
 
-    def _found(self, images: str) -> dict[str, str]:
+    def _discovered_images(self, images: str) -> dict[str, str]:
         return {"image": images} if self.value("image") not in (UNKNOWN, images) else {}
 
     def desired(self, goal: Goal, fresh: bool, images: str) -> None:
         """Something is wanted, and this is the state of the images by then: nothing is decided on
         one without the other."""
-        self._step(converge.DesiredChanged(goal, fresh, self._found(images)))
+        self._step(converge.DesiredChanged(goal, fresh, self._discovered_images(images)))
 
     def clear(self, by: str) -> None:
         """A person says: try again."""

@@ -25,8 +25,8 @@ from layercake.base.text import whole_number
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.bond.outbox import EventSink
-from minos.agent.bond.trust import to_head
+from minos.agent.head_link.outbox import EventSink
+from minos.agent.head_link.trust import to_head
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.events import AGENT, AGENT_SWAP_FAILED, AGENT_SWAPPED
@@ -50,7 +50,7 @@ def verify(authority: Path, data: bytes, signature: bytes) -> None:
         raise Refused("it is not signed by the head's authority")
 
 
-def _ask(words: str) -> int:
+def _ask_of(words: str) -> int:
     """The ask in "NAME ASK WHY", 0 if there is none."""
     return whole_number([*words.split(" ", 2), ""][1], 1 << 63) or 0
 
@@ -60,7 +60,9 @@ class Swap:
     nothing to do."""
 
     def __init__(self, config: Config, event: EventSink, wake: Callable[[], None]) -> None:
-        self._config, self._event, self._wake = config, event, wake
+        self._config = config
+        self._event = event
+        self._wake = wake
         self._tried = 0
         self._good = False
         self._next = ""
@@ -75,18 +77,18 @@ class Swap:
             boot=config.boot,
             agent=config.agent,
         )
-        self._tried = max(self._tried, _ask(read(config.run, "given-up")))
+        self._tried = max(self._tried, _ask_of(read(config.run, "given-up")))
         self._look_at_failure()
 
     def _look_at_failure(self) -> None:
         """Tells of one that the supervisor gave up; once."""
         if failed := read(self._config.run, "failed"):
             name, _, why = failed.partition(" ")
-            self._tried, self._next = max(self._tried, _ask(failed)), ""
+            self._tried, self._next = max(self._tried, _ask_of(failed)), ""
             self._event(
                 AGENT_SWAP_FAILED,
                 f"the agent of {name} was given up: {why.partition(' ')[2]}",
-                ask=_ask(failed),
+                ask=_ask_of(failed),
             )
             (directory(self._config.run) / "failed").replace(
                 directory(self._config.run) / "given-up"
@@ -111,7 +113,7 @@ class Swap:
             if before:
                 self._event(AGENT_SWAPPED, f"the agent is that of {config.agent} from now on")
 
-    def want(self, order: object, session: Session) -> None:
+    def set_desired(self, order: object, session: Session) -> None:
         """Takes over which agent the head wants; None if it says nothing of that."""
         config = self._config
         if not isinstance(order, Mapping) or not config.agent:

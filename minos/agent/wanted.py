@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from minos.agent.bond.link import Link
+from minos.agent.head_link.link import HeadLink
 from minos.agent.machine import Machine
 from minos.agent.state import SessionFile
 
@@ -108,7 +108,7 @@ class Wanted:
         self,
         images: NodeImages,
         machine: Machine,
-        link: Link,
+        link: HeadLink,
         file: SessionFile,
         interrupt: Callable[[], None],
         orders: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _NO_ORDERS,
@@ -128,7 +128,7 @@ class Wanted:
         self._answered.clear()
         self._anew = True
 
-    def take(self, document: Mapping[str, Any], first: bool = False) -> None:
+    def accept(self, document: Mapping[str, Any], first: bool = False) -> None:
         """Takes a desired state over. `first` is the one that a session begins with: it forgives no
         failures. Raises OperationFailed; nothing has changed then."""
         check(document)

@@ -42,13 +42,14 @@ class Ipmi:
 
     def __init__(self, path: Path = DEVICE, timeout: float = 5.0) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        self._timeout, self._number = timeout, 0
+        self._timeout = timeout
+        self._number = 0
 
     def close(self) -> None:
         """Closes the device."""
         os.close(self._handle)
 
-    def ask(self, netfn: int, command: int, data: bytes = b"") -> bytes:
+    def request(self, netfn: int, command: int, data: bytes = b"") -> bytes:
         """See Ask."""
         self._number += 1
         address, said = (

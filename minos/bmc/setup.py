@@ -16,7 +16,7 @@ from typing import Any
 
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.bmc.device import APP, TRANSPORT, Ask, Refusal
-from minos.bmc.look import survey
+from minos.bmc.inspect import survey
 
 MOST_NAME, SHORT, LONG = 16, 16, 20
 """Bytes of a user's name, and of a password in its two forms (22.30)."""
@@ -52,18 +52,15 @@ def read(body: Mapping[str, Any]) -> Wanted:
     if not all(isinstance(word, str) for word in words.values()):
         raise InputError("cannot set up the BMC: its user, password and addresses are texts")
     wanted = Wanted(**words)
-    for word in (wanted.address, wanted.mask, wanted.gateway):
+    for word in filter(None, (wanted.address, wanted.mask, wanted.gateway)):
         try:
-            ipaddress.IPv4Address(word or "0.0.0.0")
+            ipaddress.IPv4Address(word)
         except ValueError:
             raise InputError(
                 f"cannot set up the BMC: {word[:40]!r} is not an IPv4 address"
             ) from None
-    if (
-        not 1 <= len(wanted.user.encode()) <= MOST_NAME
-        or not wanted.user.isascii()
-        or not wanted.user.isprintable()
-    ):
+    plain = wanted.user.isascii() and wanted.user.isprintable()
+    if not plain or not 1 <= len(wanted.user) <= MOST_NAME:
         raise InputError(
             f"cannot set up the BMC: its user has 1 to {MOST_NAME} ASCII characters",
             hint="bmc.username in the inventory",
@@ -83,20 +80,23 @@ class Setup:
     def __init__(
         self, ask: Ask, pause: Callable[[float], None], clock: Callable[[], float]
     ) -> None:
-        self._ask, self._pause, self._clock = ask, pause, clock
+        self._ask = ask
+        self._pause = pause
+        self._clock = clock
         try:
             self._found = survey(ask)
         except OSError as error:
             raise OperationFailed(f"cannot ask the BMC: {error}") from None
-        self._channel, self._number = int(self._found["channel"]), 0
+        self._channel = int(self._found["channel"])
+        self._number = 0
         if not self._channel:
             raise OperationFailed(
                 "cannot set up the BMC: it has no network of its own that it speaks of in-band"
             )
 
     @property
-    def found(self) -> Mapping[str, Any]:
-        """What it said of itself at first (minos.bmc.look.survey)."""
+    def initial_state(self) -> Mapping[str, Any]:
+        """What it said of itself at first (minos.bmc.inspect.survey)."""
         return self._found
 
     def differences(self, wanted: Wanted) -> list[str]:

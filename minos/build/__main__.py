@@ -14,7 +14,7 @@ from minos.build.builder import BuildOptions, build, table
 from minos.build.debian import debs
 
 
-def words(text: str) -> tuple[str, ...]:
+def comma_separated(text: str) -> tuple[str, ...]:
     """Words with commas between them."""
     return tuple(word for word in text.split(",") if word)
 
@@ -39,11 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--modules",
-        type=words,
+        type=comma_separated,
         help=f"module sets ({', '.join(profiles.SETS)}) and names, comma separated",
     )
     parser.add_argument(
-        "--firmware", type=words, help="Debian packages and directories, comma separated"
+        "--firmware", type=comma_separated, help="Debian packages and directories, comma separated"
     )
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
     parser.add_argument("--python", type=Path, default=python.own())

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError, OperationFailed
-from minos.agent.bond.trust import mark
+from minos.agent.head_link.trust import mark
 from minos.build import hardware, kernel, profiles, python, tree
 from minos.build.archives import cpio
 from minos.build.archives.packing import compress
@@ -37,15 +37,15 @@ ENTRIES = (
     "imageapi.node.attach.disks",
     "layercake.node.serving",
     "minos.agent.drivers",
-    "minos.agent.clock.keeper",
-    "minos.agent.thermal.keeper",
+    "minos.agent.clock.ntp_client",
+    "minos.agent.thermal.monitor",
     "minos.agent.button",
     "minos.agent.network.start",
     "minos.agent.metadata.service",
     "minos.survey.visit",
-    "minos.survey.keeper",
+    "minos.survey.monitor",
     "minos.tpm.proof",
-    "minos.agent.disks.keeper",
+    "minos.agent.disks.manager",
     "minos.erase.orders",
     "layercake.node.bmc",
 )
@@ -135,6 +135,8 @@ APPLETS = (
     "diff",
 )
 LIMIT = 10 * 1000 * 1000
+VMLINUZ = "vmlinuz"
+IMAGE = "minos.img"
 HARDWARE, CARDS, MODULES, DISKTOOLS = (
     "hardware.img",
     "cards.json",
@@ -335,55 +337,72 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     places = profiles.firmware(options.profile, options.cache)
     extra = _hardware(options, found, places)
     for_images, unpacked = tree.pack(found, _firmware(found, extra, places), options.cache)
-    archives = {
-        name: cpio.archive(entries)
-        for name, entries in collect(options, found, closure, userland).items()
-    }
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        drivers = pool.submit(_drivers, extra, options) if extra is not None else None
-        packed = dict(
-            zip(
-                archives,
-                pool.map(
-                    lambda data: compress(data, options.compression, options.cache),
-                    archives.values(),
-                ),
-                strict=True,
-            )
-        )
-    if options.ca:
-        packed["site"] = archives["site"] = cpio.archive({CA_PATH: _file(options.ca)})
-    sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
+    packed, sizes, drivers = _packed(options, collect(options, found, closure, userland), extra)
     sizes[MODULES] = Part(unpacked, for_images.stat().st_size)
-    if drivers is not None:
-        data, raw = drivers.result()
-        sizes[HARDWARE] = Part(raw, len(data))
     for_disks = _disktools(options, say)
     if for_disks is not None:
         sizes[DISKTOOLS] = Part(for_disks.stat().st_size, for_disks.stat().st_size)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / DISKTOOLS).unlink(missing_ok=True)  # of a build before
-    if for_disks is not None:
-        write_atomic(options.out / DISKTOOLS, for_disks.read_bytes(), mode=0o644)
-    write_atomic(options.out / MODULES, for_images.read_bytes(), mode=0o644)
-    vmlinuz, image = options.out / "vmlinuz", options.out / "minos.img"
-    write_atomic(vmlinuz, found.image.read_bytes(), mode=0o644)
-    if drivers is not None:
-        write_atomic(options.out / HARDWARE, data, mode=0o644)
-    else:
-        (options.out / HARDWARE).unlink(
-            missing_ok=True
-        )  # of a build before, and of another kernel: nodes would fetch it
-    write_atomic(
-        options.out / CARDS,
-        hardware.cards(found, extra.modules if extra is not None else ()),
-        mode=0o644,
-    )
-    write_atomic(image, b"".join(packed.values()), mode=0o644)
-    for program, file in boots.items():
-        write_atomic(options.out / program, file.read_bytes(), mode=0o644)
-    write_atomic(options.out / "agent.zip", python.agent(options.python, closure), mode=0o644)
-    result = BuildResult(
+    files: dict[str, bytes | None] = {
+        DISKTOOLS: for_disks.read_bytes() if for_disks is not None else None,
+        MODULES: for_images.read_bytes(),
+        VMLINUZ: found.image.read_bytes(),
+        HARDWARE: drivers,
+        CARDS: hardware.cards(found, extra.modules if extra is not None else ()),
+        IMAGE: b"".join(packed.values()),
+        **{program: file.read_bytes() for program, file in boots.items()},
+        "agent.zip": python.agent(options.python, closure),
+    }
+    _write(options.out, files)
+    result = _result(options, found, extra, sizes)
+    text = json.dumps(result.to_json(), indent=1).encode() + b"\n"
+    write_atomic(options.out / "minos.json", text, mode=0o644)
+    return result
+
+
+def _packed(
+    options: BuildOptions,
+    entries_of: Mapping[str, Mapping[str, cpio.Entry]],
+    extra: hardware.Hardware | None,
+) -> tuple[dict[str, bytes], dict[str, Part], bytes | None]:
+    """The parts of minos.img as they are in it, the size of each part, and hardware.img, None
+    without drivers."""
+    archives = {name: cpio.archive(entries) for name, entries in entries_of.items()}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        drivers = pool.submit(_drivers, extra, options) if extra is not None else None
+        compressed = pool.map(
+            lambda data: compress(data, options.compression, options.cache), archives.values()
+        )
+        packed = dict(zip(archives, compressed, strict=True))
+    if options.ca:
+        packed["site"] = archives["site"] = cpio.archive({CA_PATH: _file(options.ca)})
+    sizes = {name: Part(len(archives[name]), len(data)) for name, data in packed.items()}
+    if drivers is None:
+        return packed, sizes, None
+    data, raw = drivers.result()
+    sizes[HARDWARE] = Part(raw, len(data))
+    return packed, sizes, data
+
+
+def _write(directory: Path, files: Mapping[str, bytes | None]) -> None:
+    """Writes files. None stands for one that this build does not have: that of a build before goes,
+    for nodes would fetch it, with the drivers of another kernel."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        if data is None:
+            (directory / name).unlink(missing_ok=True)
+        else:
+            write_atomic(directory / name, data, mode=0o644)
+
+
+def _result(
+    options: BuildOptions,
+    found: kernel.Kernel,
+    extra: hardware.Hardware | None,
+    sizes: dict[str, Part],
+) -> BuildResult:
+    vmlinuz = options.out / VMLINUZ
+    image = options.out / IMAGE
+    return BuildResult(
         vmlinuz,
         image,
         found.release,
@@ -398,12 +417,6 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
         extra.missing if extra is not None else {},
         python.version(options.python),
     )
-    write_atomic(
-        options.out / "minos.json",
-        json.dumps(result.to_json(), indent=1).encode() + b"\n",
-        mode=0o644,
-    )
-    return result
 
 
 def _disktools(options: BuildOptions, say: Callable[[str], None]) -> Path | None:

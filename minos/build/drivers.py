@@ -58,7 +58,8 @@ class Drivers:
     has. Any thread may call it. Raises NotFound for a file of another kernel, OperationFailed."""
 
     def __init__(self, file: Path, release: str, inside: Iterable[str]) -> None:
-        self._file, self._release = file, release
+        self._file = file
+        self._release = release
         self._top = f"modules/{release}"
         self._inside = frozenset(inside)
         self._needs: dict[str, list[str]] = {}

@@ -80,25 +80,21 @@ def tables(found: Kernel, names: Iterable[str]) -> Tables:
     """What minos.hardware works by."""
     have = [found.index[name] for name in names]
     inside = {m.name for m in have} | set(kernel.order(found, profiles.BASE))
+
+    def chosen(modules: Iterable[str]) -> list[str]:
+        return [name for name in modules if name in inside]
+
     network = {kernel.plain(n) for n in profiles.SETS[profiles.NETWORK]}
     first = set(kernel.order(found, sorted(n for n in network if n in found.index)))
-    absent = (
-        m
-        for name, m in found.index.items()
-        if is_network(m) and name not in inside and name not in found.builtin
-    )
+    first |= {name for name in inside if is_network(found.index[name])}
+    there = inside | set(found.builtin)
+    absent = (m for name, m in found.index.items() if is_network(m) and name not in there)
     return {
         "globs": globs(found.index[name] for name in sorted(inside)),
-        "needs": {m.name: [n for n in kernel.order(found, (m.name,)) if n in inside] for m in have},
-        "network": sorted(
-            name for name in inside if name in first or is_network(found.index[name])
-        ),
-        "along": {
-            name: [n for n in more if n in inside]
-            for name, more in TOGETHER.items()
-            if name in inside
-        },
-        "always": [name for name in ALWAYS if name in inside],
+        "needs": {m.name: chosen(kernel.order(found, (m.name,))) for m in have},
+        "network": sorted(inside & first),
+        "along": {name: chosen(TOGETHER[name]) for name in chosen(TOGETHER)},
+        "always": chosen(ALWAYS),
         "absent": globs(absent),
     }
 

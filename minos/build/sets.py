@@ -49,9 +49,9 @@ Signed = Callable[[str, str], bool]
 class BootSet:
     """One set. `at` is when it was built, seconds since the epoch; `kernel` its release; sizes in
     bytes. `agent`: it has one that can replace another in place. `authorities` marks whom its minOS
-    trusts (minos.agent.bond.trust), "" if it does not say. `profile` is what it was built by, None
-    if it does not say; `about` all of what was said when it was built; `python` is the version that
-    its minOS has, and that its agent is compiled for."""
+    trusts (minos.agent.head_link.trust), "" if it does not say. `profile` is what it was built by,
+    None if it does not say; `about` all of what was said when it was built; `python` is the version
+    that its minOS has, and that its agent is compiled for."""
 
     name: str
     directory: Path
@@ -209,12 +209,12 @@ def add(
         sign(new, name, make)
         if (boot / name).exists() and trouble(boot, name, signed):
             shutil.rmtree(boot / name)
-        return take(boot, new)
+        return install_set(boot, new)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def take(boot: Path, directory: Path) -> BootSet:
+def install_set(boot: Path, directory: Path) -> BootSet:
     """Makes a set below boot/ of what is in a directory on the same disk, which is moved."""
     name = name_of(directory)
     if not (boot / name).exists():
@@ -233,7 +233,7 @@ def adopt(boot: Path, *, clear: bool) -> BootSet | None:
         if (boot / file).is_file():
             os.link(boot / file, new / file)
     try:
-        made = take(boot, new)
+        made = install_set(boot, new)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     for file in (*FILES, *_MORE) if clear else ():

@@ -92,14 +92,14 @@ def _pack(release: str, files: Mapping[str, Path], scratch: Path) -> Path:
     for directory in (top / "modules" / release, top / "firmware"):
         directory.mkdir(parents=True)
     for name, path in files.items():
-        _put(path, top / name)
+        _link_or_copy(path, top / name)
     order = scratch / "order.conf"
     order.write_text(_ORDER)
     kernel.run("depmod", "-C", str(order), "-b", str(top.parent), release, package="kmod")
     return squash(top, scratch / "squashfs", _LEVEL)
 
 
-def _put(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path) -> None:
     """A second name for a file, which costs nothing; a copy where that cannot be, as on another
     disk."""
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ disks:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -54,7 +54,7 @@ def _size_or_rest(value: object) -> int:
     return 0 if value == "rest" else size(value)
 
 
-def _words(value: object) -> list[str]:
+def _word_list(value: object) -> list[str]:
     """A word, or a list of words."""
     words: list[Any] = value if isinstance(value, list) else [value]
     for word in words:
@@ -95,7 +95,7 @@ _MATCH: dict[str, Callable[[object], Any]] = {
     "min": size,
     "max": size,
     "model": _glob,
-    "serial": _words,
+    "serial": _word_list,
     "path": _glob,
     "rotational": _flag,
     "transport": _transport,
@@ -264,7 +264,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ]
     wipe: Annotated[
         list[str],
-        Check(_words),
+        Check(_word_list),
         Meta(
             description="Disks that may be made anew though they hold something else, by their "
             "serial numbers or WWIDs. Each is "
@@ -289,7 +289,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
         raise Mistake(f"{len(given)} layouts, a node has {MAX_LAYOUTS} at most")
     found: dict[str, Layout] = {}
     places: dict[str, str] = {}
-    keeper = ""
+    keeps = ""
     for name, fields in given.items():
         if not NAME.fullmatch(name):
             raise Mistake(
@@ -303,33 +303,28 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
         one = found[name] = Layout(**fields)
         _check(name, one)
         for volume, its in one.volumes.items():
-            where = its["mount"]
-            if where and (
-                other := next(
-                    (
-                        p
-                        for p in places
-                        if p == where
-                        or fnmatchcase(where, f"{p}/*")
-                        or fnmatchcase(p, f"{where}/*")
-                    ),
-                    "",
-                )
-            ):
+            if its["mount"]:
+                _check_place(name, volume, its["mount"], places)
+                places[its["mount"]] = f"{name} {volume}"
+            if its["keeps"] and keeps:
                 raise Mistake(
-                    f"{where} of volume {volume} lies with {other} of {places[other]}",
-                    "one is mounted over the other",
-                    f"{name}.volumes",
-                )
-            places[where] = f"{name} {volume}"
-            if its["keeps"] and keeper:
-                raise Mistake(
-                    f"volume {volume} keeps what containers keep, and {keeper} does",
+                    f"volume {volume} keeps what containers keep, and {keeps} does",
                     field=f"{name}.volumes",
                 )
-            keeper = f"{name} {volume}" if its["keeps"] else keeper
-        places.pop("", None)
+            keeps = f"{name} {volume}" if its["keeps"] else keeps
     return {"entries": found}
+
+
+def _check_place(layout: str, volume: str, place: str, others: Mapping[str, str]) -> None:
+    """Raises Mistake if a volume is mounted over one of `others`, or below one: {place: whose}."""
+    for other, whose in others.items():
+        below = fnmatchcase(place, f"{other}/*") or fnmatchcase(other, f"{place}/*")
+        if place == other or below:
+            raise Mistake(
+                f"{place} of volume {volume} lies with {other} of {whose}",
+                "one is mounted over the other",
+                f"{layout}.volumes",
+            )
 
 
 def _check(name: str, one: Layout) -> None:
@@ -348,7 +343,7 @@ def _check(name: str, one: Layout) -> None:
         raise Mistake("min is above max: no disk is so", field=f"{name}.match")
 
 
-def told(part: Disks | None) -> dict[str, Any]:
+def node_document(part: Disks | None) -> dict[str, Any]:
     """What a node is told with its desired state: its layouts; nothing where there are none."""
     if part is None:
         return {}

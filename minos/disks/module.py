@@ -4,14 +4,14 @@ it. It has no process."""
 from __future__ import annotations
 
 from layercake.moduleapi.module import Module, Part
-from minos.disks.inventory import Disks, complete, told, view, warnings
+from minos.disks.inventory import Disks, complete, node_document, view, warnings
 from minos.disks.mutations import DISK, MUTATIONS
 
 MODULE = Module(
     name="disks",
     doc="The nodes' own disks: partitions, RAIDs, encryption and file systems.",
     part=Part(Disks, complete, view=view, warnings=warnings),
-    tells=told,
+    tells=node_document,
     variables=(DISK,),
     mutations=MUTATIONS,
     with_part=True,

@@ -18,7 +18,7 @@ MONTH_S = 30 * 86400.0
 
 
 class Disks(Protocol):
-    """What the handlers need of the node's disks (minos.agent.disks.keeper)."""
+    """What the handlers need of the node's disks (minos.agent.disks.manager)."""
 
     def discover(self) -> str:
         """Finds out how they are, and brings up what was made before."""

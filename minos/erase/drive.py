@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from layercake.kraken.errors import OperationFailed
-from minos.erase.found import SECTOR, Own
+from minos.erase.selection import SECTOR, Own
 
 Ioctl = Callable[[int, int, bytearray], int]
 """(descriptor, request, what is handed in and out) -> what the kernel returns. Raises OSError."""
@@ -58,7 +58,9 @@ class Drive:
         ioctl: Ioctl = kernel,
         dev: Path = Path("/dev"),
     ) -> None:
-        self._disk, self._tell, self._ioctl = disk, tell, ioctl
+        self._disk = disk
+        self._tell = tell
+        self._ioctl = ioctl
         try:
             self._handle = os.open(dev / disk.name, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
         except OSError as error:

@@ -16,7 +16,7 @@ from typing import Any
 
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from minos.erase.drive import Drive, Erased
-from minos.erase.found import Left, Own
+from minos.erase.selection import Left, Own
 from minos.tpm.commands import Tpm
 from minos.tpm.device import DEVICE, Device, Transport
 
@@ -76,6 +76,23 @@ class Order:
             else DONE
         )
 
+    def gives_way(self, release: str, attempt: int) -> bool:
+        """Whether another order is begun in its place: that of another release once this one has
+        ended, or of a later attempt once this one has failed."""
+        another = self.release != release and self.state != RUNNING
+        return another or (self.state == FAILED and attempt > self.attempt)
+
+    def view(self) -> dict[str, Any]:
+        """How far it is, for the head."""
+        return {
+            "state": self.state,
+            "disks": [work.view() for work in self.works[:MOST]],
+            "left": [
+                {"name": one.name, "names": _short(one.names), "why": one.why, "wrong": one.wrong}
+                for one in self.left[:MOST]
+            ],
+        }
+
 
 class Orders:
     """Carries them out. `find` gives the disks (found.look)."""
@@ -90,8 +107,12 @@ class Orders:
         has_tpm: Callable[[], bool] = DEVICE.exists,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._find, self._drive, self._mounts = find, drive, mounts
-        self._tpm, self._has_tpm, self._clock = tpm, has_tpm, clock
+        self._find = find
+        self._drive = drive
+        self._mounts = mounts
+        self._tpm = tpm
+        self._has_tpm = has_tpm
+        self._clock = clock
         self._order: Order | None = None
         self._alone = threading.Lock()
         self._controllers: dict[str, threading.Lock] = {}
@@ -108,24 +129,13 @@ class Orders:
             raise OperationFailed("cannot erase: the head's order is not as agreed")
         with self._alone:
             order = self._order
-            if (
-                order is None
-                or (order.state != RUNNING and order.release != release)
-                or (order.state == FAILED and attempt > order.attempt)
-            ):
+            if order is None or order.gives_way(release, attempt):
                 if not settled():
                     return {"state": WAITING, "disks": [], "left": []}
                 order = self._order = self._begin(release, attempt)
             if order.release != release:
                 raise OperationFailed("cannot erase: another order is being carried out")
-        return {
-            "state": order.state,
-            "disks": [work.view() for work in order.works[:MOST]],
-            "left": [
-                {"name": one.name, "names": _short(one.names), "why": one.why, "wrong": one.wrong}
-                for one in order.left[:MOST]
-            ],
-        }
+        return order.view()
 
     def _begin(self, release: str, attempt: int) -> Order:
         try:
@@ -151,12 +161,12 @@ class Orders:
                 )
 
     def _erase(self, work: Work, turn: threading.Lock) -> None:
-        def tell(done: int) -> None:
+        def set_progress(done: int) -> None:
             work.at = done
 
         try:
             with turn:
-                drive = self._drive(work.disk, tell)
+                drive = self._drive(work.disk, set_progress)
                 try:
                     work.done = drive.erase()
                 finally:

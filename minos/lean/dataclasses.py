@@ -28,12 +28,10 @@ class Field:
 
     def __init__(self, default: Any, default_factory: Any, repr: bool, compare: bool) -> None:
         self.name = ""
-        self.default, self.default_factory, self.repr, self.compare = (
-            default,
-            default_factory,
-            repr,
-            compare,
-        )
+        self.default = default
+        self.default_factory = default_factory
+        self.repr = repr
+        self.compare = compare
 
 
 def field(
@@ -82,29 +80,49 @@ def _plain(value: Any) -> Any:
 
 
 def _make(cls: type, frozen: bool, slots: bool) -> type:
-    own, known = cls.__dict__, dict[str, Field]()
+    own = cls.__dict__
+    known: dict[str, Field] = {}
     for base in cls.__mro__[:0:-1]:
         known |= base.__dict__.get(FIELDS, {})
-    new = dict[str, Field]()
+    new = _own_fields(cls)
+    fields = known | new
+    members: dict[str, Any] = {n: f.default for n, f in new.items() if f.default is not MISSING}
+    members |= {FIELDS: fields, "__match_args__": tuple(fields)}
+    members[SHOWN] = tuple(n for n, f in fields.items() if f.repr)
+    members[COMPARED] = _compared([n for n, f in fields.items() if f.compare])
+    methods = _methods(cls, fields, frozen, slots)
+    # A class that has __eq__ and says nothing of its hash has None there.
+    members |= {name: method for name, method in methods.items() if own.get(name) is None}
+    if slots:
+        return _with_slots(cls, new, members)
+    for name in new:
+        if isinstance(own.get(name), Field) and name not in members:
+            delattr(cls, name)
+    for name, value in members.items():
+        setattr(cls, name, value)
+    return cls
+
+
+def _own_fields(cls: type) -> dict[str, Field]:
+    """The fields that a class adds to those of its bases. Raises TypeError."""
+    new: dict[str, Field] = {}
+    own = cls.__dict__
     for name, annotation in own.get("__annotations__", {}).items():
         if annotation.startswith(("ClassVar", "InitVar", "KW_ONLY")):
             raise TypeError(
                 f"cannot make {cls.__qualname__} on a node: {annotation} is not known there"
             )
         default = own.get(name, MISSING)
-        new[name] = (
-            default
-            if isinstance(default, Field)
-            else Field(default, MISSING, repr=True, compare=True)
-        )
-        new[name].name = name
-    all_of = known | new
-    said: dict[str, Any] = {n: f.default for n, f in new.items() if f.default is not MISSING}
-    said |= {FIELDS: all_of, "__match_args__": tuple(all_of)}
-    said[SHOWN] = tuple(n for n, f in all_of.items() if f.repr)
-    said[COMPARED] = _compared([n for n, f in all_of.items() if f.compare])
+        if not isinstance(default, Field):
+            default = Field(default, MISSING, repr=True, compare=True)
+        default.name = name
+        new[name] = default
+    return new
+
+
+def _methods(cls: type, fields: dict[str, Field], frozen: bool, slots: bool) -> dict[str, Any]:
     methods: dict[str, Any] = {
-        "__init__": _init(cls, all_of.values(), frozen),
+        "__init__": _init(cls, fields.values(), frozen),
         "__repr__": _repr,
         "__eq__": _eq,
         "__hash__": None,
@@ -113,25 +131,18 @@ def _make(cls: type, frozen: bool, slots: bool) -> type:
         methods |= {"__hash__": _hash, "__setattr__": _set, "__delattr__": _delete}
     if frozen and slots:
         methods |= {"__getstate__": _state, "__setstate__": _restore}
-    # A class that has __eq__ and says nothing of its hash has None there.
-    said |= {name: method for name, method in methods.items() if own.get(name) is None}
-    if slots:
-        rest = {
-            n: v for n, v in own.items() if n not in new and n not in ("__dict__", "__weakref__")
-        }
-        taken = {s for base in cls.__mro__[1:] for s in base.__dict__.get("__slots__", ())}
-        rest |= {n: v for n, v in said.items() if n not in new}
-        rest |= {
-            "__slots__": tuple(n for n in all_of if n not in taken),
-            "__qualname__": cls.__qualname__,
-        }
-        return type(cls)(cls.__name__, cls.__bases__, rest)
-    for name in new:
-        if isinstance(own.get(name), Field) and name not in said:
-            delattr(cls, name)
-    for name, value in said.items():
-        setattr(cls, name, value)
-    return cls
+    return methods
+
+
+def _with_slots(cls: type, new: dict[str, Field], members: dict[str, Any]) -> type:
+    """The class made once more: slots cannot be added to one that is there."""
+    left_out = {*new, "__dict__", "__weakref__"}
+    rest = {n: v for n, v in cls.__dict__.items() if n not in left_out}
+    taken = {s for base in cls.__mro__[1:] for s in base.__dict__.get("__slots__", ())}
+    rest |= {n: v for n, v in members.items() if n not in new}
+    rest["__slots__"] = tuple(n for n in members[FIELDS] if n not in taken)
+    rest["__qualname__"] = cls.__qualname__
+    return type(cls)(cls.__name__, cls.__bases__, rest)
 
 
 def _init(cls: type, all_of: Any, frozen: bool) -> Callable[..., None]:

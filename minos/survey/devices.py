@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from minos.survey.words import number, plain, read
+from minos.survey.sanitize import number, plain, read
 
 _DISKS, _CARDS, _PCI = 256, 64, 256
 _SKIPPED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "mtd")

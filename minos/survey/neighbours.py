@@ -43,7 +43,7 @@ class Listener:
     def __init__(self) -> None:
         self._sockets: dict[str, socket.socket] = {}
 
-    def want(self, cards: Iterable[str]) -> None:
+    def listen_on(self, cards: Iterable[str]) -> None:
         """Listens on these cards; on those that cannot be listened on it is tried again the next
         time."""
         wanted = set(cards)
@@ -99,12 +99,12 @@ def names(root: Path = Path("/sys/class/net")) -> list[str]:
     return sorted(path.name for path in root.iterdir() if (path / "device").exists())
 
 
-def heard(
+def wait_for_neighbours(
     listener: Listener, cards: Callable[[], Iterable[str]], clock: Callable[[], float], until: float
 ) -> list[Said]:
     """What is new until a time on the clock, or until something was heard."""
     while clock() < until:
-        listener.want(cards())
+        listener.listen_on(cards())
         if found := listener.hear(max(0.0, min(2.0, until - clock()))):
             return found
     return []

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from minos import syscalls
-from minos.bmc import device, look
+from minos.bmc import device, inspect
 from minos.survey import devices, smart, smbios
-from minos.survey.words import plain
+from minos.survey.sanitize import plain
 
 SYS = Path("/sys")
 MOST_BYTES = 128 << 10
@@ -58,7 +58,7 @@ def survey(
         "cards": part("cards", lambda: devices.cards(sys), []),
         **pci,
         "neighbours": {},
-        "bmc": part("bmc", ask_bmc or look_at_bmc, {}),
+        "bmc": part("bmc", ask_bmc or survey_bmc, {}),
         "tpm": part("tpm", lambda: devices.tpm(sys), ""),
         "arch": os.uname().machine,
         "uefi": (sys / "firmware/efi").is_dir(),
@@ -68,14 +68,14 @@ def survey(
     return bounded(found)
 
 
-def look_at_bmc(path: Path = device.DEVICE) -> Mapping[str, Any]:
+def survey_bmc(path: Path = device.DEVICE) -> Mapping[str, Any]:
     """What the machine's BMC says in-band; {} for a machine without one. Raises OSError for one
     that does not answer."""
     if not path.exists():
         return {}
     ipmi = device.Ipmi(path)
     try:
-        return look.survey(ipmi.ask)
+        return inspect.survey(ipmi.request)
     finally:
         ipmi.close()
 

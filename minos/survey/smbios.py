@@ -3,15 +3,18 @@ bytes in, plain values out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from minos.survey.words import plain
+from minos.survey.sanitize import plain
 
 MOST = 4096
 """Structures that are read at most."""
 BIOS, SYSTEM, BOARD, CHASSIS, PROCESSOR, MEMORY = 0, 1, 2, 3, 4, 17
 _DIMMS, _SOCKETS = 1024, 64
+_MORE = 0xFF
+"""A count of one byte that is in a field of two instead."""
+_POPULATED = 0x40
 
 
 class Structure(NamedTuple):
@@ -26,7 +29,7 @@ class Structure(NamedTuple):
         number = self.data[at] if at < len(self.data) else 0
         return plain(self.strings[number - 1]) if 0 < number <= len(self.strings) else ""
 
-    def word(self, at: int, size: int = 2) -> int:
+    def number(self, at: int, size: int = 2) -> int:
         """A number at an offset, 0 where the structure is too old to have it."""
         return (
             int.from_bytes(self.data[at : at + size], "little")
@@ -54,53 +57,45 @@ def parse(table: bytes) -> dict[str, Any]:
     "dimms", "slots"}."""
     found: dict[str, Any] = {"processors": [], "dimms": [], "slots": 0}
     for one in structures(table):
-        if one.kind == BIOS and "bios" not in found:
-            found["bios"] = {"vendor": one.text(4), "version": one.text(5), "date": one.text(8)}
-        elif one.kind == SYSTEM and "system" not in found:
-            found["system"] = {
-                "vendor": one.text(4),
-                "product": one.text(5),
-                "version": one.text(6),
-                "serial": one.text(7),
-                "uuid": _uuid(one.data[8:24]),
-                "sku": one.text(25),
-            }
-        elif one.kind == BOARD and "board" not in found:
-            found["board"] = {
-                "vendor": one.text(4),
-                "product": one.text(5),
-                "version": one.text(6),
-                "serial": one.text(7),
-            }
-        elif one.kind == CHASSIS and "chassis" not in found:
-            found["chassis"] = {"vendor": one.text(4), "serial": one.text(7), "asset": one.text(8)}
-        elif (
-            one.kind == PROCESSOR and len(found["processors"]) < _SOCKETS and one.word(24, 1) & 0x40
-        ):
-            found["processors"].append(
-                {
-                    "socket": one.text(4),
-                    "model": one.text(16),
-                    "mhz": one.word(20),
-                    "cores": one.word(35, 1) if one.word(35, 1) != 0xFF else one.word(42),
-                    "threads": one.word(37, 1) if one.word(37, 1) != 0xFF else one.word(46),
-                }
-            )
+        if one.kind in _ONCE:
+            part, fields = _ONCE[one.kind]
+            found.setdefault(part, {name: read(one) for name, read in fields.items()})
+        elif one.kind == PROCESSOR:
+            if len(found["processors"]) < _SOCKETS and one.number(24, 1) & _POPULATED:
+                found["processors"].append(_processor(one))
         elif one.kind == MEMORY and found["slots"] < _DIMMS:
             found["slots"] += 1
             if mb := _megabytes(one):
-                found["dimms"].append(
-                    {
-                        "slot": one.text(16),
-                        "bank": one.text(17),
-                        "mb": mb,
-                        "mhz": one.word(21),
-                        "vendor": one.text(23),
-                        "serial": one.text(24),
-                        "part": one.text(26),
-                    }
-                )
+                found["dimms"].append(_dimm(one, mb))
     return found
+
+
+def _text(at: int) -> Callable[[Structure], str]:
+    return lambda one: one.text(at)
+
+
+def _processor(one: Structure) -> dict[str, Any]:
+    cores = one.number(35, 1)
+    threads = one.number(37, 1)
+    return {
+        "socket": one.text(4),
+        "model": one.text(16),
+        "mhz": one.number(20),
+        "cores": cores if cores != _MORE else one.number(42),
+        "threads": threads if threads != _MORE else one.number(46),
+    }
+
+
+def _dimm(one: Structure, mb: int) -> dict[str, Any]:
+    return {
+        "slot": one.text(16),
+        "bank": one.text(17),
+        "mb": mb,
+        "mhz": one.number(21),
+        "vendor": one.text(23),
+        "serial": one.text(24),
+        "part": one.text(26),
+    }
 
 
 def _uuid(data: bytes) -> str:
@@ -116,9 +111,31 @@ def _uuid(data: bytes) -> str:
 
 def _megabytes(one: Structure) -> int:
     """The size of a DIMM, 0 for a slot that is empty or does not say (7.18.1)."""
-    size = one.word(12)
+    size = one.number(12)
     if size == 0x7FFF:
-        return one.word(28, 4) & 0x7FFFFFFF
+        return one.number(28, 4) & 0x7FFFFFFF
     if size in (0, 0xFFFF):
         return 0
     return (size & 0x7FFF) >> 10 if size & 0x8000 else size
+
+
+_ONCE: dict[int, tuple[str, dict[str, Callable[[Structure], str]]]] = {
+    BIOS: ("bios", {"vendor": _text(4), "version": _text(5), "date": _text(8)}),
+    SYSTEM: (
+        "system",
+        {
+            "vendor": _text(4),
+            "product": _text(5),
+            "version": _text(6),
+            "serial": _text(7),
+            "uuid": lambda one: _uuid(one.data[8:24]),
+            "sku": _text(25),
+        },
+    ),
+    BOARD: (
+        "board",
+        {"vendor": _text(4), "product": _text(5), "version": _text(6), "serial": _text(7)},
+    ),
+    CHASSIS: ("chassis", {"vendor": _text(4), "serial": _text(7), "asset": _text(8)}),
+}
+"""What of which structure is shown as what; of a kind that comes twice the first one counts."""

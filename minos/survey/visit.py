@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from layercake.kraken.errors import LayercakeError
 from minos import hardware, syscalls
 from minos.agent.http.client import Connection, parse_url, tls_context
 from minos.agent.state import Config
-from minos.survey.neighbours import Listener, heard, load, names
+from minos.survey.neighbours import Listener, load, names, wait_for_neighbours
 from minos.survey.report import survey
 from minos.tpm.proof import fingerprint
 
@@ -51,16 +52,19 @@ class Visit:
         look: Callable[[], dict[str, Any]],
         say: Callable[[str], None],
     ) -> None:
-        self._config, self._exchange, self._look, self._say = config, exchange, look, say
+        self._config = config
+        self._exchange = exchange
+        self._look = look
+        self._say = say
         self._report: dict[str, Any] = {}
         self._neighbours: dict[str, Any] = {}
         self._fresh = False
 
-    def look(self) -> None:
+    def take_survey(self) -> None:
         """Looks at the machine anew."""
         self._report, self._fresh = self._look(), True
 
-    def heard(self, card: str, neighbour: Mapping[str, Any]) -> None:
+    def neighbour_seen(self, card: str, neighbour: Mapping[str, Any]) -> None:
         """A switch has said which port a card is at."""
         if self._neighbours.get(card) != neighbour:
             self._neighbours[card], self._fresh = dict(neighbour), True
@@ -87,33 +91,30 @@ class Visit:
         return (then if then in (REBOOT, OFF) else WAIT), min(MOST_S, max(LEAST_S, again))
 
 
+def _exchange(connection: Connection, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Hands a report in; the head's answer. Raises ValueError, and what the connection raises."""
+    status, data = connection.request(
+        "POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode()
+    )
+    answer = parse_json(data) if data else {}
+    if isinstance(answer, dict) and status == 200:
+        return answer
+    error = answer.get("error", "") if isinstance(answer, dict) else ""
+    raise ValueError(f"the head answers {status}: {str(error)[:200]}")
+
+
 def visit(config: Config, say: Callable[[str], None]) -> None:
     """Reports and waits until the head says that the machine is known now, or that it was on for
     long enough. Returns never."""
-    url = parse_url(config.head)
-    connection = Connection(url, tls_context(config.authority))
-
-    def exchange(body: Mapping[str, Any]) -> Mapping[str, Any]:
-        status, data = connection.request(
-            "POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode()
-        )
-        answer = parse_json(data) if data else {}
-        if not isinstance(answer, dict) or status != 200:
-            raise ValueError(
-                f"the head answers {status}: "
-                f"{str(answer.get('error', '') if isinstance(answer, dict) else '')[:200]}"
-            )
-        return answer
-
-    one, listener, clock = (
-        Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say),
-        Listener(),
-        time.monotonic,
-    )
+    connection = Connection(parse_url(config.head), tls_context(config.authority))
+    exchange = partial(_exchange, connection)
+    one = Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say)
+    listener = Listener()
+    clock = time.monotonic
     until = clock() + DRIVERS_MOST_S
     while not drivers_are_there(config.run) and clock() < until:
         time.sleep(DRIVERS_S)
-    one.look()
+    one.take_survey()
     with contextlib.suppress(OSError):  # then no switch is heard, and the report says none
         load()
     while True:
@@ -124,5 +125,5 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
             say(f"discovery: {then}")
             os.sync()
             syscalls.reboot(syscalls.RB_AUTOBOOT if then == REBOOT else syscalls.RB_POWER_OFF)
-        for said in heard(listener, names, clock, clock() + wait):
-            one.heard(said.card, said.view())
+        for said in wait_for_neighbours(listener, names, clock, clock() + wait):
+            one.neighbour_seen(said.card, said.view())

@@ -46,17 +46,17 @@ def _sysctl(value: object) -> dict[str, str]:
     for key, its in value.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key:
             raise Mistake(f"{show(str(key))} is no kernel parameter", "as net.ipv4.tcp_rmem")
-        word = (
-            its
-            if isinstance(its, str)
-            else str(its)
-            if isinstance(its, int) and not isinstance(its, bool)
-            else None
-        )
-        if word is None or not word or len(word) > MAX_WORD or not word.isprintable():
-            raise Mistake(f"{key}: expected a number or a text, found {describe(its)}")
-        found[key] = word
+        found[key] = _parameter(key, its)
     return found
+
+
+def _parameter(key: str, value: object) -> str:
+    """The value of a kernel parameter. Raises Mistake."""
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        word = str(value)
+        if word and len(word) <= MAX_WORD and word.isprintable():
+            return word
+    raise Mistake(f"{key}: expected a number or a text, found {describe(value)}")
 
 
 def _modules(value: object) -> list[str]:
@@ -208,7 +208,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     return {"entries": found}
 
 
-def told(part: Tasks | None) -> dict[str, Any]:
+def node_document(part: Tasks | None) -> dict[str, Any]:
     """What a node is told with its desired state: its tasks, in their order; nothing where there
     are none."""
     if part is None:

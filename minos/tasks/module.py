@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from layercake.moduleapi.module import Module, Part
-from minos.tasks.inventory import Tasks, complete, told, view
+from minos.tasks.inventory import Tasks, complete, node_document, view
 
 MODULE = Module(
     name="uinit",
     doc="What minOS does on a node before its images start.",
     part=Part(Tasks, complete, view=view),
-    tells=told,
+    tells=node_document,
 )

@@ -67,7 +67,7 @@ class Tpm:
         for _ in range(_TRIES):
             try:
                 answer = Reader(self._transport.exchange(command))
-                answer.take(2)
+                answer.read(2)
                 size, result = answer.number(4), answer.number(4)
             except (OSError, ValueError) as error:
                 raise OperationFailed(f"cannot use the TPM: command {code:#x}: {error}") from None
@@ -89,8 +89,8 @@ class Tpm:
         """Who made it, four letters (TPM_PT_MANUFACTURER)."""
         found = self._command(_CAPABILITY, u32(6) + u32(0x105) + u32(1), sessions=False)
         try:
-            found.take(1 + 4 + 4 + 4)
-            return "".join(c for c in found.take(4).decode("ascii", "replace") if c.isalnum())
+            found.read(1 + 4 + 4 + 4)
+            return "".join(c for c in found.read(4).decode("ascii", "replace") if c.isalnum())
         except ValueError as error:
             raise _odd(error) from None
 
@@ -105,7 +105,7 @@ class Tpm:
         while missing := [number for number in numbers if number not in found]:
             answer = self._command(_PCR_READ, selection(tuple(missing[:_AT_ONCE])), sessions=False)
             try:
-                answer.take(4)
+                answer.read(4)
                 given, count = answer.selection(), answer.number(4)
                 some = {
                     number: answer.sized() for number, _ in zip(given, range(count), strict=False)
@@ -137,7 +137,7 @@ class Tpm:
         except ValueError as error:
             raise _odd(error) from None
 
-    def kept(self, handle: int) -> bytes:
+    def persistent_public(self, handle: int) -> bytes:
         """The public part of a key that is kept in it, b"" if there is none."""
         try:
             return self._command(_READ_PUBLIC, u32(handle), sessions=False).sized()
@@ -166,7 +166,7 @@ class Tpm:
             )
             answer = self._command(_NV_READ, body)
             try:
-                answer.take(4)
+                answer.read(4)
                 part = answer.sized()
             except ValueError as error:
                 raise _odd(error) from None
@@ -195,7 +195,7 @@ class Tpm:
                 + sized(credential)
                 + sized(secret),
             )
-            answer.take(4)
+            answer.read(4)
             return answer.sized()
         except ValueError as error:
             raise _odd(error) from None
@@ -234,7 +234,7 @@ class Tpm:
         try:
             size = answer.number(4)
             said = answer.sized()
-            signature = answer.take(size - 2 - len(said))
+            signature = answer.read(size - 2 - len(said))
         except ValueError as error:
             raise _odd(error) from None
         if said[:4] != u32(GENERATED):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
                 break
             for _ in range(count):
                 algorithm = reader.number(2)
-                digests[algorithm] = reader.take(sizes.get(algorithm, -1))
-            said = reader.take(reader.number(4))
+                digests[algorithm] = reader.read(sizes.get(algorithm, -1))
+            said = reader.read(reader.number(4))
             if (
                 kind != NO_ACTION
                 and register in registers
@@ -102,11 +103,11 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
 
 def _head(reader: Reader) -> dict[int, int]:
     """The sizes of the digests that follow. Raises ValueError for a log of another form."""
-    reader.take(4 + 4 + 20)
-    spec = Reader(reader.take(reader.number(4)), "<")
-    if spec.take(16) != _SPEC_ID:
+    reader.read(4 + 4 + 20)
+    spec = Reader(reader.read(reader.number(4)), "<")
+    if spec.read(16) != _SPEC_ID:
         raise ValueError("it has SHA-1 alone")
-    spec.take(8)
+    spec.read(8)
     return {spec.number(2): spec.number(2) for _ in range(min(16, spec.number(4)))}
 
 
@@ -116,12 +117,12 @@ def describe(kind: int, said: bytes) -> str:
     reader = Reader(said, "<")
     with contextlib.suppress(ValueError):
         if kind in _VARIABLES:
-            reader.take(16)
+            reader.read(16)
             length, _ = reader.number(8), reader.number(8)
-            return _plain(_wide(reader.take(2 * min(length, MOST_TEXT))))
+            return _plain(_wide(reader.read(2 * min(length, MOST_TEXT))))
         if kind in _PROGRAMS:
-            reader.take(24)
-            return _path(reader.take(reader.number(8)))
+            reader.read(24)
+            return _path(reader.read(reader.number(8)))
     text = (said[8:] if kind == TAG else said).rstrip(b"\0")[:MOST_TEXT].decode("latin-1")
     return (
         text if text.isprintable() and text.isascii() else ""
@@ -134,17 +135,11 @@ def _path(data: bytes) -> str:
     words: list[str] = []
     while reader.left >= 4 and len(words) < 16:
         kind, sub, size = reader.number(1), reader.number(1), reader.number(2)
-        node = reader.take(size - 4)
-        if kind == 4 and sub == 4:
-            words.append(_wide(node).rstrip("\0"))
-        elif kind == 3 and sub == 24:
-            words.append(node.decode("utf-8", "replace"))
-        elif kind == 3 and sub == 11:
-            words.append("MAC " + node[:6].hex(":"))
-        elif kind == 4 and sub in (6, 7):
-            words.append("firmware's own")
-        elif kind == 0x7F:
+        node = reader.read(size - 4)
+        if kind == _PATH_END:
             break
+        if (kind, sub) in _PATH_NODES:
+            words.append(_PATH_NODES[kind, sub](node))
     return _plain(" ".join(words)) or "from memory"
 
 
@@ -156,3 +151,14 @@ def _wide(data: bytes) -> str:
 def _plain(text: str) -> str:
     """Words that can go to people's screens."""
     return "".join(c if " " <= c <= "~" else "?" for c in text.rstrip("\0")[:MOST_TEXT]).strip()
+
+
+_PATH_END = 0x7F
+_PATH_NODES: dict[tuple[int, int], Callable[[bytes], str]] = {
+    (3, 11): lambda node: "MAC " + node[:6].hex(":"),
+    (3, 24): lambda node: node.decode("utf-8", "replace"),
+    (4, 4): lambda node: _wide(node).rstrip("\0"),
+    (4, 6): lambda node: "firmware's own",
+    (4, 7): lambda node: "firmware's own",
+}
+"""How the nodes of a device path are shown, by type and subtype; others are not."""

@@ -91,7 +91,7 @@ def _endorsement(tpm: Tpm) -> Named:
 def _named(tpm: Tpm, kind: Endorsement, certificate: bytes) -> Named:
     """A key of one kind: the one that is kept in the TPM, or made anew."""
     for handle in EK_KEPT:
-        if (kept := tpm.kept(handle)).startswith(kind.fixed):
+        if (kept := tpm.persistent_public(handle)).startswith(kind.fixed):
             return Named(kind, handle, kept, certificate)
     return Named(kind, *tpm.key(kind.template), certificate)
 

@@ -56,14 +56,16 @@ class Reader:
     enough."""
 
     def __init__(self, data: bytes, order: str = ">") -> None:
-        self._data, self._order, self._at = data, order, 0
+        self._data = data
+        self._order = order
+        self._at = 0
 
     @property
     def left(self) -> int:
         """How many bytes there are still."""
         return len(self._data) - self._at
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         """So many bytes."""
         if not 0 <= count <= self.left:
             raise ValueError(f"{count} bytes are said to follow, there are {self.left}")
@@ -72,17 +74,17 @@ class Reader:
 
     def number(self, size: int) -> int:
         """A number of so many bytes."""
-        return int.from_bytes(self.take(size), "big" if self._order == ">" else "little")
+        return int.from_bytes(self.read(size), "big" if self._order == ">" else "little")
 
     def sized(self) -> bytes:
         """Bytes with their number before them."""
-        return self.take(self.number(2))
+        return self.read(self.number(2))
 
     def selection(self) -> tuple[int, ...]:
         """Registers of one bank, that of SHA-256."""
         if self.number(4) != 1 or self.number(2) != SHA256:
             raise ValueError("expected registers of the bank of SHA-256 alone")
-        bits = int.from_bytes(self.take(self.number(1)), "little")
+        bits = int.from_bytes(self.read(self.number(1)), "little")
         if bits >> REGISTERS:
             raise ValueError("there are no such registers")
         return tuple(number for number in range(REGISTERS) if bits >> number & 1)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket
 from pxe.dhcp.relay import Relay, Relays, relay_of
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket
 from pxe.windows import Windows
 
 CHADDR = slice(28, 34)
@@ -79,8 +79,14 @@ class Answers:
         decide: Decide = decide,
         admits: Callable[[bytes], bool] = lambda mac: False,
     ) -> None:
-        self._nodes, self._windows, self._relays, self._common = nodes, windows, relays, common
-        self._clock, self._watch, self._decide, self._admits = clock, watch, decide, admits
+        self._nodes = nodes
+        self._windows = windows
+        self._relays = relays
+        self._common = common
+        self._clock = clock
+        self._watch = watch
+        self._decide = decide
+        self._admits = admits
 
     def known(self, mac: bytes) -> bool:
         """Whether a node has this MAC address, or somebody else who is not to be passed over."""
@@ -97,7 +103,7 @@ class Answers:
         if self._windows.untouched(node.id, self._clock()):
             return self._anew(data)
         if kept.relay is not None:
-            self._relays.heard(kept.network, kept.relay)
+            self._relays.record(kept.network, kept.relay)
         return kept.answer
 
     def _anew(self, data: bytes) -> Answer:
@@ -122,7 +128,7 @@ class Answers:
             return made
         network, relay = node.subnet.name if node.subnet is not None else "", relay_of(packet)
         if relay is not None:
-            self._relays.heard(network, relay)
+            self._relays.record(network, relay)
         if (
             found.outcome in (Outcome.OFFERED, Outcome.ACKED)
             and not notes

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 from layercake.kraken.events import Severity
 from pxe import events
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
 from pxe.machine import (
     ARM_CLIENTS,
@@ -33,6 +31,8 @@ from pxe.machine import (
 )
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.paths import arm64
 from pxe.paths.grub import SHIM
 from pxe.paths.image import SUFFIX as IMAGE
@@ -68,6 +68,17 @@ class Outcome(enum.Enum):
     NOT_FOR_US = "not-for-us"
     OTHER_NETWORK = "other-network"
     POOL_FULL = "pool-full"
+
+
+_FROM_CLIENTS = frozenset(
+    {
+        MessageType.DISCOVER,
+        MessageType.REQUEST,
+        MessageType.DECLINE,
+        MessageType.RELEASE,
+        MessageType.INFORM,
+    }
+)
 
 
 class Way(enum.Enum):
@@ -143,51 +154,70 @@ def echoed(packet: DhcpPacket) -> dict[int, bytes]:
     }
 
 
-def _reply(
-    packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Common
+def reply_to(
+    packet: DhcpPacket,
+    options: dict[int, bytes],
+    *,
+    nak: bool = False,
+    ciaddr: bytes = dhcp.NO_ADDRESS,
+    yiaddr: bytes = dhcp.NO_ADDRESS,
+    siaddr: bytes = dhcp.NO_ADDRESS,
+    file: bytes = b"",
 ) -> DhcpPacket:
-    relay, subnet = relay_of(packet), node.subnet or net.own
-    server = subnet.place.packed if relay is None or relay.server is None else relay.server
-    options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
-    siaddr, file, informed = dhcp.NO_ADDRESS, b"", packet.message_type == MessageType.INFORM
-    if kind is MessageType.NAK:
-        options[dhcp.MESSAGE] = b"not the address of this node"
-    else:
-        if (
-            not informed
-        ):  # RFC 2131 section 4.3.5: no lease for an address that the client has by other means
-            options |= subnet.times
-        options |= subnet.options
-        options[dhcp.HOST_NAME] = node.name.encode()
-        if client is not Client.SYSTEM:
-            siaddr, name, more = _program(client, node, packet.mac, subnet.place)
-            file = name.encode()
-            options[dhcp.BOOT_FILE] = file
-            options |= more
-            if len(file) > 127:  # then option 67 alone carries it
-                file = b""
-    options |= echoed(packet)
-    flags, nak = packet.flags, kind is MessageType.NAK
+    """A reply to the sender of a packet, with what goes back as it came behind these options."""
+    flags = packet.flags
     if nak and packet.giaddr != dhcp.NO_ADDRESS:
-        flags |= (
-            dhcp.BROADCAST_FLAG
-        )  # RFC 2131 section 4.3.2: the client may have no usable address
+        # RFC 2131 section 4.3.2: the client may have no usable address
+        flags |= dhcp.BROADCAST_FLAG
     return DhcpPacket(
         dhcp.REPLY,
         packet.xid,
         packet.chaddr,
-        options,
+        options | echoed(packet),
         packet.htype,
         packet.hlen,
         0,
         0,
         flags,
-        packet.ciaddr if kind is MessageType.ACK else dhcp.NO_ADDRESS,
-        dhcp.NO_ADDRESS if nak or informed else node.packed_ip,
+        ciaddr,
+        yiaddr,
         siaddr,
         packet.giaddr,
         b"",
         file,
+    )
+
+
+def _reply(
+    packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Common
+) -> DhcpPacket:
+    relay = relay_of(packet)
+    subnet = node.subnet or net.own
+    server = subnet.place.packed if relay is None or relay.server is None else relay.server
+    options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
+    if kind is MessageType.NAK:
+        options[dhcp.MESSAGE] = b"not the address of this node"
+        return reply_to(packet, options, nak=True)
+    informed = packet.message_type == MessageType.INFORM
+    if not informed:
+        # RFC 2131 section 4.3.5: no lease for an address that the client has by other means
+        options |= subnet.times
+    options |= subnet.options
+    options[dhcp.HOST_NAME] = node.name.encode()
+    siaddr = dhcp.NO_ADDRESS
+    file = b""
+    if client is not Client.SYSTEM:
+        siaddr, name, more = _program(client, node, packet.mac, subnet.place)
+        file = name.encode()
+        options[dhcp.BOOT_FILE] = file
+        options |= more
+    return reply_to(
+        packet,
+        options,
+        ciaddr=packet.ciaddr if kind is MessageType.ACK else dhcp.NO_ADDRESS,
+        yiaddr=dhcp.NO_ADDRESS if informed else node.packed_ip,
+        siaddr=siaddr,
+        file=file if len(file) <= 127 else b"",  # of a longer one, option 67 alone has it
     )
 
 
@@ -252,7 +282,7 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
             return None
         where = f"on the head's own link, {' and '.join(map(str, net.here))}"
     else:
-        if node.subnet is not None and subnet.has(relay.link):
+        if node.subnet is not None and subnet.serves_relay(relay.link):
             return None
         found = nodes.subnet_of(relay.link)
         if node.subnet is None and (found is None or found.network == net.own.network):
@@ -384,76 +414,95 @@ def _overridden(packet: DhcpPacket) -> bool:
     return relay is not None and relay.server == packet.options[dhcp.SERVER_ID]
 
 
+def _passed_over(packet: DhcpPacket, net: Common) -> Outcome | None:
+    """What becomes of a packet that is not answered, whoever sent it; None for any other."""
+    if packet.op != dhcp.REQUEST or packet.htype != dhcp.ETHERNET or packet.hlen != 6:
+        return Outcome.NOT_FOR_US
+    if packet.message_type not in _FROM_CLIENTS:
+        return Outcome.NOT_FOR_US
+    if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST or packet.giaddr[0] >= MULTICAST:
+        return Outcome.NOT_FOR_US
+    if packet.options.get(dhcp.SERVER_ID) not in (None, *net.servers) and not _overridden(packet):
+        return Outcome.OTHER_SERVER
+    return None
+
+
 def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float) -> Decision:
     """What to do about one packet that came in at `now`."""
-    kind = packet.message_type
-    if packet.op != dhcp.REQUEST or packet.htype != dhcp.ETHERNET or packet.hlen != 6:
-        return Decision(Outcome.NOT_FOR_US)
-    if kind not in (
-        MessageType.DISCOVER,
-        MessageType.REQUEST,
-        MessageType.DECLINE,
-        MessageType.RELEASE,
-        MessageType.INFORM,
-    ):
-        return Decision(Outcome.NOT_FOR_US)
-    if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST or packet.giaddr[0] >= MULTICAST:
-        return Decision(Outcome.NOT_FOR_US)
-    if packet.options.get(dhcp.SERVER_ID) not in (None, *net.servers) and not _overridden(packet):
-        return Decision(Outcome.OTHER_SERVER)
+    passed_over = _passed_over(packet, net)
+    if passed_over is not None:
+        return Decision(passed_over)
     node = nodes.by_mac(packet.mac)
     if node is None:
         return _stranger(packet)
     if ":" in node.ip:
         return Decision(Outcome.NO_IPV4)  # iPXE goes on by IPv6 when nobody answers
-    if kind in (MessageType.DECLINE, MessageType.RELEASE):
-        return _given_back(kind, node)
+    if packet.message_type in (MessageType.DECLINE, MessageType.RELEASE):
+        return _given_back(packet.message_type, node)
     if (elsewhere := _elsewhere(packet, node, nodes, net)) is not None:
         return elsewhere
-    client, source = client_of(packet), (node.subnet or net.own).place.packed
+    client = client_of(packet)
     if client is Client.IPXE and not node.card_ipxe and not windows.carries(node.id):
         client = firmware_of(packet)  # the card's own
     notes: tuple[Note, ...] = ()
     if client is not Client.SYSTEM:
-        armed = windows.armed(node.id, now) is not None
-        why = wrong(node.arch, architecture(packet)) or unservable(node, client, net)
-        if not armed or why:
-            return _refuse_boot(node, client, packet, nodes, why if armed else "")
+        refused = _refused_boot(packet, node, client, nodes, windows, net, now)
+        if refused is not None:
+            return refused
         notes = _firmware_note(node, client, packet)
-    if kind == MessageType.DISCOVER:
-        reply = _reply(packet, MessageType.OFFER, node, client, net)
-        if client is not Client.SYSTEM:
-            seen = (
-                f"{client.value} client {mac_text(packet.mac)} (architecture "
-                f"{architecture(packet)}) asks for a boot program"
-            )
-            offered = f"offered {node.ip} and {reply.options[dhcp.BOOT_FILE].decode()}"
-            notes += (
-                _step(node, Step.DISCOVER, client, packet, seen),
-                _step(node, Step.OFFER, client, packet, offered),
-            )
-        return send(Outcome.OFFERED, packet, reply, source, notes)
-    if kind == MessageType.INFORM:
-        if packet.ciaddr == dhcp.NO_ADDRESS:
-            return Decision(Outcome.NOT_FOR_US)
-        return send(
-            Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes
-        )
-    wanted = _requested(packet)
+    return _answer(packet, node, client, net, notes)
+
+
+def _refused_boot(
+    packet: DhcpPacket,
+    node: Node,
+    client: Client,
+    nodes: Nodes,
+    windows: Windows,
+    net: Common,
+    now: float,
+) -> Decision | None:
+    """The refusal for firmware that is not to boot now or has no boot program; None if it boots."""
+    if windows.armed(node.id, now) is None:
+        return _refuse_boot(node, client, packet, nodes, "")
+    why = wrong(node.arch, architecture(packet)) or unservable(node, client, net)
+    return _refuse_boot(node, client, packet, nodes, why) if why else None
+
+
+def _answer(
+    packet: DhcpPacket, node: Node, client: Client, net: Common, notes: tuple[Note, ...]
+) -> Decision:
+    """The answer to a node that is where it belongs."""
+    source = (node.subnet or net.own).place.packed
+    if packet.message_type == MessageType.DISCOVER:
+        return _offer(packet, node, client, net, notes)
+    if packet.message_type == MessageType.INFORM:
+        wanted = node.packed_ip if packet.ciaddr != dhcp.NO_ADDRESS else None
+    else:
+        wanted = _requested(packet)
     if wanted is None:
         return Decision(Outcome.NOT_FOR_US)
-    if wanted != node.packed_ip:
-        text = f"the node asked for {dotted(wanted)}, its address is {node.ip}"
-        note = Note(
-            node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S
+    if wanted == node.packed_ip:
+        reply = _reply(packet, MessageType.ACK, node, client, net)
+        return send(Outcome.ACKED, packet, reply, source, notes)
+    reply = _reply(packet, MessageType.NAK, node, client, net)
+    text = f"the node asked for {dotted(wanted)}, its address is {node.ip}"
+    note = Note(node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S)
+    return send(Outcome.NAKED, packet, reply, source, (note,))
+
+
+def _offer(
+    packet: DhcpPacket, node: Node, client: Client, net: Common, notes: tuple[Note, ...]
+) -> Decision:
+    reply = _reply(packet, MessageType.OFFER, node, client, net)
+    if client is not Client.SYSTEM:
+        seen = (
+            f"{client.value} client {mac_text(packet.mac)} (architecture "
+            f"{architecture(packet)}) asks for a boot program"
         )
-        return send(
-            Outcome.NAKED,
-            packet,
-            _reply(packet, MessageType.NAK, node, client, net),
-            source,
-            (note,),
+        offered = f"offered {node.ip} and {reply.options[dhcp.BOOT_FILE].decode()}"
+        notes += (
+            _step(node, Step.DISCOVER, client, packet, seen),
+            _step(node, Step.OFFER, client, packet, offered),
         )
-    return send(
-        Outcome.ACKED, packet, _reply(packet, MessageType.ACK, node, client, net), source, notes
-    )
+    return send(Outcome.OFFERED, packet, reply, (node.subnet or net.own).place.packed, notes)

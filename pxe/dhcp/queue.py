@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
-from pxe.dhcp.packet import MAGIC, MessageType
+from pxe.packets.dhcp import MAGIC, MessageType
 
 LATE_S = 4.0
 """Seconds after which a client asks again (RFC 2131 section 4.1)."""
@@ -38,7 +38,7 @@ class Queue:
     def __len__(self) -> int:
         return len(self._requests) + len(self._others)
 
-    def put(self, data: bytes, now: float) -> None:
+    def push(self, data: bytes, now: float) -> None:
         """A packet has come."""
         kind = data[_TYPE]
         if data[_TYPED] == _TYPE_FIRST:
@@ -54,7 +54,7 @@ class Queue:
             waiting.popitem(last=False)
             self._counters["dhcp.crowded"] += 1
 
-    def take(self, now: float) -> bytes | None:
+    def pop(self, now: float) -> bytes | None:
         """The next to be answered, None if there is none."""
         for waiting in (self._requests, self._others):
             if not waiting:

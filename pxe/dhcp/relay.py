@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from layercake.base.text import clean
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket
 
 CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
 """Sub-options of option 82: the port and the relay itself (RFC 3046), the link's address if giaddr
@@ -43,7 +43,7 @@ class Relay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class RelaySighting:
     """A relay that was heard: its address, the port that the client was on and the relay's name for
     itself, as far as it says so, and how long ago that was."""
 
@@ -85,7 +85,7 @@ class Relays:
         self._clock = clock
         self._last: dict[str, tuple[Relay, float]] = {}
 
-    def heard(self, network: str, relay: Relay) -> None:
+    def record(self, network: str, relay: Relay) -> None:
         """A packet of a node in this network came by this relay."""
         self._last[network] = (relay, self._clock())
 
@@ -99,11 +99,11 @@ class Relays:
             f"{found.seconds_ago:.0f} s ago"
         )
 
-    def view(self) -> dict[str, Heard]:
+    def view(self) -> dict[str, RelaySighting]:
         """By network."""
         now = self._clock()
         return {
-            name: Heard(
+            name: RelaySighting(
                 relay=dotted(relay.giaddr),
                 circuit=relay.circuit,
                 remote=relay.remote,

@@ -12,12 +12,12 @@ from functools import partial
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
 from pxe import events
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.answers import CHADDR, Answer, Answers
 from pxe.dhcp.decision import Outcome, Way
 from pxe.dhcp.frame import build_frame
 from pxe.dhcp.queue import Queue
 from pxe.notes import Recorder
+from pxe.packets import dhcp
 from pxe.settings import Settings, packed
 
 _RECEIVE_BYTES = (
@@ -45,8 +45,10 @@ class DhcpServer:
         recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
-        self._port, self._interface = settings.dhcp_port, interface
-        self._answers, self._clock = answers, clock
+        self._port = settings.dhcp_port
+        self._interface = interface
+        self._answers = answers
+        self._clock = clock
         self._recorder = recorder
         self._queue = Queue(recorder.counters)
         self._sources = {
@@ -110,7 +112,7 @@ class DhcpServer:
                     1  # a flood of strangers costs no parsing
                 )
                 return
-        self._queue.put(data, self._clock())
+        self._queue.push(data, self._clock())
 
     def turn(self) -> None:
         """Reads and answers in turns. At first one at a time; while there are more, twice as many
@@ -132,7 +134,7 @@ class DhcpServer:
         """Answers some of those that wait. Returns how many."""
         now = self._clock()
         for done in range(most):
-            data = self._queue.take(now)
+            data = self._queue.pop(now)
             if data is None:
                 return done
             self._answer(data)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from dnslib import RR, DNSBuffer
 from dnslib.dns import DNSError as BadRecord
 
-from pxe.dns import packet as dns
-from pxe.dns.packet import HEADER, DnsError, Query, Rcode, Type
+from pxe.packets import dns
+from pxe.packets.dns import HEADER, DnsError, Query, Rcode, Type
 
 LONGEST_S, LONGEST_NOT_S, FAILED_S = 3600, 300, 2
 """How long an answer is kept at most, that there is none, and that nobody could be asked (RFC
@@ -49,26 +49,42 @@ def key_of(query: Query) -> Key:
     return query.key, query.type, query.do, bool(query.flags & dns.CD)
 
 
-def read(data: bytes, query: Query, now: float) -> Kept:
-    """An answer to a question. Raises BadAnswer for what is none, or cannot be read from end to
-    end."""
-    question = query.question
-    at = HEADER.size + len(question)
-    if len(data) < at or data[HEADER.size : at].lower() != question.lower():
+def _header(data: bytes, query: Query) -> tuple[int, list[int]]:
+    """The flags of an answer to a question, and how many records its three sections have. Raises
+    BadAnswer."""
+    at = HEADER.size + len(query.question)
+    if len(data) < at or data[HEADER.size : at].lower() != query.question.lower():
         raise BadAnswer("it is about something else")
     _, flags, questions, *counts = HEADER.unpack_from(data)
     if not flags & dns.QR or questions != 1 or sum(counts) > _RECORDS:
         raise BadAnswer("it is no answer")
+    return flags, counts
+
+
+def _record(data: bytes, at: int) -> tuple[int, int, int, int]:
+    """Where the name of a record ends, its type, its seconds to live and the length of its data.
+    Raises BadAnswer."""
+    try:
+        place = dns.skip(data, at)
+        rtype, _, ttl, length = _FIXED.unpack_from(data, place)
+    except (DnsError, struct.error):
+        raise BadAnswer("it ends too early") from None
+    return place, rtype, ttl, length
+
+
+def read(data: bytes, query: Query, now: float) -> Kept:
+    """An answer to a question. Raises BadAnswer for what is none, or cannot be read from end to
+    end."""
+    flags, counts = _header(data, query)
+    at = HEADER.size + len(query.question)
     # No name may begin in what each client gets other bytes of, the header and the seconds to live:
     # there it has what is no name.
     whole = bytearray(HEADER.pack(0xFFFF, 0xFFFF, 1, *counts) + data[HEADER.size :])
-    ttls, negative, kept, rcode = list[tuple[int, int]](), 0, [0, 0, 0], flags & 0xF
+    ttls: list[tuple[int, int]] = []
+    negative = 0
+    kept = [0, 0, 0]
     for section in [number for number, count in enumerate(counts) for _ in range(count)]:
-        try:
-            place = dns.skip(data, at)
-            rtype, _, ttl, length = _FIXED.unpack_from(data, place)
-        except (DnsError, struct.error):
-            raise BadAnswer("it ends too early") from None
+        place, rtype, ttl, length = _record(data, at)
         if rtype == Type.OPT:
             break  # the last, but for signatures that hold no longer
         start, at = at, place + _FIXED.size + length
@@ -81,12 +97,11 @@ def read(data: bytes, query: Query, now: float) -> Kept:
         if section == 1 and rtype == Type.SOA:
             negative = min(ttl, *_TTL.unpack_from(data, at - _TTL.size), LONGEST_NOT_S)
         kept[section] += 1
-    lives = (
-        min((ttl for _, ttl in ttls), default=0) if rcode == Rcode.NOERROR and kept[0] else negative
-    )
-    return Kept(
-        HEADER.pack(0, 0, 1, *kept) + data[HEADER.size : at], rcode, tuple(ttls), lives, now
-    )
+    rcode = flags & 0xF
+    positive = rcode == Rcode.NOERROR and kept[0]
+    lives = min(ttl for _, ttl in ttls) if positive else negative
+    body = HEADER.pack(0, 0, 1, *kept) + data[HEADER.size : at]
+    return Kept(body, rcode, tuple(ttls), lives, now)
 
 
 def _check(data: bytes, start: int) -> None:
@@ -129,7 +144,8 @@ class Cache:
     """Answers by question. What is oldest in use goes when there is no room."""
 
     def __init__(self, size: int = SIZE, most: int = BYTES) -> None:
-        self._size, self._most = size, most
+        self._size = size
+        self._most = most
         self._bytes = 0
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
 
@@ -147,7 +163,7 @@ class Cache:
         self._kept.move_to_end(key)
         return kept
 
-    def put(self, key: Key, kept: Kept) -> None:
+    def store(self, key: Key, kept: Kept) -> None:
         """Keeps an answer, if it may be kept."""
         if kept.lives <= 0 or len(kept.data) > EACH:
             return

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pxe.dns import packet as dns
-from pxe.dns.packet import Query, Rcode, Type
 from pxe.dns.zone import Zone
+from pxe.packets import dns
+from pxe.packets.dns import Query, Rcode, Type
 
 
 class Outcome(enum.Enum):
@@ -34,19 +34,17 @@ def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decisi
     flags = dns.RA if forwards else 0
     if query.version:
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.BADVERS, room=room))
-    if query.type in (Type.AXFR, Type.IXFR) or query.cls != dns.IN:
-        return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
-    if query.type == Type.OPT or 249 <= query.type < Type.IXFR:
-        return Decision(Outcome.REFUSED, dns.reply(query, Rcode.FORMERR, flags=flags, room=room))
+    rcode = _refusal_code(query)
+    if rcode is not None:
+        return Decision(Outcome.REFUSED, dns.reply(query, rcode, flags=flags, room=room))
     found = zone.find(query.key, query.type)
     if found is None:
         if forwards and query.flags & dns.RD:
             return Decision(Outcome.FORWARD)
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
+    answered = query.type == Type.ANY or any(kind == query.type for _, kind, _ in found.answers)
     authority = (
-        ()
-        if any(kind == query.type for _, kind, _ in found.answers) or query.type == Type.ANY
-        else (_record(query, found.apex, Type.SOA, zone.ttl, zone.soa(found.apex)),)
+        () if answered else (_record(query, found.apex, Type.SOA, zone.ttl, zone.soa(found.apex)),)
     )
     reply = dns.reply(
         query,
@@ -58,6 +56,15 @@ def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decisi
         room=room,
     )
     return Decision(Outcome.NO_SUCH_NAME if found.rcode else Outcome.ANSWERED, reply)
+
+
+def _refusal_code(query: Query) -> Rcode | None:
+    """The code by which a kind of query is refused whatever its name is, None if it is not."""
+    if query.type in (Type.AXFR, Type.IXFR) or query.cls != dns.IN:
+        return Rcode.REFUSED
+    if query.type == Type.OPT or 249 <= query.type < Type.IXFR:
+        return Rcode.FORMERR
+    return None
 
 
 def refusal(query: Query) -> bytes:

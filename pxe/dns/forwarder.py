@@ -11,9 +11,9 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-from pxe.dns import packet as dns
 from pxe.dns.cache import BadAnswer, Cache, Kept, failure, key_of, read, render
-from pxe.dns.packet import HEADER, Query, Rcode
+from pxe.packets import dns
+from pxe.packets.dns import HEADER, Query, Rcode
 
 PORT = 53
 WAIT_S, ALL_S = 1.5, 5.0
@@ -34,7 +34,8 @@ class Forwarder:
     ) -> None:
         self.servers = tuple(server for server in dict.fromkeys(servers) if server != own)
         self._order = list(self.servers)
-        self._clock, self._port = clock, port
+        self._clock = clock
+        self._port = port
         self._cache = Cache()
         self._open: dict[object, asyncio.Task[Kept]] = {}
         self._clients: Counter[str] = Counter()
@@ -54,7 +55,7 @@ class Forwarder:
         """Whether too much is open already, of all or of this client."""
         return len(self._open) >= MOST or self._clients[client] >= EACH
 
-    async def ask(self, query: Query, client: str, room: int = 0) -> bytes:
+    async def resolve(self, query: Query, client: str, room: int = 0) -> bytes:
         """The answer: SERVFAIL if nobody has one, or too much is open."""
         if self.full(client):
             return render(failure(query, 0.0), query, 0.0, room)
@@ -87,7 +88,7 @@ class Forwarder:
         except TimeoutError:
             kept = None
         kept = kept or failure(query, self._clock())
-        self._cache.put(key_of(query), kept)
+        self._cache.store(key_of(query), kept)
         return kept
 
     async def _of(self, server: str, query: Query) -> Kept | None:

@@ -14,10 +14,10 @@ import msgspec
 from layercake.base.text import show
 from layercake.kraken.errors import InputError
 from pxe.dns import records
-from pxe.dns.packet import Type, shown, wire
-from pxe.dns.settings import HEAD
 from pxe.dns.zone import Entry, Zone, reverse, tops_of
+from pxe.dns_settings import HEAD
 from pxe.nodes import Node
+from pxe.packets.dns import Type, shown, wire
 from pxe.settings import Settings
 
 _SRV = struct.Struct("!HHH")
@@ -66,7 +66,8 @@ class Names:
             False
         ),
     ) -> None:
-        self._settings, self._guests = settings, guests
+        self._settings = settings
+        self._guests = guests
         self.zone = Zone(HEAD, settings.names.domain, stamp, settings.names.ttl_s)
         self._of: dict[str, Node] = {}
         self._times: dict[str, Counter[tuple[str, ...]]] = {}
@@ -75,12 +76,12 @@ class Names:
         self.asked: dict[str, bool] = {}
         self._head(settings.names.domain)
 
-    def put(self, node: Node) -> None:
+    def update_node(self, node: Node) -> None:
         """A node is new, or another than before."""
         before = self._of.get(node.id)
         self._of[node.id] = node
         self._belongs(node, 1)
-        self.zone.put(
+        self.zone.set_records(
             node.id,
             records.of_node(node, self._settings),
             records.tops_of_node(node, self._settings),
@@ -112,7 +113,7 @@ class Names:
         if self._networks[network] == max(count, 0):  # the first, or the last
             self.asked.clear()
             if count > 0:
-                self.zone.put(f"network {network}", (), tops_of(network))
+                self.zone.set_records(f"network {network}", (), tops_of(network))
             else:
                 del self._networks[network]
                 self.zone.remove(f"network {network}")
@@ -125,7 +126,7 @@ class Names:
             self.zone.remove(f"head {domain}")
             return
         ntp = tuple(sorted({server for servers in times for server in servers}))
-        self.zone.put(
+        self.zone.set_records(
             f"head {domain}",
             records.of_head(domain, ntp, self._settings),
             records.tops_of_head(domain, self._settings),

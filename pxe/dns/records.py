@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pxe.dns.packet import Type, wire
-from pxe.dns.settings import HEAD
 from pxe.dns.zone import Entry, reverse, top_of_six, tops_of
+from pxe.dns_settings import HEAD
 from pxe.nodes import Node
+from pxe.packets.dns import Type, wire
 from pxe.settings import Settings
 
 BMC = "-bmc"

@@ -13,14 +13,14 @@ from typing import Any
 
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
-from pxe.dns import packet as dns
 from pxe.dns.decision import Outcome, decide, refusal
 from pxe.dns.forwarder import Forwarder
 from pxe.dns.limit import Limiter, Verdict, prefix
 from pxe.dns.names import Names
-from pxe.dns.packet import DnsError, Query, Rcode
 from pxe.dns.stream import StreamServer
 from pxe.notes import Recorder
+from pxe.packets import dns
+from pxe.packets.dns import DnsError, Query, Rcode
 from pxe.settings import Settings
 
 _SIZE = 4096
@@ -49,13 +49,13 @@ class DnsServer:
         recorder: Recorder,
         clock: Callable[[], float],
     ) -> None:
-        self._settings, self._names, self._forwarder, self._recorder = (
-            settings,
-            names,
-            forwarder,
-            recorder,
-        )
-        self._counters, self._zone, self._serial = recorder.counters, names.zone, -1
+        self._settings = settings
+        self._names = names
+        self._forwarder = forwarder
+        self._recorder = recorder
+        self._counters = recorder.counters
+        self._zone = names.zone
+        self._serial = -1
         self._asked = names.asked
         self._limiter = Limiter(settings.names.rate, clock)
         self._ready: dict[bytes, tuple[bytes, tuple[bytes, int]]] = {}
@@ -156,10 +156,10 @@ class DnsServer:
             self._send(dns.reply(query, Rcode.SERVFAIL, flags=dns.RA), source)
             return
 
-        async def ask() -> None:
-            self._send(await self._forwarder.ask(query, source[0]), source)
+        async def resolve() -> None:
+            self._send(await self._forwarder.resolve(query, source[0]), source)
 
-        task = asyncio.get_running_loop().create_task(ask())
+        task = asyncio.get_running_loop().create_task(resolve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -184,7 +184,9 @@ class DnsServer:
             return decision.reply
         known = self._forwarder.known(query, dns.TCP_MOST)
         return (
-            known if known is not None else await self._forwarder.ask(query, client, dns.TCP_MOST)
+            known
+            if known is not None
+            else await self._forwarder.resolve(query, client, dns.TCP_MOST)
         )
 
     def _send(self, reply: bytes, source: Any) -> None:

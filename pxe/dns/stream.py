@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from layercake.base.door import Door, Guest, Limits, bound, guest_of
-from pxe.dns.packet import HEADER, DnsError
+from pxe.packets.dns import HEADER, DnsError
 
 LIMITS = Limits(
     each=8, strangers=256, known=16, most=1024, prove_s=5.0, answer_s=15.0, stall_s=15.0
@@ -28,7 +28,9 @@ class StreamServer:
     def __init__(
         self, answer: Answer, client: Callable[[str], bool], clock: Callable[[], float]
     ) -> None:
-        self._answer, self._client, self._clock = answer, client, clock
+        self._answer = answer
+        self._client = client
+        self._clock = clock
         self._door: Door | None = None
         self._there: set[_Conversation] = set()
 
@@ -56,7 +58,9 @@ class _Conversation(asyncio.Protocol):
     def __init__(
         self, answer: Answer, client: Callable[[str], bool], there: set[_Conversation]
     ) -> None:
-        self._answer, self._client, self._there = answer, client, there
+        self._answer = answer
+        self._client = client
+        self._there = there
         self._transport: asyncio.Transport | None = None
         self._guest: Guest | None = None
         self._buffer = bytearray()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from layercake.moduleapi.network import AnyNetwork
-from pxe.dns.packet import Rcode, Type, above, wire
+from pxe.packets.dns import Rcode, Type, above, wire
 
 _SOA_TIMES = (3600, 600, 86400)
 _CHASED = frozenset({Type.A, Type.AAAA, Type.SRV})
@@ -53,8 +53,10 @@ class Zone:
     begins the serial numbers, which grow over restarts, and by one with each change."""
 
     def __init__(self, head: str, domain: str, stamp: int, ttl: int) -> None:
-        self._head, self._domain = wire(head)[:-1], wire(domain)
-        self.ttl, self.serial = ttl, stamp & 0xFFFFFFFF
+        self._head = wire(head)[:-1]
+        self._domain = wire(domain)
+        self.ttl = ttl
+        self.serial = stamp & 0xFFFFFFFF
         self._table: dict[bytes, list[Entry]] = {}
         self._of: dict[str, tuple[tuple[Entry, ...], tuple[bytes, ...]]] = {}
         self._tops: Counter[bytes] = Counter()
@@ -63,13 +65,13 @@ class Zone:
     def __len__(self) -> int:
         return len(self._table)
 
-    def put(self, owner: str, entries: Iterable[Entry], tops: Iterable[bytes] = ()) -> None:
+    def set_records(self, owner: str, entries: Iterable[Entry], tops: Iterable[bytes] = ()) -> None:
         """Gives an owner these records in the place of those it had. `tops` are the zones that it
         makes ours."""
         made = (tuple(entries), tuple(tops))
         if self._of.get(owner) == made:
             return
-        self._take(owner)
+        self._remove_records(owner)
         self._of[owner] = made
         for top in made[1]:
             self._tops[top] += 1
@@ -81,10 +83,10 @@ class Zone:
 
     def remove(self, owner: str) -> None:
         """Takes an owner's records out; one that has none is fine."""
-        if self._take(owner):
+        if self._remove_records(owner):
             self._count()
 
-    def _take(self, owner: str) -> bool:
+    def _remove_records(self, owner: str) -> bool:
         old = self._of.pop(owner, None)
         if old is None:
             return False
@@ -146,37 +148,40 @@ class Zone:
         apex = self.apex(name)
         if apex is None:
             return None
-        held = self.at(name)
-        if not held and name != apex and not self._parents[name]:
+        if not self._exists(name, apex):
             return Found(apex, Rcode.NXDOMAIN)
+        held = self.at(name)
         if kind == Type.ANY:
             return Found(apex, Rcode.NOERROR, ((name, Type.HINFO, _HINFO),))
-        if name == apex and kind == Type.SOA:
-            return Found(apex, Rcode.NOERROR, ((name, kind, self.soa(apex)),))
-        if name == apex and kind == Type.NS:
-            target = self.head_in(apex)
-            return Found(apex, Rcode.NOERROR, ((name, kind, target),), self._addresses(target))
-        answers = [(name, entry.type, entry.data) for entry in held if entry.type == kind]
+        if name == apex and kind in (Type.SOA, Type.NS):
+            return self._at_apex(apex, kind)
+        answers = tuple((name, entry.type, entry.data) for entry in held if entry.type == kind)
         if not answers and held and held[0].type == Type.CNAME:
-            target = held[0].data
-            return Found(
-                apex,
-                Rcode.NOERROR,
-                (
-                    (name, Type.CNAME, target),
-                    *(
-                        (target, entry.type, entry.data)
-                        for entry in self.at(target)
-                        if entry.type == kind and kind in _CHASED
-                    ),
-                ),
-            )
-        extra = (
-            [record for _, _, data in answers for record in self._addresses(data[6:])]
-            if kind == Type.SRV
-            else ()
-        )
-        return Found(apex, Rcode.NOERROR, tuple(answers), tuple(extra))
+            return Found(apex, Rcode.NOERROR, self._alias(name, held[0].data, kind))
+        extra = self._targets(answers) if kind == Type.SRV else ()
+        return Found(apex, Rcode.NOERROR, answers, extra)
+
+    def _exists(self, name: bytes, apex: bytes) -> bool:
+        """Whether there is such a name: one with records, or above one that has some."""
+        return name in self._table or name == apex or bool(self._parents[name])
+
+    def _at_apex(self, apex: bytes, kind: int) -> Found:
+        """The SOA or NS record at the top of a zone."""
+        if kind == Type.SOA:
+            return Found(apex, Rcode.NOERROR, ((apex, kind, self.soa(apex)),))
+        target = self.head_in(apex)
+        return Found(apex, Rcode.NOERROR, ((apex, kind, target),), self._addresses(target))
+
+    def _alias(self, name: bytes, target: bytes, kind: int) -> tuple[tuple[bytes, int, bytes], ...]:
+        """The CNAME record of a name, and what was asked for of the name that it stands for."""
+        chased = [entry for entry in self.at(target) if entry.type == kind and kind in _CHASED]
+        return ((name, Type.CNAME, target), *((target, entry.type, entry.data) for entry in chased))
+
+    def _targets(
+        self, services: tuple[tuple[bytes, int, bytes], ...]
+    ) -> tuple[tuple[bytes, int, bytes], ...]:
+        """The addresses of the hosts in SRV records."""
+        return tuple(record for _, _, data in services for record in self._addresses(data[6:]))
 
     def _addresses(self, name: bytes) -> tuple[tuple[bytes, int, bytes], ...]:
         return tuple(

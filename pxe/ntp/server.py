@@ -27,7 +27,7 @@ _TIMEX_BYTES = 208
 _libc = ctypes.CDLL(None)  # once: each question asks it
 
 
-def kept() -> bool:
+def clock_is_synchronized() -> bool:
     """Whether somebody keeps this machine's clock: the kernel says so (adjtimex(2)), to whomever
     asks and changes nothing."""
     return _libc.adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) not in (_TIME_ERROR, -1)
@@ -44,15 +44,13 @@ class NtpServer:
         recorder: Recorder,
         *,
         wall: Callable[[], float] = time.time,
-        kept: Callable[[], bool] = kept,
+        synchronized: Callable[[], bool] = clock_is_synchronized,
     ) -> None:
-        self._settings, self._ours, self._counters, self._wall, self._kept = (
-            settings,
-            ours,
-            recorder.counters,
-            wall,
-            kept,
-        )
+        self._settings = settings
+        self._ours = ours
+        self._counters = recorder.counters
+        self._wall = wall
+        self._synchronized = synchronized
         self._server = DatagramServer(
             self._answer,
             size=_SIZE,
@@ -83,7 +81,9 @@ class NtpServer:
             return
         try:
             sock.sendto(
-                ntp.answer(question, received, self._wall(), KEPT if self._kept() else ALONE),
+                ntp.answer(
+                    question, received, self._wall(), KEPT if self._synchronized() else ALONE
+                ),
                 source,
             )
             self._counters["ntp.answered"] += 1

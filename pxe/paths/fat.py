@@ -7,7 +7,7 @@ volume is FAT16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -21,6 +21,7 @@ _SMALL, _USUAL, _BIG = 1, 8, 64
 """Sectors of a cluster."""
 _MEDIA = 0xF8
 _END = 0xFFFF
+_FIRST_CLUSTER = 2
 _DIRECTORY, _FILE = 0x10, 0x21
 _DATE = 0x0021  # 1980-01-01: there is no other
 
@@ -69,19 +70,10 @@ def volume(sizes: Mapping[str, int]) -> tuple[Piece, ...]:
             "volume"
         )
     clusters = max(used, _FEWEST)
-    chain, at = [0xFF00 | _MEDIA, _END], 2
-    root = _Directory(0, 0, [], {})
-    places: list[_Directory] = [root]
-    for path in sizes:
-        where = root
-        for name in PurePosixPath(path).parts[:-1]:
-            if name not in where.below:
-                made = where.below[name] = _Directory(at, where.cluster, [], {})
-                where.entries.append(_entry(short(name), _DIRECTORY, at, 0))
-                chain.append(_END)
-                places.append(made)
-                at += 1
-            where = where.below[name]
+    places = _directories(sizes)
+    root = places[0]
+    at = _FIRST_CLUSTER + len(places) - 1
+    chain = [0xFF00 | _MEDIA, _END, *(_END for _ in places[1:])]
     for path, size in sizes.items():
         parts, count = PurePosixPath(path).parts, -(-size // bytes_of_cluster)
         _at(root, parts[:-1]).entries.append(
@@ -105,6 +97,22 @@ def volume(sizes: Mapping[str, int]) -> tuple[Piece, ...]:
         ]
     unused = (clusters - used) * bytes_of_cluster
     return tuple(p for p in (*pieces, Piece(unused, bytes(unused))) if p.size)
+
+
+def _directories(paths: Iterable[str]) -> list[_Directory]:
+    """The directories of files: the root, and then one for each cluster from the first on."""
+    root = _Directory(0, 0, [], {})
+    places = [root]
+    for path in paths:
+        where = root
+        for name in PurePosixPath(path).parts[:-1]:
+            if name not in where.below:
+                cluster = _FIRST_CLUSTER + len(places) - 1
+                where.below[name] = _Directory(cluster, where.cluster, [], {})
+                where.entries.append(_entry(short(name), _DIRECTORY, cluster, 0))
+                places.append(where.below[name])
+            where = where.below[name]
+    return places
 
 
 def _needed(sizes: Mapping[str, int], per: int) -> int:

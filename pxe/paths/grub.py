@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from pxe.paths.order import KERNEL, Order, environment
+from pxe.paths.boot_spec import KERNEL, BootSpec, environment
 
 SHIM, GRUB, CONFIG = "shimx64.efi", "grubx64.efi", "grub/grub.cfg"
 FILES = {SHIM: "shim/shimx64.efi.signed", GRUB: "grub/x86_64-efi-signed/grubnetx64.efi.signed"}
@@ -39,18 +39,18 @@ def programs(library: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in found.items()} | {CONFIG: FIRST}
 
 
-def by_tftp(order: Order) -> str:
+def by_tftp(spec: BootSpec) -> str:
     """Where the boot set's files are for a GRUB that came by TFTP."""
-    return f"(tftp,$net_default_server)/boot/{f'{order.boot_set}/' if order.boot_set else ''}"
+    return f"(tftp,$net_default_server)/boot/{f'{spec.boot_set}/' if spec.boot_set else ''}"
 
 
-def render(order: Order, base: str) -> str:
+def render(spec: BootSpec, base: str) -> str:
     """The configuration of one boot; `base` is where the files are, with what goes before their
     names."""
     return _TEMPLATE.render(
-        name=order.name,
+        name=spec.name,
         base=base,
         kernel=KERNEL,
-        initrds=order.initrds,
-        command_line=order.command_line,
+        initrds=spec.initrds,
+        command_line=spec.command_line,
     )

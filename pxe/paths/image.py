@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pxe.paths import fat, grub
-from pxe.paths.order import HARDWARE, INITRD, KERNEL, Order
+from pxe.paths.boot_spec import HARDWARE, INITRD, KERNEL, BootSpec
 from pxe.windows import Step
 
 SUFFIX = ".img"
@@ -33,13 +33,13 @@ def programs(library: Path) -> dict[str, Path]:
 
 
 def render(
-    order: Order, signed: Mapping[str, Path], directory: Path
+    spec: BootSpec, signed: Mapping[str, Path], directory: Path
 ) -> tuple[tuple[fat.Piece, ...], dict[str, bytes | Path]]:
     """The pieces of the volume for one boot, and what its files are, by their names there.
     `directory` is that of the boot set. Raises OSError for a file that is gone, OperationFailed if
     all does not fit."""
-    files: dict[str, bytes | Path] = {**signed, _CONFIG: grub.render(order, "/").encode("ascii")}
-    files |= {name: directory / name for name in (KERNEL, *order.initrds)}
+    files: dict[str, bytes | Path] = {**signed, _CONFIG: grub.render(spec, "/").encode("ascii")}
+    files |= {name: directory / name for name in (KERNEL, *spec.initrds)}
     sizes = {
         name: len(what) if isinstance(what, bytes) else what.stat().st_size
         for name, what in files.items()

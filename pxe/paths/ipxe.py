@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from pxe.paths.order import KERNEL, Order, environment, word
+from pxe.paths.boot_spec import KERNEL, BootSpec, environment, plain_word
 
 BIOS_PROGRAM, UEFI_PROGRAM = "undionly.kpxe", "snponly.efi"
 _TEMPLATE = environment().from_string(
@@ -13,12 +13,12 @@ _TEMPLATE = environment().from_string(
 )
 
 
-def render(order: Order, http_base: str) -> str:
+def render(spec: BootSpec, http_base: str) -> str:
     """The script of one boot. `http_base` is where boot files are, without a slash at the end.
     Raises InputError."""
-    base = word("address", http_base) + (f"/{order.boot_set}" if order.boot_set else "")
+    base = plain_word("address", http_base) + (f"/{spec.boot_set}" if spec.boot_set else "")
     # An EFI kernel finds its archives by these words; a BIOS one does not mind.
-    line = " ".join((*(f"initrd={name}" for name in order.initrds), order.command_line))
+    line = " ".join((*(f"initrd={name}" for name in spec.initrds), spec.command_line))
     return _TEMPLATE.render(
-        name=order.name, base=base, kernel=KERNEL, initrds=order.initrds, command_line=line
+        name=spec.name, base=base, kernel=KERNEL, initrds=spec.initrds, command_line=line
     )

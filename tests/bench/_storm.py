@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from layercake.base.door import open_files
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket, MessageType
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from tests.bench._fetch import Ask, Got, Http, Tftp
 from tests.bench._lab import ADDRESS, ip, mac
 

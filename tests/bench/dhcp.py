@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 
 from scapy.layers.dhcp import BOOTP, DHCP
 
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, decide
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
 from pxe.windows import Windows
 from tests.bench._lab import (
     ADDRESS,
@@ -198,7 +198,7 @@ def best_us(work: Callable[[], object]) -> float:
 def codec() -> dict[str, float]:
     """What one packet costs to read and to write, ours and scapy's."""
     nodes, windows, chaddr = Nodes(), Windows(), bytes.fromhex("525400000101")
-    nodes.put(from_record("id", {"name": "n1", "macs": [chaddr.hex(":")], "ip": "10.99.1.1"}))
+    nodes.update(from_record("id", {"name": "n1", "macs": [chaddr.hex(":")], "ip": "10.99.1.1"}))
     windows.arm("id", "token-token", 1e4, 0.0)
     network = Common(boot_settings(prefix=16))
     raw = bytes(

@@ -28,7 +28,7 @@ from layercake.moduleapi.service import FakeLink
 from pxe.dns.forwarder import Forwarder
 from pxe.dns.names import Names
 from pxe.dns.server import DnsServer
-from pxe.dns.settings import DnsSettings
+from pxe.dns_settings import DnsSettings
 from pxe.nodes import from_record
 from pxe.notes import Recorder
 from pxe.windows import Windows
@@ -54,7 +54,7 @@ async def serve(port: int) -> None:
     recorder, names = Recorder(FakeLink(), Windows(), time.monotonic), Names(conf, 1)
     for number in range(NODES):
         mac = (0x525400000000 + number).to_bytes(6, "big").hex(":")
-        names.put(
+        names.update_node(
             from_record(
                 f"id{number}", {"name": f"n{number}", "macs": [mac], "ip": ip(number)}, conf
             )

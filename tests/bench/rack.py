@@ -28,7 +28,7 @@ from vrack.rack import Rack
 
 from minos.build import sets
 from minos.hardware import FOUND
-from pxe.paths.order import KERNEL, initrds
+from pxe.paths.boot_spec import KERNEL, initrds
 from tests.bench._history import boot_steps, median
 
 LIMIT_S = 400.0

@@ -29,7 +29,7 @@ import aiohttp
 
 from layercake.kraken.variables import Layout
 from layercake.sim.bulk import ADDRESS, KEYS
-from minos.agent.bond.sync import SyncCodec
+from minos.agent.head_link.sync import SyncCodec
 from tests.bench._growth import growth
 from tests.bench._history import quantile
 from tests.bench.engine import calibration

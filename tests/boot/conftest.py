@@ -68,7 +68,7 @@ def link() -> FakeLink:
 def state(settings: Settings, node: Node, link: FakeLink, clock: FakeClock) -> BootState:
     """A table with one node that is not armed."""
     nodes, windows = Nodes(), Windows()
-    nodes.put(node)
+    nodes.update(node)
     return BootState(settings, nodes, windows, Recorder(link, windows, clock), clock)
 
 

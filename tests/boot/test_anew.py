@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from layercake.moduleapi.service import FakeLink
-from pxe.dhcp.packet import MessageType
+from pxe.packets.dhcp import MessageType
 from pxe.state import BootState
 from tests.boot.test_dhcp_decision import (
     HTTP_UEFI,

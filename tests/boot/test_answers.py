@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.moduleapi.service import FakeLink
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.dhcp.queue import LATE_S, MOST, Queue
 from pxe.dhcp.relay import Relays
 from pxe.dhcp.server import DhcpServer
 from pxe.nodes import Nodes, from_record
 from pxe.notes import Note, Recorder
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.windows import Step, Windows
 from tests.support.clock import FakeClock
 from tests.support.site import boot_settings
@@ -75,7 +75,7 @@ class Rig:
             "network": FAR if number == 2 else None,
             **changes,
         }
-        self.nodes.put(from_record(f"id{number}", record, CONF))
+        self.nodes.update(from_record(f"id{number}", record, CONF))
 
     def anew(self, data: bytes) -> tuple[Outcome, bytes | None, object, object]:
         """What is to be sent."""
@@ -219,43 +219,43 @@ def test_requests_come_first_and_the_newest_of_each() -> None:
     counters: Counter[str] = Counter()
     queue = Queue(counters)
     for number, kind in enumerate((1, 3, 1, 3)):
-        queue.put(bare(kind, number % 3, number), 1.0)
-    queue.put(bare(1, 0, 99), 1.0)
-    assert [dhcp.parse(data).xid for data in iter(lambda: queue.take(1.5), None)] == [3, 1, 99, 2]
-    assert counters == {"dhcp.repeated": 1} and not queue and queue.take(2.0) is None
+        queue.push(bare(kind, number % 3, number), 1.0)
+    queue.push(bare(1, 0, 99), 1.0)
+    assert [dhcp.parse(data).xid for data in iter(lambda: queue.pop(1.5), None)] == [3, 1, 99, 2]
+    assert counters == {"dhcp.repeated": 1} and not queue and queue.pop(2.0) is None
 
 
 def test_one_client_by_two_ways_waits_twice() -> None:
     """On the head's own link and by a relay: which of them counts is decided, and not by who came
     last."""
     queue = Queue(Counter())
-    queue.put(bare(1), 1.0)
-    queue.put(bare(1, giaddr=RELAYS[1]), 1.0)
-    queue.put(b"no packet", 1.0)
-    queue.put(b"no packet", 1.0)
+    queue.push(bare(1), 1.0)
+    queue.push(bare(1, giaddr=RELAYS[1]), 1.0)
+    queue.push(b"no packet", 1.0)
+    queue.push(b"no packet", 1.0)
     assert len(queue) == 4
 
 
 def test_what_nobody_waits_for_any_more_is_not_answered() -> None:
     counters: Counter[str] = Counter()
     queue = Queue(counters)
-    queue.put(bare(1, 0), 1.0)
-    queue.put(bare(1, 1), 1.5)
-    queue.put(bare(1, 2), 4.0)
-    assert queue.take(1.5 + LATE_S) == bare(1, 2)
-    assert queue.take(1.5 + LATE_S) is None and counters == {"dhcp.late": 2} and not queue
+    queue.push(bare(1, 0), 1.0)
+    queue.push(bare(1, 1), 1.5)
+    queue.push(bare(1, 2), 4.0)
+    assert queue.pop(1.5 + LATE_S) == bare(1, 2)
+    assert queue.pop(1.5 + LATE_S) is None and counters == {"dhcp.late": 2} and not queue
 
 
 def test_so_many_wait_and_the_oldest_goes() -> None:
     counters: Counter[str] = Counter()
     queue = Queue(counters)
     for number in range(MOST + 10):
-        queue.put(
+        queue.push(
             dhcp.build(DhcpPacket(1, number, number.to_bytes(6, "big") + bytes(10), {53: b"\1"})),
             1.0,
         )
     assert len(queue) == MOST and counters == {"dhcp.crowded": 10}
-    assert [dhcp.parse(data).xid for data in iter(lambda: queue.take(1.0), None)][-1] == 10
+    assert [dhcp.parse(data).xid for data in iter(lambda: queue.pop(1.0), None)][-1] == 10
 
 
 async def test_all_that_wait_are_answered_in_turns() -> None:

@@ -18,8 +18,8 @@ from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
 from pxe.paths import arm64
 from pxe.settings import Settings
-from pxe.shelf import Shelf
 from pxe.state import BootState
+from pxe.tftp_files import TftpFiles
 from pxe.windows import Windows
 from tests.boot.conftest import MAC, NODE, TOKEN
 from tests.boot.test_image import fetch, read
@@ -45,7 +45,7 @@ def arm(
         settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=boot
     )
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, ip="127.0.0.1", arch="aarch64", boot_set="arm"))
+    nodes.update(dataclasses.replace(node, ip="127.0.0.1", arch="aarch64", boot_set="arm"))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     return BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
@@ -66,23 +66,24 @@ def test_builder_and_boot_service_name_the_same_files() -> None:
 
 
 def test_tftp_gives_the_boot_programs_of_its_own_set(arm: BootState, link: FakeLink) -> None:
-    shelf = Shelf(arm)
-    assert bytes(shelf.own("127.0.0.1", "shimaa64.efi") or b"") == b"shimaa64.efi" * 999
-    assert bytes(shelf.own("127.0.0.1", "grubaa64.efi") or b"") == b"grubnetaa64.efi" * 999, (
+    tftp_files = TftpFiles(arm)
+    assert bytes(tftp_files.own("127.0.0.1", "shimaa64.efi") or b"") == b"shimaa64.efi" * 999
+    assert bytes(tftp_files.own("127.0.0.1", "grubaa64.efi") or b"") == b"grubnetaa64.efi" * 999, (
         "shim asks for it by this name"
     )
-    shelf.ended("127.0.0.1", "grubaa64.efi", 9, 0.1)
+    tftp_files.ended("127.0.0.1", "grubaa64.efi", 9, 0.1)
     assert link.events[-1][1] == "boot.nbp-sent"
     (arm.settings.boot_dir / "arm/shimaa64.efi").unlink()
     assert (
-        shelf.own("127.0.0.1", "shimaa64.efi") is None and link.events[-1][1] == "boot.file-missing"
+        tftp_files.own("127.0.0.1", "shimaa64.efi") is None
+        and link.events[-1][1] == "boot.file-missing"
     )
 
 
 def test_a_node_of_another_architecture_is_not_given_them(arm: BootState) -> None:
     (mine,) = arm.nodes.all()
-    arm.nodes.put(dataclasses.replace(mine, arch="x86_64"))
-    assert Shelf(arm).own("127.0.0.1", "shimaa64.efi") is None
+    arm.nodes.update(dataclasses.replace(mine, arch="x86_64"))
+    assert TftpFiles(arm).own("127.0.0.1", "shimaa64.efi") is None
 
 
 async def test_the_volume_has_the_programs_of_the_set(

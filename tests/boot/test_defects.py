@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pxe.dhcp.decision import Common, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.nodes import Node
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.paths import ipxe
-from pxe.paths.order import environment, order
+from pxe.paths.boot_spec import environment, spec_for
 from pxe.settings import Settings
 from pxe.state import BootState
 from pxe.tftp_server import TftpServer
@@ -106,7 +106,7 @@ def test_defect_7_boot_files_not_html_escaped(node: Node, settings: Settings) ->
         == "kernel a&b <c> \"d\" 'e'"
     )
     args = "root=UUID=0-1 ip=a:b:[fe80::1%eth0] dm=a+b,c~d@e*"
-    made = order(
+    made = spec_for(
         dataclasses.replace(node, kernel_args=args), node.macs[0], "one-use_token.42", settings, 0.0
     )
     script = ipxe.render(made, settings.http_base)

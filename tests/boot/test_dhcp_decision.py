@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layercake.moduleapi.service import FakeLink
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.state import BootState
 from pxe.windows import Step, Windows
 from tests.support.clock import FakeClock
@@ -314,7 +314,7 @@ def test_the_heads_ipxe_goes_before_that_of_a_card_which_shall_not_be_used(
     """Both ask as iPXE: which one it is says what was fetched before."""
     old = state.nodes.by_mac(MAC)
     assert old is not None
-    state.nodes.put(replace(old, card_ipxe=False))
+    state.nodes.update(replace(old, card_ipxe=False))
     arm(state)
 
     def program() -> bytes:
@@ -373,7 +373,7 @@ def of_arm(state: BootState) -> None:
         "arch": "aarch64",
         "firmware": "uefi",
     }
-    state.nodes.put(from_record(NODE, record))
+    state.nodes.update(from_record(NODE, record))
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_no_packet_of_a_known_node_raises(
 ) -> None:
     settings = boot_settings()
     nodes, windows = Nodes(), Windows()
-    nodes.put(from_record(NODE, {"name": "n1", "macs": [MAC.hex(":")], "ip": "10.99.0.11"}))
+    nodes.update(from_record(NODE, {"name": "n1", "macs": [MAC.hex(":")], "ip": "10.99.0.11"}))
     if armed:
         windows.arm(NODE, TOKEN, 10.0, 0.0)
     raw = dhcp.build(packet(kind, options, ciaddr=address, giaddr=address))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.dhcp import BOOTP, DHCP
 
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpError, DhcpPacket, MessageType
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpError, DhcpPacket, MessageType
 
 CHADDR = bytes.fromhex("525400000101") + bytes(10)
 COOKIE = bytes.fromhex("63825363")

@@ -42,7 +42,7 @@ async def web(
         settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=Path(files["boot_dir"])
     )
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, ip="127.0.0.1"))
+    nodes.update(dataclasses.replace(node, ip="127.0.0.1"))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     state = BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
@@ -121,7 +121,7 @@ async def test_a_boot_set_is_a_directory_of_its_own_and_no_way_out_of_it(
         assert (await fetch(web, path))[0] in (403, 404)
     node = web.nodes.by_ip("127.0.0.1")
     assert node is not None
-    web.nodes.put(dataclasses.replace(node, boot_set="second"))
+    web.nodes.update(dataclasses.replace(node, boot_set="second"))
     script = (await fetch(web, SCRIPT))[1].decode()
     assert (
         "/boot/second/vmlinuz?card=${netX/busid} initrd=minos.img" in script
@@ -164,7 +164,7 @@ async def test_the_script_has_the_token_and_is_for_its_own_node(
     other = dataclasses.replace(
         node, id="other", name="n2", macs=(bytes.fromhex("525400000102"),), ip="127.0.0.2"
     )
-    web.nodes.put(other)
+    web.nodes.update(other)
     web.windows.arm("other", "another-token", 100.0, web.clock())
     status, body, _ = await fetch(web, "/boot/52-54-00-00-01-02")
     assert status == 403
@@ -236,7 +236,7 @@ async def test_no_stranger_gets_the_script_that_a_machine_has(
     web: BootState, node: Node, how: str
 ) -> None:
     other = "52:54:00:00:01:02"
-    web.nodes.put(dataclasses.replace(node, ip="127.0.0.1", macs=(*node.macs, mac_bytes(other))))
+    web.nodes.update(dataclasses.replace(node, ip="127.0.0.1", macs=(*node.macs, mac_bytes(other))))
     window = web.windows.armed(NODE, web.clock())
     assert window is not None and (await fetch(web, SCRIPT))[0] == 200
     path = SCRIPT
@@ -245,7 +245,7 @@ async def test_no_stranger_gets_the_script_that_a_machine_has(
         path = SCRIPT.replace(MAC.replace(":", "-"), other.replace(":", "-"))
     elif how == "another address":
         web.recorder.note(offer())
-        web.nodes.put(dataclasses.replace(node, ip="127.0.0.9"))
+        web.nodes.update(dataclasses.replace(node, ip="127.0.0.9"))
     elif how == "fetches what the script names":
         web.recorder.note(offer())
         assert (await fetch(web, "/boot/vmlinuz"))[0] == 200
@@ -352,7 +352,7 @@ async def test_a_missing_file_is_told(
 
 
 async def test_a_record_that_no_script_can_be_made_of(web: BootState, node: Node) -> None:
-    web.nodes.put(dataclasses.replace(node, ip="127.0.0.1", kernel_args="${x}"))
+    web.nodes.update(dataclasses.replace(node, ip="127.0.0.1", kernel_args="${x}"))
     status, body, _ = await fetch(web, SCRIPT)
     assert status == 500
     assert body.startswith(b"cannot write boot script: kernel_args")

@@ -17,14 +17,14 @@ from layercake.moduleapi.service import FakeLink
 from layercake.modules.notifier import NotifiedNode
 from powerman.module import record as power_record
 from pxe.dhcp.decision import Common, decide
-from pxe.dhcp.packet import BOOT_FILE, VENDOR_CLASS, MessageType
 from pxe.http_server import HttpServer
 from pxe.inventory import Boot
 from pxe.module import offers
 from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
+from pxe.packets.dhcp import BOOT_FILE, VENDOR_CLASS, MessageType
 from pxe.paths import fat, grub, image
-from pxe.paths.order import Order
+from pxe.paths.boot_spec import BootSpec
 from pxe.settings import BootSettings, Settings
 from pxe.state import BootState
 from pxe.windows import Windows
@@ -110,7 +110,7 @@ def test_what_is_in_it(tmp_path: Path, signed: dict[str, Path]) -> None:
     for name in ("vmlinuz", "hardware.img", "minos.img"):
         (tmp_path / name).write_bytes(name.encode() * 77777)
     pieces, files = image.render(
-        Order("n1", "set", ("hardware.img", "minos.img"), "layercake.node=1 quiet"),
+        BootSpec("n1", "set", ("hardware.img", "minos.img"), "layercake.node=1 quiet"),
         signed,
         tmp_path,
     )
@@ -125,7 +125,7 @@ def test_what_is_in_it(tmp_path: Path, signed: dict[str, Path]) -> None:
     assert read(volume, "minos.img") == (tmp_path / "minos.img").read_bytes()
     (tmp_path / "minos.img").unlink()
     with pytest.raises(OSError, match=r"minos\.img"):
-        image.render(Order("n1", "set", ("minos.img",), ""), signed, tmp_path)
+        image.render(BootSpec("n1", "set", ("minos.img",), ""), signed, tmp_path)
 
 
 def test_without_the_packages_there_is_none(tmp_path: Path, signed: dict[str, Path]) -> None:
@@ -150,7 +150,7 @@ async def web(
         settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=Path(files["boot_dir"])
     )
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, ip="127.0.0.1", secure_boot=True))
+    nodes.update(dataclasses.replace(node, ip="127.0.0.1", secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     state = BootState(conf, nodes, windows, Recorder(link, windows, clock), clock)
@@ -209,7 +209,7 @@ async def test_nobody_else_is_given_it(web: BootState, node: Node, clock: FakeCl
     assert (await fetch(web))[0] == 403, "no boot is wanted"
     web.windows.arm(NODE, TOKEN, 100.0, clock())
     assert (await fetch(web))[0] == 403, "that card has asked for no address"
-    web.nodes.put(node)
+    web.nodes.update(node)
     assert (await fetch(web))[0] == 403, "the address is nobody's"
 
 
@@ -228,7 +228,7 @@ def test_firmware_is_offered_it_by_http_boot(
     settings: Settings, node: Node, clock: FakeClock
 ) -> None:
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, secure_boot=True))
+    nodes.update(dataclasses.replace(node, secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     asks = packet(MessageType.DISCOVER, HTTP_UEFI)
     reply = decide(asks, nodes, windows, Common(settings, signed=True), clock()).reply

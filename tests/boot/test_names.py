@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pxe.dns.settings import DnsSettings
+from pxe.dns_settings import DnsSettings
 from tests.boot.conftest import NODE, RECORD, Running
 from tests.boot.test_interop import wait_until
 

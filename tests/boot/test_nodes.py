@@ -39,8 +39,8 @@ def test_a_bad_record_is_refused(change: dict[str, Any], why: str) -> None:
 
 def test_a_changed_node_leaves_nothing_of_the_old_one() -> None:
     nodes = Nodes()
-    nodes.put(from_record("a", RECORD))
-    nodes.put(from_record("a", {**RECORD, "macs": ["52:54:00:00:01:02"], "ip": "10.99.0.12"}))
+    nodes.update(from_record("a", RECORD))
+    nodes.update(from_record("a", {**RECORD, "macs": ["52:54:00:00:01:02"], "ip": "10.99.0.12"}))
     assert (nodes.by_mac(M1), nodes.by_ip("10.99.0.11")) == (None, None)
     assert nodes.by_mac(M2) is nodes.by_ip("10.99.0.12") is nodes.by_id("a")
     nodes.remove("a")
@@ -50,10 +50,10 @@ def test_a_changed_node_leaves_nothing_of_the_old_one() -> None:
 def test_two_nodes_that_swap_addresses_one_after_the_other() -> None:
     nodes = Nodes()
     second = {**RECORD, "name": "n2", "macs": ["52:54:00:00:01:02"], "ip": "10.99.0.12"}
-    nodes.put(from_record("a", RECORD))
-    nodes.put(from_record("b", second))
-    nodes.put(from_record("a", {**second, "name": "n1"}))
-    nodes.put(from_record("b", {**RECORD, "name": "n2"}))
+    nodes.update(from_record("a", RECORD))
+    nodes.update(from_record("b", second))
+    nodes.update(from_record("a", {**second, "name": "n1"}))
+    nodes.update(from_record("b", {**RECORD, "name": "n2"}))
     owners = [
         nodes.by_mac(M1),
         nodes.by_mac(M2),

@@ -22,8 +22,8 @@ from pxe.nodes import Node, Nodes
 from pxe.notes import Recorder
 from pxe.paths import grub
 from pxe.settings import Settings
-from pxe.shelf import Shelf
 from pxe.state import BootState
+from pxe.tftp_files import TftpFiles
 from pxe.tftp_server import TftpServer
 from pxe.windows import Step, Windows
 from tests.boot.conftest import MAC, NODE, TOKEN
@@ -33,18 +33,18 @@ E1000 = "01:80:86:10:0e"
 
 
 @pytest.fixture
-def shelf(
+def tftp_files(
     settings: Settings, node: Node, link: FakeLink, clock: FakeClock, tmp_path: Path
-) -> Shelf:
+) -> TftpFiles:
     (tmp_path / "set").mkdir()
     for name in ("vmlinuz", "minos.img"):
         (tmp_path / "set" / name).write_bytes(name.encode() * 1000)
     nodes, windows = Nodes(), Windows()
-    nodes.put(dataclasses.replace(node, ip="127.0.0.1", boot_set="set", secure_boot=True))
+    nodes.update(dataclasses.replace(node, ip="127.0.0.1", boot_set="set", secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
     conf = dataclasses.replace(settings, boot_dir=tmp_path)
-    return Shelf(
+    return TftpFiles(
         BootState(conf, nodes, windows, Recorder(link, windows, clock), clock), lambda: 1.8e9
     )
 
@@ -54,11 +54,11 @@ def text(found: Any) -> bytes:
     return bytes(found[:])
 
 
-def test_a_node_gets_its_own_configuration_once(shelf: Shelf, link: FakeLink) -> None:
-    said = text(shelf.own("127.0.0.1", f"node/{MAC}.cfg")).decode()
+def test_a_node_gets_its_own_configuration_once(tftp_files: TftpFiles, link: FakeLink) -> None:
+    said = text(tftp_files.own("127.0.0.1", f"node/{MAC}.cfg")).decode()
     assert f"layercake.token={TOKEN}" in said and "/boot/set/vmlinuz" in said
     with pytest.raises(Refused, match="asked for twice"):
-        shelf.own("127.0.0.1", f"node/{MAC}.cfg")
+        tftp_files.own("127.0.0.1", f"node/{MAC}.cfg")
     assert "boot.script-refused" in [e[1] for e in link.events]
     assert TOKEN not in str(link.events)
 
@@ -79,26 +79,26 @@ def test_a_node_gets_its_own_configuration_once(shelf: Shelf, link: FakeLink) ->
         "",
     ],
 )
-def test_no_other_file_is_had(shelf: Shelf, name: str) -> None:
-    assert shelf.own("127.0.0.1", name) is None
+def test_no_other_file_is_had(tftp_files: TftpFiles, name: str) -> None:
+    assert tftp_files.own("127.0.0.1", name) is None
 
 
-def test_a_transfer_that_breaks_off_is_told_of(shelf: Shelf, link: FakeLink) -> None:
-    shelf.broke("127.0.0.1", "grubx64.efi", 1_800_000, 3_800_000, "the client fell silent")
-    shelf.broke("127.0.0.9", "grubx64.efi", 1, 2, "")
+def test_a_transfer_that_breaks_off_is_told_of(tftp_files: TftpFiles, link: FakeLink) -> None:
+    tftp_files.broke("127.0.0.1", "grubx64.efi", 1_800_000, 3_800_000, "the client fell silent")
+    tftp_files.broke("127.0.0.9", "grubx64.efi", 1, 2, "")
     assert [e[2] for e in link.events] == [
         "the transfer of grubx64.efi broke off: 1.8 of 3.8 MB were sent (the client fell silent)"
     ]
 
 
 def test_firmware_that_asks_for_another_file_by_tftp_is_told_of(
-    shelf: Shelf, link: FakeLink
+    tftp_files: TftpFiles, link: FakeLink
 ) -> None:
     for name in ("revocations_sku.efi", "shim_certificate_0.efi", "grub/x86_64-efi/command.lst"):
-        shelf.other("127.0.0.1", name)
+        tftp_files.other("127.0.0.1", name)
     assert link.events == [], "these are asked for on the way, and done without"
-    shelf.other("127.0.0.9", "pxelinux.0")
-    shelf.other("127.0.0.1", "pxelinux.0")
+    tftp_files.other("127.0.0.9", "pxelinux.0")
+    tftp_files.other("127.0.0.1", "pxelinux.0")
     (told,) = link.events
     assert (
         told[1] == "boot.other-file"
@@ -107,35 +107,39 @@ def test_firmware_that_asks_for_another_file_by_tftp_is_told_of(
     )
 
 
-def test_another_nodes_configuration_and_a_stranger_get_nothing(shelf: Shelf) -> None:
+def test_another_nodes_configuration_and_a_stranger_get_nothing(tftp_files: TftpFiles) -> None:
     with pytest.raises(Refused, match="another node's"):
-        shelf.own("127.0.0.1", "node/52:54:00:00:01:99.cfg")
+        tftp_files.own("127.0.0.1", "node/52:54:00:00:01:99.cfg")
     for name in (f"node/{MAC}.cfg", "boot/set/vmlinuz"):
         with pytest.raises(Refused, match="reserved for no node"):
-            shelf.own("127.0.0.9", name)
+            tftp_files.own("127.0.0.9", name)
     assert (
-        "reserved for no node" in shelf.may_fetch("127.0.0.9")
-        and shelf.may_fetch("127.0.0.1") == ""
+        "reserved for no node" in tftp_files.may_fetch("127.0.0.9")
+        and tftp_files.may_fetch("127.0.0.1") == ""
     )
 
 
-def test_a_file_that_is_gone_or_empty_is_said(shelf: Shelf, link: FakeLink, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_or_empty_is_said(
+    tftp_files: TftpFiles, link: FakeLink, tmp_path: Path
+) -> None:
     (tmp_path / "set/minos.img").unlink()
-    assert shelf.own("127.0.0.1", "boot/set/minos.img") is None
+    assert tftp_files.own("127.0.0.1", "boot/set/minos.img") is None
     (tmp_path / "set/vmlinuz").write_bytes(b"")
-    assert shelf.own("127.0.0.1", "boot/set/vmlinuz") is None
+    assert tftp_files.own("127.0.0.1", "boot/set/vmlinuz") is None
     assert [e[1] for e in link.events] == [
         "boot.file-missing"
     ] * 2 and "vmlinuz is empty" in link.events[1][2]
 
 
 @pytest.fixture
-async def tftp(shelf: Shelf) -> AsyncIterator[int]:
+async def tftp(tftp_files: TftpFiles) -> AsyncIterator[int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     clock = asyncio.get_running_loop().time
-    server = TftpServer(("127.0.0.1", port), {grub.CONFIG: grub.FIRST}, shelf, Counter(), clock)
+    server = TftpServer(
+        ("127.0.0.1", port), {grub.CONFIG: grub.FIRST}, tftp_files, Counter(), clock
+    )
     server.open()
     yield port
     server.close()
@@ -201,7 +205,7 @@ def test_the_card_that_ipxe_is_on_is_looked_up_in_the_boot_set(tmp_path: Path) -
 
 
 async def test_a_slow_transfer_that_gets_on_prolongs_the_boot(
-    shelf: Shelf, link: FakeLink, clock: FakeClock
+    tftp_files: TftpFiles, link: FakeLink, clock: FakeClock
 ) -> None:
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
@@ -212,7 +216,7 @@ async def test_a_slow_transfer_that_gets_on_prolongs_the_boot(
         client.setblocking(False)
         port, loop = int(probe.getsockname()[1]), asyncio.get_running_loop()
         probe.close()
-        server = TftpServer(("127.0.0.1", port), {}, shelf, Counter(), clock)
+        server = TftpServer(("127.0.0.1", port), {}, tftp_files, Counter(), clock)
         server.open()
         try:
             await loop.sock_sendto(client, b"\0\1boot/set/vmlinuz\0octet\0", ("127.0.0.1", port))
@@ -225,7 +229,7 @@ async def test_a_slow_transfer_that_gets_on_prolongs_the_boot(
         finally:
             server.close()
     assert [e[2] for e in link.events if e[1] == "boot.under-way"] == ["vmlinuz: 0.0 of 0.0 MB"]
-    windows = shelf._state.windows
+    windows = tftp_files._state.windows
     windows.record(NODE, Step.SCRIPT, 1000.0, {})
     assert windows.deadline(NODE, 1000.0, 30.0, 60.0, 600.0) == 1024.0 + 60.0, (
         "from the transfer's last sign of life"

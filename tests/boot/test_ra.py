@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scapy.layers.inet6 import ICMPv6ND_RA, ICMPv6NDOptPrefixInfo
 
-from pxe.six.ra import build_advertisement, is_solicitation
+from pxe.ipv6.ra import build_advertisement, is_solicitation
 
 
 def test_the_advertisement() -> None:

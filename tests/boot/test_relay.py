@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import HeadAddress
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.packet import DhcpPacket, MessageType
-from pxe.dhcp.relay import Heard, Relays, parts_of, relay_of
+from pxe.dhcp.relay import Relays, RelaySighting, parts_of, relay_of
 from pxe.nodes import Nodes, from_record
-from pxe.paths.order import command_line
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
+from pxe.paths.boot_spec import command_line
 from pxe.settings import Settings
 from pxe.subnet import route
 from pxe.windows import Windows
@@ -68,7 +68,7 @@ def nodes(settings: Settings) -> Nodes:
         (MACS["other"], "10.121.0.50", OTHER),
     ):
         record = {"name": f"n{ip[-2:]}", "macs": [mac.hex(":")], "ip": ip, "network": network}
-        found.put(from_record(mac.hex(), record, settings))
+        found.update(from_record(mac.hex(), record, settings))
     return found
 
 
@@ -281,14 +281,14 @@ def test_a_node_of_the_heads_network_is_served_as_before_where_the_inventory_nam
 
 def test_a_head_on_loopback_has_no_network_of_its_own() -> None:
     settings, nodes = boot_settings(address="127.0.0.1", prefix=8), Nodes()
-    nodes.put(
+    nodes.update(
         from_record(
             "far",
             {"name": "n1", "macs": [MACS["far"].hex(":")], "ip": "10.120.0.50", "network": FAR},
             settings,
         )
     )
-    nodes.put(
+    nodes.update(
         from_record("own", {"name": "n2", "macs": [OWN.hex(":")], "ip": "10.5.0.50"}, settings)
     )
     for mac in (MACS["far"], OWN):
@@ -320,7 +320,7 @@ def test_what_no_node_is_in_any_more_is_no_network(nodes: Nodes, settings: Setti
     nodes.remove(MACS["other"].hex())
     assert nodes.subnet_of(a("10.121.0.9")) is None
     moved = {"name": "n1", "macs": [MACS["far"].hex(":")], "ip": "10.120.0.51", "network": FAR}
-    nodes.put(from_record(MACS["far"].hex(), moved, settings))
+    nodes.update(from_record(MACS["far"].hex(), moved, settings))
     assert (found := nodes.subnet_of(a("10.120.0.9"))) is not None and found.name == "far"
 
 
@@ -346,11 +346,11 @@ def test_the_relay_that_was_heard_last_is_shown(nodes: Nodes) -> None:
     relays = Relays(clock)
     relay = relay_of(discover(MACS["far"], "10.120.0.1", b"\1\4swp1\2\2\xff\0"))
     assert relay is not None and relay_of(discover(MACS["near"])) is None
-    relays.heard("far", relay)
+    relays.record("far", relay)
     clock.now += 5.0
     heard = relays.view()
     assert set(heard) == {"far"}
-    assert heard["far"] == Heard(
+    assert heard["far"] == RelaySighting(
         relay="10.120.0.1", circuit="swp1", remote="ff:00", seconds_ago=5.0
     )
 
@@ -385,7 +385,7 @@ def both(nodes: Nodes) -> Settings:
         (MACS["other"], "10.121.0.50", SIDE),
         (MACS["far"], "10.122.0.50", BEHIND),
     ):
-        nodes.put(
+        nodes.update(
             from_record(
                 mac.hex(),
                 {"name": f"n{ip[-2:]}", "macs": [mac.hex(":")], "ip": ip, "network": network},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from layercake.kraken.errors import InputError
 from pxe.nodes import Node
 from pxe.paths import grub, ipxe
-from pxe.paths.order import command_line, environment, order, word
+from pxe.paths.boot_spec import command_line, environment, plain_word, spec_for
 from pxe.settings import Settings
 
 TOKEN = "one-use_token.42"
@@ -22,7 +22,7 @@ NOW = 1_800_000_000.4
 
 
 def script(settings: Settings, node: Node, mac: bytes, token: str) -> str:
-    return ipxe.render(order(node, mac, token, settings, NOW), settings.http_base)
+    return ipxe.render(spec_for(node, mac, token, settings, NOW), settings.http_base)
 
 
 def test_grub_says_the_same_boot_in_its_own_words(
@@ -32,7 +32,7 @@ def test_grub_says_the_same_boot_in_its_own_words(
     for name in ("vmlinuz", "minos.img", "hardware.img"):
         (tmp_path / "set" / name).touch()
     conf = dataclasses.replace(settings, boot_dir=tmp_path)
-    said = order(dataclasses.replace(node, boot_set="set"), node.macs[0], TOKEN, conf, NOW)
+    said = spec_for(dataclasses.replace(node, boot_set="set"), node.macs[0], TOKEN, conf, NOW)
     base = "(tftp,$net_default_server)/boot/set"
     lines = [line.strip() for line in grub.render(said, grub.by_tftp(said)).splitlines()]
     assert f"if linux {base}/vmlinuz {said.command_line}; then" in lines
@@ -179,7 +179,7 @@ def test_a_line_that_the_kernel_would_cut_is_refused(node: Node, settings: Setti
 @given(st.text(max_size=30))
 def test_a_word_is_one_word(text: str) -> None:
     try:
-        kept = word("x", text)
+        kept = plain_word("x", text)
     except InputError:
         return
     assert kept == text

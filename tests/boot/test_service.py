@@ -14,10 +14,10 @@ from layercake.kraken.errors import InputError, LayercakeError, NotFound, Operat
 from layercake.kraken.mutation import Where
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from pxe import mutations
-from pxe.dhcp import packet as dhcp
 from pxe.dhcp.decision import Decision, decide
 from pxe.dhcp.relay import Relay
 from pxe.dhcp.server import DhcpServer
+from pxe.packets import dhcp
 from pxe.service import PxeService
 from pxe.settings import BootSettings
 from pxe.state import BootState
@@ -493,7 +493,7 @@ async def test_a_boot_behind_a_relay_of_which_nothing_comes_says_when_the_relay_
     assert service.stalled(request).endswith(
         "; no relay of its network far was heard since the boot service began"
     )
-    service._relays.heard("far", Relay(b"\x0a\x78\0\1", b"\x0a\x78\0\1", None, {}))
+    service._relays.record("far", Relay(b"\x0a\x78\0\1", b"\x0a\x78\0\1", None, {}))
     clock.now += 300
     assert service.stalled(request).endswith(
         "; the relay of its network far, 10.120.0.1, was heard 300 s ago"

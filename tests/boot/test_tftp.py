@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pxe.tftp_packet import (
+from pxe.packets.tftp import (
     Code,
     Op,
     Terms,

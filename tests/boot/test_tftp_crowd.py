@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from pxe.tftp_packet import MAX_TIMEOUT, Op, negotiate
+from pxe.packets.tftp import MAX_TIMEOUT, Op, negotiate
 from pxe.tftp_server import TftpServer
 from pxe.tftp_transfer import LIFE_S, SLOWEST, Phase, Transfer
 from tests.support.clock import FakeClock

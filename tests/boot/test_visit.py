@@ -15,8 +15,8 @@ from pxe.http_server import HttpServer
 from pxe.nodes import Nodes
 from pxe.notes import Recorder
 from pxe.settings import Settings
-from pxe.shelf import Shelf
 from pxe.state import BootState, Visit
+from pxe.tftp_files import TftpFiles
 from pxe.windows import Windows
 from tests.boot.test_http import SCRIPT, fetch
 from tests.support.clock import FakeClock
@@ -45,17 +45,17 @@ def head(
 def test_tftp_is_open_to_the_head_itself_and_for_its_time_alone(
     head: BootState, clock: FakeClock
 ) -> None:
-    assert Shelf(head).may_fetch(HEAD) == ""
-    assert Shelf(head).may_fetch(OTHER)
-    assert Shelf(head).own(HEAD, "node/52:54:00:00:01:01.cfg") is None, (
+    assert TftpFiles(head).may_fetch(HEAD) == ""
+    assert TftpFiles(head).may_fetch(OTHER)
+    assert TftpFiles(head).own(HEAD, "node/52:54:00:00:01:01.cfg") is None, (
         "boot programs, and no node's own files"
     )
     clock.now += 10.0
-    assert Shelf(head).may_fetch(HEAD)
+    assert TftpFiles(head).may_fetch(HEAD)
 
 
 def test_there_is_no_visit_before_one_was_asked_for(state: BootState) -> None:
-    assert Shelf(state).may_fetch(state.settings.address)
+    assert TftpFiles(state).may_fetch(state.settings.address)
 
 
 async def test_http_gives_files_and_no_script(

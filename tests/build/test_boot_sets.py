@@ -36,14 +36,14 @@ def known(boot: Path) -> BootSets:
 def signed(boot: Path, directory: Path) -> str:
     """Makes a set of a directory, signed as `add` does; its name."""
     sets.sign(directory, sets.name_of(directory), Signer(boot.parent / "signing.key").sign)
-    return sets.take(boot, directory).name
+    return sets.install_set(boot, directory).name
 
 
 def test_what_an_older_layercake_built_becomes_a_set_and_the_default(tmp_path: Path) -> None:
     fill(tmp_path, "old", agent=False)
     sets.adopt(tmp_path, clear=False)
     assert (tmp_path / "vmlinuz").exists(), "an older head that still runs goes on serving it"
-    newer = sets.take(tmp_path, fill(tmp_path / ".new", "new"))
+    newer = sets.install_set(tmp_path, fill(tmp_path / ".new", "new"))
     head = known(tmp_path)
     head.load({})
     assert not (tmp_path / "vmlinuz").exists() and not list(tmp_path.glob(".new*"))
@@ -59,16 +59,16 @@ def test_what_an_older_layercake_built_becomes_a_set_and_the_default(tmp_path: P
 
 
 def test_the_same_content_is_the_same_set(tmp_path: Path) -> None:
-    first = sets.take(tmp_path, fill(tmp_path / ".a", "x"))
-    again = sets.take(tmp_path, fill(tmp_path / ".b", "x"))
-    other = sets.take(tmp_path, fill(tmp_path / ".c", "y"))
+    first = sets.install_set(tmp_path, fill(tmp_path / ".a", "x"))
+    again = sets.install_set(tmp_path, fill(tmp_path / ".b", "x"))
+    other = sets.install_set(tmp_path, fill(tmp_path / ".c", "y"))
     assert (
         first == again
         and other.name != first.name
         and {s.name for s in sets.all_of(tmp_path)} == {first.name, other.name}
     )
     (fill(tmp_path / ".d", "x") / sets.MODULES).write_text("modules")
-    assert sets.take(tmp_path, tmp_path / ".d").name not in {first.name, other.name}, (
+    assert sets.install_set(tmp_path, tmp_path / ".d").name not in {first.name, other.name}, (
         "other modules are another set"
     )
 
@@ -100,7 +100,7 @@ def test_what_a_node_is_told_of_its_agent(tmp_path: Path) -> None:
         3,
         len("agent.zip x"),
     )
-    bare = sets.take(tmp_path, fill(tmp_path / ".b", "bare", agent=False)).name
+    bare = sets.install_set(tmp_path, fill(tmp_path / ".b", "bare", agent=False)).name
     with pytest.raises(InputError, match="cannot hand over the agent"):
         head.agent(bare)
 
@@ -239,7 +239,7 @@ def test_a_set_that_somebody_has_planted_says_nobody_how_to_build(
 
 
 def test_sets_that_were_built_before_sets_were_signed_are_signed_once(tmp_path: Path) -> None:
-    old = sets.take(tmp_path, fill(tmp_path / ".a", "x")).name
+    old = sets.install_set(tmp_path, fill(tmp_path / ".a", "x")).name
     head = known(tmp_path)
     head.load({})
     head.sign_all()
@@ -253,7 +253,7 @@ def test_a_set_that_is_removed_while_all_are_read_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes, stays = (
-        sets.take(tmp_path, fill(tmp_path / f".{text}", text)).name for text in ("a", "b")
+        sets.install_set(tmp_path, fill(tmp_path / f".{text}", text)).name for text in ("a", "b")
     )
     read = sets.load
 

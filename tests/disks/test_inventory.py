@@ -85,17 +85,17 @@ def test_a_mark_names_node_layout_and_all_that_is_made() -> None:
     assert read is not None and (read.node, read.stage, read.made, read.layout) == (
         "1a2b3c4d",
         "s",
-        scratch.made,
+        scratch.fingerprint,
         "scratch",
     )
     (other,) = layouts(
         load(SITE.replace("mount: /scratch,", "mount: /other,").replace("400G", "300G")).nodes["n0"]
     )
-    assert other.made == scratch.made, (
+    assert other.fingerprint == scratch.fingerprint, (
         "where it is mounted, and which disks match, is not written to the disks"
     )
     (larger,) = layouts(load(SITE.replace("16G", "17G")).nodes["n0"])
-    assert larger.made != scratch.made
+    assert larger.fingerprint != scratch.fingerprint
     assert read_mark("Windows") is None and read_mark("lc:1a2b3c4d:s:00000000:x\n") is None
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from minos.agent.disks import look
+from minos.agent.disks import scan
 from minos.agent.disks.judge import BLANK, ERROR, FOREIGN, READY, judge, whole
 from minos.agent.disks.layout import Layout, Volume
-from minos.agent.disks.look import Disk, Partition
+from minos.agent.disks.scan import Disk, Partition
 
 NODE = "1a2b3c4d-0000-4000-8000-000000000000"
 OTHER = "ffffffff-0000-4000-8000-000000000000"
@@ -162,7 +162,7 @@ def test_each_word_of_match() -> None:
         "rotational": True,
         "transport": "ata",
     }
-    assert look.matches(one, good)
+    assert scan.matches(one, good)
     bad = {
         "min": 401 << 30,
         "max": 1,
@@ -172,8 +172,8 @@ def test_each_word_of_match() -> None:
         "rotational": False,
         "transport": "nvme",
     }
-    assert not any(look.matches(one, {**good, word: its}) for word, its in bad.items())
-    assert not look.matches(one, {"colour": "red"}), "a word of a newer head matches nothing"
+    assert not any(scan.matches(one, {**good, word: its}) for word, its in bad.items())
+    assert not scan.matches(one, {"colour": "red"}), "a word of a newer head matches nothing"
 
 
 def gpt(*names: str) -> bytes:
@@ -188,11 +188,11 @@ def gpt(*names: str) -> bytes:
 def test_names_are_read_from_the_disk_itself(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.write_bytes(gpt(OURS, "", "x" * 36))
-    assert look.gpt_names(disk, 512) == {1: OURS, 2: "", 3: "x" * 36}
+    assert scan.gpt_names(disk, 512) == {1: OURS, 2: "", 3: "x" * 36}
     for data in (b"", bytes(4096), gpt(OURS)[:700], gpt(OURS)[:512] + b"EFI PART" + b"\xff" * 92):
         disk.write_bytes(data)
-        assert look.gpt_names(disk, 512) == {}, "a table that is cut off or made up says nothing"
-    assert look.gpt_names(tmp_path / "none", 512) == {}
+        assert scan.gpt_names(disk, 512) == {}, "a table that is cut off or made up says nothing"
+    assert scan.gpt_names(tmp_path / "none", 512) == {}
 
 
 def test_disks_of_sysfs(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_disks_of_sysfs(tmp_path: Path) -> None:
     put("sdb", size="4096", device__model="LOCKED", ro="1")
     put("sdc", size="0", device__model="EMPTY")
     put("loop0", size="4096")
-    nvme, sda = look.all_of(lambda block: [block.name.upper()], tmp_path, tmp_path / "dev")
+    nvme, sda = scan.all_of(lambda block: [block.name.upper()], tmp_path, tmp_path / "dev")
     assert (nvme.name, nvme.size, nvme.model, nvme.transport, nvme.rotational, nvme.names) == (
         "nvme0n1",
         1 << 20,

@@ -15,11 +15,11 @@ from layercake.node.disks import LateDisks
 def test_a_node_that_planned_by_disks_goes_on_without_them() -> None:
     """It was told its steps as it joined. An agent that takes over then has no word of disks any
     more: images must not wait."""
-    early: Any = SimpleNamespace()
-    disks = LateDisks(early, lambda url, offset: pytest.fail("nothing is fetched"))
+    core: Any = SimpleNamespace()
+    disks = LateDisks(core, lambda url, offset: pytest.fail("nothing is fetched"))
     with pytest.raises(OperationFailed, match="said nothing of them yet"):
         disks.discover()
-    disks.want({"images": []}, SimpleNamespace())  # type: ignore[arg-type]
+    disks.set_desired({"images": []}, SimpleNamespace())  # type: ignore[arg-type]
     assert (disks.discover(), disks.prepare(), disks.close(), disks.wait(lambda: False)) == (
         "READY",
         "READY",

@@ -24,9 +24,9 @@ from patience import patience
 from imageapi.node import mount
 from imageapi.node.attach import loop
 from layercake.kraken.errors import OperationFailed
-from minos.agent.disks import look, signs
+from minos.agent.disks import scan, signs
 from minos.agent.disks.layout import Layout, Volume, read_mark
-from minos.agent.disks.look import Disk
+from minos.agent.disks.scan import Disk
 from minos.agent.disks.stack import Means, Stack, clear
 from minos.agent.disks.tools import Tools
 from minos.build.debian import disktools
@@ -113,7 +113,7 @@ class Lab:
             "/loop",
             rotational=False,
             transport="",
-            partitions=look.partitions(block),
+            partitions=scan.partitions(block),
         )
         return replace(found, holds=signs.holds(found, self.tools))
 

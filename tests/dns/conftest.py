@@ -16,7 +16,7 @@ from layercake.moduleapi.service import FakeLink
 from pxe.dns.forwarder import Forwarder
 from pxe.dns.names import Names
 from pxe.dns.server import DnsServer
-from pxe.dns.settings import DnsSettings
+from pxe.dns_settings import DnsSettings
 from pxe.nodes import from_record
 from pxe.notes import Recorder
 from pxe.settings import Settings
@@ -57,7 +57,7 @@ def names_of(settings: Settings) -> Names:
     """The names of the three nodes."""
     made = Names(settings, 1000)
     for record in RECORDS:
-        made.put(from_record(record["name"], record, settings))
+        made.update_node(from_record(record["name"], record, settings))
     return made
 
 

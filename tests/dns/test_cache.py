@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from dnslib import CNAME, EDNS0, QTYPE, RR, SOA, A, DNSHeader, DNSQuestion, DNSRecord
 
-from pxe.dns import packet as dns
 from pxe.dns.cache import BadAnswer, Cache, failure, key_of, read, render
-from pxe.dns.packet import Query
+from pxe.packets import dns
+from pxe.packets.dns import Query
 
 NAME = "www.example.org"
 ZONE = RR(
@@ -86,7 +86,7 @@ def test_an_answer_is_given_out_with_less_and_less_to_live() -> None:
 )
 def test_how_long_it_is_kept(data: bytes, lives: int) -> None:
     cache, query, kept = Cache(), asked(), read(data, asked(), 0.0)
-    cache.put(key_of(query), kept)
+    cache.store(key_of(query), kept)
     assert kept.lives == lives and len(cache) == bool(lives)
     if lives:
         assert cache.get(key_of(query), lives - 1) is kept
@@ -127,9 +127,9 @@ def test_the_oldest_in_use_goes_when_there_is_no_room() -> None:
     cache = Cache(3)
     queries = [asked(f"n{n}.example.org") for n in range(4)]
     for query in queries[:3]:
-        cache.put(key_of(query), failure(query, 0.0))
+        cache.store(key_of(query), failure(query, 0.0))
     cache.get(key_of(queries[0]), 1.0)
-    cache.put(key_of(queries[3]), failure(queries[3], 0.0))
+    cache.store(key_of(queries[3]), failure(queries[3], 0.0))
     assert [cache.get(key_of(query), 1.0) is not None for query in queries] == [
         True,
         False,
@@ -138,5 +138,5 @@ def test_the_oldest_in_use_goes_when_there_is_no_room() -> None:
     ]
     small = Cache(most=80)
     for query in queries:
-        small.put(key_of(query), failure(query, 0.0))
+        small.store(key_of(query), failure(query, 0.0))
     assert len(small) == 2, "in bytes, too"

@@ -9,8 +9,8 @@ from dnslib import EDNS0, DNSHeader, DNSQuestion, DNSRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pxe.dns import packet as dns
-from pxe.dns.packet import DnsError, Rcode, labels_of, shown, wire
+from pxe.packets import dns
+from pxe.packets.dns import DnsError, Rcode, labels_of, shown, wire
 
 LABELS = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=63)
 NAMES = st.lists(LABELS, min_size=1, max_size=4).map(".".join).filter(lambda name: len(name) < 250)

@@ -30,7 +30,7 @@ async def test_the_same_question_again_is_answered_the_same_and_a_change_is_seen
     first, second = await served.many(question("n1", number=1), question("n1", number=2))
     assert first[2:] == second[2:] and (first[:2], second[:2]) == (b"\0\1", b"\0\2")
     assert served.recorder.counters["dns.answered"] == 2
-    served.names.put(from_record("n1", {**RECORDS[0], "ip": "127.0.1.99"}, served.settings))
+    served.names.update_node(from_record("n1", {**RECORDS[0], "ip": "127.0.1.99"}, served.settings))
     assert str((await served.asks(question("n1", number=3))).rr[0].rdata) == "127.0.1.99"
     served.names.remove("n1")
     assert (await served.asks(question("n1.cluster.internal"))).header.rcode == 3

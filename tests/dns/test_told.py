@@ -17,9 +17,9 @@ from layercake.inventory.schema import Node
 from layercake.moduleapi.fields import Mistake
 from powerman import module as power
 from pxe import module as boot
-from pxe.dhcp import packet as dhcp
-from pxe.dns.settings import DnsSettings, forward, subnets
+from pxe.dns_settings import DnsSettings, forward, subnets
 from pxe.inventory import Boot
+from pxe.packets import dhcp
 from pxe.subnet import of, own
 from tests.support.site import boot_settings, site
 
@@ -159,10 +159,12 @@ def test_nodes_are_told_the_head_where_their_network_has_no_servers_of_its_own()
     assert of(FAR, on).options[dhcp.DNS] == bytes((10, 99, 0, 1)) and of(FAR, off).options[
         dhcp.DNS
     ] == bytes((10, 1, 0, 53))
-    words = of({**FAR, "dns": ["10.9.9.9"], "domain": "far.test"}, on).words("10.20.0.5")
+    words = of({**FAR, "dns": ["10.9.9.9"], "domain": "far.test"}, on).kernel_parameters(
+        "10.20.0.5"
+    )
     assert "layercake.dns=10.9.9.9" in words and "layercake.domain=far.test" in words
     assert {"layercake.dns=10.99.0.1", "layercake.domain=site.test"} <= set(
-        of(FAR, on).words("10.20.0.5")
+        of(FAR, on).kernel_parameters("10.20.0.5")
     )
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from layercake.kraken.errors import InputError
 from pxe.dns import names as dns_names
-from pxe.dns import packet as dns
 from pxe.dns.decision import Outcome, decide
 from pxe.dns.names import Names
-from pxe.dns.packet import Rcode, Type, shown, wire
 from pxe.dns.zone import Zone, reverse, tops_of
 from pxe.nodes import from_record
+from pxe.packets import dns
+from pxe.packets.dns import Rcode, Type, shown, wire
 from tests.dns.conftest import FAR, RECORDS, names_of, settings_of
 
 
@@ -163,15 +163,15 @@ def test_answers_follow_the_nodes() -> None:
     names, serials = names_of(settings), []
     for change in ({"ip": "127.0.1.9"}, {"name": "n9"}, {"aliases": ["web"]}, {"bmc": ""}):
         serials.append(names.zone.serial)
-        names.put(from_record("n1", {**RECORDS[0], **change}, settings))
+        names.update_node(from_record("n1", {**RECORDS[0], **change}, settings))
         assert names.zone.serial > serials[-1]
-    names.put(from_record("n1", RECORDS[0] | {"ip": "127.0.1.9"}, settings))
+    names.update_node(from_record("n1", RECORDS[0] | {"ip": "127.0.1.9"}, settings))
     assert (
         ask(names, "n1")[1] == ["A 127.0.1.9"]
         and ask(names, "1.1.0.127.in-addr.arpa", "PTR")[0] is Outcome.NO_SUCH_NAME
     )
     before = names.zone.serial
-    names.put(from_record("n1", RECORDS[0] | {"ip": "127.0.1.9"}, settings))
+    names.update_node(from_record("n1", RECORDS[0] | {"ip": "127.0.1.9"}, settings))
     assert names.zone.serial == before, "the same once more is no change"
     names.remove("n1")
     names.remove("nobody")
@@ -186,11 +186,11 @@ def test_a_domain_and_a_network_are_ours_as_long_as_a_node_is_in_them() -> None:
     names = names_of(settings)
     assert names.client("10.120.0.9") and not names.client("10.121.0.9")
     moved = {**RECORDS[2], "ip": "127.0.1.3", "network": None}
-    names.put(from_record("n3", moved, settings))
+    names.update_node(from_record("n3", moved, settings))
     assert not names.client("10.120.0.9")
     for name in ("n3.far.example.org", "layercake.far.example.org", "9.0.120.10.in-addr.arpa"):
         assert ask(names, name)[0] is Outcome.FORWARD, name
-    names.put(from_record("n3", RECORDS[2], settings))
+    names.update_node(from_record("n3", RECORDS[2], settings))
     other = {
         **RECORDS[0],
         "name": "n4",
@@ -199,7 +199,7 @@ def test_a_domain_and_a_network_are_ours_as_long_as_a_node_is_in_them() -> None:
         "aliases": [],
         "bmc": "",
     }
-    names.put(from_record("n4", other, settings))
+    names.update_node(from_record("n4", other, settings))
     assert ask(names, "ntp.far.example.org")[1] == ["A 10.1.0.123", "A 10.1.0.124"], (
         "both networks of the domain"
     )
@@ -208,17 +208,17 @@ def test_a_domain_and_a_network_are_ours_as_long_as_a_node_is_in_them() -> None:
 def test_who_has_a_name_that_several_claim() -> None:
     settings = settings_of()
     names = names_of(settings)
-    names.put(
+    names.update_node(
         from_record(
             "x", {"name": "n1-bmc", "macs": ["52:54:00:00:01:09"], "ip": "127.0.1.7"}, settings
         )
     )
     assert ask(names, "n1-bmc")[1] == ["A 127.0.1.7"], "a node's name goes before a BMC's"
-    names.put(
+    names.update_node(
         from_record("y", {"name": "db", "macs": ["52:54:00:00:01:0a"], "ip": "127.0.1.8"}, settings)
     )
     assert ask(names, "db")[1] == ["A 127.0.1.8"], "and before an alias"
-    names.put(
+    names.update_node(
         from_record(
             "z", {"name": "layercake", "macs": ["52:54:00:00:01:0b"], "ip": "127.0.1.6"}, settings
         )
@@ -240,7 +240,7 @@ def test_a_name_that_is_too_long_for_dns_has_none(name: str) -> None:
     settings = settings_of(domain="e" * 60 + ".test")
     names = names_of(settings)
     before = len(names.zone)
-    names.put(
+    names.update_node(
         from_record(
             "long",
             {
@@ -273,7 +273,7 @@ def test_reverse_zones_are_the_whole_network_and_nothing_else(network: str) -> N
     tops = set(tops_of(ipaddress.IPv4Network(network)))
     within = ipaddress.IPv4Network(network)
     zone = Zone("layercake", "cluster.internal", 1, 30)
-    zone.put("x", (), tops)
+    zone.set_records("x", (), tops)
     assert 1 <= len(tops) <= 128
     for address in (within[0], within[-1]):
         assert zone.apex(reverse(address)) in tops
@@ -314,10 +314,10 @@ def test_whatever_comes_and_goes_the_zone_is_that_of_the_nodes_there(
             "aliases": [alias] if alias else [],
         }
         there[node] = record
-        names.put(from_record(node, record, settings))
+        names.update_node(from_record(node, record, settings))
     anew = Names(settings, 1)
     for node, record in there.items():
-        anew.put(from_record(node, record, settings))
+        anew.update_node(from_record(node, record, settings))
     assert sorted(names.zone.entries()) == sorted(anew.zone.entries())
     assert sorted(names.zone.tops()) == sorted(anew.zone.tops())
     for name in (

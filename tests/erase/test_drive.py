@@ -15,7 +15,7 @@ import pytest
 
 from layercake.kraken.errors import OperationFailed
 from minos.erase.drive import FORMAT, PASSWORD, SECURITY, ZEROS, Drive, Erased
-from minos.erase.found import Own
+from minos.erase.selection import Own
 
 MIB = 1 << 20
 SIZE = 64 * MIB

@@ -11,8 +11,8 @@ import pytest
 
 from layercake.kraken.errors import OperationFailed
 from minos.erase.drive import Erased
-from minos.erase.found import Left, Own
 from minos.erase.orders import Orders
+from minos.erase.selection import Left, Own
 
 A, B = Own("nvme0n1", 1000, "M", ("S1",)), Own("nvme0n2", 2000, "M", ("S2",))
 THERE: Callable[[], bool] = lambda: True  # noqa: E731

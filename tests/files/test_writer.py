@@ -48,22 +48,24 @@ def test_a_file_is_written_with_its_owner_and_mode_and_only_when_it_is_another(
     root: Root, image: Path
 ) -> None:
     one = entry("/etc/munge/deep/munge.key", mode=0o400, owner="munge", group="997")
-    assert root.put(one)
+    assert root.write(one)
     facts = (image / "etc/munge/deep/munge.key").stat()
     assert (stat.S_IMODE(facts.st_mode), facts.st_uid, facts.st_gid) == (0o400, 998, 997)
     assert (image / "etc/munge").stat().st_mode & 0o777 == 0o755
-    assert not root.put(one) and (image / "etc/munge/deep/munge.key").stat().st_ino == facts.st_ino
-    assert root.put(entry("/etc/munge/deep/munge.key", mode=0o600, owner="munge", group="997")), (
+    assert (
+        not root.write(one) and (image / "etc/munge/deep/munge.key").stat().st_ino == facts.st_ino
+    )
+    assert root.write(entry("/etc/munge/deep/munge.key", mode=0o600, owner="munge", group="997")), (
         "another mode is another file"
     )
     assert os.listdir(image / "etc/munge/deep") == ["munge.key"], "nothing is left of the writing"
 
 
 def test_links_of_the_image_are_followed_within_it(root: Root, image: Path) -> None:
-    root.put(entry("/lib/app/x"))
+    root.write(entry("/lib/app/x"))
     assert (image / "usr/lib/app/x").read_text() == "new\n"
     (image / "var").symlink_to("/run")
-    root.put(entry("/var/y"))
+    root.write(entry("/var/y"))
     assert (image / "run/y").read_text() == "new\n", "an absolute link is of the image's own root"
 
 
@@ -76,17 +78,17 @@ def test_no_link_leads_out(root: Root, image: Path, tmp_path: Path) -> None:
     (image / "etc/target").symlink_to(outside / "shadow")
     for path in ("/etc/up/shadow", "/etc/abs/shadow"):
         try:
-            root.put(entry(path))
+            root.write(entry(path))
         except OperationFailed:
             continue
     assert (outside / "shadow").read_text() == "ours\n" and os.listdir(outside) == ["shadow"]
-    root.put(entry("/etc/target"))
+    root.write(entry("/etc/target"))
     assert (outside / "shadow").read_text() == "ours\n" and not (
         image / "etc/target"
     ).is_symlink(), "the link itself is replaced"
     (image / "etc/magic").symlink_to("/proc/self/root")
     with pytest.raises(OperationFailed):
-        root.put(entry("/etc/magic/x"))
+        root.write(entry("/etc/magic/x"))
 
 
 def test_a_race_with_who_swaps_directories_for_links_is_not_lost(
@@ -111,7 +113,7 @@ def test_a_race_with_who_swaps_directories_for_links_is_not_lost(
     try:
         for number in range(300):
             try:
-                root.put(entry("/etc/conf/x", b"%d" % number))
+                root.write(entry("/etc/conf/x", b"%d" % number))
             except OperationFailed:
                 continue
     finally:
@@ -126,32 +128,34 @@ def test_odd_things_in_its_place(root: Root, image: Path, kind: str) -> None:
     if kind == "directory":
         place.mkdir()
         with pytest.raises(OperationFailed, match=r"cannot write /etc/odd: Is a directory"):
-            root.put(entry("/etc/odd"))
+            root.write(entry("/etc/odd"))
         return
     if kind == "fifo":
         os.mkfifo(place)
     else:
         os.mknod(place, stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    assert root.put(entry("/etc/odd")) and place.read_text() == "new\n"
+    assert root.write(entry("/etc/odd")) and place.read_text() == "new\n"
 
 
 def test_a_file_only_where_its_directory_is(root: Root, image: Path) -> None:
-    assert not root.put(entry("/etc/ssh/key", within="/etc/ssh"))
+    assert not root.write(entry("/etc/ssh/key", within="/etc/ssh"))
     assert not (image / "etc/ssh").exists()
     (image / "etc/ssh").mkdir()
-    assert root.put(entry("/etc/ssh/key", within="/etc/ssh"))
-    root.put(entry("/root/.ssh/authorized_keys", directory=0o700))
+    assert root.write(entry("/etc/ssh/key", within="/etc/ssh"))
+    root.write(entry("/root/.ssh/authorized_keys", directory=0o700))
     assert (image / "root/.ssh").stat().st_mode & 0o777 == 0o700
 
 
 def test_an_owner_that_the_image_does_not_have_is_an_error(root: Root) -> None:
     with pytest.raises(OperationFailed, match="there is no 'slurm' in its /etc/passwd"):
-        root.put(entry("/etc/x", owner="slurm"))
+        root.write(entry("/etc/x", owner="slurm"))
 
 
 def test_a_hosts_file_keeps_the_lines_of_the_image(root: Root, image: Path) -> None:
     (image / "etc/hosts").write_text("10.0.0.1 db n1 # ours\n")
-    root.put(entry("/etc/hosts", b"127.0.0.1 localhost\n10.1.0.11 n1\n10.1.0.12 n2\n", beside=True))
+    root.write(
+        entry("/etc/hosts", b"127.0.0.1 localhost\n10.1.0.11 n1\n10.1.0.12 n2\n", beside=True)
+    )
     assert (
         image / "etc/hosts"
     ).read_text() == "10.0.0.1 db n1 # ours\n127.0.0.1 localhost\n10.1.0.12 n2\n"
@@ -175,8 +179,8 @@ first = idmap.first_user("app")
 root = idmap.overlay(base / "image", base / "bundle", "10%", first)
 def work():
     opened = Root(root, first)
-    assert opened.put(Entry(("*",), "/etc/new/x", b"new", "d", owner="munge"))
-    assert not opened.put(Entry(("*",), "/etc/new/x", b"new", "d", owner="munge"))
+    assert opened.write(Entry(("*",), "/etc/new/x", b"new", "d", owner="munge"))
+    assert not opened.write(Entry(("*",), "/etc/new/x", b"new", "d", owner="munge"))
     opened.close()
 idmap.as_user(first, work)
 facts, above = (root / "etc/new/x").stat(), (root / "etc/new").stat()

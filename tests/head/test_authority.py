@@ -31,7 +31,7 @@ from layercake.agents.pki import Authority
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError
 from layercake.kraken.wire import TO_NODE, bearer
-from minos.agent.bond.trust import mark
+from minos.agent.head_link.trust import mark
 
 NODE = "0f8fad5b-d9cb-469f-a165-70867728950e"
 

@@ -22,7 +22,7 @@ from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError
 from minos.agent.http.client import parse_head, parse_url
 from minos.agent.state import parse_endpoint
-from pxe.tftp_packet import PLAIN_BLOCK, negotiate
+from pxe.packets.tftp import PLAIN_BLOCK, negotiate
 from tests.head.test_api import open_api
 from tests.support.world import World
 

@@ -12,7 +12,7 @@ import pytest
 
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Kind
-from minos.agent.bond.sync import NewEpoch, SyncCodec, Wanted
+from minos.agent.head_link.sync import NewEpoch, SyncCodec, Wanted
 from tests.support.world import World
 
 

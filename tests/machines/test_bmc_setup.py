@@ -107,7 +107,7 @@ def test_a_foreign_bmc_takes_it_and_lets_its_user_in(foreign: int, tmp_path: Pat
         raise OSError(said.stderr)
 
     setup = Setup(ask, time.sleep, time.monotonic)
-    assert setup.found["source"] == "dhcp" and setup.found["address"] == ""
+    assert setup.initial_state["source"] == "dhcp" and setup.initial_state["address"] == ""
     wanted = Wanted("operator", "another-secret-1", "127.0.0.1", "255.255.255.0", "127.0.0.254")
     unsure = (
         "user 'operator' (number 3) gets the password, and may do everything: the BMC does "
@@ -146,7 +146,7 @@ class Clock:
 
 def setup_of(bmc: InbandBmc) -> Setup:
     clock = Clock()
-    return Setup(bmc.ask, clock.sleep, clock)
+    return Setup(bmc.request, clock.sleep, clock)
 
 
 def test_what_is_as_wanted_is_not_written() -> None:
@@ -248,7 +248,7 @@ async def client(
     run.mkdir()
 
     class Device:
-        ask = staticmethod(bmc.ask)
+        request = staticmethod(bmc.request)
 
         def close(self) -> None: ...
 

@@ -13,10 +13,10 @@ import pytest
 from layercake.base.packets import lldp
 from layercake.features.machines import report
 from layercake.kraken.errors import InputError
-from minos.bmc import look as bmc
+from minos.bmc import inspect as bmc
 from minos.survey import smart, smbios
 from minos.survey.report import MOST_BYTES, survey
-from minos.survey.words import identity, plain
+from minos.survey.sanitize import identity, plain
 
 
 def structure(kind: int, data: bytes, *strings: bytes) -> bytes:

@@ -13,7 +13,7 @@ from layercake.head.modules import standard
 from layercake.kraken.errors import DeclarationError, OperationFailed
 from layercake.kraken.events import MUTATION_FAILED, Severity
 from layercake.kraken.variables import Layout
-from minos.agent.bond.outbox import KEEP, Outbox
+from minos.agent.head_link.outbox import KEEP, Outbox
 from minos.agent.state import Config, SessionFile, parse_endpoint, parse_join
 
 
@@ -117,21 +117,21 @@ def test_events_are_bounded_and_the_loss_is_told() -> None:
     for number in range(KEEP + 20):
         events.add(MUTATION_FAILED, f"event {number}", Severity.INFO, {"number": number})
     assert len(events) == KEEP and len(woken) == KEEP + 20
-    batch = events.take()
+    batch = events.next_batch()
     assert (
         batch[0]["text"].startswith("20 earlier events were dropped")
         and batch[0]["kind"] == "service.events-dropped"
     )
     assert batch[1]["data"] == {"number": 20} and batch[1]["severity"] == "info"
     events.put_back(batch)
-    assert events.take()[1]["data"] == {"number": 20}
-    assert len(Outbox(lambda: None, lambda: 0.0).take()) == 0
+    assert events.next_batch()[1]["data"] == {"number": 20}
+    assert len(Outbox(lambda: None, lambda: 0.0).next_batch()) == 0
 
 
 def test_events_are_cut_to_size() -> None:
     events = Outbox(lambda: None, lambda: 0.0)
     events.add(MUTATION_FAILED, "y" * 100_000, None, {})
-    event = events.take()[0]
+    event = events.next_batch()[0]
     assert len(event["text"]) == 4000 and (event["kind"], event["severity"]) == (
         "mutation.failed",
         "warning",

@@ -24,11 +24,11 @@ import json, sys, time
 from minos.agent.metadata.service import Metadata, add_address, listen
 from minos.netlink import Netlink, link_up
 link = Netlink()
-link.ask(link_up(1, link.next()), "loopback")
+link.request(link_up(1, link.next()), "loopback")
 link.close()
 add_address()
 service = Metadata(listen)
-service.take({path: data.encode() for path, data in json.loads(sys.stdin.read()).items()})
+service.update({path: data.encode() for path, data in json.loads(sys.stdin.read()).items()})
 print("ready", flush=True)
 time.sleep(1000)
 """

@@ -231,9 +231,9 @@ def test_what_was_found_is_written_down_once(
         "alias": E1000,
         "driver": "e1000",
     }
-    hardware.tell(plug, str(tmp_path), 1.25)
+    hardware.write_report(plug, str(tmp_path), 1.25)
     first = (tmp_path / hardware.FOUND).stat()
-    hardware.tell(plug, str(tmp_path), 1.25)
+    hardware.write_report(plug, str(tmp_path), 1.25)
     assert (tmp_path / hardware.FOUND).stat().st_ino == first.st_ino
 
 
@@ -276,7 +276,7 @@ def test_devices_without_a_driver_are_written_down_for_the_agent(
     processor.mkdir()
     (processor / "driver").symlink_to("../bus/cpu/drivers/processor")
     (machine.root / "bus/acpi/devices/ACPI0007:00/physical_node").symlink_to(processor)
-    hardware.tell(machine.plug(general, "server-nics"), str(tmp_path), 1.0)
+    hardware.write_report(machine.plug(general, "server-nics"), str(tmp_path), 1.0)
     said = json.loads((tmp_path / hardware.FOUND).read_text())
     assert said["undriven"] == {"pci:watchdog": ["pci/0000:00:04.0", "pci/0000:00:05.0"]}
 

@@ -15,17 +15,17 @@ import pytest
 from layercake.base.netlink import attributes
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.events import EventKind, Severity
-from minos import cmdline
 from minos.agent.network import wanted as wanted_module
 from minos.agent.network import wire
-from minos.agent.network.keeper import RETRY_S, Keeper
 from minos.agent.network.kernel import Kernel
 from minos.agent.network.late import RECORD
+from minos.agent.network.manager import RETRY_S, InterfaceManager
 from minos.agent.network.modules import need
+from minos.agent.network.reporter import EVERY_S, GRACE_S
 from minos.agent.network.steps import Verb
-from minos.agent.network.tell import EVERY_S, GRACE_S
 from minos.agent.network.wanted import Boot
 from minos.events import LEG_DOWN, LEG_UP, NETWORK, NETWORK_CHANGED, NETWORK_FAILED, NETWORK_SET
+from minos.identity import parse_identity
 from tests.support.clock import FakeClock
 from tests.support.fakekernel import FakeKernel
 from tests.support.in_netns import in_netns
@@ -58,9 +58,9 @@ class Node:
         self._live, self._boot = live, boot
         self.keeper = self._made()
 
-    def _made(self) -> Keeper:
-        return Keeper(
-            self.run,
+    def _made(self) -> InterfaceManager:
+        return InterfaceManager(
+            self.run / RECORD,
             self._boot,
             self._event,
             self.kernel,
@@ -80,7 +80,7 @@ class Node:
         self.events.append((kind, text, data))
 
     def want(self, interfaces: dict[str, Any]) -> None:
-        self.keeper.want(interfaces)
+        self.keeper.set_desired(interfaces)
         self.keeper.turn()
 
     def later(self, seconds: float = 1.0) -> None:
@@ -98,7 +98,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernel had them: what loads them has tests of its own."""
-    monkeypatch.setattr("minos.agent.network.keeper.need", lambda verb, fetch: False)
+    monkeypatch.setattr("minos.agent.network.manager.need", lambda verb, fetch: False)
 
 
 @pytest.fixture
@@ -381,7 +381,7 @@ def test_the_boot_card_stays_when_there_can_be_no_bond(
         raise OperationFailed("there is no module")
 
     if lacks == "the module":
-        monkeypatch.setattr("minos.agent.network.keeper.need", no_module)
+        monkeypatch.setattr("minos.agent.network.manager.need", no_module)
     else:
         kernel.refuse = {Verb.BOND}
     wanted = {
@@ -507,7 +507,7 @@ def test_the_boot_is_that_of_the_command_line() -> None:
         "layercake.mtu=1400 "
         "layercake.routes=10.130.0.0/15@10.0.2.254 layercake.head=https://10.99.0.1:8443"
     )
-    assert wanted_module.boot_of(cmdline.parse(line)) == Boot(
+    assert wanted_module.boot_of(parse_identity(line)) == Boot(
         "52:54:00:00:00:10",
         "10.0.2.15/24",
         1400,

@@ -10,7 +10,7 @@ import pytest
 
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import MUTATION_FAILED
-from minos.agent.bond import link
+from minos.agent.head_link import link
 from minos.agent.state import Config
 from minos.tpm import proof
 from minos.tpm.device import Device
@@ -23,11 +23,11 @@ CONFIG = Config(
 
 def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "to_head", lambda config, session: None)
-    found = link.Link(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
+    found = link.HeadLink(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
     said: list[str] = []
     monkeypatch.setattr(found, "_call", lambda method, path, body=None: said.append(path))
     found.answer(1, {"ok": True})
-    found.tell(MUTATION_FAILED, "it broke")
+    found.report_event(MUTATION_FAILED, "it broke")
     found._work()
     assert said == ["/node/v1/events", "/node/v1/answers/1"]
 
@@ -40,7 +40,7 @@ def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(link, "to_head", lambda config, session: None)
-    found = link.Link(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5)
+    found = link.HeadLink(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5)
     pauses: list[float] = []
     attempts = 0
 
@@ -69,7 +69,7 @@ def test_the_tpm_is_shown_when_the_head_asks_for_it_and_the_pass_goes_with_the_j
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(link, "to_head", lambda config, session: None)
-    found = link.Link(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
+    found = link.HeadLink(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
     said: list[tuple[str, dict[str, Any]]] = []
 
     def call(method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:

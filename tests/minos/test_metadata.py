@@ -38,7 +38,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def answered(clock: FakeClock) -> Answers:
     found = Answers(clock)
-    found.take(FILES)
+    found.update(FILES)
     return found
 
 
@@ -126,7 +126,7 @@ def test_nocloud_needs_no_token(answered: Answers) -> None:
     assert answered.answer("GET", "/nocloud/vendor-data", {}) == Answered(200)
     assert answered.answer("GET", "/nocloud/network-config", {}).status == 404
     assert answered.answer("GET", "/nocloud/../facts.json", {}).status == 404
-    answered.take({"/facts.json": FILES["/facts.json"]})
+    answered.update({"/facts.json": FILES["/facts.json"]})
     assert answered.answer("GET", "/nocloud/user-data", {}).body == EMPTY
 
 
@@ -135,7 +135,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(service, "PATIENCE_S", 0.3)
     listener = listen("127.0.0.1", 0)
     found = Metadata(lambda: listener)
-    found.take(FILES)
+    found.update(FILES)
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     found.close()
 

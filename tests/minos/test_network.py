@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from minos import cmdline, init, netlink, syscalls
+from minos import init, netlink, syscalls
+from minos.identity import parse_identity
 from minos.init import interface_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +81,7 @@ def test_a_machine_finds_its_own_names_without_asking(
 ) -> None:
     set_: list[str] = []
     monkeypatch.setattr(syscalls, "set_hostname", set_.append)
-    init.set_names(cmdline.parse(words), tmp_path)
+    init.set_names(parse_identity(words), tmp_path)
     assert set_ == [host]
     lines = (tmp_path / "hosts").read_text().splitlines()
     assert lines == ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback", line]
@@ -89,11 +90,12 @@ def test_a_machine_finds_its_own_names_without_asking(
 SCRIPT = """
 import sys, socket, pathlib
 sys.path.insert(0, {root!r})
-from minos import cmdline, hardware, init
+from minos import hardware, init
+from minos.identity import parse_identity
 init.Path = lambda *a: pathlib.Path({resolv!r}) if a == ("/etc/resolv.conf",) else pathlib.Path(*a)
 words = "layercake.mac=52:54:00:00:99:01 layercake.ip=10.77.0.5/24 layercake.gateway=10.77.0.1 layercake.dns=10.77.0.1 "
 words += "layercake.domain=far.test layercake.mtu=1400 layercake.routes=10.130.0.0/15@10.77.0.254,10.7.7.7/32@10.77.0.253"
-print(init.set_up_network(cmdline.parse(words), hardware.Plug(hardware.EMPTY, print)))
+print(init.set_up_network(parse_identity(words), hardware.Plug(hardware.EMPTY, print)))
 """
 
 

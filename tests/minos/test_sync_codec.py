@@ -6,7 +6,7 @@ import pytest
 
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, decode, encode
-from minos.agent.bond.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
+from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
 
 NODE, KEY, LAYOUT = bytes(range(16)), b"k" * 32, b"lay1"
 
@@ -101,13 +101,13 @@ def test_a_challenge_is_believed_only_as_the_answer_to_our_hello() -> None:
 def test_hello_is_repeated_soon_until_it_is_answered() -> None:
     timer, now, waits = HelloTimer(10.0), 100.0, []
     for _ in range(6):
-        timer.said(now, 0.5)
+        timer.hello_sent(now, 0.5)
         waits.append(timer.due - now)
         now = timer.due
     assert waits == [0.5, 1.0, 2.0, 4.0, 10.0, 10.0]
     timer.answered(now, 0.0)
     assert timer.due - now == 9.0
-    timer.said(now, 0.5)
+    timer.hello_sent(now, 0.5)
     assert timer.due - now == 0.5
     timer.answered(now, 1.0)
     assert timer.due - now == pytest.approx(11.0)

@@ -19,7 +19,7 @@ from layercake.head.modules import standard
 from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import OperationFailed
-from minos.agent.tasks.keeper import TaskKeeper
+from minos.agent.tasks.runner import TaskRunner
 from minos.agent.tasks.task import Task, applies, do, parse
 from tests.minos.test_agent import Rig, images
 from tests.support.fake_head import UP
@@ -190,7 +190,7 @@ class Node1:
         self.events: list[tuple[str, str]] = []
         self.pauses: list[float] = []
         config: Any = SimpleNamespace(run=run_, boot_id=boot, name="n1")
-        self.keeper = TaskKeeper(
+        self.keeper = TaskRunner(
             config,
             lambda kind, text, severity=None, **data: self.events.append((kind.name, text)),
             clock=lambda: 0.0,
@@ -199,7 +199,7 @@ class Node1:
 
     def want(self, *tasks: dict[str, Any]) -> None:
         session: Any = SimpleNamespace(traits={})
-        self.keeper.want({"uinit": list(tasks)}, session)
+        self.keeper.set_desired({"uinit": list(tasks)}, session)
 
 
 def noted(path: Path, word: str) -> dict[str, Any]:

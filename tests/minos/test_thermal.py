@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minos.agent.thermal.governor import Governors
-from minos.agent.thermal.keeper import Keeper
+from minos.agent.thermal.monitor import ThermalMonitor
 from minos.agent.thermal.reading import Reading, judge, read
 from minos.events import GOVERNOR, THERMAL
 
@@ -149,9 +149,9 @@ class Node:
         self.celsius, self.told = 50.0, list[tuple[str, str, dict[str, Any]]]()
         self.keeper = self.agent()
 
-    def agent(self) -> Keeper:
+    def agent(self) -> ThermalMonitor:
         """An agent that takes over."""
-        return Keeper(
+        return ThermalMonitor(
             self._event,
             Governors(self.kept, self.sys),
             lambda: [CPU._replace(celsius=self.celsius)],
@@ -194,13 +194,13 @@ def test_what_is_news_is_told(node: Node) -> None:
     assert node.at(81.0) == ["HIGH: cpu has 81 °C"]
     assert node.at(85.0) == [] and node.at(86.0) == ["HIGH: cpu has 86 °C"]
     assert node.at(91.0) == ["CRITICAL: cpu has 91 °C"] and node.told[-1][2]["limit"] == 90.0
-    node.keeper.tell()
+    node.keeper.report_again()
     assert node.at(91.0) == ["CRITICAL: cpu has 91 °C"] and node.at(91.0) == []
     assert node.at(60.0) == ["NORMAL: cpu has 60 °C"]
 
 
 def test_processors_go_slower_while_it_is_too_warm(node: Node) -> None:
-    node.keeper.want({"thermal": {"HIGH": "powersave", "CRITICAL": "powersave"}})
+    node.keeper.set_desired({"thermal": {"HIGH": "powersave", "CRITICAL": "powersave"}})
     assert node.at(50.0) == ["NORMAL: cpu has 50 °C"] and node.governors == ["own0", "own1"]
     assert (
         node.at(81.0)[1:] == ["the processors' governor is powersave"]
@@ -208,7 +208,7 @@ def test_processors_go_slower_while_it_is_too_warm(node: Node) -> None:
     )
     assert node.told[-1][0] == GOVERNOR.name and node.at(91.0) == ["CRITICAL: cpu has 91 °C"]
     node.keeper = node.agent()  # another agent has taken over
-    node.keeper.want({"thermal": {"HIGH": "powersave", "CRITICAL": "powersave"}})
+    node.keeper.set_desired({"thermal": {"HIGH": "powersave", "CRITICAL": "powersave"}})
     assert node.at(91.0) == ["CRITICAL: cpu has 91 °C"]
     assert node.at(50.0)[1:] == ["the processors' governor is as before"] and node.governors == [
         "own0",
@@ -218,9 +218,9 @@ def test_processors_go_slower_while_it_is_too_warm(node: Node) -> None:
 
 
 def test_without_the_wish_they_go_back_to_what_they_were(node: Node) -> None:
-    node.keeper.want({"thermal": {"HIGH": "powersave"}})
+    node.keeper.set_desired({"thermal": {"HIGH": "powersave"}})
     node.at(81.0)
-    node.keeper.want({})
+    node.keeper.set_desired({})
     assert node.at(81.0) == ["the processors' governor is as before"] and node.governors == [
         "own0",
         "own1",
@@ -233,12 +233,12 @@ def test_without_the_wish_they_go_back_to_what_they_were(node: Node) -> None:
     ids=str,
 )
 def test_what_is_no_governor_is_not_set(node: Node, said: dict[str, Any]) -> None:
-    node.keeper.want(said)
+    node.keeper.set_desired(said)
     assert node.at(81.0) == ["HIGH: cpu has 81 °C"] and node.governors == ["own0", "own1"]
 
 
 def test_processors_that_have_it_not_are_told_of_once(node: Node, tmp_path: Path) -> None:
-    node.keeper.want({"thermal": {"HIGH": "ondemand"}})
+    node.keeper.set_desired({"thermal": {"HIGH": "ondemand"}})
     assert node.at(81.0)[1:] == [
         "the processors' governor could not be ondemand: they do not have it"
     ]

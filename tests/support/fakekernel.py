@@ -33,7 +33,7 @@ class FakeKernel:
         """Something changes by itself, or by somebody else."""
         self.links[name] = dataclasses.replace(self.links[name], **facts)  # type: ignore[arg-type]
 
-    def look(self) -> Seen:
+    def read_state(self) -> Seen:
         return Seen(
             dict(self.links),
             {name: tuple(found) for name, found in self.addresses.items()},

@@ -45,7 +45,7 @@ class InbandBmc:
     staged: dict[int, bytes] = field(default_factory=dict)
     written: list[int] = field(default_factory=list)
 
-    def ask(self, netfn: int, command: int, data: bytes) -> bytes:
+    def request(self, netfn: int, command: int, data: bytes) -> bytes:
         if command in self.refused:
             raise Refusal(command, self.refused[command])
         if netfn == 12:

@@ -1,7 +1,7 @@
 """A pretended node: its firmware fetches the boot script, its agent joins and says HELLO. No
 machine and no process of its own.
 
-What it plans and says is the agent's own code (minos.agent.machine, minos.agent.bond.sync); its
+What it plans and says is the agent's own code (minos.agent.machine, minos.agent.head_link.sync); its
 images are none.
 """
 
@@ -23,10 +23,10 @@ import aiohttp
 from layercake.kraken.errors import WireError
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.wire import bearer
-from minos.agent.bond.sync import HelloTimer, NewEpoch, SyncCodec
+from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session, parse_join
-from pxe.dhcp import packet as dhcp
+from pxe.packets import dhcp
 
 _AGAIN_S = 0.25
 _FOUND: Mapping[str, Mapping[str, str]] = {
@@ -147,7 +147,7 @@ class PretendedNode(asyncio.DatagramProtocol):
                             state=state,
                         )
                     )
-                    self._timer.said(time.monotonic(), random.random())
+                    self._timer.hello_sent(time.monotonic(), random.random())
                 self._changed.clear()
                 wait = min(1.0, self._timer.due - now, self._machine.wake - now)
                 with contextlib.suppress(TimeoutError):

@@ -41,7 +41,7 @@ def serving(
         lambda address: address in wanted,
         recorder,
         wall=lambda: time.time() + AHEAD_S,
-        kept=lambda: kept,
+        synchronized=lambda: kept,
     )
     found.open()
     try:
@@ -57,7 +57,7 @@ async def head() -> AsyncIterator[int]:
 
 
 async def test_a_node_finds_out_how_far_its_clock_is_off(head: int) -> None:
-    sample = await asyncio.to_thread(sntp.ask, "127.0.0.1", head)
+    sample = await asyncio.to_thread(sntp.query_server, "127.0.0.1", head)
     assert sample is not None and sample.server == "127.0.0.1"
     assert abs(sample.ahead_s - AHEAD_S) <= sample.delay_s / 2 + 0.001
 
@@ -76,7 +76,7 @@ async def test_chrony_agrees(head: int) -> None:
 async def test_strangers_and_nonsense_get_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sntp, "TIMEOUT_S", 0.2)
     with serving(ipaddress.IPv4Network("10.0.0.0/8")) as port:
-        assert await asyncio.to_thread(sntp.ask, "127.0.0.1", port) is None
+        assert await asyncio.to_thread(sntp.query_server, "127.0.0.1", port) is None
 
 
 @pytest.mark.parametrize(("kept", "stratum"), [(True, KEPT), (False, ALONE)])

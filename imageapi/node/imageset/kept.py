@@ -1,7 +1,7 @@
 """Directories of images that outlive them (`keep`): on a disk of the node, which the inventory has
 for that.
 
-RUN/kept                    a link to where that disk is mounted (minos.agent.disks.keeper)
+RUN/kept                    a link to where that disk is mounted (minos.agent.disks.manager)
 RUN/kept/layercake/NAME     such a directory; NAME is its path with %2F for /
 """
 

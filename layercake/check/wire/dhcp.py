@@ -13,8 +13,8 @@ from layercake.base.text import show
 from layercake.check.finding import Finding, Severity, check, error, ok, warning
 from layercake.check.site import Site
 from layercake.check.wire.listening import IP, Heard, exchange
-from pxe.dhcp import packet as codec
-from pxe.dhcp.packet import DhcpError
+from pxe.packets import dhcp as codec
+from pxe.packets.dhcp import DhcpError
 from pxe.settings import BootSettings
 
 _CLIENTS = (

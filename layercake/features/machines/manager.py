@@ -20,7 +20,7 @@ from layercake.features.machines.whereabouts import Claim
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import LayercakeError, NotFound
 from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
-from minos.survey.words import identity
+from minos.survey.sanitize import identity
 
 log = logging.getLogger("layercake.machines")
 MOST_STRANGERS = 20_000

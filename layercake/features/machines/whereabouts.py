@@ -9,7 +9,7 @@ import msgspec
 
 from layercake.features.machines.report import Report
 from layercake.moduleapi.strangers import option82
-from minos.survey.words import identity
+from minos.survey.sanitize import identity
 
 
 class Claim(msgspec.Struct, frozen=True):

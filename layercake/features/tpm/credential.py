@@ -73,7 +73,7 @@ def attestation_key(public: bytes) -> ec.EllipticCurvePublicKey:
     TPM has made."""
     try:
         reader = Reader(public)
-        if reader.take(len(AK_FIXED)) != AK_FIXED:
+        if reader.read(len(AK_FIXED)) != AK_FIXED:
             raise ValueError("it has other properties than a restricted key has")
         x, y = reader.sized(), reader.sized()
         if reader.left or max(len(x), len(y)) > POINT_BYTES:

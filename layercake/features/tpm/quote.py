@@ -42,7 +42,7 @@ def read(data: bytes) -> Quote:
         reader.number(4),
         reader.number(4),
     )
-    reader.take(1)
+    reader.read(1)
     firmware, registers, digest = reader.number(8), reader.selection(), reader.sized()
     if reader.left:
         raise ValueError("there is more behind it")

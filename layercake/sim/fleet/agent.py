@@ -2,8 +2,8 @@
 sockets: those are the fleet's.
 
 It does what an agent does in seconds that it only waits for: staging, switching images, stopping.
-What it says is the protocol of a real one (minos.agent.bond); its certificate it leaves unused, so
-that connections can be shared (links.py).
+What it says is the protocol of a real one (minos.agent.head_link); its certificate it leaves
+unused, so that connections can be shared (links.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from imageapi import events
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import bearer
-from minos.agent.bond.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
+from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
 
 STAGE_S, SWITCH_S = (0.05, 0.3), (0.05, 0.3)
 EVENTS_S = 0.25
@@ -143,7 +143,7 @@ class Agent:
                 state=_packed(layout, self.run, self.image),
             ),
         )
-        self._timer.said(self._world.now(), self._world.jitter())
+        self._timer.hello_sent(self._world.now(), self._world.jitter())
 
     def heard(self, data: bytes) -> None:
         """A datagram of the head's. Raises WireError."""

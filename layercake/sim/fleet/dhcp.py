@@ -13,8 +13,8 @@ from collections.abc import Callable
 from layercake.kraken.errors import OperationFailed, WireError
 from layercake.sim.fleet.faults import Faults
 from layercake.sim.fleet.machine import Machine
-from pxe.dhcp import packet as dhcp
-from pxe.dhcp.packet import DhcpPacket, MessageType
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
 
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)
 _ASKS = bytes((dhcp.SUBNET_MASK, dhcp.ROUTER, dhcp.DNS, dhcp.BOOT_FILE, dhcp.TFTP_SERVER))

@@ -23,7 +23,7 @@ class Sample(NamedTuple):
     delay_s: float
 
 
-def ask(server: str, port: int = ntp.PORT) -> Sample | None:
+def query_server(server: str, port: int = ntp.PORT) -> Sample | None:
     """The best of some answers of a server, None if none comes. `server` is an IP address."""
     found = [
         sample for sample in (_once(server, port) for _ in range(QUESTIONS)) if sample is not None

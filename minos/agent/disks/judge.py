@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from minos.agent.disks.layout import KEPT, Layout, read_mark, short
-from minos.agent.disks.look import Disk, matches
+from minos.agent.disks.scan import Disk, matches
 
 BLANK, FOREIGN, READY, ERROR = "BLANK", "FOREIGN", "READY", "ERROR"
 
@@ -63,40 +63,16 @@ def _one(
     again: bool,
 ) -> Verdict:
     disks = tuple(disk for disk, _ in claimed[layout.name])
-    twice = next(((disk, names) for disk, names in claimed[layout.name] if len(names) > 1), None)
-    if twice is not None:
-        return Verdict(
-            layout,
-            ERROR,
-            f"disk {twice[0].shown} matches the layouts {' and '.join(twice[1])}",
-            disks,
-        )
-    if nameless := [disk for disk in disks if disk.holds.startswith("?")]:
-        return Verdict(
-            layout,
-            ERROR,
-            f"disk {nameless[0].shown} cannot be read: {nameless[0].holds[1:].strip()}",
-            disks,
-        )
+    why = _unusable(claimed[layout.name])
+    if why:
+        return Verdict(layout, ERROR, why, disks)
     own = tuple(disk for disk in disks if is_made(disk, layout, node))
     if layout.kept and own:
-        return _kept(
-            layout, own, tuple(disk for disk in disks if disk not in own and not disk.holds)
-        )
-    if len(disks) != layout.count if layout.count else not disks:
-        seen = f": {', '.join(disk.shown for disk in disks)}" if disks else ""
-        return Verdict(
-            layout,
-            ERROR,
-            f"{len(disks)} disks match, and {layout.count or 'some'} should{seen}",
-            disks,
-            few=len(disks) < (layout.count or 1),
-        )
-    if layout.raid and len(disks) < 2:
-        return Verdict(layout, ERROR, f"a RAID needs two disks, {disks[0].shown} is alone", disks)
-    foreign = tuple(
-        disk for disk in disks if disk.holds and not is_ours(disk, node) and disk.name not in free
-    )
+        return _judge_kept_layout(layout, own, disks)
+    miscounted = _miscounted(layout, disks)
+    if miscounted is not None:
+        return miscounted
+    foreign = _foreign(disks, node, free)
     if foreign:
         why = "; ".join(f"disk {disk.shown} holds {disk.holds}" for disk in foreign)
         return Verdict(layout, FOREIGN, why, disks, foreign=foreign)
@@ -105,9 +81,39 @@ def _one(
     return Verdict(layout, BLANK, disks=disks)
 
 
-def _kept(layout: Layout, own: tuple[Disk, ...], blank: tuple[Disk, ...]) -> Verdict:
-    """Something of a layout that is kept is there: it is brought up, and never made anew by
-    itself."""
+def _unusable(claimed: list[tuple[Disk, list[str]]]) -> str:
+    """What is wrong with the disks that a layout matches, each with all layouts that match it; ""
+    if nothing is."""
+    for disk, names in claimed:
+        if len(names) > 1:
+            return f"disk {disk.shown} matches the layouts {' and '.join(names)}"
+    for disk, _ in claimed:
+        if disk.holds.startswith("?"):
+            return f"disk {disk.shown} cannot be read: {disk.holds[1:].strip()}"
+    return ""
+
+
+def _miscounted(layout: Layout, disks: tuple[Disk, ...]) -> Verdict | None:
+    """The verdict on a layout that other disks match than so many as it needs, None if they are
+    right."""
+    right = len(disks) == layout.count if layout.count else bool(disks)
+    if not right:
+        seen = f": {', '.join(disk.shown for disk in disks)}" if disks else ""
+        why = f"{len(disks)} disks match, and {layout.count or 'some'} should{seen}"
+        return Verdict(layout, ERROR, why, disks, few=len(disks) < (layout.count or 1))
+    if layout.raid and len(disks) < 2:
+        return Verdict(layout, ERROR, f"a RAID needs two disks, {disks[0].shown} is alone", disks)
+    return None
+
+
+def _foreign(disks: Iterable[Disk], node: str, free: Collection[str]) -> tuple[Disk, ...]:
+    """The disks that hold something that is not this node's and that nobody set free."""
+    return tuple(d for d in disks if d.holds and not is_ours(d, node) and d.name not in free)
+
+
+def _judge_kept_layout(layout: Layout, own: tuple[Disk, ...], disks: tuple[Disk, ...]) -> Verdict:
+    """Something of a layout that is kept is there, on `own` of the disks that match: it is brought
+    up, and never made anew by itself."""
     count = layout.count or len(own)
     missing = count - len(own)
     if missing < 0:
@@ -126,6 +132,7 @@ def _kept(layout: Layout, own: tuple[Disk, ...], blank: tuple[Disk, ...]) -> Ver
             own,
             few=True,
         )
+    blank = tuple(disk for disk in disks if disk not in own and not disk.holds)
     return Verdict(layout, READY, "", own, missing, blank[:missing])
 
 

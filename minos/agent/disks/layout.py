@@ -51,7 +51,7 @@ class Layout:
     volumes: tuple[Volume, ...]
 
     @property
-    def made(self) -> str:
+    def fingerprint(self) -> str:
         """Stands for all that is written to the disks by it; where it is mounted, and which disks
         match, is not."""
         said = [
@@ -65,9 +65,8 @@ class Layout:
 
     def mark(self, node: str, stage: str = "") -> str:
         """The name of its partitions on a node, by the node's id."""
-        return (
-            f"lc:{short(node)}:{stage or (KEPT if self.kept else SCRATCH)}:{self.made}:{self.name}"
-        )
+        stage = stage or (KEPT if self.kept else SCRATCH)
+        return f"lc:{short(node)}:{stage}:{self.fingerprint}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

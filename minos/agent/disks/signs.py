@@ -10,7 +10,7 @@ from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
 from minos.agent.disks.layout import KEPT, read_mark
-from minos.agent.disks.look import Disk, Partition
+from minos.agent.disks.scan import Disk, Partition
 from minos.agent.disks.tools import Tools
 
 EDGE = 1 << 20
@@ -28,13 +28,18 @@ def holds(disk: Disk, tools: Tools, dev: Path = Path("/dev")) -> str:
         kind = "what is kept" if ours[0].stage == KEPT else "a scratch"
         return f"{kind} of layout {ours[0].layout} of node {ours[0].node}"
     try:
-        whole = _probe(tools, dev / disk.name)
-        parts = [_of_partition(part, _probe(tools, dev / part.name)) for part in disk.partitions]
-        if whole or parts:
-            return f"{_shown(whole) or 'partitions'}" + (f": {', '.join(parts)}" if parts else "")
-        return "" if is_even(dev / disk.name) else "data without a known signature"
+        return _signatures(disk, tools, dev)
     except (OSError, LayercakeError) as error:
         return f"? {error}"
+
+
+def _signatures(disk: Disk, tools: Tools, dev: Path) -> str:
+    """What a disk and its partitions are by their signatures. Raises OSError, LayercakeError."""
+    whole = _probe(tools, dev / disk.name)
+    parts = [_of_partition(part, _probe(tools, dev / part.name)) for part in disk.partitions]
+    if whole or parts:
+        return (_shown(whole) or "partitions") + (f": {', '.join(parts)}" if parts else "")
+    return "" if is_even(dev / disk.name) else "data without a known signature"
 
 
 def mark(disk: Disk, dev: Path = Path("/dev")) -> str:

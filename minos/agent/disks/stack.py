@@ -18,9 +18,9 @@ from pathlib import Path
 
 from layercake.base.text import of_mountinfo
 from layercake.kraken.errors import OperationFailed
-from minos.agent.disks import look
+from minos.agent.disks import scan
 from minos.agent.disks.layout import NEW, Layout, Volume
-from minos.agent.disks.look import Disk
+from minos.agent.disks.scan import Disk
 from minos.agent.disks.tools import Tools
 
 MIB = 1 << 20
@@ -52,7 +52,10 @@ class Stack:
     LayercakeError."""
 
     def __init__(self, layout: Layout, disks: Sequence[Disk], number: int, means: Means) -> None:
-        self._layout, self._disks, self._number, self._means = layout, list(disks), number, means
+        self._layout = layout
+        self._disks = list(disks)
+        self._number = number
+        self._means = means
         self._tools = means.tools
         self._volumes = sorted(layout.volumes, key=lambda volume: volume.size == 0)
         self._single = len(disks) == 1 and not layout.raid and layout.count == 1
@@ -139,27 +142,30 @@ class Stack:
         ]
         return "label: gpt\n" + "\n".join(rows) + "\n"
 
+    def _seen_anew(self, disk: scan.Disk) -> scan.Disk:
+        """A disk with the partitions that the kernel sees now."""
+        return replace(disk, partitions=scan.partitions(self._means.sys / "block" / disk.name))
+
     def _settled(self, mark: str) -> list[str]:
         """The partitions, once the kernel has them all."""
         wanted = len(self._volumes) if self._single else 1
         deadline = time.monotonic() + SETTLE_S
 
-        def has(part: look.Partition) -> bool:
-            return part.label == mark and Path(f"/dev/{part.name}").exists()
+        def are_there(parts: tuple[scan.Partition, ...]) -> bool:
+            return len(parts) == wanted and all(
+                part.label == mark and Path(f"/dev/{part.name}").exists() for part in parts
+            )
 
         while True:
-            found = [look.partitions(self._means.sys / "block" / disk.name) for disk in self._disks]
-            if all(len(parts) == wanted and all(map(has, parts)) for parts in found):
-                self._disks = [
-                    replace(disk, partitions=parts)
-                    for disk, parts in zip(self._disks, found, strict=True)
-                ]
-                return [f"/dev/{part.name}" for parts in found for part in parts]
+            seen = list(map(self._seen_anew, self._disks))
+            if all(are_there(disk.partitions) for disk in seen):
+                self._disks = seen
+                return [f"/dev/{part.name}" for disk in seen for part in disk.partitions]
             if time.monotonic() > deadline:
+                disks = ", ".join(disk.shown for disk in self._disks)
                 raise OperationFailed(
                     f"cannot make layout {self._layout.name}: the kernel does not see its "
-                    "partitions on "
-                    f"{', '.join(disk.shown for disk in self._disks)}"
+                    f"partitions on {disks}"
                 )
             time.sleep(0.05)
 
@@ -336,8 +342,8 @@ def swaps(table: Path = Path("/proc/swaps")) -> set[int]:
 def clear(name: str, means: Means) -> None:
     """Takes down all that is made of a disk: mounts, swaps, and devices over it. Raises
     LayercakeError."""
-    above = look.holders(name, means.sys)
-    owned = look.numbers((name, *above), means.sys)
+    above = scan.holders(name, means.sys)
+    owned = scan.numbers((name, *above), means.sys)
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         fields = line.split(" ")
         if fields[2] in owned:

@@ -41,15 +41,15 @@ class Root:
         """Lets go of it."""
         os.close(self._handle)
 
-    def put(self, entry: Entry) -> bool:
+    def write(self, entry: Entry) -> bool:
         """Writes a file in one step, with the directories that it is in; whether it was another.
         Raises OperationFailed."""
         try:
-            return self._put(entry)
+            return self._write_entry(entry)
         except OSError as error:
             raise OperationFailed(f"cannot write {entry.path}: {error.strerror}") from None
 
-    def _put(self, entry: Entry) -> bool:
+    def _write_entry(self, entry: Entry) -> bool:
         if entry.within and not self._is_directory(entry.within):
             return False
         above, _, name = entry.path.rpartition("/")

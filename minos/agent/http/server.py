@@ -175,7 +175,8 @@ class Server:
     ) -> None:
         self.context = context
         """May be replaced: connections from then on have the new one."""
-        self._allowed, self._is_head = allowed, known
+        self._allowed = allowed
+        self._is_head = known
         self._handle = handle
         self._lock = threading.Lock()
         self._strangers: Places[Client] = Places(OF_ONE, STRANGERS)
@@ -315,11 +316,11 @@ class Server:
         while len(body) < length:
             body += _receive(client, link, 65536)
 
-        def gone() -> bool:
+        def client_left() -> bool:
             # One request a connection: whatever comes now is its end.
             return bool(select.select([link], [], [], 0)[0])
 
-        return Request(head.method, head.path, head.query, head.headers, body, gone)
+        return Request(head.method, head.path, head.query, head.headers, body, client_left)
 
 
 def _receive(client: Client, link: ssl.SSLSocket, size: int) -> bytes:

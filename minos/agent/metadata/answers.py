@@ -40,7 +40,7 @@ class Answers:
         self._tree: dict[str, Any] = {}
         self._facts: dict[str, Any] = {}
 
-    def take(self, files: Mapping[str, bytes]) -> None:
+    def update(self, files: Mapping[str, bytes]) -> None:
         """What the head says: FACTS as a JSON object, and perhaps user-data, vendor-data and
         network-config."""
         facts = json.loads(files.get(FACTS, b"{}"))
@@ -92,7 +92,7 @@ class Answers:
                     (*sorted(self._tree), *(["user-data"] if USER_DATA in self._files else []))
                 )
             )
-        return _look(self._tree, path)
+        return _look_up(self._tree, path)
 
     def _nocloud(self, name: str) -> Answered:
         if name == "meta-data":
@@ -134,7 +134,7 @@ def identity(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"instance-identity": {"document": json.dumps(document)}}
 
 
-def _look(found: Any, path: str) -> Answered:
+def _look_up(found: Any, path: str) -> Answered:
     for word in filter(None, path.split("/")):
         if not isinstance(found, dict) or word not in found:
             return Answered(404)

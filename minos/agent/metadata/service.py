@@ -26,7 +26,7 @@ def add_address() -> None:
     link = Netlink()
     try:
         with contextlib.suppress(FileExistsError):
-            link.ask(
+            link.request(
                 new_address(LOOPBACK, socket.AF_INET, socket.inet_aton(ADDRESS), 32, link.next()),
                 f"address {ADDRESS}",
             )
@@ -65,15 +65,15 @@ class Metadata:
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._listener: socket.socket | None = None
 
-    def take(self, files: Mapping[str, bytes]) -> None:
+    def update(self, files: Mapping[str, bytes]) -> None:
         """What is said from now on; nothing is served before there is something. Raises
         OperationFailed."""
         if FACTS not in files:
             if self._listener is not None:
-                self._answers.take({})
+                self._answers.update({})
             return
         try:
-            self._answers.take(files)
+            self._answers.update(files)
             if self._listener is None:
                 self._listener = self._opened()
                 threading.Thread(

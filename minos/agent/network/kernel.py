@@ -38,7 +38,7 @@ class Kernel:
             except OSError:  # ENOBUFS: some of it was lost
                 continue
 
-    def look(self) -> Seen:
+    def read_state(self) -> Seen:
         """What there is. Raises OperationFailed, OSError."""
         links = [
             wire.link_of(body)
@@ -72,7 +72,7 @@ class Kernel:
 
     def do(self, step: Step) -> None:
         """Does one step. Raises OperationFailed, OSError."""
-        self._netlink.ask(self._message(step, self._netlink.next()), f"{step}")
+        self._netlink.request(self._message(step, self._netlink.next()), f"{step}")
 
     def _message(self, step: Step, number: int) -> bytes:
         index = step.index
@@ -95,6 +95,12 @@ class Kernel:
                 return wire.new_vlan(step.what, index, step.number, number)
             case Verb.MTU:
                 return wire.set_mtu(index, step.number, number)
+        return self._ip_message(step, number)
+
+    def _ip_message(self, step: Step, number: int) -> bytes:
+        """The message of a step that is about an address or a route."""
+        index = step.index
+        match step.verb:
             case Verb.ADDRESS:
                 address = parsed(step.what)
                 return netlink.new_address(

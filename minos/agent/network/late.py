@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minos.agent.early import Early
+from minos.agent.core import AgentCore
 from minos.agent.state import Session
 from minos.events import NETWORK_FAILED
 
 if TYPE_CHECKING:
-    from minos.agent.network.keeper import Keeper
+    from minos.agent.network.manager import InterfaceManager
 
 RECORD = "network.json"
-"""In the run directory: what is in force (keeper.py)."""
+"""In the run directory: what is in force (manager.py)."""
 FIRST_S = 15.0
 """How long the images wait for the interfaces at most."""
 
@@ -25,55 +25,61 @@ FIRST_S = 15.0
 class LateNetwork:
     """`owner`: this machine's interfaces are ours, it runs minOS."""
 
-    def __init__(self, early: Early, *, owner: bool) -> None:
-        self._early, self._owner = early, owner
-        self._keeper: Keeper | None = None
+    def __init__(self, core: AgentCore, *, owner: bool) -> None:
+        self._core = core
+        self._owner = owner
+        self._record = Path(core.config.run, RECORD)
+        self._manager: InterfaceManager | None = None
         self._session: Session | None = None
         self._wake = 0
 
-    def want(self, document: Mapping[str, Any], session: Session) -> None:
+    def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a document says. What goes wrong is told; the node does its work without. An
         older head says nothing: then all stays as it is."""
         said, self._session = document.get("interfaces"), session
         if (
             said is None
             or not self._owner
-            or (self._keeper is None and not said and not self._recorded)
+            or (self._manager is None and not said and not self._recorded)
         ):
             return
         try:
-            keeper = self._keeper or self._start()
-            keeper.want(said)
+            manager = self._manager or self._start()
+            manager.set_desired(said)
             os.write(self._wake, b"x")
         except OSError as error:
-            self._early.event(NETWORK_FAILED, f"the interfaces cannot be set: {error}")
+            self._core.event(NETWORK_FAILED, f"the interfaces cannot be set: {error}")
 
     def head_restarted(self) -> None:
         """The head knows nothing of the interfaces."""
-        if self._keeper is not None:
-            self._keeper.tell_again()
+        if self._manager is not None:
+            self._manager.tell_again()
             os.write(self._wake, b"x")
 
     def wait(self) -> None:
         """Returns when the interfaces are as far as they get, and after a while in any case. Not in
         the loop."""
-        if self._keeper is not None:
-            self._keeper.settled.wait(FIRST_S)
+        if self._manager is not None:
+            self._manager.settled.wait(FIRST_S)
 
     @property
     def _recorded(self) -> bool:
-        return Path(self._early.config.run, RECORD).exists()
+        return self._record.exists()
 
-    def _start(self) -> Keeper:
+    def _start(self) -> InterfaceManager:
         from minos.agent.network.start import start
 
         reader, self._wake = os.pipe()
-        keeper, run = start(
-            self._early, self._current, reader, live=self._early.session is not None
+        manager, run = start(
+            self._core,
+            self._current,
+            reader,
+            record=self._record,
+            live=self._core.session is not None,
         )
-        self._keeper = keeper
+        self._manager = manager
         threading.Thread(target=run, name="network", daemon=True).start()
-        return keeper
+        return manager
 
     def _current(self) -> Session:
         if self._session is None:

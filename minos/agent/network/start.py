@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from layercake.kraken.errors import LayercakeError
-from minos import cmdline
+from minos.agent.core import AgentCore
 from minos.agent.drivers import Drivers
-from minos.agent.early import Early
 from minos.agent.http.client import parse_url
-from minos.agent.network.keeper import Keeper
 from minos.agent.network.kernel import Kernel
+from minos.agent.network.manager import InterfaceManager
 from minos.agent.network.wanted import boot_of
 from minos.agent.state import Session
 from minos.events import NETWORK_FAILED
+from minos.identity import parse_identity
 
 GATHER_S, RETRY_S = 0.1, 1.0
 TRIES = 5
@@ -29,27 +29,27 @@ _TRY_S = 2.0
 
 
 def start(
-    early: Early, session: Callable[[], Session], wake: int, *, live: bool
-) -> tuple[Keeper, Callable[[], None]]:
-    """The keeper, and what its thread does. `wake` is readable when something is wanted. Raises
+    core: AgentCore, session: Callable[[], Session], wake: int, *, record: Path, live: bool
+) -> tuple[InterfaceManager, Callable[[], None]]:
+    """The manager, and what its thread does. `wake` is readable when something is wanted. Raises
     OSError."""
     kernel = Kernel()
-    boot = boot_of(cmdline.parse(Path("/proc/cmdline").read_text()))
-    fetch = Drivers(early.config, session, early.event, tries=TRIES).named
-    keeper = Keeper(
-        early.config.run,
+    boot = boot_of(parse_identity(Path("/proc/cmdline").read_text()))
+    fetch = Drivers(core.config, session, core.event, tries=TRIES).named
+    manager = InterfaceManager(
+        record,
         boot,
-        early.event,
+        core.event,
         kernel,
         fetch=fetch,
-        reach=partial(reach, early.config.head),
+        reach=partial(reach, core.config.head),
         clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         live=live,
     )
-    return keeper, partial(turn, early, keeper, kernel, wake)
+    return manager, partial(turn, core, manager, kernel, wake)
 
 
-def turn(early: Early, keeper: Keeper, kernel: Kernel, wake: int) -> None:
+def turn(core: AgentCore, manager: InterfaceManager, kernel: Kernel, wake: int) -> None:
     """Turns whenever something has changed, for ever."""
     wait, trouble = 60.0, ""
     while True:
@@ -60,7 +60,7 @@ def turn(early: Early, keeper: Keeper, kernel: Kernel, wake: int) -> None:
         if wake in readable:
             os.read(wake, 4096)
         try:
-            wait, trouble = keeper.turn(), ""
+            wait, trouble = manager.turn(), ""
         # Whatever it is, the node must not stay half-way; it is told.
         except Exception as error:  # noqa: BLE001
             wait, told = (
@@ -69,7 +69,7 @@ def turn(early: Early, keeper: Keeper, kernel: Kernel, wake: int) -> None:
             )
             if told != trouble:
                 trouble = told
-                early.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {told}")
+                core.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {told}")
 
 
 def reach(head: str, seconds: float) -> bool:

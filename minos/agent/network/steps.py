@@ -96,7 +96,10 @@ class Plan:
     of that and is wanted no longer is taken away; all else that others have made stays."""
 
     def __init__(self, want: Interfaces, seen: Seen, before: Interfaces, boot: Boot) -> None:
-        self._want, self._seen, self._before, self._boot = want, seen, before, boot
+        self._want = want
+        self._seen = seen
+        self._before = before
+        self._boot = boot
         self._links = {
             name: link for name, one in want.items() if (link := link_of(one, seen)) is not None
         }
@@ -147,34 +150,36 @@ class Plan:
 
     def _stale(self) -> Iterator[Step]:
         """What was wanted and is no longer."""
-        kept = set(self._boot.routes)
         for name, was in self._before.items():
-            link, now = link_of(was, self._seen), self._want.get(name)
+            link = link_of(was, self._seen)
+            now = self._want.get(name)
             if link is None:
                 continue
             if was.kind != "card" and (now is None or now.kind != was.kind):
                 yield Step(name, Verb.DELETE, link.index)
                 continue
-            for to, by in was.routes:
-                gone = (to, by) not in kept and (now is None or (to, by) not in now.routes)
-                if gone and (link.name, to, by) in self._seen.routes:
-                    yield Step(name, Verb.NO_ROUTE, link.index, to, by)
-            for address in was.addresses:
-                if (
-                    address in self._seen.addresses.get(link.name, ())
-                    and address != self._boot.address
-                    and (now is None or address not in now.addresses)
-                ):
-                    yield Step(name, Verb.NO_ADDRESS, link.index, address)
+            yield from self._stale_routes(was, now, link)
+            yield from self._stale_addresses(was, now, link)
         for name, one in {**self._before, **self._want}.items():
             link = link_of(one, self._seen) if one.mac else None
-            if (
-                link is not None
-                and link.master
-                and link.master != self._master(name)
-                and self._ours(link.master)
-            ):
+            if link is not None and self._is_stray_leg(name, link):
                 yield Step(name, Verb.RELEASE, link.index)
+
+    def _stale_routes(self, was: Interface, now: Interface | None, link: Link) -> Iterator[Step]:
+        kept = {*self._boot.routes, *(now.routes if now is not None else ())}
+        for to, by in was.routes:
+            if (to, by) not in kept and (link.name, to, by) in self._seen.routes:
+                yield Step(was.name, Verb.NO_ROUTE, link.index, to, by)
+
+    def _stale_addresses(self, was: Interface, now: Interface | None, link: Link) -> Iterator[Step]:
+        kept = {self._boot.address, *(now.addresses if now is not None else ())}
+        for address in was.addresses:
+            if address not in kept and address in self._seen.addresses.get(link.name, ()):
+                yield Step(was.name, Verb.NO_ADDRESS, link.index, address)
+
+    def _is_stray_leg(self, name: str, link: Link) -> bool:
+        """Whether a card is in another bond of ours than where it belongs."""
+        return bool(link.master) and link.master != self._master(name) and self._ours(link.master)
 
     def _ours(self, master: int) -> bool:
         """Whether an index is that of a bond that is or was wanted."""
@@ -202,7 +207,7 @@ class Plan:
             other = next((n for n, its in wrong.items() if its is blocked and n != name), None)
             if link.up:
                 yield Step(name, Verb.DOWN, link.index)
-            if blocked is not None and other is not None and blocked is not link:
+            if blocked is not None and other is not None:
                 if blocked.up:
                     yield Step(other, Verb.DOWN, blocked.index)
                 yield Step(other, Verb.RENAME, blocked.index, f"lc{blocked.index}")
@@ -249,11 +254,16 @@ class Plan:
             key=lambda leg: self._want[leg].mac != self._boot.mac if leg in self._want else True,
         )
         for leg in mine:
-            link, master = self._links.get(leg), self._master(leg)
+            link = self._links.get(leg)
+            master = self._master(leg)
             if link is not None and master and link.master != master:
                 if link.up:
                     yield Step(leg, Verb.DOWN, link.index)
                 yield Step(leg, Verb.ENSLAVE, link.index, self._legs[leg], number=master)
+        yield from self._primaries()
+
+    def _primaries(self) -> Iterator[Step]:
+        """The leg that a bond prefers, once that is in it."""
         for name, one in self._want.items():
             bond = self._links.get(name)
             if one.bond is None or bond is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed
-from minos.cmdline import Address, Identity
+from minos.identity import Address, Identity
 
 DEFAULTS = ("0.0.0.0/0", "::/0")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", re.ASCII)
@@ -196,33 +196,37 @@ def arranged(wanted: Interfaces, boot: Boot, out: Collection[str] = ()) -> dict[
     """All that is to be: with the boot's address and routes where they belong now, and without the
     legs that are `out`, because no bond could be made of them. A route that is wanted goes before
     one of the boot to the same network; the head stays where it was."""
-    found = {
-        name: one
-        if one.bond is None
-        else replace(
-            one,
-            bond=replace(
-                one.bond,
-                legs=tuple(leg for leg in one.bond.legs if leg not in out),
-                primary="" if one.bond.primary in out else one.bond.primary,
-            ),
-        )
-        for name, one in wanted.items()
-    }
+    found = {name: _without_legs(one, out) for name, one in wanted.items()}
     name = holder(found, boot)
     if not name or not boot.address:
         return found
-    named = {to for one in found.values() for to, _ in one.routes}
+    one = found[name]
+    named = {to for each in found.values() for to, _ in each.routes}
+    found[name] = replace(
+        one,
+        addresses=(boot.address, *(word for word in one.addresses if word != boot.address)),
+        routes=(*one.routes, *_boot_routes(boot, named)),
+        mtu=one.mtu or boot.mtu,
+    )
+    return found
+
+
+def _without_legs(one: Interface, out: Collection[str]) -> Interface:
+    if one.bond is None:
+        return one
+    legs = tuple(leg for leg in one.bond.legs if leg not in out)
+    primary = "" if one.bond.primary in out else one.bond.primary
+    return replace(one, bond=replace(one.bond, legs=legs, primary=primary))
+
+
+def _boot_routes(boot: Boot, named: Collection[str]) -> list[Route]:
+    """The routes of the boot to networks that are not `named`, and one to the head where its
+    default route is another now."""
     routes = [(to, by) for to, by in boot.routes if to not in named]
     lost = [by for to, by in boot.routes if to in DEFAULTS and to in named]
     if lost and boot.head and not _inside(boot.head, boot.address):
         routes.append((text(parsed(boot.head)), lost[0]))
-    one = found[name]
-    addresses = (boot.address, *(word for word in one.addresses if word != boot.address))
-    found[name] = replace(
-        one, addresses=addresses, routes=(*one.routes, *routes), mtu=one.mtu or boot.mtu
-    )
-    return found
+    return routes
 
 
 def _inside(host: str, network: str) -> bool:
@@ -241,22 +245,22 @@ def waits(before: Interfaces, wanted: Interfaces, boot: Boot) -> dict[str, str]:
     the node boots next."""
     found: dict[str, str] = {}
     old, new = holder(before, boot), holder(wanted, boot)
-    if (
-        old != new
-        and not (old == "" and new == boot_card(wanted, boot))
-        and not (new == "" and old == boot_card(before, boot))
-    ):
+    comes = old == "" and new == boot_card(wanted, boot)
+    goes = new == "" and old == boot_card(before, boot)
+    if old != new and not comes and not goes:
         found[new or old] = "the address that the node booted by would move to another interface"
     for name, one in wanted.items():
-        was = before.get(name)
-        if was is None:
-            continue
-        if was.kind != one.kind:
-            found[name] = f"it is a {was.kind}, and becomes a {one.kind}"
-        elif (
-            was.bond is not None
-            and one.bond is not None
-            and (was.bond.mode, was.bond.rate) != (one.bond.mode, one.bond.rate)
-        ):
-            found[name] = "a bond has one mode and rate for as long as it is up"
+        why = _waits(before[name], one) if name in before else ""
+        if why:
+            found[name] = why
     return {name: f"waits for the next boot: {why}" for name, why in found.items()}
+
+
+def _waits(was: Interface, one: Interface) -> str:
+    """Why an interface cannot change while it is up, "" if it can."""
+    if was.kind != one.kind:
+        return f"it is a {was.kind}, and becomes a {one.kind}"
+    if was.bond is None or one.bond is None:
+        return ""
+    same = (was.bond.mode, was.bond.rate) == (one.bond.mode, one.bond.rate)
+    return "" if same else "a bond has one mode and rate for as long as it is up"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from layercake.base.netlink import attribute, attributes
 from minos.agent.network.wanted import Bond, parsed, text
-from minos.cmdline import Address
+from minos.identity import Address
 from minos.netlink import (
     NLM_F_CREATE,
     NLM_F_REPLACE,

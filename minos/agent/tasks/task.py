@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from layercake.kraken.errors import OperationFailed
 
@@ -40,29 +41,14 @@ def parse(data: object) -> Task:
     try:
         if not isinstance(data, Mapping):
             raise TypeError("it is no object")
-        name, mount = str(data["name"]), data.get("mount") or {}
-        commands: list[tuple[str, ...]] = [tuple(map(str, data["run"]))] if data.get("run") else []
-        commands += [("modprobe", *str(module).split()) for module in data.get("modules") or ()]
-        if mount:
-            options = ("-o", str(mount["options"])) if mount.get("options") else ()
-            commands.append(
-                (
-                    "mount",
-                    "-t",
-                    str(mount["type"]),
-                    *options,
-                    str(mount["what"]),
-                    str(mount["where"]),
-                )
-            )
-        parameters = tuple(
-            (str(key), str(value)) for key, value in (data.get("sysctl") or {}).items()
-        )
+        mount = data.get("mount") or {}
+        sysctl = data.get("sysctl") or {}
+        parameters = tuple((str(key), str(value)) for key, value in sysctl.items())
         if any(".." in key or key.startswith("/") for key, _ in parameters):
             raise ValueError("a kernel parameter that is none")
         return Task(
-            name,
-            tuple(commands),
+            str(data["name"]),
+            _commands(data, mount),
             parameters,
             str(mount.get("where", "")),
             dict(data.get("when") or {}),
@@ -75,6 +61,17 @@ def parse(data: object) -> Task:
             f"cannot take the site's tasks: what the head says is not as agreed: {error!r}",
             hint="are head and minOS of the same version?",
         ) from None
+
+
+def _commands(data: Mapping[str, Any], mount: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """What a task runs, in its order. Raises KeyError, TypeError."""
+    commands: list[tuple[str, ...]] = [tuple(map(str, data["run"]))] if data.get("run") else []
+    commands += [("modprobe", *str(module).split()) for module in data.get("modules") or ()]
+    if mount:
+        options = ("-o", str(mount["options"])) if mount.get("options") else ()
+        what, where = str(mount["what"]), str(mount["where"])
+        commands.append(("mount", "-t", str(mount["type"]), *options, what, where))
+    return tuple(commands)
 
 
 def applies(task: Task, traits: Mapping[str, str]) -> bool:

@@ -15,8 +15,10 @@ class Governors:
     takes over knows it."""
 
     def __init__(self, kept: Path, sys: str = "/sys") -> None:
-        self._place, self._kept = Path(sys, _PLACE), kept
-        self._set, self._before = "", dict[str, str]()
+        self._place = Path(sys, _PLACE)
+        self._kept = kept
+        self._set = ""
+        self._before = dict[str, str]()
         if kept.exists():
             self._set, self._before = json.loads(kept.read_text())
 

@@ -27,6 +27,15 @@ class Needs:
     libraries: tuple[str, ...]
 
 
+def _offset(headers: list[tuple[int, ...]], address: int) -> int:
+    """Where in the file what is loaded to an address is. Raises StopIteration."""
+    return next(
+        offset + address - start
+        for kind, _, offset, start, _, size in headers
+        if kind == _LOAD and start <= address < start + size
+    )
+
+
 def needs(file: Path) -> Needs:
     """Raises OperationFailed for what is no ELF file, or one that is cut off."""
     data = file.read_bytes()
@@ -39,15 +48,15 @@ def needs(file: Path) -> Needs:
         )
         # p_type, p_flags, p_offset, p_vaddr, p_paddr, p_filesz
         headers = [struct.unpack_from("<IIQQQQ", data, table + n * size) for n in range(count)]
-        loads = [h for h in headers if h[0] == _LOAD]
         interpreter = next((_text(data, h[2]) for h in headers if h[0] == _INTERPRETER), "")
         entries = [
             entry for h in headers if h[0] == _DYNAMIC for entry in _dynamic(data, h[2], h[5])
         ]
-        if not (names := [value for tag, value in entries if tag == _NEEDED]):
+        names = [value for tag, value in entries if tag == _NEEDED]
+        if not names:
             return Needs(machine, interpreter, ())
         address = next(value for tag, value in entries if tag == _STRINGS)
-        strings = next(h[2] + address - h[3] for h in loads if h[3] <= address < h[3] + h[5])
+        strings = _offset(headers, address)
         return Needs(machine, interpreter, tuple(_text(data, strings + name) for name in names))
     except (struct.error, ValueError, StopIteration):
         raise OperationFailed(f"cannot ship {file}: it is cut off") from None

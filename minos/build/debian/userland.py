@@ -59,7 +59,8 @@ class Foreign:
     """What packages of another architecture hold, in a tree (debs.root)."""
 
     def __init__(self, root: Path, architecture: str) -> None:
-        self._root, self._architecture = root, architecture
+        self._root = root
+        self._architecture = architecture
 
     def program(self, name: str, package: str) -> Path:
         """See Userland."""

@@ -123,7 +123,7 @@ def target(directory: Path) -> Iterator[Target]:
     wanted = Wanted(parts, machine, parts, SessionFile(directory), parts.interrupt)
 
     def take(data: bytes) -> None:
-        wanted.take(_read(data))
+        wanted.accept(_read(data))
 
     yield Target(
         mutate.documents([DOCUMENT, {**DOCUMENT, "requests": [], "stage": []}], 0.05),

@@ -8,16 +8,16 @@ import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
-from pxe.dhcp import beside
-from pxe.dhcp import packet as dhcp
+from pxe.dhcp import proxydhcp
 from pxe.dhcp.answers import Answers
 from pxe.dhcp.decision import Common, Decision, Outcome, decide
-from pxe.dhcp.others import overheard
-from pxe.dhcp.packet import DhcpError, DhcpPacket
+from pxe.dhcp.foreign_servers import parse_answer_frame
 from pxe.dhcp.relay import Relays, relay_of
-from pxe.guests import decision as of_guests
-from pxe.guests.table import Guests
+from pxe.dynamic import decision as of_guests
+from pxe.dynamic.networks import DynamicNetworks
 from pxe.nodes import Nodes, from_record
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpError, DhcpPacket
 from pxe.windows import Windows
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
@@ -108,7 +108,7 @@ def target(directory: Path) -> Iterator[Target]:
     nodes, windows, common = Nodes(), Windows(), Common(settings)
     for number, (key, (mac, ip, firmware)) in enumerate(NODES.items()):
         network = FAR if ip.startswith("10.120") else None
-        nodes.put(
+        nodes.update(
             from_record(
                 key,
                 {
@@ -127,11 +127,11 @@ def target(directory: Path) -> Iterator[Target]:
     windows.arm(next(iter(NODES)), "one-use_token.42", 1000.0, 0.0)
 
     answers = Answers(nodes, windows, Relays(lambda: 1.0), common, lambda: 1.0)
-    guests, passed = Guests(settings), 0.0
+    guests, passed = DynamicNetworks(settings), 0.0
     for told in (OWN, FAR):
         some = GUESTS[str(told["name"])]
         ranges = [f"{ipaddress.IPv4Address(some[0])}-{ipaddress.IPv4Address(some[-1])}"]
-        guests.put(str(told["name"]), {**told, "guests": ranges}, 0.0)
+        guests.update_network(str(told["name"]), {**told, "guests": ranges}, 0.0)
 
     def as_guest(packet: DhcpPacket, unknown: Decision) -> None:
         nonlocal passed
@@ -155,9 +155,9 @@ def target(directory: Path) -> Iterator[Target]:
             raise AssertionError("the answer does not go to the relay that asked")
 
     def take(data: bytes) -> None:
-        overheard(FRAME + data)
-        beside.taken(dhcp.parse(data), nodes)
-        for proxy in (beside.answer, beside.answer_again):
+        parse_answer_frame(FRAME + data)
+        proxydhcp.taken(dhcp.parse(data), nodes)
+        for proxy in (proxydhcp.answer, proxydhcp.answer_again):
             proxied = proxy(dhcp.parse(data), nodes, windows, common, 1.0).reply
             if proxied is not None and (
                 dhcp.parse(dhcp.build(proxied)).yiaddr != bytes(4)

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from pxe.ipv6.decision import Network, decide
 from pxe.nodes import Nodes, from_record
-from pxe.six import packet as dhcp
-from pxe.six.decision import Network, decide
-from pxe.six.packet import Dhcp6Error
+from pxe.packets import dhcp6 as dhcp
+from pxe.packets.dhcp6 import Dhcp6Error
 from pxe.windows import Windows
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
@@ -42,7 +42,7 @@ def target(directory: Path) -> Iterator[Target]:
     """Two nodes, one of them about to boot."""
     nodes, windows, network = Nodes(), Windows(), Network(SERVER, "fd99::1", "fd99::/64", 3600)
     for number, (key, (mac, ip, firmware)) in enumerate(NODES.items()):
-        nodes.put(
+        nodes.update(
             from_record(
                 key,
                 {

@@ -24,12 +24,12 @@ from dnslib import (
     DNSRecord,
 )
 
-from pxe.dns import packet as dns
 from pxe.dns.cache import BadAnswer, read, render
 from pxe.dns.decision import Outcome, decide
 from pxe.dns.names import Names
-from pxe.dns.packet import DnsError, Query, wire
 from pxe.nodes import from_record
+from pxe.packets import dns
+from pxe.packets.dns import DnsError, Query, wire
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
 from tests.fuzz.targets.dhcp import FAR, NODES
@@ -69,7 +69,7 @@ def names() -> Names:
     settings = boot_settings(boot={"ra_prefix": "fd99::/64"})
     found = Names(settings, 1)
     for number, (key, (mac, ip, _)) in enumerate(NODES.items()):
-        found.put(
+        found.update_node(
             from_record(
                 key,
                 {

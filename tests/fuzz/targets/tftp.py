@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pxe.tftp_packet import MAX_BLOCK, MAX_WINDOW, TftpError, negotiate, parse_answer, parse_request
+from pxe.packets.tftp import (
+    MAX_BLOCK,
+    MAX_WINDOW,
+    TftpError,
+    negotiate,
+    parse_answer,
+    parse_request,
+)
 from pxe.tftp_server import TftpServer
 from pxe.tftp_transfer import Phase, Transfer
 from tests.fuzz import mutate

@@ -123,7 +123,7 @@ def answers(directory: Path) -> Iterator[Target]:
             tpm.makers_word,
             lambda: tpm.key(usual),
             lambda: tpm.stored(1),
-            lambda: tpm.kept(1),
+            lambda: tpm.persistent_public(1),
             lambda: tpm.activate(1, 2, b"", b"", ENDORSEMENTS[4]),
             lambda: tpm.quote(1, b"", (4,)),
         ):

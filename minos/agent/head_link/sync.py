@@ -1,0 +1,118 @@
+"""The node's side of the datagrams: what to say, and what to believe. No sockets and no clock of
+its own.
+
+Sequence numbers are nanoseconds of CLOCK_BOOTTIME, so an agent that was started again goes on above
+its predecessor without stored state. A CHALLENGE echoes the sequence number of the HELLO that it
+answers: an old one, recorded and sent again, cannot take a node back to an old epoch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from layercake.kraken.backoff import backoff
+from layercake.kraken.errors import WireError
+from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode
+
+REMEMBERED = 16
+RETRY_FIRST, RETRY_MAX = 0.5, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The head's newest desired revision. A probe asks whether the node is there: it is answered
+    with a HELLO at once."""
+
+    revision: int
+    probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """The head was started again; say HELLO at once."""
+
+    epoch: int
+
+
+class SyncCodec:
+    """One session's datagrams."""
+
+    def __init__(self, node: bytes, session: int, key: bytes, epoch: int, layout: bytes) -> None:
+        self.epoch = epoch
+        self._node = node
+        self._session = session
+        self._key = key
+        self._layout = layout
+        self._guard = ReplayGuard()
+        self._sent: deque[int] = deque(maxlen=REMEMBERED)
+        self._last = 0
+
+    def hello(self, now_ns: int, *, revision: int, changes: int, mask: int, state: int) -> bytes:
+        """A HELLO. `now_ns` is CLOCK_BOOTTIME; `changes` counts changes of the discovered state."""
+        self._last = max(now_ns, self._last + 1)
+        self._sent.append(self._last)
+        datagram = Datagram(
+            Kind.HELLO,
+            self._node,
+            self._session,
+            self.epoch,
+            self._last,
+            cfg_revision=revision,
+            dsc_revision=changes,
+            layout=self._layout,
+            mask=mask,
+            state=state,
+        )
+        return encode(datagram, self._key)
+
+    def receive(self, data: bytes) -> Wanted | NewEpoch:
+        """What a datagram from the head says. Raises WireError for what is malformed, forged,
+        replayed or not for this node."""
+        datagram = decode(data, self._key)
+        if (datagram.node, datagram.session) != (self._node, self._session):
+            raise WireError("cannot accept datagram: it is for another session")
+        if datagram.kind is Kind.CHALLENGE:
+            if datagram.sequence not in self._sent:
+                raise WireError("cannot accept challenge: it answers no HELLO of this agent")
+            self._sent.remove(datagram.sequence)
+            self.epoch = datagram.epoch
+            self._guard = ReplayGuard()
+            return NewEpoch(datagram.epoch)
+        if datagram.kind is not Kind.DESIRED:
+            raise WireError("cannot accept datagram: a node sends those")
+        if datagram.epoch != self.epoch:
+            raise WireError("cannot accept datagram: it is of another epoch of the head")
+        if not self._guard.accept(datagram.sequence):
+            raise WireError("cannot accept datagram: its sequence number was used before")
+        return Wanted(datagram.cfg_revision, probe=datagram.dsc_revision == 0)
+
+
+class HelloTimer:
+    """When to say HELLO: at once when something changed, soon again until it is answered, else
+    every `period` seconds.
+
+    The period is jittered by a tenth, so that nodes which started together do not stay together.
+    """
+
+    def __init__(self, period: float) -> None:
+        self._period = period
+        self._unanswered = 0
+        self.due = 0.0
+
+    def now(self) -> None:
+        """Something changed."""
+        self.due = 0.0
+
+    def hello_sent(self, now: float, jitter: float) -> None:
+        """A HELLO went out; `jitter` is from [0, 1)."""
+        self._unanswered += 1
+        wait = self._period * (0.9 + 0.2 * jitter)
+        retry = backoff(self._unanswered, RETRY_FIRST, wait * 2 + RETRY_MAX)
+        self.due = now + (min(wait, retry) if retry <= RETRY_MAX else wait)
+
+    def answered(self, now: float, jitter: float) -> None:
+        """The head has answered."""
+        if self._unanswered:
+            self._unanswered = 0
+            self.due = now + self._period * (0.9 + 0.2 * jitter)

@@ -1,0 +1,154 @@
+"""The node's identity and network, read from the kernel command line.
+
+The command line was written by the head, but it crossed the network in clear: every value is
+checked before it is used.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+
+from layercake.kraken.errors import InputError
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_MTU = re.compile(r"[0-9]{3,5}", re.ASCII)
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_HEAD = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}")
+_SYNC = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}:[0-9]{1,5}")
+_TIME = re.compile(r"[0-9]{1,11}", re.ASCII)
+_BOOT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_TOKEN = re.compile(r"[A-Za-z0-9_.~-]{1,256}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An IP address with its prefix length; `family` is socket.AF_INET or AF_INET6."""
+
+    family: int
+    packed: bytes
+    prefix: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the command line says. `token` is a secret; "" and None stand for what is not given.
+    `time` is the head's when it wrote the line, in seconds since the epoch. `boot` names the boot
+    set that this machine runs. `domain`, `mtu`, `routes` (where to, by which router) and `ntp`
+    (time servers) are those of its network. `discover`: no inventory knows this machine, it is to
+    report what it is."""
+
+    node: str
+    name: str
+    mac: str
+    address: Address | None
+    gateway: Address | None
+    dns: tuple[str, ...]
+    head: str
+    sync: str
+    token: str
+    time: int | None = None
+    boot: str = ""
+    domain: str = ""
+    mtu: int | None = None
+    routes: tuple[tuple[Address, Address], ...] = ()
+    ntp: tuple[str, ...] = ()
+    discover: bool = False
+
+    @property
+    def search(self) -> str:
+        """The domain that short names are looked for in: the network's, or that of a name with
+        dots; "" for none."""
+        return self.domain or self.name.partition(".")[2]
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The names by which the machine knows itself, the longest first."""
+        short = self.name.partition(".")[0]
+        full = self.name if "." in self.name or not self.domain else f"{self.name}.{self.domain}"
+        return tuple(dict.fromkeys(name for name in (full, self.name, short) if name))
+
+
+def layercake_parameters(text: str) -> dict[str, str]:
+    """The layercake.* words of a kernel command line; a later one wins, as in the kernel. Other
+    words are not ours."""
+    found = {}
+    for word in text.split():
+        key, separator, value = word.partition("=")
+        if key.startswith("layercake.") and separator:
+            found[key[10:]] = value
+    return found
+
+
+def _address(word: str, value: str, *, default_prefix: int | None = None) -> Address:
+    host, _, prefix = value.partition("/")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bits = 128 if family == socket.AF_INET6 else 32
+    try:
+        packed = socket.inet_pton(family, host)
+    except (OSError, ValueError):
+        raise InputError(
+            f"cannot use layercake.{word}: {value[:64]!r} is not an IP address"
+        ) from None
+    if not prefix and default_prefix is not None:
+        return Address(family, packed, bits)
+    if not re.fullmatch(r"[0-9]{1,3}", prefix) or not 0 < int(prefix) <= bits:
+        raise InputError(
+            f"cannot use layercake.{word}: {value[:64]!r} has no prefix length from 1 to {bits}"
+        )
+    return Address(family, packed, int(prefix))
+
+
+def _servers(found: dict[str, str], word: str) -> tuple[str, ...]:
+    """Addresses with commas between them."""
+    addresses = (
+        _address(word, value, default_prefix=0) for value in found.get(word, "").split(",") if value
+    )
+    return tuple(socket.inet_ntop(a.family, a.packed) for a in addresses)
+
+
+def _route(value: str) -> tuple[Address, Address]:
+    """SUBNET/LENGTH@ROUTER."""
+    target, _, router = value.partition("@")
+    found = _address("routes", target), _address("routes", router, default_prefix=0)
+    if found[0].family != found[1].family:
+        raise InputError(f"cannot use layercake.routes: {value[:64]!r} has two kinds of address")
+    return found
+
+
+def _checked(found: dict[str, str], word: str, pattern: re.Pattern[str], what: str) -> str:
+    value = found.get(word, "")
+    value = value.lower() if word in ("mac", "node") else value
+    if value and not pattern.fullmatch(value):
+        shown = "it" if word == "token" else repr(value[:64])
+        raise InputError(f"cannot use layercake.{word}: {shown} is not {what}")
+    return value
+
+
+def parse_identity(text: str) -> Identity:
+    """The identity on a command line. Raises InputError that names the word which is wrong."""
+    found = layercake_parameters(text)
+    gateway = found.get("gateway", "")
+    return Identity(
+        node=_checked(found, "node", _UUID, "a UUID"),
+        name=_checked(found, "name", _NAME, "a host name"),
+        mac=_checked(found, "mac", _MAC, "a MAC address"),
+        address=_address("ip", found["ip"]) if found.get("ip") else None,
+        gateway=_address("gateway", gateway, default_prefix=0) if gateway else None,
+        dns=_servers(found, "dns"),
+        head=_checked(found, "head", _HEAD, "an https:// address"),
+        sync=_checked(found, "sync", _SYNC, "HOST:PORT"),
+        token=_checked(found, "token", _TOKEN, "a token"),
+        time=int(_checked(found, "time", _TIME, "a number of seconds"))
+        if found.get("time")
+        else None,
+        boot=_checked(found, "boot", _BOOT, "a boot set's name"),
+        domain=_checked(found, "domain", _NAME, "a domain"),
+        mtu=int(_checked(found, "mtu", _MTU, "a number of bytes")) if found.get("mtu") else None,
+        ntp=_servers(found, "ntp"),
+        discover=found.get("discover") == "1",
+        routes=tuple(_route(word) for word in found.get("routes", "").split(",") if word),
+    )

@@ -1,0 +1,138 @@
+"""What one boot of one node consists of: the same for all boot paths, each of which says it in its
+own language (ipxe.py, grub.py).
+
+iPXE splits a line at spaces, expands ${settings}, and ends a command at ||, &&, ; and #; GRUB gives
+a meaning to more. So every value is checked word by word against a list of characters that mean
+nothing to them: a value is refused, not quoted, for iPXE has no quoting.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from layercake.kraken.errors import InputError
+from pxe.nodes import Node, mac_text
+from pxe.settings import Settings
+from pxe.subnet import own
+
+KERNEL, INITRD, HARDWARE = "vmlinuz", "minos.img", "hardware.img"
+_WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]-]+")
+_CONSOLE = re.compile(r"[A-Za-z]+[0-9]*(,[0-9]+[noe]?[78]?r?)?")
+_KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")
+"""COMMAND_LINE_SIZE of x86 is 2048, the zero byte included; iPXE adds the names of the archives."""
+
+
+def plain_word(what: str, value: str) -> str:
+    """The value, if it is one word that iPXE and the kernel take as it is. Raises InputError; a
+    token is not shown in it."""
+    if not _WORD.fullmatch(value):
+        shown = "its value" if what == "token" else repr(value)
+        raise InputError(
+            f"cannot write boot script: {what} must be one word of plain characters, {shown} is "
+            "not",
+            hint="spaces, control characters, quotes and any of $ { } ; # & | < > \\ are not "
+            "allowed",
+        )
+    return value
+
+
+def _plain_words(what: str, value: str) -> list[str]:
+    """The words of a value that may have several, apart by single blanks; a line break is no
+    blank."""
+    return [plain_word(what, w) for w in value.split(" ") if w]
+
+
+def _console(value: str) -> list[str]:
+    if not value:
+        return []
+    if not _CONSOLE.fullmatch(value):
+        raise InputError(
+            f"cannot write boot script: console {value!r} is not a console",
+            hint="such as ttyS0 or ttyS1,57600",
+        )
+    serial = value.startswith(("ttyS", "ttyAMA")) and "," not in value
+    return [f"console={value},115200" if serial else f"console={value}"]
+
+
+@dataclass(frozen=True, slots=True)
+class BootSpec:
+    """One boot: the node's name, the directory of its boot set on the servers ("" is boot/ itself),
+    the names of its archives in the order to fetch them in, and the kernel's command line, which
+    holds the token."""
+
+    name: str
+    boot_set: str
+    initrds: tuple[str, ...]
+    command_line: str
+
+
+def spec_for(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> BootSpec:
+    """The boot of a node by its card `mac`. `now` is seconds since the epoch. Raises InputError."""
+    found = initrds(settings.boot_dir / node.boot_set)
+    return BootSpec(
+        plain_word("name", node.name),
+        node.boot_set and plain_word("boot_set", node.boot_set),
+        found,
+        command_line(node, mac, token, settings, now),
+    )
+
+
+def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> str:
+    """minOS's kernel command line. `now` is seconds since the epoch: a node may have no clock.
+    Raises InputError if a value could mean something else than itself."""
+    extra = _plain_words("kernel_args", node.kernel_args)
+    if any(w.startswith("layercake.") for w in extra):
+        raise InputError(
+            f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",
+            hint="those say who the node is and are written by the head alone",
+        )
+    home = node.subnet or own(settings)
+    words = [
+        f"layercake.node={plain_word('node', node.id)}",
+        f"layercake.name={plain_word('name', node.name)}",
+        f"layercake.mac={mac_text(mac)}",
+        *home.kernel_parameters(node.ip),
+        *([f"layercake.boot={plain_word('boot_set', node.boot_set)}"] if node.boot_set else []),
+        f"layercake.head={plain_word('head_url', home.place.head_url)}",
+        f"layercake.sync={plain_word('sync_address', home.place.sync_address)}",
+        f"layercake.token={plain_word('token', token)}",
+        f"layercake.time={now:.0f}",
+        *(["layercake.discover=1"] if node.stranger else []),
+        # a node that panics starts again by itself, and its firmware then shows up in the history
+        "panic=10",
+        *_console(node.console),
+        *extra,
+    ]
+    line = " ".join(words)
+    if len(line) > _KERNEL_LINE_MAX:
+        raise InputError(
+            f"cannot write boot script: the kernel command line of {node.name} has {len(line)} "
+            "characters, "
+            f"the kernel takes {_KERNEL_LINE_MAX}",
+            hint="shorten kernel_args",
+        )
+    return line
+
+
+def initrds(directory: Path) -> tuple[str, ...]:
+    """The archives of a boot set in the order that they are fetched in: minOS last, it is what a
+    node waits for."""
+    # A third of the time.
+    return (HARDWARE, INITRD) if os.path.isfile(f"{directory}/{HARDWARE}") else (INITRD,)  # noqa: PTH113
+
+
+def environment() -> ImmutableSandboxedEnvironment:
+    """The Jinja2 environment of boot scripts: sandboxed, an undefined value is an error."""
+    return ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        # a boot script is no HTML: escaping would turn & into &amp; on a kernel command line
+        autoescape=False,
+    )
