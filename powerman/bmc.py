@@ -19,7 +19,7 @@ from layercake.kraken.events import EventKind
 from powerman import events
 from powerman.breaker import Breaker
 from powerman.driver import LoginRefused, PowerDriver, PowerState
-from powerman.looks.health import Health
+from powerman.health import Health
 from powerman.settings import BmcSpec, Limits
 
 Result = TypeVar("Result")
@@ -105,7 +105,7 @@ class ManagedBmc:
         )  # is told what it says of the machine's health
         self.took: Callable[[float, bool], None] = lambda seconds, done: (
             None
-        )  # is told how long operations take (latency.py)
+        )  # is told how long operations take (inspect/latency.py)
         self._lanes = lanes
         self._turns = asyncio.Lock()
         self._progress = ""

@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
+from powerman import capping
 from powerman.console.calls import CONSOLE_CALLS, Nothing
 from powerman.driver import LogEntry, Sensor, Unsupported
-from powerman.drivers import capping
+from powerman.hardware import Fact
+from powerman.inspect.latency import DriverLatency
+from powerman.inspect.look import Looked
+from powerman.inspect.scan import PAGE, Found
 from powerman.inventory import COMMAND, ip_in
-from powerman.looks.hardware import Fact
-from powerman.looks.latency import DriverLatency
-from powerman.looks.look import Looked
-from powerman.looks.scan import PAGE, Found
 
 MOST_WATTS = 65535
 """DCMI has two bytes for them."""

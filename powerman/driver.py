@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.hardware import Fact
+from powerman.health import Health
 
 
 class PowerState(enum.Enum):
@@ -241,6 +241,10 @@ class PowerDriver(Protocol):
         """Drops connections. The driver is not used again."""
 
 
+SLOWEST_ANSWER_S = 30.0
+"""How slow a BMC may be: a late answer is listened for so long."""
+POWER_DRAW = "Power draw"
+"""The name of the sensor that says what a machine draws, whatever its BMC speaks."""
 SLOW_HINT = "bmc.timeout_s in the inventory gives it more time"
 """What helps with a BMC that is slow and not dead."""
 

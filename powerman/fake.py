@@ -18,8 +18,8 @@ from powerman.driver import (
     Unsupported,
     unreachable,
 )
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.hardware import Fact
+from powerman.health import Health
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.driver import PowerDriver, PowerState, Unsupported
-from powerman.looks.health import VALUES
+from powerman.health import VALUES
 
 if TYPE_CHECKING:
     from powerman.medium import (

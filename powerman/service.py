@@ -29,17 +29,17 @@ from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Un
 from powerman.drivers.command import Programs
 from powerman.drivers.sim import SOCKET, SimLine
 from powerman.drivers.table import Shared, make_driver
+from powerman.health import HealthTeller
+from powerman.inspect.eventlog import EventLogs
+from powerman.inspect.latency import Latencies
+from powerman.inspect.look import Looked, look_at_all
+from powerman.inspect.scan import Found, host_of, scan
 from powerman.inventory import DEFAULT_PORTS
-from powerman.looks.eventlog import EventLogs
-from powerman.looks.health import HealthTeller
-from powerman.looks.latency import Latencies
-from powerman.looks.look import Looked, look_at_all
-from powerman.looks.scan import Found, host_of, scan
+from powerman.ipmi.pyghmi_pool import PyghmiPool
 from powerman.medium import FILE, Lender
 from powerman.module import MODULE
 from powerman.mutations import ASKED, HEALTH, MUTATIONS, Attempt, power_discover, slowness
-from powerman.pyghmi_pool import PyghmiPool
-from powerman.redfish import Web
+from powerman.redfish.web import Web
 from powerman.settings import BmcSpec, PowerSettings, limit_s, of_site
 
 log = logging.getLogger("powerman")

@@ -29,8 +29,8 @@ from typing import cast
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, login_refused
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.hardware import Fact
+from powerman.health import Health
 from powerman.settings import BmcSpec, Program
 
 _USAGE, _UNAVAILABLE, _NO_PERMISSION = 64, 69, 77  # sysexits.h: EX_USAGE, EX_UNAVAILABLE, EX_NOPERM

@@ -19,8 +19,8 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.hardware import Fact
+from powerman.health import Health
 from powerman.settings import BmcSpec
 
 SOCKET = "sim.sock"

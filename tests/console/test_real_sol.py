@@ -152,7 +152,7 @@ async def test_a_whole_boot_is_kept_and_what_is_typed_arrives(tmp_path: Path) ->
 async def test_ipmitool_finds_it_taken_and_when_it_takes_it_it_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("powerman.console.ipmi.KEEP_S", 0.3)
+    monkeypatch.setattr("powerman.ipmi.console.KEEP_S", 0.3)
     monkeypatch.setattr(keeper, "again_s", lambda error, failures: 3.0)
     async with real(tmp_path) as (service, link, serial, port):
         other = Tool(port, PASSWORD, 3)

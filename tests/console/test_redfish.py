@@ -12,8 +12,8 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from layercake.moduleapi.service import FakeLink
-from powerman.console.redfish import console_path
 from powerman.driver import Unsupported
+from powerman.redfish.console import console_path
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.console.conftest import until

@@ -101,7 +101,7 @@ async def test_a_bmc_that_cannot_take_what_is_typed_gets_it_again(room: Opened) 
 async def test_a_bmc_that_hangs_is_left_and_tried_again(
     room: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("powerman.console.sol.WAITS_S", (0.05,) * 6)
+    monkeypatch.setattr("powerman.ipmi.sol.WAITS_S", (0.05,) * 6)
     async with room(sol=MiniSol(hangs=True)) as one:
         await one.reached("open")
         reader = await attach(one, "alice", write=True)
@@ -155,7 +155,7 @@ async def test_it_is_taken_when_a_person_says_so(room: Opened) -> None:
 async def test_one_who_takes_it_from_us_is_found_out(
     room: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("powerman.console.ipmi.KEEP_S", 0.1)
+    monkeypatch.setattr("powerman.ipmi.console.KEEP_S", 0.1)
     async with room() as one:
         await one.reached("open")
         one.sol.deactivate()

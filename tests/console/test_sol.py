@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from powerman.console.sol import (
+from powerman.ipmi.rmcp import Malformed
+from powerman.ipmi.sol import (
     BREAK,
     HELD_S,
     NACK,
@@ -17,7 +18,6 @@ from powerman.console.sol import (
     encode,
     parse_activated,
 )
-from powerman.rmcp import Malformed
 
 ROOM = 24  # bytes of a packet: its head and 20 more
 

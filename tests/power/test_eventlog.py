@@ -14,8 +14,8 @@ from layercake.kraken.events import Severity
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LogEntry, Unsupported
 from powerman.fake import FakeClock, FakeDriver
-from powerman.ipmi import parse_log_mark
-from powerman.looks.eventlog import MOST, Known, identity, in_order, news, text_of
+from powerman.inspect.eventlog import MOST, Known, identity, in_order, news, text_of
+from powerman.ipmi.facts import parse_log_mark
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.conftest import record

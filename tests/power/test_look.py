@@ -17,8 +17,10 @@ from vrack.rack import Rack
 from layercake.moduleapi.service import FakeLink
 from powerman.driver import Look
 from powerman.fake import FakeClock, FakeDriver
-from powerman.looks.look import ipmi_boot, ipmi_clock, link_of, look_at, redfish_boot, redfish_clock
-from powerman.pyghmi_pool import PyghmiPool
+from powerman.inspect.look import look_at
+from powerman.ipmi.facts import ipmi_boot, ipmi_clock
+from powerman.ipmi.pyghmi_pool import PyghmiPool
+from powerman.redfish.facts import link_of, redfish_boot, redfish_clock
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.test_real_bmcs import record, spec

@@ -21,7 +21,7 @@ from powerman.driver import Unsupported
 from powerman.fake import FakeDrive
 from powerman.inventory import complete
 from powerman.medium import FILE, Lender, is_ours
-from powerman.redfish_sushy import SushyClient
+from powerman.redfish.sushy_client import SushyClient
 from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
 from tests.support.in_netns import in_netns

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from layercake.kraken.errors import Unreachable
-from powerman import line, rmcp
-from powerman.line import Pace, connect
+from powerman.driver import SLOWEST_ANSWER_S
+from powerman.ipmi import rmcp
+from powerman.ipmi.line import Pace, connect
 
 ANSWER = b"an answer"
 
@@ -115,4 +116,4 @@ def test_the_waits_follow_what_was_shown() -> None:
         pace.heard(0.01)
     assert not pace.slow and len(pace.probing()) == 4
     pace.heard(1000.0)
-    assert pace.slowest == line.LISTEN_S
+    assert pace.slowest == SLOWEST_ANSWER_S

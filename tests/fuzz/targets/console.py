@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed
-from powerman import rmcp
 from powerman.console.lines import LONGEST, STAMP, Lines, parse_stamp
-from powerman.console.sol import QUEUE, Sol, decode, parse_activated
-from powerman.drivers.capping import dcmi_limit, dcmi_request
-from powerman.ipmi import parse_log_mark
-from powerman.looks.draw import dcmi_draw
-from powerman.looks.hardware import ipmi_firmware
-from powerman.looks.health import VALUES, ipmi_health
+from powerman.health import VALUES
+from powerman.ipmi import rmcp
+from powerman.ipmi.capping import dcmi_limit, dcmi_request
+from powerman.ipmi.facts import dcmi_draw, ipmi_firmware, ipmi_health, parse_log_mark
+from powerman.ipmi.sol import QUEUE, Sol, decode, parse_activated
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
 

@@ -8,10 +8,10 @@ import ipaddress
 from collections.abc import Awaitable, Callable
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
-from powerman import rmcp
-from powerman.console.sol import Sol, parse_activated
 from powerman.driver import Listener, NoSession, Taken, Unsupported
-from powerman.rmcp_session import Session
+from powerman.ipmi import rmcp
+from powerman.ipmi.session import Session
+from powerman.ipmi.sol import Sol, parse_activated
 
 KEEP_S = 10.0
 """How often a console is asked whether it is still ours; BMCs end a session of which nothing comes

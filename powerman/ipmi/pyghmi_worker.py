@@ -23,7 +23,7 @@ from pyghmi.constants import Health
 from pyghmi.ipmi import command
 
 from layercake.base.process import leave_no_core
-from powerman.looks.look import ipmi_clock
+from powerman.ipmi.facts import ipmi_clock
 
 Request = dict[str, Any]
 _HEALTH = {

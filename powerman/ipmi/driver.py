@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman import rmcp
-from powerman.console.ipmi import SolSource
 from powerman.driver import (
     LogEntry,
     LoginRefused,
@@ -22,15 +20,29 @@ from powerman.driver import (
     Unsupported,
     unreachable,
 )
-from powerman.drivers.capping import DcmiCap
+from powerman.hardware import MOST, Fact, facts
+from powerman.health import Health
 from powerman.inventory import TIMEOUT_S
-from powerman.line import Line, Pace, connect, open_line
-from powerman.looks.draw import ASK_POWER, DCMI, READ_POWER, dcmi_draw
-from powerman.looks.hardware import MOST, Fact, facts, ipmi_firmware
-from powerman.looks.health import Health, ipmi_health
-from powerman.looks.look import ipmi_boot, ipmi_clock
-from powerman.pyghmi_pool import PyghmiPool
-from powerman.rmcp_session import Session, SuiteRefused, begin, probe
+from powerman.ipmi import rmcp
+from powerman.ipmi.capping import DcmiCap
+from powerman.ipmi.console import SolSource
+from powerman.ipmi.facts import (
+    ASK_POWER,
+    DCMI,
+    READ_POWER,
+    boot_network_data,
+    dcmi_draw,
+    ipmi_boot,
+    ipmi_clock,
+    ipmi_firmware,
+    ipmi_health,
+    parse_boot,
+    parse_log_mark,
+    parse_power,
+)
+from powerman.ipmi.line import Line, Pace, connect, open_line
+from powerman.ipmi.pyghmi_pool import PyghmiPool
+from powerman.ipmi.session import Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
@@ -49,37 +61,6 @@ _KEEP_S, _KEEP_SLOW_S = (
 _SLOW_FACTOR = (
     4.0  # reading a sensor repository takes many round trips; some BMCs need half a minute
 )
-
-
-def parse_power(status: bytes) -> PowerState:
-    """The power state in an answer to Get Chassis Status (section 28.2). Raises OperationFailed if
-    it is too short."""
-    if not status:
-        raise OperationFailed("cannot read the power state: the BMC's chassis status is empty")
-    return PowerState.ON if status[0] & 1 else PowerState.OFF
-
-
-def boot_network_data(firmware: str) -> bytes:
-    """Set System Boot Options, boot flags: PXE, for the next boot only, in this firmware's mode
-    (section 28.13, parameter 5)."""
-    valid_once, efi = 0x80, 0x20
-    return bytes((0x05, valid_once | (efi if firmware == "uefi" else 0), 0x04, 0, 0, 0))
-
-
-def parse_boot(options: bytes) -> bool:
-    """Whether Get System Boot Options, boot flags, says that the next boot is by PXE (section
-    28.14, parameter 5). The bit that says that they are valid is not looked at: not all set it.
-    Raises OperationFailed if it is too short."""
-    if len(options) < 4:
-        raise OperationFailed("cannot read the boot device: the BMC's boot flags are too short")
-    return options[3] & 0x3C == 0x04
-
-
-def parse_log_mark(info: bytes) -> LogMark | None:
-    """The answer to Get SEL Info; None if it is too short to say anything."""
-    return (
-        LogMark(int.from_bytes(info[1:3], "little"), info[5:13].hex()) if len(info) >= 13 else None
-    )
 
 
 class IpmiDriver:

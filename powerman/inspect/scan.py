@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from layercake.kraken.errors import InputError, LayercakeError
-from powerman import rmcp
-from powerman.line import Pace, open_line
-from powerman.redfish import read_json, tls_context
+from powerman.ipmi import rmcp
+from powerman.ipmi.line import Pace, open_line
+from powerman.redfish.web import read_json, tls_context
 from powerman.settings import BmcSpec
 
 PAGE = 256

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from powerman.rmcp import Malformed
+from powerman.ipmi.rmcp import Malformed
 
 NACK = 0x40
 # What the BMC says in its fourth byte (table 15-2) ...

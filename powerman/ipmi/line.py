@@ -15,8 +15,8 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from powerman import rmcp
-from powerman.driver import unreachable
+from powerman.driver import SLOWEST_ANSWER_S, unreachable
+from powerman.ipmi import rmcp
 
 _AT_ONCE = 64  # datagrams read at a stretch: a flood is cut; what we wait for is sent again
 _FIRST_WAITS_S = (0.3, 0.5, 0.7, 0.8)  # a BMC that loses three packets in a row still gets through
@@ -26,8 +26,6 @@ _SLOW_S = 0.25  # one that takes longer is sent nothing again before its answer 
 _SLOW_TRIES = 2
 _DECAY = 0.8
 _LISTENING = 4
-LISTEN_S = 30.0
-"""How long a late answer is listened for, and so how slow a BMC may be."""
 
 Parsed = TypeVar("Parsed")
 
@@ -44,7 +42,7 @@ class Pace:
 
     def heard(self, seconds: float) -> None:
         """An answer came after so many seconds."""
-        self.slowest, self.known = max(min(seconds, LISTEN_S), self.slowest * _DECAY), True
+        self.slowest, self.known = max(min(seconds, SLOWEST_ANSWER_S), self.slowest * _DECAY), True
 
     @property
     def slow(self) -> bool:
@@ -212,7 +210,7 @@ class Line:
         else:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_later(LISTEN_S, self.close)
+            self._timer = self._loop.call_later(SLOWEST_ANSWER_S, self.close)
 
     @property
     def open(self) -> bool:

@@ -2,7 +2,7 @@
 
 Sessions are short: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a
 millisecond of CPU. One is kept for a moment, for what comes next, and for seconds with a BMC that
-takes seconds for each answer (ipmi.py).
+takes seconds for each answer (driver.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman import rmcp
 from powerman.driver import NoSession, Unsupported, login_refused
-from powerman.line import Line, Pace
+from powerman.ipmi import rmcp
+from powerman.ipmi.line import Line, Pace
 
 _BYE_S = 0.3
 _PRIVILEGE = 0xD4  # completion code: the session may not do this

@@ -17,9 +17,8 @@ from sushy import auth, connector, exceptions
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, Sensor, Unsupported, login_refused, unreachable
-from powerman.looks.draw import redfish_draw
 from powerman.medium import is_ours
-from powerman.redfish_facts import Targets
+from powerman.redfish.facts import Targets, redfish_draw
 from powerman.settings import BmcSpec
 
 Result = TypeVar("Result")
