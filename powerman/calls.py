@@ -12,9 +12,9 @@ from powerman import capping
 from powerman.console.calls import CONSOLE_CALLS, Nothing
 from powerman.driver import LogEntry, Sensor, Unsupported
 from powerman.hardware import Fact
+from powerman.inspect.inspection import InspectedBmc
 from powerman.inspect.latency import DriverLatency
-from powerman.inspect.look import Looked
-from powerman.inspect.scan import PAGE, Found
+from powerman.inspect.scan import PAGE, FoundBmc
 from powerman.inventory import COMMAND, ip_in
 
 MOST_WATTS = 65535
@@ -90,14 +90,14 @@ async def latency(service: PowerService, request: Nothing) -> list[DriverLatency
     return service.latencies.view()
 
 
-class LookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class InspectRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """For how many seconds BMCs may be waited for, all together."""
 
     limit_s: Annotated[float, Meta(ge=1, le=15)] = 15.0
 
 
-@call("power.look", role=Role.OPERATOR, request=LookRequest, answer=list[Looked])
-async def look(service: PowerService, request: LookRequest) -> list[Looked]:
+@call("power.look", role=Role.OPERATOR, request=InspectRequest, answer=list[InspectedBmc])
+async def look(service: PowerService, request: InspectRequest) -> list[InspectedBmc]:
     """Look at all BMCs, without changing anything: whether they answer and take the login, their
     clocks, what the next boot is."""
     return await service.look(request.limit_s)
@@ -110,8 +110,8 @@ class ScanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     addresses: Annotated[list[Annotated[str, Meta(max_length=15)]], Meta(max_length=PAGE)]
 
 
-@call("power.scan", role=Role.OPERATOR, request=ScanRequest, answer=list[Found])
-async def scan(service: PowerService, request: ScanRequest) -> list[Found]:
+@call("power.scan", role=Role.OPERATOR, request=ScanRequest, answer=list[FoundBmc])
+async def scan(service: PowerService, request: ScanRequest) -> list[FoundBmc]:
     """Ask addresses whether a BMC is there, by IPMI and Redfish, without a login; whether it is one
     of a node's."""
     return await service.scan(request.addresses)

@@ -80,7 +80,7 @@ class LogMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Inspection:
     """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own
     clock, None if it has none that was set. `device` is what the next boot is set to ("pxe",
     "disk"), "" for nothing; `mode` is bios or uefi, "" if it does not say; `modes` are those that
@@ -230,7 +230,7 @@ class PowerDriver(Protocol):
         """Whether the event log has changed, by a cheap question; None where only reading it tells.
         Raises Unsupported without one."""
 
-    async def look(self) -> Look:
+    async def look(self) -> Inspection:
         """Reads its clock and what the next boot is set to; changes nothing."""
 
     async def set_password(self, new: str) -> None:

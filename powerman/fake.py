@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from powerman.bmc import Clock
 from powerman.driver import (
     ConsoleSource,
+    Inspection,
     LogEntry,
     LogMark,
-    Look,
     PowerCap,
     PowerState,
     Sensor,
@@ -164,10 +164,10 @@ class FakeDriver:
         self.called("log_mark")
         return LogMark(len(self.log), "") if self.marks else None
 
-    async def look(self) -> Look:
+    async def look(self) -> Inspection:
         """One whose clock is that of the test."""
         self.called("look")
-        return Look(clock=self.clock.now())
+        return Inspection(clock=self.clock.now())
 
     async def set_password(self, new: str) -> None:
         """It has no users."""

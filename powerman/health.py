@@ -25,7 +25,7 @@ class Health:
     why: str = ""
 
 
-class HealthTeller:
+class HealthNotifier:
     """Tells the head what is news of it. `believed` is what the engine holds, by node."""
 
     def __init__(self, link: Link, variable: str) -> None:

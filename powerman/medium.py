@@ -52,7 +52,7 @@ def is_ours(image: object) -> bool:
         return False
 
 
-class Lender:
+class MediumServer:
     """Lends the medium to BMCs. `file` is the image, `port` the TCP port, 0 for any."""
 
     def __init__(self, file: Path, port: int) -> None:

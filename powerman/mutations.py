@@ -24,7 +24,7 @@ from powerman.health import VALUES
 
 if TYPE_CHECKING:
     from powerman.medium import (
-        Lender,
+        MediumServer,
     )  # brings a web server, 0.2 s, to all who only look at what powerman declares
     from powerman.service import PowerService
 
@@ -99,7 +99,7 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
         if await _patient(attempt, bmc.read) is PowerState.OFF:
             kept = False
             if bmc.spec.boot == "media":
-                await _insert(attempt, service.lender)
+                await _insert(attempt, service.medium_server)
             elif bmc.spec.boot == "uri":
                 await _set_uri(attempt)
             else:
@@ -137,7 +137,7 @@ async def _next_boot(attempt: Attempt) -> bool:
     return False
 
 
-async def _insert(attempt: Attempt, lender: Lender) -> None:
+async def _insert(attempt: Attempt, medium_server: MediumServer) -> None:
     """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine
     that boots by it boots by nothing else that we know of, so it stays off where that cannot be
     done: what raises says why."""
@@ -152,7 +152,7 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
             f"cannot insert the boot medium at {bmc.spec.where}: what it speaks has no virtual "
             "drives"
         )
-    url = await lender.lend(
+    url = await medium_server.lend(
         bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text)
     )
     try:
@@ -174,10 +174,10 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
     except OperationFailed:
         with contextlib.suppress(OperationFailed, Unreachable):
             await bmc.ask(drive.eject)
-        await lender.give_back(bmc.spec.node)
+        await medium_server.give_back(bmc.spec.node)
         raise
     except BaseException:
-        await lender.give_back(bmc.spec.node)
+        await medium_server.give_back(bmc.spec.node)
         raise
     await _look_back(attempt)
     bmc.note(

@@ -24,19 +24,19 @@ from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
 from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
-from powerman.console.keeper import Consoles
+from powerman.console.consoles import Consoles
 from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Unsupported
 from powerman.drivers.command import Programs
 from powerman.drivers.sim import SOCKET, SimLine
 from powerman.drivers.table import Shared, make_driver
-from powerman.health import HealthTeller
+from powerman.health import HealthNotifier
 from powerman.inspect.eventlog import EventLogs
+from powerman.inspect.inspection import InspectedBmc, inspect_bmcs
 from powerman.inspect.latency import Latencies
-from powerman.inspect.look import Looked, look_at_all
-from powerman.inspect.scan import Found, host_of, scan
+from powerman.inspect.scan import FoundBmc, host_of, scan
 from powerman.inventory import DEFAULT_PORTS
 from powerman.ipmi.pyghmi_pool import PyghmiPool
-from powerman.medium import FILE, Lender
+from powerman.medium import FILE, MediumServer
 from powerman.module import MODULE
 from powerman.mutations import ASKED, HEALTH, MUTATIONS, Attempt, power_discover, slowness
 from powerman.redfish.web import Web
@@ -99,12 +99,12 @@ class PowerService(Service):
         self._shared = Shared(
             Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs)
         )
-        self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
+        self.medium_server = MediumServer(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)
         self.logs = EventLogs(
             Path(site.data_dir), settings.events_s, link, self._clock, self._spawn
         )
-        self.health = HealthTeller(link, HEALTH.name)
+        self.health = HealthNotifier(link, HEALTH.name)
         if self._polls:
             self._spawn(self.logs.run(), "looking at event logs")
             self._spawn(self._poll_for_ever(), "the poller")
@@ -117,7 +117,7 @@ class PowerService(Service):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for name in list(self._nodes):
             await self.node_removed(name)
-        await self.lender.close()
+        await self.medium_server.close()
         await self._shared.close()
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
@@ -166,7 +166,7 @@ class PowerService(Service):
         if old is not None:
             old.moved.set()
         if old is not None and old.bmc is not None:
-            await self.lender.give_back(node)
+            await self.medium_server.give_back(node)
             await old.bmc.driver.close()
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
@@ -187,7 +187,7 @@ class PowerService(Service):
             and over
             and (known.ejecting is None or known.ejecting.done())
         ):
-            ticket = self.lender.ticket(node)
+            ticket = self.medium_server.ticket(node)
             if (
                 ticket or known.ejecting is None
             ):  # a process of ours before this one may have put one in
@@ -201,7 +201,7 @@ class PowerService(Service):
         drive = bmc.driver.drive
         try:
             async with bmc.turn(_CALL_LIMIT_S):
-                if self.lender.ticket(bmc.spec.node) != ticket:
+                if self.medium_server.ticket(bmc.spec.node) != ticket:
                     return
                 if drive is not None and await bmc.ask(drive.eject):
                     bmc.note(
@@ -212,7 +212,7 @@ class PowerService(Service):
         except LayercakeError as error:
             if ticket:
                 bmc.note(events.MEDIUM_STAYS, str(error))
-        await self.lender.give_back(bmc.spec.node)
+        await self.medium_server.give_back(bmc.spec.node)
 
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt; what is returned was read from the BMC."""
@@ -336,10 +336,10 @@ class PowerService(Service):
                 await probe.close()
         return {"where": bmc.spec.where, "left": ""}
 
-    async def look(self, limit_s: float) -> list[Looked]:
+    async def look(self, limit_s: float) -> list[InspectedBmc]:
         """Looks at all BMCs within so many seconds, and names the nodes that have none."""
         without = [
-            Looked(
+            InspectedBmc(
                 node=key,
                 name=node.name,
                 where="",
@@ -349,11 +349,11 @@ class PowerService(Service):
             for key, node in self._nodes.items()
             if node.bmc is None
         ]
-        return without + await look_at_all(
+        return without + await inspect_bmcs(
             [node.bmc for node in self._nodes.values() if node.bmc is not None], limit_s
         )
 
-    async def scan(self, addresses: Sequence[str]) -> list[Found]:
+    async def scan(self, addresses: Sequence[str]) -> list[FoundBmc]:
         """Asks addresses whether a BMC is there. Raises Refused while others are asked, InputError
         for what is no address."""
         if self._scanning:

@@ -82,8 +82,8 @@ class Once(Generic[Found]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """`api` is None when no head runs. `listen_s`: for how many seconds answers on the nodes'
-    network are waited for. `look` gives what each BMC says (powerman.inspect.look.Looked as plain
-    facts)."""
+    network are waited for. `look` gives what each BMC says
+    (powerman.inspect.inspection.InspectedBmc as plain facts)."""
 
     data_dir: Path
     settings: Settings

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
-from powerman.console.files import Logs
 from powerman.console.lines import Lines
+from powerman.console.logs import ConsoleLogs
 from powerman.console.readers import Readers
 from powerman.driver import (
     ConsoleSource,
@@ -77,7 +77,7 @@ class Console:
     def __init__(
         self,
         name: str,
-        logs: Logs,
+        logs: ConsoleLogs,
         now: Callable[[], float],
         wall: Callable[[], float],
         changed: Callable[[Console, LayercakeError | None], None],

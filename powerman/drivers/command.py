@@ -28,7 +28,15 @@ from pathlib import Path
 from typing import cast
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, login_refused
+from powerman.driver import (
+    Inspection,
+    LogEntry,
+    LogMark,
+    PowerState,
+    Sensor,
+    Unsupported,
+    login_refused,
+)
 from powerman.hardware import Fact
 from powerman.health import Health
 from powerman.settings import BmcSpec, Program
@@ -267,10 +275,10 @@ class CommandDriver:
         """None."""
         raise self._no("read an event log")
 
-    async def look(self) -> Look:
+    async def look(self) -> Inspection:
         """Whether it answers."""
         await self.state()
-        return Look(clock=None)
+        return Inspection(clock=None)
 
     async def set_password(self, new: str) -> None:
         """Not by a program."""

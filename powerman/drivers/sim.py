@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed
-from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
+from powerman.driver import (
+    Inspection,
+    LogEntry,
+    LogMark,
+    PowerState,
+    Sensor,
+    Unsupported,
+    unreachable,
+)
 from powerman.hardware import Fact
 from powerman.health import Health
 from powerman.settings import BmcSpec
@@ -153,10 +161,10 @@ class SimDriver:
         """Nothing, ever."""
         return LogMark(0, "")
 
-    async def look(self) -> Look:
+    async def look(self) -> Inspection:
         """A BMC without a clock."""
         await self._ask("state")
-        return Look(clock=None)
+        return Inspection(clock=None)
 
     async def set_password(self, new: str) -> None:
         """It has no users."""

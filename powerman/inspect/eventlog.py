@@ -41,7 +41,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LogPosition:
     """What was seen of a log: how many entries, what the BMC says of its last change, and which
     entry was the last ("" if it was not read)."""
 
@@ -67,7 +67,7 @@ def in_order(entries: Sequence[LogEntry]) -> list[LogEntry]:
     )
 
 
-def news(entries: Sequence[LogEntry], known: Known | None, count: int) -> list[LogEntry]:
+def news(entries: Sequence[LogEntry], known: LogPosition | None, count: int) -> list[LogEntry]:
     """The entries that nobody was told of, oldest first, of a log that has `count` of them by now;
     not all need be among those that were read. After a log was cleared all of it is new."""
     if known is None:
@@ -90,7 +90,7 @@ def text_of(entry: LogEntry) -> str:
 
 
 @dataclass(slots=True)
-class _Looked:
+class _WatchedLog:
     bmc: ManagedBmc
     next_at: float
     task: asyncio.Task[None] | None = None
@@ -111,13 +111,13 @@ class EventLogs:
             clock,
             spawn,
         )
-        self._nodes: dict[str, _Looked] = {}
+        self._nodes: dict[str, _WatchedLog] = {}
         self._known = _read(self._path)
         self._unsaved, self._save_at = False, 0.0
 
     def set(self, node: str, bmc: ManagedBmc, phase: float) -> None:
         """A node's BMC. `phase` is where in the period its turn is, 0 to 1."""
-        self._nodes[node] = _Looked(bmc, self._clock.now() + self._every_s * phase)
+        self._nodes[node] = _WatchedLog(bmc, self._clock.now() + self._every_s * phase)
 
     def remove(self, node: str) -> None:
         """A node is gone, or has another BMC."""
@@ -177,7 +177,7 @@ class EventLogs:
             log.warning("cannot note what was seen of the BMCs' event logs: %s", error)
             self._unsaved, self._save_at = True, now + _SAVE_AGAIN_S
 
-    async def _look(self, node: str, one: _Looked) -> None:
+    async def _look(self, node: str, one: _WatchedLog) -> None:
         driver, known = one.bmc.driver, self._known.get(node)
         try:
             async with one.bmc.turn(_TURN_S):
@@ -189,7 +189,7 @@ class EventLogs:
                         node,
                         replace(known, count=mark.count)
                         if known
-                        else Known(mark.count, mark.changed),
+                        else LogPosition(mark.count, mark.changed),
                     )
                     return
                 entries = in_order(await one.bmc.ask(driver.event_log))
@@ -217,15 +217,16 @@ class EventLogs:
                 data={"at": entry.at[:40]},
             )
         self._seen(
-            node, Known(stands.count, stands.changed, identity(entries[-1]) if entries else "")
+            node,
+            LogPosition(stands.count, stands.changed, identity(entries[-1]) if entries else ""),
         )
 
-    def _seen(self, node: str, known: Known) -> None:
+    def _seen(self, node: str, known: LogPosition) -> None:
         if self._known.get(node) != known:
             self._known[node], self._unsaved = known, True
 
 
-def _read(path: Path) -> dict[str, Known]:
+def _read(path: Path) -> dict[str, LogPosition]:
     """What was noted, as far as it can be read: the worst that can be is that something is told of
     twice, or not."""
     try:
@@ -235,7 +236,7 @@ def _read(path: Path) -> dict[str, Known]:
         return {}
     return (
         {
-            str(node): Known(int(one[0]), str(one[1]), str(one[2]))
+            str(node): LogPosition(int(one[0]), str(one[1]), str(one[2]))
             for node, one in found.items()
             if isinstance(one, list) and len(one) == 3 and isinstance(one[0], int)
         }

@@ -39,7 +39,7 @@ _MAKERS = {2: "IBM", 11: "HPE", 343: "Intel", 674: "Dell", 10876: "Supermicro", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundBmc:
     """A BMC: how it answers (ipmi or redfish), what it says of itself, and the node that it is of
     by its address, "" for none."""
 
@@ -57,13 +57,13 @@ async def scan(
     session: aiohttp.ClientSession,
     ipmi_port: int = IPMI_PORT,
     redfish_port: int = REDFISH_PORT,
-) -> list[Found]:
+) -> list[FoundBmc]:
     """What answers at these addresses, in their order. Raises InputError for one that is no IPv4
     address of one machine."""
     for address in addresses:
         _check(address)
 
-    async def one(number: int, address: str) -> list[Found]:
+    async def one(number: int, address: str) -> list[FoundBmc]:
         await asyncio.sleep(number / A_SECOND)
         found = await asyncio.gather(
             by_ipmi(address, ipmi_port), by_redfish(address, session, redfish_port)
@@ -95,7 +95,7 @@ def _check(address: str) -> None:
         raise InputError(f"cannot scan {found}: it is no machine's address")
 
 
-async def by_ipmi(address: str, port: int = IPMI_PORT) -> Found | None:
+async def by_ipmi(address: str, port: int = IPMI_PORT) -> FoundBmc | None:
     """What a BMC says by IPMI; None if none answers."""
     try:
         line = await open_line(address, port, Pace())
@@ -108,7 +108,7 @@ async def by_ipmi(address: str, port: int = IPMI_PORT) -> Found | None:
     except LayercakeError:
         return None
     maker = _MAKERS.get(said.vendor, f"enterprise {said.vendor}" if said.vendor else "")
-    return Found(
+    return FoundBmc(
         address=address,
         protocol="ipmi",
         vendor=maker,
@@ -134,7 +134,7 @@ def guid_text(guid: bytes) -> str:
 
 async def by_redfish(
     address: str, session: aiohttp.ClientSession, port: int = REDFISH_PORT
-) -> Found | None:
+) -> FoundBmc | None:
     """What a Redfish service says at its root; None if none answers. One without TLS is asked
     without."""
     try:
@@ -148,7 +148,7 @@ async def by_redfish(
     version = _word(root.get("RedfishVersion"))
     if not version:
         return None
-    return Found(
+    return FoundBmc(
         address=address,
         protocol="redfish",
         vendor=_word(root.get("Vendor")),

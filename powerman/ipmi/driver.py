@@ -10,10 +10,10 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman.driver import (
+    Inspection,
     LogEntry,
     LoginRefused,
     LogMark,
-    Look,
     NoSession,
     PowerState,
     Sensor,
@@ -188,11 +188,11 @@ class IpmiDriver:
                 parse_log_mark(await session.command(_STORAGE, _GET_SEL_INFO)) if session else None
             )
 
-    async def look(self) -> Look:
+    async def look(self) -> Inspection:
         """Reads the clock of the event log and the boot flags; a BMC need have neither."""
         async with self._session() as session:
             if not session:
-                return Look(**await self._pyghmi("look"))
+                return Inspection(**await self._pyghmi("look"))
             await session.command(_CHASSIS, _GET_STATUS)
             clock = boot = b""
             with contextlib.suppress(OperationFailed):
@@ -200,7 +200,7 @@ class IpmiDriver:
             with contextlib.suppress(OperationFailed):
                 boot = await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")
             device, mode = ipmi_boot(boot)
-            return Look(clock=ipmi_clock(clock), device=device, mode=mode)
+            return Inspection(clock=ipmi_clock(clock), device=device, mode=mode)
 
     async def set_password(self, new: str) -> None:
         """Sets the password of our own user, by pyghmi."""

@@ -81,7 +81,7 @@ def _hardware(bmc: Any, _: Request) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _look(bmc: Any, _: Request) -> dict[str, Any]:
-    """As `driver.Look`."""
+    """As `driver.Inspection`."""
     try:
         clock = ipmi_clock(
             bytes(bmc.xraw_command(netfn=0x0A, command=0x48)["data"])

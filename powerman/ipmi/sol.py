@@ -70,7 +70,7 @@ def parse_activated(data: bytes) -> Activated:
 
 
 @dataclass(slots=True)
-class Heard:
+class Received:
     """What came of a packet: what the machine wrote, what to send, what is to be told (`lost`), and
     whether it was the last."""
 
@@ -137,9 +137,9 @@ class Sol:
         self._sent.again_at = now + wait
         return b"" if self.stuck else self._packet(self._sent)
 
-    def heard(self, payload: bytes, now: float) -> Heard:
+    def heard(self, payload: bytes, now: float) -> Received:
         """Takes a packet of the BMC's. Raises Malformed."""
-        packet, found = decode(payload), Heard()
+        packet, found = decode(payload), Received()
         found.ended = bool(packet.status & ENDED)
         if packet.status & OVERRUN:
             found.lost = "the BMC was too slow, and has lost what came here"

@@ -14,8 +14,8 @@ import aiohttp
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import (
     SLOWEST_ANSWER_S,
+    Inspection,
     LogEntry,
-    Look,
     PowerState,
     Sensor,
     Unsupported,
@@ -138,7 +138,7 @@ class RedfishDriver:
     async def log_mark(self) -> None:
         """Redfish has no such question."""
 
-    async def look(self) -> Look:
+    async def look(self) -> Inspection:
         """Reads the boot override of the system and the clock of its manager. Not by sushy, whose
         threads would take minutes for a thousand BMCs that are asked at once."""
         path = self._targets.system if self._targets else self._spec.system or ""
@@ -150,7 +150,7 @@ class RedfishDriver:
         manager = await self._manager(system)
         clock = redfish_clock(await self._request("GET", manager)) if manager else None
         device, mode, modes, network = redfish_boot(system, self._spec.boot)
-        return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
+        return Inspection(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def set_password(self, new: str) -> None:
         """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has

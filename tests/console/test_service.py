@@ -11,7 +11,7 @@ import pytest
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from powerman.console import console as console_module
-from powerman.console import files, keeper
+from powerman.console import consoles, logs
 from powerman.console.console import again_s
 from powerman.driver import LoginRefused, NoSession, Taken, Unsupported
 from powerman.settings import ConsoleSettings, PowerSettings
@@ -25,7 +25,7 @@ LINES = TEXT.decode().splitlines()
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ended is tried again at once."""
-    monkeypatch.setattr(keeper, "again_s", lambda error, failures: 0.05)
+    monkeypatch.setattr(consoles, "again_s", lambda error, failures: 0.05)
 
 
 async def follow(room: Room, reader: str, wanted: bytes, position: int = 0) -> dict[str, Any]:
@@ -240,17 +240,17 @@ async def test_nothing_is_opened_before_the_bmc_has_answered(room: Opened) -> No
 async def test_a_full_disk_is_told_once_and_its_end_too(
     room: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_TROUBLE_S", 0.05)
+    monkeypatch.setattr(consoles, "_TROUBLE_S", 0.05)
     async with room() as one:
         await one.reached("open")
-        spare, none = files.SPARE, 1 << 60
-        monkeypatch.setattr(files, "SPARE", none)
-        monkeypatch.setattr(files, "_PENDING", 2000)
+        spare, none = logs.SPARE, 1 << 60
+        monkeypatch.setattr(logs, "SPARE", none)
+        monkeypatch.setattr(logs, "_PENDING", 2000)
         one.sol.write(TEXT)
         await until("all is acknowledged", lambda: one.sol.idle)
         await until("it is told", lambda: one.events("power.console-log"))
-        monkeypatch.setattr(files, "SPARE", spare)
-        monkeypatch.setattr(files, "_PENDING", 1 << 20)
+        monkeypatch.setattr(logs, "SPARE", spare)
+        monkeypatch.setattr(logs, "_PENDING", 1 << 20)
         await until("it is told", lambda: one.events("power.console-log-back"))
         one.sol.write(b"after\r\n")
         await until("all is acknowledged", lambda: one.sol.idle)

@@ -19,7 +19,7 @@ from imageapi.node.container.process import Process
 from imageapi.node.health.probes import begin
 from imageapi.node.health.watch import Tracker, Watch
 from imageapi.spec.health import HEALTHY, STARTING, UNHEALTHY, Health
-from imageapi.spec.order import meant, ranks, start_order
+from imageapi.spec.start_order import meant, ranks, start_order
 from layercake.kraken.errors import InputError
 from tests.support.images import eventually
 

@@ -10,8 +10,8 @@ import pytest
 
 from imageapi.events import unheard
 from imageapi.node import child, mount, nfs
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import Body
-from imageapi.node.attach.kinds import Attachments
 from imageapi.node.objects.objects import Objects
 from imageapi.spec.container import parse_container
 from imageapi.spec.objects import check_mount, parse_container_mount, parse_mount, shown

@@ -15,9 +15,9 @@ from patience import patience
 from vrack.rack import Rack
 
 from layercake.moduleapi.service import FakeLink
-from powerman.driver import Look
+from powerman.driver import Inspection
 from powerman.fake import FakeClock, FakeDriver
-from powerman.inspect.look import look_at
+from powerman.inspect.inspection import inspect_bmc
 from powerman.ipmi.facts import ipmi_boot, ipmi_clock
 from powerman.ipmi.pyghmi_pool import PyghmiPool
 from powerman.redfish.facts import link_of, redfish_boot, redfish_clock
@@ -75,7 +75,7 @@ def test_an_old_bmc_by_pyghmi(bmcs: Rack) -> None:
     async def body() -> Any:
         return await PyghmiPool().ask(spec(bmcs, 0), "look", 30.0)
 
-    found = Look(**in_netns(bmcs.namespace, body))
+    found = Inspection(**in_netns(bmcs.namespace, body))
     assert found.clock is None
     assert found.network
 
@@ -123,9 +123,9 @@ def test_a_thousand_dead_bmcs_end_in_seconds(silence: str, driver: str) -> None:
 async def test_one_that_is_busy_is_not_dead(world: Any) -> None:
     bmc = world.service._bmc("n1")
     async with bmc.turn(5.0):
-        found = await look_at(bmc, 0.05)
+        found = await inspect_bmc(bmc, 0.05)
     assert found.result == "busy"
-    assert (await look_at(bmc, 5.0, lambda: 400.0)).clock_s == 600.0
+    assert (await inspect_bmc(bmc, 5.0, lambda: 400.0)).clock_s == 600.0
 
 
 async def test_nodes_without_a_bmc_are_named_by_their_names(world: Any, make_record: Any) -> None:
@@ -136,13 +136,13 @@ async def test_nodes_without_a_bmc_are_named_by_their_names(world: Any, make_rec
 
 
 async def test_one_that_hangs_is_given_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(self: FakeDriver) -> Look:
+    async def hang(self: FakeDriver) -> Inspection:
         await asyncio.Event().wait()
         raise AssertionError
 
     monkeypatch.setattr(FakeDriver, "look", hang)
     bmc = world.service._bmc("n1")
-    found = await look_at(bmc, 0.05)
+    found = await inspect_bmc(bmc, 0.05)
     assert found.result == "unreachable"
     assert bmc.outage is None and not world.events("power.unreachable"), (
         "one that is slow is none that is lost"

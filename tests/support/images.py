@@ -14,8 +14,8 @@ from typing import Any
 from patience import patience
 
 from imageapi.events import unheard
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import Body, Fetch, FileBody
-from imageapi.node.attach.kinds import Attachments
 from imageapi.node.attach.rbd import no_secret
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.bundles import Bundles

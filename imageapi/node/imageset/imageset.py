@@ -1,7 +1,7 @@
 """A node's images, put together: who does what is in the other files of this room.
 
 want, stage          the agent's loop says what is wanted   table.py, stock.py
-reconcile, retry,    the worker's thread brings it about     roll.py, by bundles.py (containers
+reconcile, retry,    the worker's thread brings it about     switch.py, bundles.py (containers
 stop_all, adopt                                              made ready) and running.py
                                                              (started, watched, stopped)
 watched, ended       the agent's loop tells who has ended    running.py
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.events import FAILED, REMAINS, STAGE_FAILED, EventSink
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import Fetch
-from imageapi.node.attach.kinds import Attachments
 from imageapi.node.attach.rbd import Secret, no_secret
 from imageapi.node.container.execute import Place
 from imageapi.node.container.process import NO_PROCESS, Process, alive
@@ -26,9 +26,9 @@ from imageapi.node.imageset.layers import Key, Layers, no_key
 from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
 from imageapi.node.imageset.reporter import Reporter
-from imageapi.node.imageset.roll import Roll
 from imageapi.node.imageset.running import Running
 from imageapi.node.imageset.stock import Stock
+from imageapi.node.imageset.switch import ImageSwitch
 from imageapi.node.imageset.table import LIVE, Table, boottime
 from imageapi.node.interrupt import Interrupt, never
 from imageapi.node.objects.containers import Containers
@@ -80,7 +80,7 @@ class ImageSet:
             run, runtime, self._stock.layer, self.objects, records, event, overlay_size, files
         )
         self._running = Running(self.table, self._reporter, runtime, layers.altered, clock, changed)
-        self._roll = Roll(
+        self._switch = ImageSwitch(
             self.table,
             self._stock,
             self._bundles,
@@ -174,15 +174,15 @@ class ImageSet:
     def reconcile(self, interrupted: Interrupt = never) -> ImageState:
         """Makes what runs be what is wanted; returns the state. A failure is counted and told, not
         raised."""
-        return self._roll.reconcile(interrupted)
+        return self._switch.reconcile(interrupted)
 
     def retry(self, interrupted: Interrupt = never) -> ImageState:
         """Waits until the next attempt is due, then makes it. Raises Interrupted."""
-        return self._roll.retry(interrupted)
+        return self._switch.retry(interrupted)
 
     def stop_all(self) -> ImageState:
         """Ends every instance and forgets the failures. Returns the state."""
-        return self._roll.stop_all()
+        return self._switch.stop_all()
 
     # ---- what there is
     # -----

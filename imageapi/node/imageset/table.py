@@ -26,7 +26,7 @@ from imageapi.node.imageset.plan import (
 from imageapi.node.imageset.records import Records, SetRecord
 from imageapi.spec.health import STARTING, UNHEALTHY
 from imageapi.spec.image import ImageSpec
-from imageapi.spec.order import start_order
+from imageapi.spec.start_order import start_order
 from imageapi.spec.state import ImageState, LastError
 
 LIVE = (Phase.RUNNING, Phase.UNHEALTHY)

@@ -19,7 +19,7 @@ from typing import Any
 
 from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
 from imageapi.node import mount, nfs
-from imageapi.node.attach.kinds import Attachments
+from imageapi.node.attach.attachments import Attachments
 from imageapi.spec.objects import Spec, check_mount, parse_attach, parse_mount, shown
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 
-from imageapi.spec.order import start_order
+from imageapi.spec.start_order import start_order
 from layercake.head.guard.facts import Care, Order
 from layercake.head.hosting.table import Table
 from layercake.head.state.database import Database

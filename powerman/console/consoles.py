@@ -18,8 +18,8 @@ from layercake.moduleapi.service import Link
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.console.console import Console, State, again_s, no_console
-from powerman.console.files import DIRECTORY, Logs, Room
 from powerman.console.lines import NOTE, STAMP, parse_stamp, stamp
+from powerman.console.logs import DIRECTORY, ConsoleLogs, LogLimits
 from powerman.console.search import Match, search
 from powerman.driver import ConsoleSource, Taken, Unsupported
 from powerman.settings import ConsoleSettings
@@ -54,8 +54,8 @@ class Consoles:
 
     def __init__(self, data_dir: Path, settings: ConsoleSettings, link: Link, spawn: Spawn) -> None:
         self._settings, self._link, self._spawn = settings, link, spawn
-        self._logs = Logs(
-            data_dir / DIRECTORY, Room(settings.file_mib << 20, settings.total_mib << 20)
+        self._logs = ConsoleLogs(
+            data_dir / DIRECTORY, LogLimits(settings.file_mib << 20, settings.total_mib << 20)
         )
         self._kept: dict[str, _Kept] = {}
         self._opening = asyncio.Semaphore(OPENING)

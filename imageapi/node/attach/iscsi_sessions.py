@@ -18,7 +18,7 @@ PAUSE_S = 3.0
 """Seconds between two looks."""
 
 
-class Keeper:
+class IscsiSessions:
     """The sessions that are wanted. Any thread may call."""
 
     def __init__(self, key: iscsi.Key, event: EventSink) -> None:

@@ -15,19 +15,19 @@ from typing import Any
 
 from layercake.kraken.errors import LayercakeError, Unreachable
 from powerman.bmc import ManagedBmc
-from powerman.driver import LoginRefused, Look, unreachable
+from powerman.driver import Inspection, LoginRefused, unreachable
 
 AT_ONCE = 400
 """Waiting for a silent BMC costs a socket and next to no work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class InspectedBmc:
     """What was found at one node's BMC. `result` is ok, unreachable, login-refused, failed, busy
     (another operation is at it), unasked (the time was over), no-bmc (what the inventory says of it
     cannot be used) or by-hand (it has none: a person switches the node); `why` says more. `clock_s`
     is by how many seconds the BMC's clock is ahead of ours, None if it has none. `device`, `mode`
-    and `modes` as in `Look`."""
+    and `modes` as in `Inspection`."""
 
     node: str
     name: str
@@ -41,12 +41,16 @@ class Looked:
     network: bool = True
 
 
-async def look_at(bmc: ManagedBmc, limit_s: float, wall: Callable[[], float] = time.time) -> Looked:
+async def inspect_bmc(
+    bmc: ManagedBmc, limit_s: float, wall: Callable[[], float] = time.time
+) -> InspectedBmc:
     """Looks at one BMC. The breaker learns from it whether the BMC answers, unless the time was too
     short for one that is slow; it does not keep us from asking."""
     spec, reached = bmc.spec, False
 
-    def found(result: str, why: str = "", look: Look | None = None, **more: Any) -> Looked:
+    def found(
+        result: str, why: str = "", look: Inspection | None = None, **more: Any
+    ) -> InspectedBmc:
         if look is not None:
             more = {
                 "device": look.device,
@@ -55,7 +59,7 @@ async def look_at(bmc: ManagedBmc, limit_s: float, wall: Callable[[], float] = t
                 "network": look.network,
                 **more,
             }
-        return Looked(
+        return InspectedBmc(
             node=spec.node, name=spec.name, where=spec.where, result=result, why=why, **more
         )
 
@@ -77,20 +81,20 @@ async def look_at(bmc: ManagedBmc, limit_s: float, wall: Callable[[], float] = t
     )
 
 
-async def look_at_all(bmcs: Iterable[ManagedBmc], limit_s: float) -> list[Looked]:
+async def inspect_bmcs(bmcs: Iterable[ManagedBmc], limit_s: float) -> list[InspectedBmc]:
     """Looks at all, within so many seconds; those whose turn did not come by then are unasked."""
     loop, places = asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)
     until = loop.time() + limit_s
 
-    async def one(bmc: ManagedBmc) -> Looked:
+    async def one(bmc: ManagedBmc) -> InspectedBmc:
         spec = bmc.spec
         async with places:
             left = until - loop.time()
             if left < min(1.0, limit_s / 2):
                 why = f"not asked in {limit_s:.0f} s"
-                return Looked(
+                return InspectedBmc(
                     node=spec.node, name=spec.name, where=spec.where, result="unasked", why=why
                 )
-            return await look_at(bmc, min(left, spec.timeout_s))
+            return await inspect_bmc(bmc, min(left, spec.timeout_s))
 
     return list(await asyncio.gather(*(one(bmc) for bmc in bmcs)))

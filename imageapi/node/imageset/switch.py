@@ -22,7 +22,7 @@ from imageapi.node.imageset.stock import Stock
 from imageapi.node.imageset.table import Table
 from imageapi.node.interrupt import Interrupt, Interrupted, never
 from imageapi.spec.image import ImageSpec
-from imageapi.spec.order import meant, ranks
+from imageapi.spec.start_order import meant, ranks
 from imageapi.spec.state import ImageState
 from layercake.kraken.errors import LayercakeError
 
@@ -34,7 +34,7 @@ class Waiting(LayercakeError):
     counted already."""
 
 
-class Roll:
+class ImageSwitch:
     """Changes what runs. `busy` says whether work is under way on the node that must not be
     interrupted; `changed` is called when the state may be another and nobody else would look."""
 

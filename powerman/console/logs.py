@@ -28,7 +28,7 @@ _FULL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LogLimits:
     """Bytes that one console's log may have, with the file before it, and all logs together."""
 
     each: int
@@ -46,11 +46,11 @@ class _Waiting:
     size: int = 0
 
 
-class Logs:
+class ConsoleLogs:
     """All logs. `add` and `take` are called on the event loop; `write`, `sweep` and the reading may
     block, one at a time."""
 
-    def __init__(self, directory: Path, room: Room) -> None:
+    def __init__(self, directory: Path, room: LogLimits) -> None:
         self.directory, self._room = directory, room
         self._waiting: dict[str, _Waiting] = {}
         self._size = 0
