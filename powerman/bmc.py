@@ -143,16 +143,16 @@ class ManagedBmc:
                 self.missed(error)
                 raise
             except LayercakeError:
-                self._found()
+                self._record_answer()
                 raise
             except BaseException:
                 self.breaker = self.breaker.abandoned(self.clock.now())
                 raise
-            self._found()
+            self._record_answer()
         finally:
             self._turns.release()
 
-    async def ask(self, operation: Callable[[], Awaitable[Result]]) -> Result:
+    async def run(self, operation: Callable[[], Awaitable[Result]]) -> Result:
         """Runs one driver operation in the lane that this BMC belongs in. Inside a `turn`."""
         async with (
             self._lanes.answering
@@ -170,7 +170,7 @@ class ManagedBmc:
 
     async def read(self) -> PowerState:
         """Reads the power state, now. Inside a `turn`."""
-        found = await self.ask(self.driver.state)
+        found = await self.run(self.driver.state)
         self.healthy(self.driver.health)
         self.power_before, self.power = self.power, found
         if found is PowerState.ON and self.driver.progress not in ("", self._progress):
@@ -213,7 +213,7 @@ class ManagedBmc:
         self.reached.clear()
         self.outage = Outage(self.outage.since if self.outage else self.clock.now(), error.message)
 
-    def _found(self) -> None:
+    def _record_answer(self) -> None:
         now = self.clock.now()
         self.breaker = self.breaker.answered(now)
         self.reached.set()

@@ -40,14 +40,14 @@ async def refresh(service: PowerService, request: NodeRequest) -> dict[str, Any]
 async def sensors(service: PowerService, request: NodeRequest) -> list[Sensor]:
     """The BMC's sensors: temperatures, fans, voltages, power supplies."""
     async with service.asking(request.node) as bmc:
-        return await bmc.ask(bmc.driver.sensors)
+        return await bmc.run(bmc.driver.sensors)
 
 
 @call("power.log", role=Role.OPERATOR, answer=list[LogEntry])
 async def log(service: PowerService, request: NodeRequest) -> list[LogEntry]:
     """The BMC's event log, oldest first."""
     async with service.asking(request.node) as bmc:
-        return await bmc.ask(bmc.driver.event_log)
+        return await bmc.run(bmc.driver.event_log)
 
 
 @call("power.hardware", role=Role.OPERATOR, answer=list[Fact])
@@ -55,7 +55,7 @@ async def hardware(service: PowerService, request: NodeRequest) -> list[Fact]:
     """What the BMC knows of the machine's parts: makers, models, serial numbers, versions of
     firmware."""
     async with service.asking(request.node) as bmc:
-        return await bmc.ask(bmc.driver.hardware)
+        return await bmc.run(bmc.driver.hardware)
 
 
 class Cap(msgspec.Struct, kw_only=True):
@@ -97,10 +97,10 @@ class InspectRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 @call("power.look", role=Role.OPERATOR, request=InspectRequest, answer=list[InspectedBmc])
-async def look(service: PowerService, request: InspectRequest) -> list[InspectedBmc]:
+async def inspect_bmcs(service: PowerService, request: InspectRequest) -> list[InspectedBmc]:
     """Look at all BMCs, without changing anything: whether they answer and take the login, their
     clocks, what the next boot is."""
-    return await service.look(request.limit_s)
+    return await service.inspect_bmcs(request.limit_s)
 
 
 class ScanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -163,7 +163,7 @@ CALLS: tuple[Call, ...] = (
     hardware,
     cap,
     set_cap,
-    look,
+    inspect_bmcs,
     scan,
     password,
     login,

@@ -12,7 +12,7 @@ _PAUSE_S = 0.5
 async def read_cap(bmc: ManagedBmc) -> int | None:
     """How many watts a node may draw, None for as many as it likes. Inside a turn. Raises
     LayercakeError, Unsupported above all."""
-    return await bmc.ask(_of(bmc).read)
+    return await bmc.run(_of(bmc).read)
 
 
 async def set_cap(bmc: ManagedBmc, watts: int | None) -> int | None:
@@ -20,8 +20,8 @@ async def set_cap(bmc: ManagedBmc, watts: int | None) -> int | None:
     `read_cap`, and OperationFailed for one that takes the command and goes on saying something
     else."""
     cap, until = _of(bmc), bmc.clock.now() + bmc.spec.timeout_s
-    await bmc.ask(lambda: cap.set(watts))
-    while (found := await bmc.ask(cap.read)) != watts:
+    await bmc.run(lambda: cap.set(watts))
+    while (found := await bmc.run(cap.read)) != watts:
         if bmc.clock.now() >= until:
             says = "none" if found is None else f"{found} W"
             raise OperationFailed(

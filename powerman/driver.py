@@ -117,7 +117,7 @@ class VirtualDrive(Protocol):
 class Listener(Protocol):
     """Who is told what a console says. Both are called on the event loop, and may not wait."""
 
-    def heard(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         """The machine wrote this."""
 
     def lost(self, why: str) -> None:
@@ -230,7 +230,7 @@ class PowerDriver(Protocol):
         """Whether the event log has changed, by a cheap question; None where only reading it tells.
         Raises Unsupported without one."""
 
-    async def look(self) -> Inspection:
+    async def inspect(self) -> Inspection:
         """Reads its clock and what the next boot is set to; changes nothing."""
 
     async def set_password(self, new: str) -> None:

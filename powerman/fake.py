@@ -164,7 +164,7 @@ class FakeDriver:
         self.called("log_mark")
         return LogMark(len(self.log), "") if self.marks else None
 
-    async def look(self) -> Inspection:
+    async def inspect(self) -> Inspection:
         """One whose clock is that of the test."""
         self.called("look")
         return Inspection(clock=self.clock.now())

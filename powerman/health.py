@@ -36,11 +36,11 @@ class HealthNotifier:
         """What the engine holds."""
         self._believed[node] = value
 
-    def seen(self, node: str) -> Callable[[Health], None]:
+    def notifier_for(self, node: str) -> Callable[[Health], None]:
         """What is to be called with each reading of a node's. One that says nothing changes
         nothing."""
 
-        def tell(health: Health) -> None:
+        def notify(health: Health) -> None:
             before = self._believed.get(node, UNKNOWN)
             if health.value in (UNKNOWN, before):
                 return
@@ -53,4 +53,4 @@ class HealthNotifier:
                 self._link.event(node, events.HEALTH, text, severity=_SEVERITY[health.value])
             self._link.discover(node, {self._variable: health.value}, f"the BMC says so{why}")
 
-        return tell
+        return notify

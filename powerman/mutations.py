@@ -82,7 +82,9 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
     """Ask the BMC whether the node is on."""
     async with service.attempt(request) as attempt:
         read = attempt.bmc.read  # one that was never heard is held for dead at once
-        return _found(await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read()))
+        return _power_value(
+            await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read())
+        )
 
 
 @mutation(
@@ -104,7 +106,7 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
                 await _set_uri(attempt)
             else:
                 kept = await _next_boot(attempt)
-            await _patient(attempt, lambda: bmc.ask(bmc.driver.on))
+            await _patient(attempt, lambda: bmc.run(bmc.driver.on))
             found = await _becomes(attempt, PowerState.ON, "power on")
             if kept and bmc.driver.answer_s < _PROMPT_S:
                 await _remind(attempt)
@@ -122,8 +124,8 @@ async def _next_boot(attempt: Attempt) -> bool:
     why = f"the BMC at {bmc.spec.where} takes the boot device and forgets it"
     try:
         for _ in range(2):
-            await _patient(attempt, lambda: bmc.ask(bmc.driver.boot_network))
-            kept = await _kept(attempt)
+            await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network))
+            kept = await _boot_device_kept(attempt)
             if kept is not False:
                 return kept is True
     except OperationFailed as error:
@@ -156,10 +158,10 @@ async def _insert(attempt: Attempt, medium_server: MediumServer) -> None:
         bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text)
     )
     try:
-        name = await _patient(attempt, lambda: bmc.ask(lambda: drive.insert(url)))
+        name = await _patient(attempt, lambda: bmc.run(lambda: drive.insert(url)))
         pause = _FIRST_LOOK_S
         while not await _patient(
-            attempt, lambda: bmc.ask(drive.holds)
+            attempt, lambda: bmc.run(drive.holds)
         ):  # some fetch all of it first
             if bmc.clock.now() + pause > attempt.until:
                 raise OperationFailed(
@@ -170,10 +172,10 @@ async def _insert(attempt: Attempt, medium_server: MediumServer) -> None:
                 )
             await bmc.clock.sleep(pause)
             pause = min(_LAST_LOOK_S, pause * _LOOK_GROWTH)
-        await _patient(attempt, lambda: bmc.ask(drive.boot))
+        await _patient(attempt, lambda: bmc.run(drive.boot))
     except OperationFailed:
         with contextlib.suppress(OperationFailed, Unreachable):
-            await bmc.ask(drive.eject)
+            await bmc.run(drive.eject)
         await medium_server.give_back(bmc.spec.node)
         raise
     except BaseException:
@@ -192,7 +194,7 @@ async def _set_uri(attempt: Attempt) -> None:
     bmc = attempt.bmc
     if not bmc.spec.boot_uri:
         raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: nothing says which")
-    await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.boot_uri(bmc.spec.boot_uri)))
+    await _patient(attempt, lambda: bmc.run(lambda: bmc.driver.boot_uri(bmc.spec.boot_uri)))
     await _look_back(attempt)
 
 
@@ -200,7 +202,7 @@ async def _look_back(attempt: Attempt) -> None:
     """Some BMCs show what was set only when the machine has started, so one that shows something
     else is told of, and tried."""
     bmc = attempt.bmc
-    if await _kept(attempt) is False:
+    if await _boot_device_kept(attempt) is False:
         bmc.tell_once(
             events.BOOT_DEVICE,
             f"the next boot may not be by {bmc.spec.boot}: the BMC at {bmc.spec.where} takes it "
@@ -209,10 +211,10 @@ async def _look_back(attempt: Attempt) -> None:
         )
 
 
-async def _kept(attempt: Attempt) -> bool | None:
+async def _boot_device_kept(attempt: Attempt) -> bool | None:
     """Whether the BMC has kept the boot device, None if it does not say."""
     try:
-        return await _patient(attempt, lambda: attempt.bmc.ask(attempt.bmc.driver.boots_as_told))
+        return await _patient(attempt, lambda: attempt.bmc.run(attempt.bmc.driver.boots_as_told))
     except OperationFailed:
         return None
 
@@ -222,8 +224,8 @@ async def _remind(attempt: Attempt) -> None:
     firmware asks for it."""
     bmc = attempt.bmc
     with contextlib.suppress(OperationFailed, Unreachable):
-        if await bmc.ask(bmc.driver.boots_as_told) is False:
-            await bmc.ask(bmc.driver.boot_network)
+        if await bmc.run(bmc.driver.boots_as_told) is False:
+            await bmc.run(bmc.driver.boot_network)
 
 
 @mutation(
@@ -241,7 +243,7 @@ async def power_off(service: PowerService, request: MutationRequest) -> Mapping[
         if attempt.params.get("gentle"):
             return await _gently_off(attempt)
         if attempt.params.get("soft") and await _soft_off(attempt):
-            return _found(PowerState.OFF)
+            return _power_value(PowerState.OFF)
         return await _hard_off(attempt)
 
 
@@ -259,10 +261,10 @@ async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
     mind."""
     bmc = attempt.bmc
     if await _patient(attempt, bmc.read) is PowerState.ON:
-        await _patient(attempt, lambda: bmc.ask(bmc.driver.off))
+        await _patient(attempt, lambda: bmc.run(bmc.driver.off))
     else:
         with contextlib.suppress(OperationFailed):
-            await bmc.ask(bmc.driver.off)
+            await bmc.run(bmc.driver.off)
     return await _becomes(attempt, PowerState.OFF, "power off")
 
 
@@ -272,7 +274,7 @@ async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
     never cut."""
     bmc = attempt.bmc
     if await _patient(attempt, bmc.read) is PowerState.ON:
-        await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.off(soft=True)))
+        await _patient(attempt, lambda: bmc.run(lambda: bmc.driver.off(soft=True)))
     try:
         return await _becomes(attempt, PowerState.OFF, "shut down", attempt.since + attempt.most_s)
     except OperationFailed:
@@ -305,7 +307,7 @@ async def _soft_off(attempt: Attempt) -> bool:
     bmc = attempt.bmc
     now = bmc.clock.now()
     try:
-        await bmc.ask(lambda: bmc.driver.off(soft=True))
+        await bmc.run(lambda: bmc.driver.off(soft=True))
         await _becomes(
             attempt, PowerState.OFF, "shut down", now + (attempt.until - now) * _SOFT_SHARE
         )
@@ -331,7 +333,7 @@ async def _becomes(
         silence: Unreachable | None = None
         try:
             if await bmc.read() is wanted:
-                return _found(wanted)
+                return _power_value(wanted)
         except Unreachable as error:
             silence = error
         if bmc.clock.now() + pause > (attempt.until if until is None else until):
@@ -348,7 +350,7 @@ async def _becomes(
     )
 
 
-def _found(state: PowerState) -> Mapping[str, str]:
+def _power_value(state: PowerState) -> Mapping[str, str]:
     return {"power": state.value}
 
 

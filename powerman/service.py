@@ -150,7 +150,7 @@ class PowerService(Service):
 
         driver = self._make_driver(spec, self._shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
-        bmc.healthy, bmc.took = self.health.seen(node), self.latencies.of(spec.driver)
+        bmc.healthy, bmc.took = self.health.notifier_for(node), self.latencies.of(spec.driver)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
         self._nodes[node] = _Node(
             name, bmc, None, first, believed=old.believed if old else "UNKNOWN"
@@ -203,7 +203,7 @@ class PowerService(Service):
             async with bmc.turn(_CALL_LIMIT_S):
                 if self.medium_server.ticket(bmc.spec.node) != ticket:
                     return
-                if drive is not None and await bmc.ask(drive.eject):
+                if drive is not None and await bmc.run(drive.eject):
                     bmc.note(
                         events.MEDIUM,
                         "the boot medium is out of the virtual drive of the BMC at "
@@ -315,7 +315,7 @@ class PowerService(Service):
             return bmc.status()
         async with self.asking(node):
             await bmc.read()
-        self._tell(bmc, "read on request", always=tell)
+        self._report_power(bmc, "read on request", always=tell)
         return bmc.status()
 
     async def set_password(self, node: str, new: str) -> dict[str, Any]:
@@ -325,18 +325,18 @@ class PowerService(Service):
         async with self.asking(node) as bmc:
             probe = self._make_driver(replace(bmc.spec, password=new), self._shared)
             try:
-                await bmc.ask(lambda: bmc.driver.set_password(new))
+                await bmc.run(lambda: bmc.driver.set_password(new))
             except Unsupported as error:
                 return {"where": bmc.spec.where, "left": error.message}
             except LoginRefused:
-                await bmc.ask(probe.state)
+                await bmc.run(probe.state)
             else:
-                await bmc.ask(probe.state)
+                await bmc.run(probe.state)
             finally:
                 await probe.close()
         return {"where": bmc.spec.where, "left": ""}
 
-    async def look(self, limit_s: float) -> list[InspectedBmc]:
+    async def inspect_bmcs(self, limit_s: float) -> list[InspectedBmc]:
         """Looks at all BMCs within so many seconds, and names the nodes that have none."""
         without = [
             InspectedBmc(
@@ -387,7 +387,7 @@ class PowerService(Service):
             raise known.problem or InputError(f"cannot ask the BMC of {known.name}: it has none")
         return known.bmc
 
-    def _tell(self, bmc: ManagedBmc, why: str, *, always: bool = False) -> None:
+    def _report_power(self, bmc: ManagedBmc, why: str, *, always: bool = False) -> None:
         """Tells the engine what the BMC says, if that is news to it or `always`.
 
         HANG is the engine's own finding about a node that is on, so a BMC that says ON does not
@@ -443,7 +443,7 @@ class PowerService(Service):
             node.next_poll = max(
                 node.next_poll, self._clock.now() + _POLL_SHARE * (self._clock.now() - began)
             )
-        self._tell(bmc, "read by the poller", always=lost)
+        self._report_power(bmc, "read by the poller", always=lost)
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)

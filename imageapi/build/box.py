@@ -139,7 +139,7 @@ class Box:
             "nameserver 10.0.2.3\n" if self._network else ""
         )
 
-    def take(self, context: Path) -> None:
+    def copy_context(self, context: Path) -> None:
         """Copies what the Dockerfile may copy from: the box's root is not who may read it where it
         is. Raises OperationFailed."""
         run(

@@ -244,7 +244,7 @@ def _buildah(
 
     progress("copying what the Dockerfile may copy from", None)
     box = Box(scratch / "box", network=options.network)
-    box.take(source.context)
+    box.copy_context(source.context)
     shutil.copyfile(source.path, box.scratch / "Dockerfile")
     base = [
         "buildah",

@@ -41,10 +41,10 @@ class Recipe:
 def read(config: Mapping[str, Any]) -> Recipe:
     """The recipe of an OCI image configuration (its "config" object). Raises InputError for wrong
     types."""
-    entrypoint, command = _words(config, "Entrypoint"), _words(config, "Cmd")
+    entrypoint, command = _command(config, "Entrypoint"), _command(config, "Cmd")
     notes: list[str] = []
     env: dict[str, str] = {}
-    for item in _words(config, "Env"):
+    for item in _command(config, "Env"):
         name, equals, value = item.partition("=")
         if equals and _VARIABLE.fullmatch(name):
             env[name] = value
@@ -66,7 +66,7 @@ def read(config: Mapping[str, Any]) -> Recipe:
     return Recipe(systemd, words, tuple(sorted(env.items())), cwd, tuple(notes))
 
 
-def _words(config: Mapping[str, Any], name: str) -> list[str]:
+def _command(config: Mapping[str, Any], name: str) -> list[str]:
     found = config.get(name) or []
     if not isinstance(found, list) or not all(
         isinstance(word, str) and "\0" not in word for word in found

@@ -40,13 +40,13 @@ def mount(source: str, target: Path, options: str = "", *, readonly: bool = Fals
     server does not answer, OperationFailed for what it refuses, or this kernel does not have."""
     flags, rest = split_options(options)
     flags |= MS_NODEV | (MS_RDONLY if readonly else 0)
-    data = ",".join(words(rest, _address(source), readonly=bool(flags & MS_RDONLY)))
+    data = ",".join(kernel_options(rest, _address(source), readonly=bool(flags & MS_RDONLY)))
     _client(source)
     if code := mount_away(source, target, "nfs", flags, data, MOUNT_LIMIT):
         raise explain(code, source, data)
 
 
-def words(options: str, address: str, *, readonly: bool) -> list[str]:
+def kernel_options(options: str, address: str, *, readonly: bool) -> list[str]:
     """The options for the kernel. NFS 3 has its locks on this node alone: between nodes they need a
     program that minOS does not have (rpc.statd); those of NFS 4 need none."""
     found = [word for word in options.split(",") if word]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from imageapi.spec.fields import absolute, fail, known, number, whole, words
+from imageapi.spec.fields import absolute, command_words, fail, known, number, whole
 from imageapi.spec.health import SYSTEM_CHECK, Health, parse_health
 from imageapi.spec.names import NAME
 from imageapi.spec.objects import MountSpec, parse_container_mount
@@ -315,7 +315,7 @@ def parse_hooks(data: object) -> tuple[tuple[str, tuple[tuple[str, ...], ...]], 
         commands = found.get(name, [])
         if not isinstance(commands, list):
             raise fail(f"hooks {name}", commands, "a list of commands")
-        parsed = tuple(words(command, f"hooks {name}") for command in commands)
+        parsed = tuple(command_words(command, f"hooks {name}") for command in commands)
         for command in parsed:
             absolute(command[0], f"hooks {name}")
         if parsed:

@@ -42,7 +42,7 @@ def known(data: object, names: tuple[str, ...], what: str) -> Mapping[str, Any]:
     return data
 
 
-def words(value: object, what: str) -> tuple[str, ...]:
+def command_words(value: object, what: str) -> tuple[str, ...]:
     """A command as a list of words, the first of them not empty."""
     if (
         not isinstance(value, list)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from imageapi.spec.fields import fail, known, number, whole, words
+from imageapi.spec.fields import command_words, fail, known, number, whole
 
 CHECKS = {
     "exec": "a command inside the container that ends with 0",
@@ -115,7 +115,7 @@ def parse_health(data: object) -> Health:
     kind, path, unit = found.get("kind"), found.get("path", "/"), found.get("unit", "")
     if not isinstance(kind, str) or kind not in CHECKS:
         raise fail("health kind", kind, ", ".join(CHECKS))
-    command = words(found.get("command"), "health command") if kind == "exec" else ()
+    command = command_words(found.get("command"), "health command") if kind == "exec" else ()
     port = whole(found, "port", 0, 1, 65535, "health") if kind in ("tcp", "http") else 0
     if (
         not isinstance(path, str)

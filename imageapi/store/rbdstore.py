@@ -262,7 +262,7 @@ class RbdContent:
         """What attachments call the nodes' key."""
         return f"ceph-{self._cluster.pool}"
 
-    def take(self, path: Path) -> tuple[str, int]:
+    def add(self, path: Path) -> tuple[str, int]:
         """Pushes a squashfs; what is there already is checked and used."""
         check_squashfs(path)
         self._directory.mkdir(parents=True, exist_ok=True)

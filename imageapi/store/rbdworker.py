@@ -44,7 +44,7 @@ LIMITS = ("client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"
 QUIET = {"log_to_stderr": "false", "err_to_stderr": "false", "log_file": ""}
 
 
-def say(**what: Any) -> None:
+def answer(**what: Any) -> None:
     """One line of the answer."""
     print(json.dumps(what), flush=True)  # noqa: T201 (stdout is the answer)
 
@@ -101,7 +101,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
             hasher.update(chunk)
             tree.feed(chunk)
             size += len(chunk)
-            say(progress=size)
+            answer(progress=size)
     root, levels = tree.finish()
     Path(request["tree"]).write_bytes(levels)
     verity = {
@@ -148,7 +148,7 @@ def node_keys(request: dict[str, Any]) -> dict[str, Any]:
     with _cluster(request) as cluster:
         for user in request["users"]:
             keys[user] = _client(cluster, user, request)
-            say(progress=len(keys))
+            answer(progress=len(keys))
     return {"keys": keys}
 
 
@@ -162,7 +162,7 @@ def drop_keys(request: dict[str, Any]) -> dict[str, Any]:
             )
             if status not in (0, -errno.ENOENT):
                 raise OSError(-status, error)
-            say(progress=number)
+            answer(progress=number)
     return {}
 
 
@@ -182,7 +182,7 @@ def _manifest(ioctx: Any, name: str) -> dict[str, str] | None:
         return None
 
 
-def put(request: dict[str, Any]) -> dict[str, Any]:
+def push(request: dict[str, Any]) -> dict[str, Any]:
     """Brings a file and its tree into the pool, under another name first: half an image is never
     found under its own."""
     name = PREFIX + request["hex"]
@@ -225,7 +225,7 @@ def _write(image: Any, path: Path, tree: bytes, offset: int) -> None:
         while chunk := file.read(CHUNK):
             image.write(chunk, at)
             at += len(chunk)
-            say(progress=at)
+            answer(progress=at)
     if tree:
         image.write(tree, offset)
     image.flush()
@@ -254,7 +254,7 @@ def listing(request: dict[str, Any]) -> dict[str, Any]:
                 _remove(ioctx, name)
             elif name.startswith(PREFIX) and name not in keep:
                 found.append({"hex": name.removeprefix(PREFIX), **_labels(ioctx, name)})
-            say(progress=len(found))
+            answer(progress=len(found))
     return {"images": found}
 
 
@@ -273,7 +273,7 @@ def remove(request: dict[str, Any]) -> dict[str, Any]:
     with _pool(request) as (_, ioctx):
         for number, name in enumerate(request["images"]):
             _remove(ioctx, PREFIX + name)
-            say(progress=number)
+            answer(progress=number)
     return {}
 
 
@@ -289,7 +289,7 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
             while at < size and (chunk := image.read(at, min(CHUNK, size - at))):
                 hasher.update(chunk)
                 at += len(chunk)
-                say(progress=at)
+                answer(progress=at)
     return {"digest": f"blake2b:{hasher.hexdigest()}", **found}
 
 
@@ -303,7 +303,7 @@ def get(request: dict[str, Any]) -> dict[str, Any]:
     ):
         while at < size and (chunk := image.read(at, min(CHUNK, size - at))):
             at += file.write(chunk)
-            say(progress=at)
+            answer(progress=at)
     if at < size:
         raise OSError(errno.EIO, "the image is shorter than it should be")
     return {}
@@ -315,7 +315,7 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "node_key": node_key,
     "node_keys": node_keys,
     "drop_keys": drop_keys,
-    "put": put,
+    "put": push,
     "listing": listing,
     "remove": remove,
     "verify": verify,
@@ -332,9 +332,9 @@ def main() -> int:
     """The errand; returns the exit status."""
     request = json.load(sys.stdin)
     try:
-        say(ok=OPERATIONS[request["op"]](request))
+        answer(ok=OPERATIONS[request["op"]](request))
     except (rados.Error, rbd.Error, OSError) as error:
-        say(
+        answer(
             errno=abs(int(getattr(error, "errno", 0) or 0)),
             error=_text(error),
             kind=type(error).__name__,

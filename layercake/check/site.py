@@ -241,7 +241,7 @@ async def _look(nodes: list[Node], vault: Vault, settings: Settings) -> list[dic
                 )
                 continue
             await service.node_changed(node.id, told)
-        rows: list[dict[str, Any]] = msgspec.to_builtins(await service.look(LOOK_S))
+        rows: list[dict[str, Any]] = msgspec.to_builtins(await service.inspect_bmcs(LOOK_S))
         return unread + rows
     finally:
         await service.stop()

@@ -27,7 +27,7 @@ from imageapi.node.container.execute import Place
 from imageapi.node.imageset.imageset import ImageSet
 from imageapi.node.imageset.table import LIVE
 from imageapi.node.objects.objects import USER
-from imageapi.spec.fields import words
+from imageapi.spec.fields import command_words
 from layercake import __version__
 from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError
@@ -277,7 +277,7 @@ class Api:
     def _exec(self, request: Request, names: Mapping[str, str]) -> Reply:
         body = _json(request)
         command, container, timeout = (
-            words(body.get("command"), "command"),
+            command_words(body.get("command"), "command"),
             body.get("container") or "",
             body.get("timeout_s", 60),
         )

@@ -368,7 +368,7 @@ class Agent:
         started again."""
         if work.bond.read():
             work.wanted.head_restarted()
-            self._images.tell(again=True)
+            self._images.report_containers(again=True)
             self._api.tell(work.session)
             self._network.head_restarted()
             self._files.tell()

@@ -187,7 +187,7 @@ async def write(service: PowerService, request: WriteRequest) -> dict[str, Any]:
     except binascii.Error:
         raise InputError("cannot write to the console: this is no base64") from None
     if request.take:
-        console.take(request.reader)
+        console.take_keyboard(request.reader)
     taken = (
         console.write(request.reader, data, send_break=request.send_break)
         if data or request.send_break

@@ -100,9 +100,9 @@ class Console:
 
     # -- what comes (see Listener)
 
-    def heard(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         """The machine wrote this."""
-        self.readers.heard(data)
+        self.readers.add_output(data)
         if text := self.lines.add(data, self._wall()):
             self._logs.add(self.name, text)
         self._news.set()
@@ -163,14 +163,14 @@ class Console:
         """A new reader's id, and the position of what is kept. With `take` it gets the keyboard,
         and the console is taken from another session, if one has it. Raises Refused."""
         reader = self.readers.attach(who, self._now(), write=write, take=take)
-        self._want(take)
+        self._request_open(take)
         self.news()
         return reader, max(0, self.readers.end - PIECE)
 
-    def take(self, reader: str) -> None:
+    def take_keyboard(self, reader: str) -> None:
         """Gives a reader the keyboard, and the console. Raises NotFound."""
-        self.readers.take(reader, self._now())
-        self._want(True)
+        self.readers.take_keyboard(reader, self._now())
+        self._request_open(True)
         self.news()
 
     def detach(self, reader: str) -> None:
@@ -184,7 +184,7 @@ class Console:
         reader that was away."""
         until = self._now() + wait_s
         while True:
-            self.readers.seen(reader, self._now())
+            self.readers.mark_present(reader, self._now())
             data, end, lost = self.readers.since(position, PIECE)
             left = until - self._now()
             if data or lost or self._told.get(reader) != self._version or left <= 0:
@@ -215,9 +215,9 @@ class Console:
             self._stream.send_break()
         return self._stream.write(data)
 
-    def look(self) -> None:
+    def expire(self) -> None:
         """Forgets readers that are gone, and ends a line that waits for its end for too long."""
-        if self.readers.any and self.readers.look(self._now()):
+        if self.readers.any and self.readers.drop_absent(self._now()):
             self.news()
         if self.lines.waiting and (text := self.lines.idle(self._wall())):
             self._logs.add(self.name, text)
@@ -230,7 +230,7 @@ class Console:
         }
         self._news.set()
 
-    def _want(self, take: bool) -> None:
+    def _request_open(self, take: bool) -> None:
         if take and self.state is not State.OPEN:
             self._taking = True
         if self.state is not State.OPEN:

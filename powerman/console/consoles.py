@@ -76,7 +76,7 @@ class Consoles:
             return
         self._kept[node] = _Kept(console, None)
         self._kept[node].task = self._spawn(
-            self._keep(console, source, bmc, mode), f"the console of {name}"
+            self._keep_open(console, source, bmc, mode), f"the console of {name}"
         )
 
     async def remove(self, node: str) -> None:
@@ -159,7 +159,7 @@ class Consoles:
     async def flush(self) -> None:
         """Writes what waits. What cannot be written waits on; that is told once."""
         async with self._disk:
-            texts = self._logs.take()
+            texts = self._logs.take_pending()
             if not texts:
                 return
             left, trouble = await asyncio.to_thread(self._logs.write, texts, len(self._kept))
@@ -186,7 +186,7 @@ class Consoles:
         while True:
             await asyncio.sleep(_TROUBLE_S if self._trouble else FLUSH_S)
             for kept in self._kept.values():
-                kept.console.look()
+                kept.console.expire()
             await self.flush()
             if time.monotonic() - swept >= _SWEEP_S:
                 swept = time.monotonic()
@@ -197,7 +197,7 @@ class Consoles:
 
     # -- each
 
-    async def _keep(
+    async def _keep_open(
         self, console: Console, source: ConsoleSource, bmc: ManagedBmc, mode: str
     ) -> None:
         """Keeps a console open, for ever."""

@@ -47,8 +47,8 @@ class _Waiting:
 
 
 class ConsoleLogs:
-    """All logs. `add` and `take` are called on the event loop; `write`, `sweep` and the reading may
-    block, one at a time."""
+    """All logs. `add` and `take_pending` are called on the event loop; `write`, `sweep` and the
+    reading may block, one at a time."""
 
     def __init__(self, directory: Path, room: LogLimits) -> None:
         self.directory, self._room = directory, room
@@ -72,7 +72,7 @@ class ConsoleLogs:
         """Whether something is to be written."""
         return bool(self._waiting)
 
-    def take(self) -> dict[str, str]:
+    def take_pending(self) -> dict[str, str]:
         """What is to be written now."""
         taken = {node: "".join(waiting.texts) for node, waiting in self._waiting.items()}
         self._waiting, self._size = {}, 0
@@ -97,7 +97,7 @@ class ConsoleLogs:
 
     def back(self, texts: dict[str, str]) -> None:
         """What could not be written waits on, before what came later."""
-        later = self.take()
+        later = self.take_pending()
         for part in (texts, later):
             for node, text in part.items():
                 self.add(node, text)

@@ -198,7 +198,7 @@ class CommandDriver:
         )
         self.cap = None
 
-    async def _ask(self, verb: str) -> str:
+    async def _run_program(self, verb: str) -> str:
         spec, began = self._spec, time.monotonic()
         ended = await self._programs.run(spec, verb)
         self.answer_s = max(time.monotonic() - began, self.answer_s * _DECAY)
@@ -220,7 +220,7 @@ class CommandDriver:
 
     async def state(self) -> PowerState:
         """The line that it answers with."""
-        said = (await self._ask("status")).strip()
+        said = (await self._run_program("status")).strip()
         found = {"on": PowerState.ON, "off": PowerState.OFF}.get(said.lower())
         if found is None:
             raise OperationFailed(
@@ -231,25 +231,25 @@ class CommandDriver:
 
     async def on(self) -> None:
         """Asks for power on."""
-        await self._ask("on")
+        await self._run_program("on")
 
     async def off(self, *, soft: bool = False) -> None:
         """Asks for power off."""
-        await self._ask("soft-off" if soft else "off")
+        await self._run_program("soft-off" if soft else "off")
 
     async def cycle(self) -> None:
         """Asks for off and on again."""
-        await self._ask("cycle")
+        await self._run_program("cycle")
 
     async def reset(self) -> None:
         """Asks for a hard reset."""
-        await self._ask("reset")
+        await self._run_program("reset")
 
     async def boot_network(self) -> None:
         """Asks for it. Most of such machines are switched and nothing else, and boot from the
         network by their own boot order: one whose program has no word for it is as it should be."""
         with contextlib.suppress(Unsupported):
-            await self._ask("boot-network")
+            await self._run_program("boot-network")
 
     async def boot_uri(self, uri: str) -> None:
         """Not by a program."""
@@ -275,7 +275,7 @@ class CommandDriver:
         """None."""
         raise self._no("read an event log")
 
-    async def look(self) -> Inspection:
+    async def inspect(self) -> Inspection:
         """Whether it answers."""
         await self.state()
         return Inspection(clock=None)

@@ -157,7 +157,9 @@ class EventLogs:
         )
         for node, one in due:
             one.next_at = now + self._every_s
-            one.task = self._spawn(self._look(node, one), f"the event log of {one.bmc.spec.name}")
+            one.task = self._spawn(
+                self._read_news(node, one), f"the event log of {one.bmc.spec.name}"
+            )
         if due:
             await asyncio.wait([one.task for _, one in due if one.task is not None])
         if self._unsaved and now >= self._save_at:
@@ -177,22 +179,22 @@ class EventLogs:
             log.warning("cannot note what was seen of the BMCs' event logs: %s", error)
             self._unsaved, self._save_at = True, now + _SAVE_AGAIN_S
 
-    async def _look(self, node: str, one: _WatchedLog) -> None:
+    async def _read_news(self, node: str, one: _WatchedLog) -> None:
         driver, known = one.bmc.driver, self._known.get(node)
         try:
             async with one.bmc.turn(_TURN_S):
-                mark = await one.bmc.ask(driver.log_mark)
+                mark = await one.bmc.run(driver.log_mark)
                 if mark is not None and (
                     known is None or (known.count, known.changed) == (mark.count, mark.changed)
                 ):
-                    self._seen(
+                    self._remember(
                         node,
                         replace(known, count=mark.count)
                         if known
                         else LogPosition(mark.count, mark.changed),
                     )
                     return
-                entries = in_order(await one.bmc.ask(driver.event_log))
+                entries = in_order(await one.bmc.run(driver.event_log))
         except Unsupported:
             one.none = True
             return
@@ -216,12 +218,12 @@ class EventLogs:
                 severity=_SEVERITY.get(entry.severity),
                 data={"at": entry.at[:40]},
             )
-        self._seen(
+        self._remember(
             node,
             LogPosition(stands.count, stands.changed, identity(entries[-1]) if entries else ""),
         )
 
-    def _seen(self, node: str, known: LogPosition) -> None:
+    def _remember(self, node: str, known: LogPosition) -> None:
         if self._known.get(node) != known:
             self._known[node], self._unsaved = known, True
 

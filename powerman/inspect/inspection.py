@@ -48,15 +48,15 @@ async def inspect_bmc(
     short for one that is slow; it does not keep us from asking."""
     spec, reached = bmc.spec, False
 
-    def found(
-        result: str, why: str = "", look: Inspection | None = None, **more: Any
+    def inspected(
+        result: str, why: str = "", inspection: Inspection | None = None, **more: Any
     ) -> InspectedBmc:
-        if look is not None:
+        if inspection is not None:
             more = {
-                "device": look.device,
-                "mode": look.mode,
-                "modes": look.modes,
-                "network": look.network,
+                "device": inspection.device,
+                "mode": inspection.mode,
+                "modes": inspection.modes,
+                "network": inspection.network,
                 **more,
             }
         return InspectedBmc(
@@ -67,17 +67,21 @@ async def inspect_bmc(
         async with bmc.turn(limit_s, force=True):
             reached = True
             async with asyncio.timeout(limit_s):
-                look = await bmc.driver.look()
+                inspection = await bmc.driver.inspect()
     except TimeoutError:
-        return found("unreachable", unreachable(spec.where, f"not done in {limit_s:.0f} s").message)
+        return inspected(
+            "unreachable", unreachable(spec.where, f"not done in {limit_s:.0f} s").message
+        )
     except LoginRefused as error:
-        return found("login-refused", error.message)
+        return inspected("login-refused", error.message)
     except Unreachable as error:
-        return found("unreachable" if reached else "busy", error.message)
+        return inspected("unreachable" if reached else "busy", error.message)
     except LayercakeError as error:
-        return found("failed", error.message)
-    return found(
-        "ok", look=look, clock_s=None if look.clock is None else round(look.clock - wall(), 1)
+        return inspected("failed", error.message)
+    return inspected(
+        "ok",
+        inspection=inspection,
+        clock_s=None if inspection.clock is None else round(inspection.clock - wall(), 1),
     )
 
 

@@ -100,9 +100,9 @@ async def by_ipmi(address: str, port: int = IPMI_PORT) -> FoundBmc | None:
     try:
         line = await open_line(address, port, Pace())
         try:
-            said, guid = await line.ask(rmcp.probe, rmcp.parse_probe, _WAITS_S), b""
+            said, guid = await line.exchange(rmcp.probe, rmcp.parse_probe, _WAITS_S), b""
             with contextlib.suppress(LayercakeError):  # some do not know the question
-                guid = await line.ask(rmcp.ask_guid, rmcp.parse_guid, _WAITS_S[:1])
+                guid = await line.exchange(rmcp.ask_guid, rmcp.parse_guid, _WAITS_S[:1])
         finally:
             line.close()  # nobody speaks to it again soon
     except LayercakeError:
@@ -145,16 +145,16 @@ async def by_redfish(
                 root = await _root(session, f"http://{address}:{port}{_ROOT}")
     except (TimeoutError, aiohttp.ClientError, LayercakeError, OSError):
         return None
-    version = _word(root.get("RedfishVersion"))
+    version = _printable(root.get("RedfishVersion"))
     if not version:
         return None
     return FoundBmc(
         address=address,
         protocol="redfish",
-        vendor=_word(root.get("Vendor")),
-        product=_word(root.get("Product")),
+        vendor=_printable(root.get("Vendor")),
+        product=_printable(root.get("Product")),
         version=f"Redfish {version}",
-        uuid=_word(root.get("UUID")).lower(),
+        uuid=_printable(root.get("UUID")).lower(),
     )
 
 
@@ -169,7 +169,7 @@ async def _root(session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
         return await read_json(response, _MOST_BYTES) if response.status == 200 else {}
 
 
-def _word(value: object) -> str:
+def _printable(value: object) -> str:
     """A stranger's word, for people."""
     return (
         "".join(c if " " <= c <= "~" else "?" for c in value[:_MOST]).strip()

@@ -72,8 +72,8 @@ class DcmiCap:
             if session is None or (watts is None and code == _NONE_SET):
                 return
             if watts is not None:
-                await self._told(session, _SET, dcmi_request(watts, before))
-            await self._told(session, _ACTIVATE, bytes((_GROUP, int(watts is not None), 0, 0)))
+                await self._command(session, _SET, dcmi_request(watts, before))
+            await self._command(session, _ACTIVATE, bytes((_GROUP, int(watts is not None), 0, 0)))
 
     async def _limit(self, session: Session | None) -> tuple[int, bytes]:
         code, answer = (
@@ -87,7 +87,7 @@ class DcmiCap:
             raise OperationFailed(f"cannot read the power cap at {self._where}: {_why(code)}")
         return code, answer
 
-    async def _told(self, session: Session, command: int, data: bytes) -> None:
+    async def _command(self, session: Session, command: int, data: bytes) -> None:
         code, _ = await session.tried(DCMI, command, data)
         if code:
             raise (Unsupported if code in _ABSENT else OperationFailed)(

@@ -105,7 +105,7 @@ class SolStream:
         self._over: OperationFailed | None = None
         self._ours, self._left = True, False  # whether the console is; whether the session is gone
         self._tells_whose = True  # some do not know Get Payload Instance Info
-        session.hear_payload(rmcp.SOL, self._heard)
+        session.hear_payload(rmcp.SOL, self._packet_received)
 
     async def run(self) -> None:
         """See ConsoleStream."""
@@ -167,15 +167,15 @@ class SolStream:
         finally:
             self._session.line.done()
 
-    def _heard(self, payload: bytes) -> None:
+    def _packet_received(self, payload: bytes) -> None:
         """A packet came. Most carry something and want nothing but their acknowledgement."""
-        found = self._sol.heard(payload, self._now())
+        found = self._sol.receive(payload, self._now())
         if found.send:
             self._session.send_payload(rmcp.SOL, found.send)
         if found.lost:
             self._listener.lost(found.lost)
         if found.data:
-            self._listener.heard(found.data)
+            self._listener.received(found.data)
         if found.ended and self._over is None:
             self._ours = False
             self._over = OperationFailed(

@@ -188,11 +188,11 @@ class IpmiDriver:
                 parse_log_mark(await session.command(_STORAGE, _GET_SEL_INFO)) if session else None
             )
 
-    async def look(self) -> Inspection:
+    async def inspect(self) -> Inspection:
         """Reads the clock of the event log and the boot flags; a BMC need have neither."""
         async with self._session() as session:
             if not session:
-                return Inspection(**await self._pyghmi("look"))
+                return Inspection(**await self._pyghmi("inspect"))
             await session.command(_CHASSIS, _GET_STATUS)
             clock = boot = b""
             with contextlib.suppress(OperationFailed):
@@ -221,7 +221,7 @@ class IpmiDriver:
                 await self._pyghmi(name)
 
     async def _pyghmi(self, operation: str, factor: float = 1.0, given: str = "") -> Any:
-        return await self._pool.ask(self._spec, operation, self._limit_s * factor, given)
+        return await self._pool.run(self._spec, operation, self._limit_s * factor, given)
 
     async def _alive(self) -> None:
         """Asks the cheap question first, so that a dead BMC never takes one of pyghmi's places."""

@@ -40,7 +40,7 @@ class Pace:
         self._least_s = least_s
         self._listening: list[Line] = []
 
-    def heard(self, seconds: float) -> None:
+    def record_answer(self, seconds: float) -> None:
         """An answer came after so many seconds."""
         self.slowest, self.known = max(min(seconds, SLOWEST_ANSWER_S), self.slowest * _DECAY), True
 
@@ -108,7 +108,7 @@ class Line:
         self._due = 0.0
         self._loop.add_reader(sock.fileno(), self._readable)
 
-    async def ask(
+    async def exchange(
         self,
         packet: Callable[[], bytes],
         parse: Callable[[bytes], Parsed],
@@ -176,9 +176,9 @@ class Line:
                 return
             if self.unasked is not None and self.unasked(data):
                 return  # the next of these comes when this one is acknowledged
-            self._take(data)
+            self._packet_received(data)
 
-    def _take(self, data: bytes) -> None:
+    def _packet_received(self, data: bytes) -> None:
         parse, waiting = self._parse, self._answer
         if parse is None:
             return
@@ -192,7 +192,7 @@ class Line:
             pass
         else:
             self._parse = None
-            self._pace.heard(self._loop.time() - self._began)
+            self._pace.record_answer(self._loop.time() - self._began)
             if waiting is not None and not waiting.done():
                 waiting.set_result(found)
             elif waiting is None:

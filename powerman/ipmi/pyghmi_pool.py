@@ -24,7 +24,7 @@ class PyghmiPool:
     def __init__(self, size: int = 4) -> None:
         self._places = asyncio.Semaphore(size)
 
-    async def ask(self, spec: BmcSpec, operation: str, limit_s: float, given: str = "") -> Any:
+    async def run(self, spec: BmcSpec, operation: str, limit_s: float, given: str = "") -> Any:
         """The result of one operation of `pyghmi_worker` with what it is given, which is killed
         after `limit_s` seconds.
 

@@ -137,7 +137,7 @@ class Sol:
         self._sent.again_at = now + wait
         return b"" if self.stuck else self._packet(self._sent)
 
-    def heard(self, payload: bytes, now: float) -> Received:
+    def receive(self, payload: bytes, now: float) -> Received:
         """Takes a packet of the BMC's. Raises Malformed."""
         packet, found = decode(payload), Received()
         found.ended = bool(packet.status & ENDED)

@@ -86,9 +86,9 @@ class RedfishStream:
         try:
             async for message in self._socket:
                 if message.type is aiohttp.WSMsgType.BINARY:
-                    self._listener.heard(message.data)
+                    self._listener.received(message.data)
                 elif message.type is aiohttp.WSMsgType.TEXT:
-                    self._listener.heard(message.data.encode())
+                    self._listener.received(message.data.encode())
                 else:
                     break
         finally:

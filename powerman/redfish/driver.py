@@ -138,7 +138,7 @@ class RedfishDriver:
     async def log_mark(self) -> None:
         """Redfish has no such question."""
 
-    async def look(self) -> Inspection:
+    async def inspect(self) -> Inspection:
         """Reads the boot override of the system and the clock of its manager. Not by sushy, whose
         threads would take minutes for a thousand BMCs that are asked at once."""
         path = self._targets.system if self._targets else self._spec.system or ""

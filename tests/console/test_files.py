@@ -33,7 +33,7 @@ def logs(directory: Path, room: LogLimits = ROOM) -> ConsoleLogs:
 def put(kept: ConsoleLogs, node: str, text: str, nodes: int = 1) -> str:
     """Writes at once; why it could not."""
     kept.add(node, text)
-    left, trouble = kept.write(kept.take(), nodes)
+    left, trouble = kept.write(kept.take_pending(), nodes)
     kept.back(left)
     return trouble
 

@@ -316,7 +316,7 @@ def test_a_target_that_is_away_is_told_of_once_and_its_return_too(
     monkeypatch.setattr(iscsi, "revive", revive)
     keeper = IscsiSessions(lambda spec: b"", event)
     for _ in range(6):
-        keeper.look(parse_attach(UNIT))
+        keeper.relogin(parse_attach(UNIT))
     assert (
         told == [("image.device-lost", IQN), ("image.device-back", IQN), ("image.device-back", IQN)]
         and len(tried) == 4

@@ -290,7 +290,7 @@ def test_a_container_holds_its_mounts(tmp_path: Path, image: Path) -> None:
             node.images.instances()[0].id
         }
         later = Node(run)
-        later.images.want([spec])
+        later.images.set_wanted([spec])
         assert later.images.adopt() == "ACTIVE"
         assert (inside / "scratch/x").exists() and len(later.images.objects.views()) == 3
         later.stop()

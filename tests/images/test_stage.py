@@ -59,7 +59,7 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(
         assert node.ready(two)
         assert node.images.process_of("app") == process
         assert node.images.state() == "ACTIVE"
-        node.images.want([two])
+        node.images.set_wanted([two])
         node.images.stage([one])
         assert node.images.reconcile(never) == "ACTIVE"
         assert node.last("image.prepared")[2]["attach_s"] < patience(0.05), (
@@ -70,7 +70,7 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(
         node.images.stage([])
         eventually(lambda: not node.ready(one))
         node.stop()
-        node.images.want([])
+        node.images.set_wanted([])
         node.images.stage([two])
         node.images.stage([])
         eventually(lambda: not list(node.layers.iterdir()))
@@ -147,7 +147,7 @@ def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(
         node.images.stage([two])
         eventually(lambda: two.url in opened)
         assert node.run(three) == "ACTIVE", "another image starts while this one is fetched"
-        node.images.want([two])
+        node.images.set_wanted([two])
         threading.Timer(0.3, gate.set).start()
         assert node.images.reconcile() == "ACTIVE"
         assert opened.count(two.url) == 1

@@ -73,7 +73,7 @@ def test_real_bmcs(bmcs: Rack) -> None:
 @pytest.mark.root
 def test_an_old_bmc_by_pyghmi(bmcs: Rack) -> None:
     async def body() -> Any:
-        return await PyghmiPool().ask(spec(bmcs, 0), "look", 30.0)
+        return await PyghmiPool().run(spec(bmcs, 0), "inspect", 30.0)
 
     found = Inspection(**in_netns(bmcs.namespace, body))
     assert found.clock is None
@@ -131,7 +131,7 @@ async def test_one_that_is_busy_is_not_dead(world: Any) -> None:
 async def test_nodes_without_a_bmc_are_named_by_their_names(world: Any, make_record: Any) -> None:
     await world.service.node_changed("id-2", {"name": "n2", "bmc": None})
     await world.service.node_changed("id-3", make_record("n3", driver="ilo"))
-    rows = {row.name: row.result for row in await world.service.look(5.0)}
+    rows = {row.name: row.result for row in await world.service.inspect_bmcs(5.0)}
     assert rows == {"n1": "ok", "n2": "by-hand", "n3": "no-bmc"}
 
 
@@ -140,7 +140,7 @@ async def test_one_that_hangs_is_given_up(world: Any, monkeypatch: pytest.Monkey
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(FakeDriver, "look", hang)
+    monkeypatch.setattr(FakeDriver, "inspect", hang)
     bmc = world.service._bmc("n1")
     found = await inspect_bmc(bmc, 0.05)
     assert found.result == "unreachable"

@@ -129,7 +129,7 @@ def _connect(spec: Spec) -> socket.socket:
 
 def _log_in(spec: Spec, secret: Key) -> KernelSession:
     """A new session."""
-    with _connect(spec) as link, _told(spec), Control() as control:
+    with _connect(spec) as link, _kernel_errors(spec), Control() as control:
         number, host = control.create()
         try:
             control.bind(number, link)
@@ -144,7 +144,7 @@ def _log_in(spec: Spec, secret: Key) -> KernelSession:
 
 
 @contextlib.contextmanager
-def _told(spec: Spec) -> Iterator[None]:
+def _kernel_errors(spec: Spec) -> Iterator[None]:
     """What the kernel says, as an error for people."""
     try:
         yield
@@ -217,7 +217,7 @@ def revive(spec: Spec, secret: Key) -> None:
     session = of(spec["target"])
     if session is None or session.state == UP:
         return
-    with _connect(spec) as link, _told(spec), Control() as control:
+    with _connect(spec) as link, _kernel_errors(spec), Control() as control:
         control.recover(session.number)
         control.bind(session.number, link)
         _negotiate(control, session.number, spec, secret)

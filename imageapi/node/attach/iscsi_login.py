@@ -115,11 +115,11 @@ class Login:
         secret."""
         found = self._security()
         while not self._transit:
-            found |= self._say(SECURITY, OPERATIONAL, {})
+            found |= self._negotiate(SECURITY, OPERATIONAL, {})
         self._transit = False
         offered = dict(OFFER)
         while not self._transit:
-            found |= self._say(OPERATIONAL, FULL, offered)
+            found |= self._negotiate(OPERATIONAL, FULL, offered)
             offered = {}
         for key, (low, high) in _NUMBERS.items():
             value = found.get(key, "8192" if key == "MaxRecvDataSegmentLength" else OFFER[key])
@@ -138,18 +138,18 @@ class Login:
             "TargetName": account.target,
         }
         if not account.user:
-            return self._say(SECURITY, OPERATIONAL, {**who, "AuthMethod": "None"})
-        found = self._say(SECURITY, SECURITY, {**who, "AuthMethod": "CHAP"})
+            return self._negotiate(SECURITY, OPERATIONAL, {**who, "AuthMethod": "None"})
+        found = self._negotiate(SECURITY, SECURITY, {**who, "AuthMethod": "CHAP"})
         if found.get("AuthMethod") != "CHAP":
             raise OperationFailed(
                 "the target does not ask for CHAP, and a user is given",
                 hint="leave user and secret out if the target is open",
             )
-        found |= self._say(SECURITY, SECURITY, {"CHAP_A": ",".join(ALGORITHMS)})
+        found |= self._negotiate(SECURITY, SECURITY, {"CHAP_A": ",".join(ALGORITHMS)})
         answer = {"CHAP_N": account.user, "CHAP_R": f"0x{response(found, account).hex()}"}
-        return found | self._say(SECURITY, OPERATIONAL, answer)
+        return found | self._negotiate(SECURITY, OPERATIONAL, answer)
 
-    def _say(self, stage: int, following: int, pairs: Mapping[str, str]) -> dict[str, str]:
+    def _negotiate(self, stage: int, following: int, pairs: Mapping[str, str]) -> dict[str, str]:
         """One request with its whole answer. With another stage to follow it asks to go on to
         it."""
         flags = stage << 2 | following

@@ -69,9 +69,9 @@ class IscsiSessions:
                 wanted = {spec["target"]: spec for spec in self._wanted.values()}
             for spec in wanted.values():
                 with self._one:
-                    self.look(spec)
+                    self.relogin(spec)
 
-    def look(self, spec: Spec) -> None:
+    def relogin(self, spec: Spec) -> None:
         """Logs in again where that is needed, and tells of what has changed."""
         session = iscsi.of(spec["target"])
         if session is None:

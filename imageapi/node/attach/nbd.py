@@ -116,7 +116,7 @@ class Netlink:
     def __exit__(self, *rest: object) -> None:
         self._socket.close()
 
-    def ask(self, family: int, command: int, data: bytes) -> dict[int, bytes]:
+    def request(self, family: int, command: int, data: bytes) -> dict[int, bytes]:
         """Sends a request; the attributes of its answer, {} if it was only acknowledged. Raises
         OSError."""
         body = struct.pack("=BBH", command, 1, 0) + data
@@ -135,7 +135,7 @@ class Netlink:
 
     def family(self, name: str) -> int:
         """The number of a family. Raises OSError."""
-        found = self.ask(
+        found = self.request(
             GENL_CTRL, CTRL_GETFAMILY, attribute(ATTR_FAMILY_NAME, name.encode() + b"\0")
         )
         return int(struct.unpack_from("=H", found[ATTR_FAMILY_ID])[0])
@@ -177,7 +177,7 @@ def attach(host: str, port: int, export: str, *, name: str, readonly: bool = Fal
             found = handshake(link, export)
             link.settimeout(None)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            answer = netlink.ask(
+            answer = netlink.request(
                 netlink.family("nbd"),
                 CMD_CONNECT,
                 connect_request(link.fileno(), found, name, readonly),
@@ -222,7 +222,7 @@ def detach(name: str, device: str = "") -> None:
     for index in find(name):
         try:
             with Netlink() as netlink:
-                netlink.ask(
+                netlink.request(
                     netlink.family("nbd"),
                     CMD_DISCONNECT,
                     attribute(ATTR_INDEX, struct.pack("=I", index)),

@@ -180,10 +180,10 @@ class ProcessProbe:
         """What follows from its exit status and its output."""
         if status == 0:
             return True, ""
-        text = " ".join(self.said(OUTPUT_LIMIT).split())
+        text = " ".join(self.output(OUTPUT_LIMIT).split())
         return False, f"exit status {status}" + (f": {text}" if text else "")
 
-    def said(self, limit: int) -> str:
+    def output(self, limit: int) -> str:
         """The beginning of its output, at most so many bytes."""
         return os.pread(self._output, limit, 0).decode("utf-8", "replace")
 
@@ -203,4 +203,4 @@ class SystemProbe(ProcessProbe):
 
     def ended(self, status: int) -> Result:
         """The answer decides, not the exit status: that is the last command's."""
-        return systemd.verdict(self.said(SYSTEM_LIMIT), self._allowed)
+        return systemd.verdict(self.output(SYSTEM_LIMIT), self._allowed)

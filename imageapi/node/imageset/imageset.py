@@ -1,11 +1,11 @@
 """A node's images, put together: who does what is in the other files of this room.
 
-want, stage          the agent's loop says what is wanted   table.py, stock.py
+set_wanted, stage    the agent's loop says what is wanted   table.py, stock.py
 reconcile, retry,    the worker's thread brings it about     switch.py, bundles.py (containers
 stop_all, adopt                                              made ready) and running.py
                                                              (started, watched, stopped)
 watched, ended       the agent's loop tells who has ended    running.py
-state, views, tell   what there is                           table.py, reporter.py
+state, views         what there is                           table.py, reporter.py
 """
 
 from __future__ import annotations
@@ -96,20 +96,20 @@ class ImageSet:
     # ---- what is wanted
     # -----
 
-    def want(self, specs: Iterable[ImageSpec]) -> bool:
+    def set_wanted(self, specs: Iterable[ImageSpec]) -> bool:
         """Sets what is wanted; another set than before forgets earlier failures. Returns whether it
         is another.
 
         Raises InputError if the images' dependencies cannot be met.
         """
-        changed = self.table.want(specs)
-        self._reporter.tell()
+        changed = self.table.set_wanted(specs)
+        self._reporter.report_containers()
         return changed
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
         """The same, as the head sent it; what cannot be used is told and changes nothing."""
         try:
-            return self.want(parse_images(list(images)))
+            return self.set_wanted(parse_images(list(images)))
         except LayercakeError as error:
             self._reporter.event(FAILED, str(error))
             return False
@@ -129,7 +129,7 @@ class ImageSet:
     def clear(self) -> None:
         """A person's order to try again."""
         self.table.clear()
-        self._reporter.tell()
+        self._reporter.report_containers()
 
     def restart(self, name: str) -> None:
         """Has an image started anew, as by a roll: prepared, then the old one stopped, and not
@@ -160,7 +160,7 @@ class ImageSet:
                 elif instance.phase in (*LIVE, Phase.STOPPING):
                     self._running.take_over(instance)
             self._stock.collect()
-            self._reporter.tell()
+            self._reporter.report_containers()
             return self.state()
 
     def _recover_objects(self) -> None:
@@ -205,10 +205,10 @@ class ImageSet:
         beside it too."""
         return self._reporter.views()
 
-    def tell(self, again: bool = False) -> None:
+    def report_containers(self, again: bool = False) -> None:
         """Tells the head how the containers are, if that has changed or it has to hear it
         `again`."""
-        self._reporter.tell(again)
+        self._reporter.report_containers(again)
 
     def instances(self) -> list[Instance]:
         """What is there now."""

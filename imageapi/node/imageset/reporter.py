@@ -32,7 +32,7 @@ class Reporter:
             view(s, newest.get(s.name), self._table.failure_of(s.name), now) for s in wanted
         ] + [view(i.spec, i, NO_FAILURE, now) for i in others]
 
-    def tell(self, again: bool = False) -> None:
+    def report_containers(self, again: bool = False) -> None:
         """Tells how the containers are, if that has changed or it has to be told `again`."""
         found = self.views()
         moving = ("started_s", "retry_in_s")

@@ -178,7 +178,7 @@ class Running:
         )
         if failure := self._table.ended(instance, again, text):
             self._reporter.failed(name, failure)
-        self._reporter.tell()
+        self._reporter.report_containers()
 
     # ---- health
     # -----
@@ -210,5 +210,5 @@ class Running:
                 return
             self._reporter.event(UNHEALTHY, text, image=image)
             self._reporter.failed(image, failure)
-        self._reporter.tell()
+        self._reporter.report_containers()
         self._changed()

@@ -98,7 +98,7 @@ class ImageSwitch:
                 self._discard(fresh)
                 self._table.release()
             self._stock.collect()
-            self._reporter.tell()
+            self._reporter.report_containers()
             return self._table.state()
 
     def _change(
@@ -112,7 +112,7 @@ class ImageSwitch:
             if spec.name not in postponed:
                 fresh.append(self._prepare(spec, interrupted))
         self._switch([i for i in old if i.spec.name not in postponed], fresh, interrupted)
-        self._settle(interrupted)
+        self._await_health(interrupted)
 
     def _prepare(self, spec: ImageSpec, interrupted: Interrupt) -> Instance:
         instance = self._table.new(spec)
@@ -207,7 +207,7 @@ class ImageSwitch:
                 total_s=round(now - self._table.wanted_at, 3),
             )
 
-    def _settle(self, interrupted: Interrupt) -> None:
+    def _await_health(self, interrupted: Interrupt) -> None:
         """Waits until no health check is undecided."""
         while any(i.phase is Phase.RUNNING and not i.up for i in self._table.instances()):
             self._pause(interrupted)
@@ -239,7 +239,7 @@ class ImageSwitch:
                     STOPPED, f"image {instance.spec.name} stopped", image=instance.spec.name
                 )
             self._table.clear()
-            self._reporter.tell()
+            self._reporter.report_containers()
             self._stock.collect()
             return self._table.state()
 

@@ -64,7 +64,7 @@ class Table:
     # ---- what is wanted, and the state
     # -----------------------------------------------------------------------------
 
-    def want(self, specs: Iterable[ImageSpec]) -> bool:
+    def set_wanted(self, specs: Iterable[ImageSpec]) -> bool:
         """Sets what is wanted; another set than before forgets earlier failures. Returns whether it
         is another.
 
@@ -85,9 +85,9 @@ class Table:
     def state(self) -> ImageState:
         """The value of the variable `image`."""
         with self._lock:
-            return self._held or self._seen()
+            return self._held or self._current_state()
 
-    def _seen(self) -> ImageState:
+    def _current_state(self) -> ImageState:
         return state(self.wanted, self._instances.values(), self.failures.values())
 
     def hold(self) -> tuple[ImageSpec, ...]:
@@ -95,7 +95,7 @@ class Table:
         that starts is not ACTIVE before its health checks say so, and nothing else either. Returns
         what is wanted."""
         with self._lock:
-            self._held = self._seen()
+            self._held = self._current_state()
             return self.wanted
 
     def release(self) -> None:

@@ -57,7 +57,7 @@ def target(directory: Path) -> Iterator[Target]:
         for at in range(0, len(data), size):
             now += 0.1
             with contextlib.suppress(rmcp.Malformed):
-                found = sol.heard(data[at : at + size], now)
+                found = sol.receive(data[at : at + size], now)
                 assert len(found.data) <= size and len(found.send) in (0, 4)
             packet = sol.due(now)
             assert not packet or (1 <= decode(packet).sequence <= 15 and len(packet) <= 24)
