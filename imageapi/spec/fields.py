@@ -3,6 +3,7 @@ naming the field."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,13 @@ def whole(data: Mapping[str, Any], name: str, default: int, low: int, high: int,
     value = number(data, name, default, low, high, what)
     if not isinstance(value, int):
         raise fail(f"{what} {name}", value, "a whole number")
+    return value
+
+
+def matching(value: object, what: str, pattern: re.Pattern[str], expected: str) -> str:
+    """Text that a pattern matches from its beginning to its end."""
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise fail(what, value, expected)
     return value
 
 
