@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,12 @@ class _WatchedLog:
     task: asyncio.Task[None] | None = None
     none: bool = field(default=False)  # it keeps no log
 
+    @property
+    def ready(self) -> bool:
+        """Whether it may be read now."""
+        busy = self.task is not None and not self.task.done()
+        return not busy and not self.none and self.bmc.idle and self.bmc.reached.is_set()
+
 
 class EventLogs:
     """The logs of all BMCs, each looked at every `every_s` seconds, 0 for never. `spawn` starts
@@ -142,19 +149,7 @@ class EventLogs:
         """Looks at the logs whose turn it is, a few at the same time, and notes on disk what was
         seen."""
         now = self._clock.now()
-        due = (
-            [
-                (node, one)
-                for node, one in self._nodes.items()
-                if one.next_at <= now
-                and not one.none
-                and one.bmc.idle
-                and one.bmc.reached.is_set()
-                and (one.task is None or one.task.done())
-            ][:_AT_ONCE]
-            if self._every_s
-            else []
-        )
+        due = self._due(now)
         for node, one in due:
             one.next_at = now + self._every_s
             one.task = self._spawn(
@@ -164,6 +159,13 @@ class EventLogs:
             await asyncio.wait([one.task for _, one in due if one.task is not None])
         if self._unsaved and now >= self._save_at:
             await self._save(now)
+
+    def _due(self, now: float) -> list[tuple[str, _WatchedLog]]:
+        """The logs whose turn it is, of BMCs that nobody is at."""
+        if not self._every_s:
+            return []
+        due = ((node, one) for node, one in self._nodes.items() if one.next_at <= now and one.ready)
+        return list(itertools.islice(due, _AT_ONCE))
 
     async def _save(self, now: float) -> None:
         """Notes what was seen. What cannot be noted now is noted later; after a restart it may be

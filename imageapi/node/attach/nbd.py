@@ -81,21 +81,27 @@ def handshake(link: socket.socket, export: str) -> Export:
     )
     found: Export | None = None
     while True:
-        magic_number, option_number, kind, length = struct.unpack(">QIII", _exactly(link, 20))
-        if magic_number != REPLY or option_number != OPT_GO or length > REPLY_LIMIT:
-            raise OperationFailed("its answer is not NBD")
-        body = _exactly(link, length)
-        if kind & REP_ERROR:
-            raise OperationFailed(
-                body.decode("utf-8", "replace")[:200]
-                or f"it refuses export {export!r} (error {kind & 0xFFFF})"
-            )
-        if kind == REP_INFO and length >= 12 and body[:2] == b"\0\0":
+        kind, body = _read_reply(link, export)
+        if kind == REP_INFO and len(body) >= 12 and body[:2] == b"\0\0":
             found = Export(*struct.unpack_from(">QH", body, 2))
         if kind == REP_ACK:
             if found is None:
                 raise OperationFailed("it did not say how large the export is")
             return found
+
+
+def _read_reply(link: socket.socket, export: str) -> tuple[int, bytes]:
+    """(type, data) of a reply to NBD_OPT_GO. Raises OperationFailed for a refusal."""
+    magic, option, kind, length = struct.unpack(">QIII", _exactly(link, 20))
+    if magic != REPLY or option != OPT_GO or length > REPLY_LIMIT:
+        raise OperationFailed("its answer is not NBD")
+    body = _exactly(link, length)
+    if kind & REP_ERROR:
+        raise OperationFailed(
+            body.decode("utf-8", "replace")[:200]
+            or f"it refuses export {export!r} (error {kind & 0xFFFF})"
+        )
+    return kind, body
 
 
 # ---- generic netlink
