@@ -172,7 +172,8 @@ class ManagedBmc:
         """Reads the power state, now. Inside a `turn`."""
         found = await self.run(self.driver.state)
         self.healthy(self.driver.health)
-        self.power_before, self.power = self.power, found
+        self.power_before = self.power
+        self.power = found
         if found is PowerState.ON and self.driver.progress not in ("", self._progress):
             self.note(events.FIRMWARE, f"its firmware is at {self.driver.progress}")
         self._progress = self.driver.progress if found is PowerState.ON else ""

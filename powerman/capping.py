@@ -19,7 +19,8 @@ async def set_cap(bmc: ManagedBmc, watts: int | None) -> int | None:
     """Caps what a node draws, and returns what the BMC says then. Inside a turn. Raises as
     `read_cap`, and OperationFailed for one that takes the command and goes on saying something
     else."""
-    cap, until = _of(bmc), bmc.clock.now() + bmc.spec.timeout_s
+    cap = _of(bmc)
+    until = bmc.clock.now() + bmc.spec.timeout_s
     await bmc.run(lambda: cap.set(watts))
     while (found := await bmc.run(cap.read)) != watts:
         if bmc.clock.now() >= until:

@@ -64,12 +64,14 @@ class FakeDrive:
         self.driver.called("boot_medium")
         if not self.driver.boot_device_works:
             raise Unsupported("cannot boot from the virtual drive: no such function")
-        self.driver.boot, self.driver.forgets = self.driver.forgets <= 0, self.driver.forgets - 1
+        self.driver.boot = self.driver.forgets <= 0
+        self.driver.forgets = self.driver.forgets - 1
 
     async def eject(self) -> bool:
         """Whether there was one."""
         self.driver.called("eject")
-        was, self.url = bool(self.url), ""
+        was = bool(self.url)
+        self.url = ""
         return was
 
 
@@ -104,7 +106,8 @@ class FakeDriver:
         """The state, which changes `delay_s` after a command."""
         self.called("state")
         if self._pending is not None and self.clock.now() >= self._pending[0]:
-            self.power, self._pending = self._pending[1], None
+            self.power = self._pending[1]
+            self._pending = None
         return self.power
 
     async def on(self) -> None:
@@ -130,7 +133,8 @@ class FakeDriver:
         self.called("boot_network")
         if not self.boot_device_works:
             raise Unsupported("cannot set the boot device: no such function")
-        self.boot, self.forgets = self.forgets <= 0, self.forgets - 1
+        self.boot = self.forgets <= 0
+        self.forgets = self.forgets - 1
 
     async def boot_uri(self, uri: str) -> None:
         """Takes the command, or has no such thing."""

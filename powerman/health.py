@@ -29,7 +29,8 @@ class HealthNotifier:
     """Tells the head what is news of it. `believed` is what the engine holds, by node."""
 
     def __init__(self, link: Link, variable: str) -> None:
-        self._link, self._variable = link, variable
+        self._link = link
+        self._variable = variable
         self._believed: dict[str, str] = {}
 
     def believes(self, node: str, value: str) -> None:

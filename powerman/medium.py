@@ -56,7 +56,8 @@ class MediumServer:
     """Lends the medium to BMCs. `file` is the image, `port` the TCP port, 0 for any."""
 
     def __init__(self, file: Path, port: int) -> None:
-        self._file, self._port = file, port
+        self._file = file
+        self._port = port
         self._loans: dict[str, _Loan] = {}
         self._servers: dict[str, WebServer] = {}
         self._turn = asyncio.Lock()
@@ -119,7 +120,8 @@ class MediumServer:
             raise web.HTTPNotFound(text="no such medium\n")
         known(request, loan.node)
         if loan.told is not None and request.method == "GET":
-            told, loan.told = loan.told, None
+            told = loan.told
+            loan.told = None
             told(f"{request.remote} fetches the boot medium")
         return web.FileResponse(
             self._file,

@@ -143,7 +143,8 @@ async def _insert(attempt: Attempt, medium_server: MediumServer) -> None:
     """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine
     that boots by it boots by nothing else that we know of, so it stays off where that cannot be
     done: what raises says why."""
-    bmc, drive = attempt.bmc, attempt.bmc.driver.drive
+    bmc = attempt.bmc
+    drive = attempt.bmc.driver.drive
     if bmc.spec.no_medium:
         raise Unsupported(
             f"cannot insert the boot medium at {bmc.spec.where}: {bmc.spec.no_medium}",
@@ -289,7 +290,8 @@ async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
 async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:
     """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap,
     and start anew."""
-    bmc, failures = attempt.bmc, 0
+    bmc = attempt.bmc
+    failures = 0
     while True:
         try:
             return await operation()
@@ -328,7 +330,8 @@ async def _becomes(
     Raises OperationFailed if the BMC goes on saying otherwise, Unreachable if it says nothing any
     more.
     """
-    bmc, pause = attempt.bmc, _FIRST_LOOK_S
+    bmc = attempt.bmc
+    pause = _FIRST_LOOK_S
     while True:
         silence: Unreachable | None = None
         try:

@@ -150,7 +150,8 @@ class PowerService(Service):
 
         driver = self._make_driver(spec, self._shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
-        bmc.healthy, bmc.took = self.health.notifier_for(node), self.latencies.of(spec.driver)
+        bmc.healthy = self.health.notifier_for(node)
+        bmc.took = self.latencies.of(spec.driver)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
         self._nodes[node] = _Node(
             name, bmc, None, first, believed=old.believed if old else "UNKNOWN"
@@ -176,7 +177,8 @@ class PowerService(Service):
         if known is None:
             return
         self.health.believes(node, values.get(HEALTH.name, "UNKNOWN"))
-        before, known.believed = known.believed, values.get("power", "UNKNOWN")
+        before = known.believed
+        known.believed = values.get("power", "UNKNOWN")
         known.moved.set()
         over = values.get("boot") == "INIT" or (
             known.believed == "OFF" and before in ("ON", "HANG")
@@ -396,7 +398,8 @@ class PowerService(Service):
         node = self._nodes.get(bmc.spec.node)
         if bmc.power is None or node is None or node.bmc is not bmc:
             return
-        before, now = node.believed, bmc.power.value
+        before = node.believed
+        now = bmc.power.value
         if before == "HANG" and bmc.power is PowerState.ON:
             return
         if before == "ON" and bmc.power is PowerState.OFF is bmc.power_before and not always:

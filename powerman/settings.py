@@ -248,7 +248,8 @@ class BmcSpec:
     def from_record(cls, node: str, record: Mapping[str, Any]) -> BmcSpec:
         """Checks a node's record (powerman.module.record). Raises InputError, which never quotes
         the password."""
-        name, bmc = str(record.get("name") or node), record.get("bmc")
+        name = str(record.get("name") or node)
+        bmc = record.get("bmc")
         if not isinstance(bmc, Mapping):
             raise InputError(
                 f"cannot manage the power of {name}: it has no bmc",

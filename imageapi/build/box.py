@@ -100,11 +100,9 @@ class Box:
             )
         self._network = network
         self._directory = directory
-        self._root, self._context, self.scratch = (
-            directory / "root",
-            directory / "context",
-            directory / "scratch",
-        )
+        self._root = directory / "root"
+        self._context = directory / "context"
+        self.scratch = directory / "scratch"
         directory.mkdir(mode=0o711)
         directory.chmod(0o711)
         for path in (self._root, self._context, self.scratch):

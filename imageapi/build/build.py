@@ -190,20 +190,24 @@ def _layout(
     source: Source, scratch: Path, epoch: int, options: Options, progress: Progress
 ) -> Path:
     """The source as an OCI layout with one image in it."""
-    layout, where, digests = scratch / "layout", str(source.path.absolute()), frozenset[str]()
+    layout = scratch / "layout"
+    where = str(source.path.absolute())
+    digests = frozenset[str]()
     if options.cosign_key is not None:
         progress("checking the signature", None)
         signed, digests = cosign.signed_layout(
             source.path, scratch, options.cosign_key, _environment(scratch)
         )
-        source, where = Source(Kind.LAYOUT, source.path, source.context), str(signed)
+        source = Source(Kind.LAYOUT, source.path, source.context)
+        where = str(signed)
     if source.kind is Kind.DOCKERFILE:
         made = detect(_buildah(source, scratch, epoch, options, progress))
         if made.kind is not Kind.OCI_ARCHIVE:
             raise OperationFailed(
                 f"cannot build {source.path}: what it has made is {made.kind.value}"
             )
-        source, where = made, str(made.path.absolute())
+        source = made
+        where = str(made.path.absolute())
     transport = {
         Kind.LAYOUT: "oci",
         Kind.OCI_ARCHIVE: "oci-archive",

@@ -185,7 +185,8 @@ _FLAGS = {
 def split_options(options: str) -> tuple[int, str]:
     """Mount options as people write them: (the flags among them, the rest, which is the file
     system's)."""
-    flags, rest = 0, []
+    flags = 0
+    rest = []
     for word in filter(None, options.split(",")):
         if word in _FLAGS:
             flags |= _FLAGS[word]
@@ -217,7 +218,8 @@ def overlay(lower: Path | Sequence[str], base: Path, size: str) -> Path:
 
     `lower` is one directory or several, the topmost first.
     """
-    writable, root = base / "rw", base / "root"
+    writable = base / "rw"
+    root = base / "root"
     for directory in (writable, root):
         directory.mkdir(parents=True, exist_ok=True)
     mount("tmpfs", writable, "tmpfs", 0, f"mode=755,size={size}")

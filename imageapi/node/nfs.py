@@ -88,7 +88,8 @@ def _client(source: str) -> None:
 
 def explain(number: int, source: str, options: str) -> LayercakeError:
     """What the kernel's error number means here."""
-    why, hint = os.strerror(number), ""
+    why = os.strerror(number)
+    hint = ""
     if number in _AWAY:
         text = f"cannot mount nfs {source}: its server does not answer ({why})"
         return Unreachable(
@@ -97,20 +98,14 @@ def explain(number: int, source: str, options: str) -> LayercakeError:
             "mountd too",
         )
     if number in (errno.EACCES, errno.EPERM):
-        why, hint = (
-            "its server refuses this node",
-            "does its list of exports have this path for the node's address, and for root?",
-        )
+        why = "its server refuses this node"
+        hint = "does its list of exports have this path for the node's address, and for root?"
     elif number in (errno.ENOENT, errno.ESTALE, errno.ENOTDIR):
-        why, hint = (
-            "its server has no such export",
-            "NFS 4 counts paths from the server's root of exports",
-        )
+        why = "its server has no such export"
+        hint = "NFS 4 counts paths from the server's root of exports"
     elif number in _VERSION:
-        why, hint = (
-            "its server does not speak this version",
-            "say another in `options`: vers=4.1, or vers=3",
-        )
+        why = "its server does not speak this version"
+        hint = "say another in `options`: vers=4.1, or vers=3"
     elif number == errno.EINVAL:
         why = f"the kernel does not take the options {options}"
     return OperationFailed(f"cannot mount nfs {source}: {why}", hint=hint)

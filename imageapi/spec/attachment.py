@@ -86,7 +86,8 @@ def parse_verity(data: object) -> Verity:
     """A hash tree from its wire form. Raises InputError that names the field."""
     if not isinstance(data, Mapping):
         raise InputError("cannot use image verity: expected a mapping")
-    blocks, offset = data.get("data_blocks"), data.get("hash_offset")
+    blocks = data.get("data_blocks")
+    offset = data.get("hash_offset")
     if not _is_whole(blocks) or not 0 < blocks < 1 << 40:
         raise fail("verity.data_blocks", blocks, "a number of blocks")
     if not _is_whole(offset) or offset % BLOCK or not blocks * BLOCK <= offset < 1 << 52:

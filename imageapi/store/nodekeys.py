@@ -35,7 +35,9 @@ class NodeKeys:
     """The keys. Those that block say so. Any thread may call."""
 
     def __init__(self, file: Path, pool: str, errands: Errands) -> None:
-        self._file, self._pool, self._errands = file, pool, errands
+        self._file = file
+        self._pool = pool
+        self._errands = errands
         self._lock = threading.Lock()
         nothing: dict[str, Any] = {"pool": pool, "keys": {}, "old": {}}
         try:
@@ -64,7 +66,8 @@ class NodeKeys:
                 made = self._errands.run(
                     "node_keys", "make keys for nodes", users=sorted(users.values())
                 )["keys"]
-                keys, old = dict(self._known["keys"]), dict(self._known["old"])
+                keys = dict(self._known["keys"])
+                old = dict(self._known["old"])
                 for node, user in users.items():
                     if node in keys:
                         old[node] = [*old.get(node, ()), keys[node]["user"]]
@@ -74,7 +77,8 @@ class NodeKeys:
 
     def _next(self, node: str) -> str:
         """The name of a node's next client. Raises InputError."""
-        stem, current = f"layercake-node-{self._pool}.{node}", self._known["keys"].get(node)
+        stem = f"layercake-node-{self._pool}.{node}"
+        current = self._known["keys"].get(node)
         number = re.search(r"\.g([0-9]{1,9})$", current["user"]) if current else None
         user = stem if current is None else f"{stem}.g{int(number[1]) + 1 if number else 2}"
         if not RBD_NAME.fullmatch(user):
@@ -92,7 +96,8 @@ class NodeKeys:
         Raises LayercakeError. Returns the clients.
         """
         with self._lock:
-            keys, old = dict(self._known["keys"]), dict(self._known["old"])
+            keys = dict(self._known["keys"])
+            old = dict(self._known["old"])
             gone = {*keys, *old} - {*known}
             users = [u for node in {*nodes, *gone} for u in old.pop(node, ())] + [
                 keys.pop(node)["user"] for node in gone & {*keys}

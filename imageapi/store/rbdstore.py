@@ -75,7 +75,8 @@ def read_keyring(path: Path) -> dict[str, str]:
         text = path.read_text()
     except OSError as error:
         raise InputError(f"cannot read the Ceph keyring {path}: {error.strerror}") from None
-    found, client = {}, ""
+    found = {}
+    client = ""
     for match in _KEY.finditer(text):
         if match[1]:
             client = match[1]
@@ -158,7 +159,8 @@ class Errands:
 
     def _converse(self, process: subprocess.Popen[bytes], request: bytes) -> dict[str, Any] | None:
         """The last line of the answer, {} if there is none, None if nothing came in time."""
-        stdin, stdout = process.stdin, process.stdout
+        stdin = process.stdin
+        stdout = process.stdout
         if stdin is None or stdout is None:
             raise OperationFailed("cannot talk to the helper process: it has no pipes")
         try:
@@ -170,7 +172,9 @@ class Errands:
 
     def _explain(self, what: str, answer: Mapping[str, Any]) -> LayercakeError:
         """An error of the cluster in words. librados' messages hold no keys."""
-        cluster, number, text = self._cluster, int(answer["errno"]), str(answer["error"])[:300]
+        cluster = self._cluster
+        number = int(answer["errno"])
+        text = str(answer["error"])[:300]
         if (
             number in (errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNREFUSED, errno.ESHUTDOWN)
             or answer.get("kind") == "TimedOut"
@@ -199,7 +203,9 @@ class Errands:
 
 def _last_line(stream: IO[bytes], stall: float) -> dict[str, Any] | None:
     """Reads JSON lines until the stream ends; None if it is silent for `stall` seconds."""
-    last, buffer, deadline = b"", b"", time.monotonic() + stall
+    last = b""
+    buffer = b""
+    deadline = time.monotonic() + stall
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while True:
@@ -270,11 +276,9 @@ class RbdContent:
         self._ensure_node_key(what)
         with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".tree-") as tree:
             measured = self._errands.run("measure", what, path=str(path), tree=tree.name)
-            digest, size, verity = (
-                str(measured["digest"]),
-                int(measured["size"]),
-                measured["verity"],
-            )
+            digest = str(measured["digest"])
+            size = int(measured["size"])
+            verity = measured["verity"]
             text = manifest(digest, size, verity)
             answer = self._errands.run(
                 "put",

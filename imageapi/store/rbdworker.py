@@ -95,7 +95,9 @@ def _monitors(cluster: Any, limit_s: int) -> list[str]:
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """The digest, the size and the hash tree of a file; the tree is written to `tree`. Needs no
     cluster."""
-    hasher, tree, size = hashlib.blake2b(digest_size=32), HashTree(), 0
+    hasher = hashlib.blake2b(digest_size=32)
+    tree = HashTree()
+    size = 0
     with Path(request["path"]).open("rb") as file:
         while chunk := file.read(CHUNK):
             hasher.update(chunk)
@@ -193,7 +195,8 @@ def push(request: dict[str, Any]) -> dict[str, Any]:
             return {"monitors": monitors, **found}
         _remove(ioctx, name)
         partial = f"{PARTIAL}{time.time_ns()}.{request['hex'][:16]}"
-        offset, tree = request["hash_offset"], Path(request["tree"]).read_bytes()
+        offset = request["hash_offset"]
+        tree = Path(request["tree"]).read_bytes()
         rbd.RBD().create(
             ioctx,
             partial,
@@ -247,7 +250,8 @@ def _remove(ioctx: Any, name: str) -> None:
 def listing(request: dict[str, Any]) -> dict[str, Any]:
     """Our images but those to be kept, with what they say of themselves. Takes away what a push
     left that was cut short."""
-    keep, found = {PREFIX + name for name in request["keep"]}, []
+    keep = {PREFIX + name for name in request["keep"]}
+    found = []
     with _pool(request) as (_, ioctx):
         for name in rbd.RBD().list(ioctx):
             if name.startswith(PARTIAL) and time.time() - int(name.split(".")[1]) / 1e9 > STALE_S:
@@ -279,8 +283,10 @@ def remove(request: dict[str, Any]) -> dict[str, Any]:
 
 def verify(request: dict[str, Any]) -> dict[str, Any]:
     """Reads an image's snapshot: its digest and its manifest."""
-    hasher, at = hashlib.blake2b(digest_size=32), 0
-    name, size = PREFIX + request["hex"], request["size"]
+    hasher = hashlib.blake2b(digest_size=32)
+    at = 0
+    name = PREFIX + request["hex"]
+    size = request["size"]
     with _pool(request) as (_, ioctx):
         found = _manifest(ioctx, name)
         if found is None:
@@ -295,7 +301,8 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
 
 def get(request: dict[str, Any]) -> dict[str, Any]:
     """Writes the first `size` bytes of an image's snapshot to `path`."""
-    at, size = 0, request["size"]
+    at = 0
+    size = request["size"]
     with (
         _pool(request) as (_, ioctx),
         rbd.Image(ioctx, PREFIX + request["hex"], snapshot=SNAPSHOT, read_only=True) as image,

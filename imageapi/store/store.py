@@ -228,7 +228,8 @@ class ImageStore:
     def _point(self, name: str, digest: str, size: int, spec: ContainerSpec) -> Image:
         """Lets a name point to a content."""
         with self._lock:
-            now, old = self._clock(), self._images.get(name)
+            now = self._clock()
+            old = self._images.get(name)
             history = old.history if old else ()
             if old and old.digest != digest:
                 history = (*history, Version(old.digest, old.size, old.created))

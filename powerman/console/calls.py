@@ -103,7 +103,8 @@ class ReaderRequest(NodeRequest, kw_only=True):
 @call("console.state", role=Role.OPERATOR, answer=ConsoleState)
 async def state(service: PowerService, request: NodeRequest) -> ConsoleState:
     """How the node's console is, who reads it, and who has the keyboard."""
-    console, size = service.consoles.of(request.node), service.consoles.size(request.node)
+    console = service.consoles.of(request.node)
+    size = service.consoles.size(request.node)
     return ConsoleState(
         console.state.value,
         console.why,

@@ -82,12 +82,19 @@ class Console:
         wall: Callable[[], float],
         changed: Callable[[Console, LayercakeError | None], None],
     ) -> None:
-        self.name, self.state, self.why, self.by = name, State.IDLE, "", ""
+        self.name = name
+        self.state = State.IDLE
+        self.why = ""
+        self.by = ""
         self.since = now()
-        self.readers, self.lines = Readers(), Lines()
+        self.readers = Readers()
+        self.lines = Lines()
         self.poked = asyncio.Event()  # somebody wants it now
         self._taking = False
-        self._logs, self._now, self._wall, self._changed = logs, now, wall, changed
+        self._logs = logs
+        self._now = now
+        self._wall = wall
+        self._changed = changed
         self._stream: ConsoleStream | None = None
         self._news = asyncio.Event()
         self._version = 0
@@ -115,14 +122,16 @@ class Console:
 
     async def once(self, source: ConsoleSource) -> None:
         """Opens it and keeps it until it ends. Raises why it could not be opened, or has ended."""
-        taking, self._taking = self._taking, False
+        taking = self._taking
+        self._taking = False
         self.be(State.OPENING)
         self._stream = await source.open(self, take=taking)
         try:
             self.be(State.OPEN)
             await self._stream.run()
         finally:
-            stream, self._stream = self._stream, None
+            stream = self._stream
+            self._stream = None
             if text := self.lines.end():
                 self._logs.add(self.name, text)
             await stream.close()
@@ -138,11 +147,9 @@ class Console:
             )
         if state is not self.state:
             self.since = self._now()
-        self.state, self.why, self.by = (
-            state,
-            error.message if error else "",
-            error.by if isinstance(error, Taken) else "",
-        )
+        self.state = state
+        self.why = error.message if error else ""
+        self.by = error.by if isinstance(error, Taken) else ""
         self._changed(self, error)
         self.news()
 

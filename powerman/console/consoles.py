@@ -53,7 +53,9 @@ class Consoles:
     itself."""
 
     def __init__(self, data_dir: Path, settings: ConsoleSettings, link: Link, spawn: Spawn) -> None:
-        self._settings, self._link, self._spawn = settings, link, spawn
+        self._settings = settings
+        self._link = link
+        self._spawn = spawn
         self._logs = ConsoleLogs(
             data_dir / DIRECTORY, LogLimits(settings.file_mib << 20, settings.total_mib << 20)
         )
@@ -172,7 +174,9 @@ class Consoles:
             )
         elif self._trouble and not trouble:
             self._link.event("", events.CONSOLE_LOG_BACK, "the consoles' logs are written again")
-            now, dropped, self._logs.dropped = time.time(), self._logs.dropped, {}
+            now = time.time()
+            dropped = self._logs.dropped
+            self._logs.dropped = {}
             for name, size in dropped.items():
                 self._logs.add(
                     name,
@@ -210,7 +214,8 @@ class Consoles:
             if not bmc.reached.is_set():
                 console.be(State.WAITING)
                 await bmc.reached.wait()
-            began, error = time.monotonic(), None
+            began = time.monotonic()
+            error = None
             try:
                 await self._once(console, source, mode)
             except LayercakeError as failure:
@@ -243,7 +248,8 @@ class Consoles:
         if isinstance(error, Unsupported):
             return  # `layercake console` says so; many have none
         if error is not None:
-            kept.failures, kept.why = kept.failures + 1, error.message
+            kept.failures = kept.failures + 1
+            kept.why = error.message
             kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
             # Not at once: the BMC may be away, of which others tell, or have a session of ours
             # before a crash, which it will end.
@@ -261,7 +267,8 @@ class _Narrow:
     """A source of which only so many are opened at the same time."""
 
     def __init__(self, source: ConsoleSource, places: asyncio.Semaphore) -> None:
-        self._source, self._places = source, places
+        self._source = source
+        self._places = places
 
     async def open(self, listener: Any, *, take: bool = False) -> Any:
         """See ConsoleSource."""

@@ -51,7 +51,8 @@ class ConsoleLogs:
     reading may block, one at a time."""
 
     def __init__(self, directory: Path, room: LogLimits) -> None:
-        self.directory, self._room = directory, room
+        self.directory = directory
+        self._room = room
         self._waiting: dict[str, _Waiting] = {}
         self._size = 0
         self.dropped: dict[str, int] = {}
@@ -75,7 +76,8 @@ class ConsoleLogs:
     def take_pending(self) -> dict[str, str]:
         """What is to be written now."""
         taken = {node: "".join(waiting.texts) for node, waiting in self._waiting.items()}
-        self._waiting, self._size = {}, 0
+        self._waiting = {}
+        self._size = 0
         return taken
 
     def write(self, texts: dict[str, str], nodes: int) -> tuple[dict[str, str], str]:
@@ -138,7 +140,9 @@ class ConsoleLogs:
     def sweep(self, known: Iterable[str]) -> None:
         """Removes the logs of nodes that are no more, the oldest first, as long as all together are
         too large. Raises OSError."""
-        kept, files, total = set(known), [], 0
+        kept = set(known)
+        files = []
+        total = 0
         if not self.directory.is_dir():
             return
         with os.scandir(self.directory) as entries:

@@ -148,8 +148,11 @@ class _Listener(asyncio.SubprocessProtocol):
     """Keeps the beginning of what a program answers, and the end of what it complains about."""
 
     def __init__(self) -> None:
-        self.exited, self.ended = asyncio.Event(), asyncio.Event()
-        self.out, self.err, self.floods = bytearray(), bytearray(), False
+        self.exited = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.out = bytearray()
+        self.err = bytearray()
+        self.floods = False
         self._heard = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -188,18 +191,18 @@ class CommandDriver:
     mean."""
 
     def __init__(self, spec: BmcSpec, programs: Programs) -> None:
-        self._spec, self._programs = spec, programs
-        self.answer_s, self.progress, self.drive, self.console, self.health = (
-            0.0,
-            "",
-            None,
-            None,
-            Health(),
-        )
+        self._spec = spec
+        self._programs = programs
+        self.answer_s = 0.0
+        self.progress = ""
+        self.drive = None
+        self.console = None
+        self.health = Health()
         self.cap = None
 
     async def _run_program(self, verb: str) -> str:
-        spec, began = self._spec, time.monotonic()
+        spec = self._spec
+        began = time.monotonic()
         ended = await self._programs.run(spec, verb)
         self.answer_s = max(time.monotonic() - began, self.answer_s * _DECAY)
         if ended.status == 0:

@@ -50,7 +50,8 @@ class SimLine:
     async def request(self, what: str, bmc: str, limit_s: float) -> Any:
         """What a BMC answers. Raises Unreachable if it does not within `limit_s`, OperationFailed
         if it refuses."""
-        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
             async with asyncio.timeout(limit_s):
@@ -82,7 +83,8 @@ class SimLine:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         finally:
-            writer, self._writer = self._writer, None
+            writer = self._writer
+            self._writer = None
             if writer is not None:
                 writer.close()
             for waiting in self._waiting.values():
@@ -100,14 +102,13 @@ class SimDriver:
     """One made-up BMC; see `driver.PowerDriver` for what the methods mean."""
 
     def __init__(self, spec: BmcSpec, line: SimLine) -> None:
-        self._spec, self._line = spec, line
-        self.answer_s, self.progress, self.drive, self.console, self.health = (
-            0.0,
-            "",
-            None,
-            None,
-            Health(),
-        )
+        self._spec = spec
+        self._line = line
+        self.answer_s = 0.0
+        self.progress = ""
+        self.drive = None
+        self.console = None
+        self.health = Health()
         self.cap = None
 
     async def _request(self, what: str) -> Any:

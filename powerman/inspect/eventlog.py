@@ -111,16 +111,15 @@ class EventLogs:
     def __init__(
         self, data_dir: Path, every_s: float, link: Link, clock: Clock, spawn: Spawn
     ) -> None:
-        self._path, self._every_s, self._link, self._clock, self._spawn = (
-            data_dir / FILE,
-            every_s,
-            link,
-            clock,
-            spawn,
-        )
+        self._path = data_dir / FILE
+        self._every_s = every_s
+        self._link = link
+        self._clock = clock
+        self._spawn = spawn
         self._nodes: dict[str, _WatchedLog] = {}
         self._known = _read(self._path)
-        self._unsaved, self._save_at = False, 0.0
+        self._unsaved = False
+        self._save_at = 0.0
 
     def set(self, node: str, bmc: ManagedBmc, phase: float) -> None:
         """A node's BMC. `phase` is where in the period its turn is, 0 to 1."""
@@ -170,7 +169,8 @@ class EventLogs:
     async def _save(self, now: float) -> None:
         """Notes what was seen. What cannot be noted now is noted later; after a restart it may be
         told again."""
-        self._unsaved, self._save_at = False, now + _SAVE_S
+        self._unsaved = False
+        self._save_at = now + _SAVE_S
         self._known = {node: known for node, known in self._known.items() if node in self._nodes}
         saved = {
             node: [known.count, known.changed, known.last] for node, known in self._known.items()
@@ -179,10 +179,12 @@ class EventLogs:
             await asyncio.to_thread(write_json, self._path, saved)
         except OSError as error:
             log.warning("cannot note what was seen of the BMCs' event logs: %s", error)
-            self._unsaved, self._save_at = True, now + _SAVE_AGAIN_S
+            self._unsaved = True
+            self._save_at = now + _SAVE_AGAIN_S
 
     async def _read_news(self, node: str, one: _WatchedLog) -> None:
-        driver, known = one.bmc.driver, self._known.get(node)
+        driver = one.bmc.driver
+        known = self._known.get(node)
         try:
             async with one.bmc.turn(_TURN_S):
                 mark = await one.bmc.run(driver.log_mark)
@@ -227,7 +229,8 @@ class EventLogs:
 
     def _remember(self, node: str, known: LogPosition) -> None:
         if self._known.get(node) != known:
-            self._known[node], self._unsaved = known, True
+            self._known[node] = known
+            self._unsaved = True
 
 
 def _read(path: Path) -> dict[str, LogPosition]:

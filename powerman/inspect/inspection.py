@@ -46,7 +46,8 @@ async def inspect_bmc(
 ) -> InspectedBmc:
     """Looks at one BMC. The breaker learns from it whether the BMC answers, unless the time was too
     short for one that is slow; it does not keep us from asking."""
-    spec, reached = bmc.spec, False
+    spec = bmc.spec
+    reached = False
 
     def inspected(
         result: str, why: str = "", inspection: Inspection | None = None, **more: Any
@@ -87,7 +88,8 @@ async def inspect_bmc(
 
 async def inspect_bmcs(bmcs: Iterable[ManagedBmc], limit_s: float) -> list[InspectedBmc]:
     """Looks at all, within so many seconds; those whose turn did not come by then are unasked."""
-    loop, places = asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)
+    loop = asyncio.get_running_loop()
+    places = asyncio.Semaphore(AT_ONCE)
     until = loop.time() + limit_s
 
     async def one(bmc: ManagedBmc) -> InspectedBmc:

@@ -100,7 +100,8 @@ async def by_ipmi(address: str, port: int = IPMI_PORT) -> FoundBmc | None:
     try:
         line = await open_line(address, port, Pace())
         try:
-            said, guid = await line.exchange(rmcp.probe, rmcp.parse_probe, _WAITS_S), b""
+            said = await line.exchange(rmcp.probe, rmcp.parse_probe, _WAITS_S)
+            guid = b""
             with contextlib.suppress(LayercakeError):  # some do not know the question
                 guid = await line.exchange(rmcp.ask_guid, rmcp.parse_guid, _WAITS_S[:1])
         finally:

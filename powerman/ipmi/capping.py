@@ -58,7 +58,8 @@ class DcmiCap:
     def __init__(
         self, where: str, session: Callable[[], AbstractAsyncContextManager[Session | None]]
     ) -> None:
-        self._where, self._session = where, session
+        self._where = where
+        self._session = session
 
     async def read(self) -> int | None:
         """Asks for the power limit."""

@@ -33,7 +33,8 @@ class SolSource:
     """The console of one IPMI BMC. `login` opens a session that is nobody else's."""
 
     def __init__(self, where: str, login: Callable[[], Awaitable[Session]]) -> None:
-        self._where, self._login = where, login
+        self._where = where
+        self._login = login
         self._open: SolStream | None = None
         self._opening: Session | None = None
 
@@ -57,7 +58,10 @@ class SolSource:
     def give_way(self) -> bool:
         """Ends a console that is open, or being opened, because its session is needed for something
         else; whether there was one."""
-        stream, opening, self._open, self._opening = self._open, self._opening, None, None
+        stream = self._open
+        opening = self._opening
+        self._open = None
+        self._opening = None
         if opening is not None:
             opening.leave()
         return opening is not None or (stream is not None and stream.give_way())
@@ -99,7 +103,10 @@ class SolStream:
     """An open console; see ConsoleStream."""
 
     def __init__(self, where: str, session: Session, sol: Sol, listener: Listener) -> None:
-        self._where, self._session, self._sol, self._listener = where, session, sol, listener
+        self._where = where
+        self._session = session
+        self._sol = sol
+        self._listener = listener
         self._now = asyncio.get_running_loop().time
         self._wake = asyncio.Event()
         self._over: OperationFailed | None = None
@@ -155,7 +162,8 @@ class SolStream:
     async def close(self) -> None:
         """See ConsoleStream."""
         self._session.line.unasked = None
-        left, self._left = self._left, True
+        left = self._left
+        self._left = True
         try:
             # One that does not answer drops the session by itself.
             with contextlib.suppress(LayercakeError, TimeoutError):

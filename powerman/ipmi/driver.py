@@ -297,7 +297,9 @@ class IpmiDriver:
         """The session that was kept, which is the caller's now."""
         if self._ending is not None:
             self._ending.cancel()
-        kept, self._kept, self._ending = self._kept, None, None
+        kept = self._kept
+        self._kept = None
+        self._ending = None
         return kept
 
     def _end_kept(self) -> None:

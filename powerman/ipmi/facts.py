@@ -38,7 +38,8 @@ def parse_power(status: bytes) -> PowerState:
 def boot_network_data(firmware: str) -> bytes:
     """Set System Boot Options, boot flags: PXE, for the next boot only, in this firmware's mode
     (section 28.13, parameter 5)."""
-    valid_once, efi = 0x80, 0x20
+    valid_once = 0x80
+    efi = 0x20
     return bytes((0x05, valid_once | (efi if firmware == "uefi" else 0), 0x04, 0, 0, 0))
 
 

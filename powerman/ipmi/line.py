@@ -42,7 +42,8 @@ class Pace:
 
     def record_answer(self, seconds: float) -> None:
         """An answer came after so many seconds."""
-        self.slowest, self.known = max(min(seconds, SLOWEST_ANSWER_S), self.slowest * _DECAY), True
+        self.slowest = max(min(seconds, SLOWEST_ANSWER_S), self.slowest * _DECAY)
+        self.known = True
 
     @property
     def slow(self) -> bool:
@@ -94,13 +95,17 @@ class Line:
     the BMC, for people. `unasked` is shown each packet first, and says whether it was for it."""
 
     def __init__(self, where: str, sock: socket.socket, pace: Pace) -> None:
-        self._where, self._sock, self._pace = where, sock, pace
+        self._where = where
+        self._sock = sock
+        self._pace = pace
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Any] | None = None
         self._parse: Callable[[bytes], Any] | None = None
         self._packet: Callable[[], bytes] = bytes
         self._waits: Iterator[float] = iter(())
-        self._sent, self._began, self._tag = 0, 0.0, 0
+        self._sent = 0
+        self._began = 0.0
+        self._tag = 0
         self._timer: asyncio.TimerHandle | None = None
         self.unasked: Callable[[bytes], bool] | None = None
         # when the next sending is due; one timer serves many requests, for most are answered long
@@ -116,7 +121,9 @@ class Line:
     ) -> Parsed:
         """Sends `packet()` again and again, with these waits, until `parse` accepts an answer; what
         it calls Malformed is not for us. Raises Unreachable; WrongPassword comes through."""
-        self._parse, self._packet, self._waits = parse, packet, iter(waits)
+        self._parse = parse
+        self._packet = packet
+        self._waits = iter(waits)
         self._answer, self._sent, self._began = self._loop.create_future(), 0, self._loop.time()
         self._send_again()
         try:
@@ -179,7 +186,8 @@ class Line:
             self._packet_received(data)
 
     def _packet_received(self, data: bytes) -> None:
-        parse, waiting = self._parse, self._answer
+        parse = self._parse
+        waiting = self._answer
         if parse is None:
             return
         try:
@@ -236,7 +244,8 @@ async def open_line(address: str, port: int, pace: Pace) -> Line:
             found = await asyncio.get_running_loop().getaddrinfo(
                 address, port, type=socket.SOCK_DGRAM
             )
-            family, host = found[0][0], str(found[0][4][0])
+            family = found[0][0]
+            host = str(found[0][4][0])
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             sock.connect((host, port))

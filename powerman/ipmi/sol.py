@@ -139,7 +139,8 @@ class Sol:
 
     def receive(self, payload: bytes, now: float) -> Received:
         """Takes a packet of the BMC's. Raises Malformed."""
-        packet, found = decode(payload), Received()
+        packet = decode(payload)
+        found = Received()
         found.ended = bool(packet.status & ENDED)
         if packet.status & OVERRUN:
             found.lost = "the BMC was too slow, and has lost what came here"
@@ -170,9 +171,12 @@ class Sol:
         if now < self._held_until or not (self._queue or self._breaks):
             return b""
         if self._breaks:
-            data, status, self._breaks = b"", BREAK, self._breaks - 1
+            data = b""
+            status = BREAK
+            self._breaks = self._breaks - 1
         else:
-            data, status = bytes(self._queue[: self._most]), 0
+            data = bytes(self._queue[: self._most])
+            status = 0
             del self._queue[: self._most]
         self._sent = _Sent(self._next, data, status, now + WAITS_S[0])
         self._next = self._next % 15 + 1

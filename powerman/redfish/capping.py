@@ -15,7 +15,8 @@ _DIALECTS = ("Power", "EnvironmentMetrics")
 def redfish_limit(resource: Mapping[str, Any]) -> tuple[bool, int | None]:
     """(whether it has a limit that can be set, the watts of one that holds) of a Power or
     EnvironmentMetrics."""
-    control, metric = _control(resource)[1], resource.get("PowerLimitWatts")
+    control = _control(resource)[1]
+    metric = resource.get("PowerLimitWatts")
     if control is not None:
         return True, _watts(control["PowerLimit"].get("LimitInWatts"))
     if isinstance(metric, Mapping) and "SetPoint" in metric:
@@ -73,7 +74,9 @@ class RedfishCap:
     def __init__(
         self, where: str, system: Callable[[], Awaitable[Mapping[str, Any]]], request: _Request
     ) -> None:
-        self._where, self._system, self._request = where, system, request
+        self._where = where
+        self._system = system
+        self._request = request
 
     async def read(self) -> int | None:
         """Reads the limit of the system's chassis."""

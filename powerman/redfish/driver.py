@@ -71,7 +71,8 @@ class RedfishDriver:
         self._sushy = SushyClient(spec)
         self._targets: Targets | None = None
         self._slowest = 0.0
-        self.progress, self.health = "", Health()
+        self.progress = ""
+        self.health = Health()
         self.console = RedfishSource(spec.where, self._system, self._socket)
         self.cap = RedfishCap(spec.where, self._system, self._request)
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
@@ -84,7 +85,8 @@ class RedfishDriver:
     async def state(self) -> PowerState:
         """Reads the power state."""
         system = await self._system()
-        self.progress, self.health = progress(system), redfish_health(system)
+        self.progress = progress(system)
+        self.health = redfish_health(system)
         return parse_power(system, self._spec.where)
 
     async def on(self) -> None:

@@ -160,10 +160,8 @@ def redfish_boot(
         return "", "", (), False
     enabled = boot.get("BootSourceOverrideEnabled") in ("Once", "Continuous")
     set_to = str(boot.get("BootSourceOverrideTarget") or "") if enabled else ""
-    targets, modes = (
-        boot.get(f"BootSourceOverrideTarget{_ALLOWED}"),
-        boot.get(f"BootSourceOverrideMode{_ALLOWED}"),
-    )
+    targets = boot.get(f"BootSourceOverrideTarget{_ALLOWED}")
+    modes = boot.get(f"BootSourceOverrideMode{_ALLOWED}")
     network = not isinstance(targets, list) or bool(TARGETS[by] & {str(t) for t in targets})
     network = network and (by != "uri" or "HttpBootUri" in boot)
     return (

@@ -105,7 +105,8 @@ class Login:
     """One login over an exchange of PDUs."""
 
     def __init__(self, account: Account, exchange: Exchange) -> None:
-        self._account, self._exchange = account, exchange
+        self._account = account
+        self._exchange = exchange
         self._status_number = 0
         self._rounds = 0
         self._transit = False
@@ -181,7 +182,8 @@ def response(challenge: Mapping[str, str], account: Account) -> bytes:
     """The answer to a CHAP challenge (RFC 1994, 4.1; RFC 7143, 12.1.3). Raises OperationFailed."""
     name = ALGORITHMS.get(challenge.get("CHAP_A", ""))
     try:
-        number, given = int(challenge["CHAP_I"], 0), binary(challenge["CHAP_C"])
+        number = int(challenge["CHAP_I"], 0)
+        given = binary(challenge["CHAP_C"])
         if name is None or not 0 <= number <= 255 or not 0 < len(given) <= CHALLENGE_LIMIT:
             raise ValueError
     except (KeyError, ValueError):

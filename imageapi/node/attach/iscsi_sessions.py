@@ -22,7 +22,8 @@ class IscsiSessions:
     """The sessions that are wanted. Any thread may call."""
 
     def __init__(self, key: iscsi.Key, event: EventSink) -> None:
-        self._key, self._event = key, event
+        self._key = key
+        self._event = event
         self._wanted: dict[str, Spec] = {}
         self._away: set[str] = set()
         self._changed = threading.Condition()
@@ -76,7 +77,8 @@ class IscsiSessions:
         session = iscsi.of(spec["target"])
         if session is None:
             return  # it is being taken away
-        target, error = spec["target"], ""
+        target = spec["target"]
+        error = ""
         if session.state != iscsi.UP:
             try:
                 iscsi.revive(spec, self._key)

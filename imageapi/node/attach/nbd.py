@@ -197,7 +197,8 @@ def attach(host: str, port: int, export: str, *, name: str, readonly: bool = Fal
 
 def _node(index: int, where: str) -> str:
     """The device's path once the kernel knows its size; its node is made if nobody else does."""
-    entry, path = Path(f"/sys/block/nbd{index}"), Path(f"/dev/nbd{index}")
+    entry = Path(f"/sys/block/nbd{index}")
+    path = Path(f"/dev/nbd{index}")
     deadline = time.monotonic() + TIMEOUT
     while not ((entry / "size").exists() and int((entry / "size").read_text())):
         if time.monotonic() > deadline:

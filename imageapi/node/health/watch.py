@@ -37,9 +37,11 @@ class Tracker:
     def result(self, good: bool, text: str, now: float) -> bool:
         """Takes a check's result in and says when the next is due; returns whether the status has
         changed."""
-        before, self.text = self.status, "" if good else text
+        before = self.status
+        self.text = "" if good else text
         if good:
-            self.failures, self.status = 0, HEALTHY
+            self.failures = 0
+            self.status = HEALTHY
         elif self.status != STARTING or now >= self.since + self.check.start_s:
             self.failures += 1
             if self.failures >= self.check.retries:
@@ -153,7 +155,8 @@ class Watch:
             last = not self._entries
             if last:
                 os.close(self._wake)
-                self._wake, self._thread = -1, None
+                self._wake = -1
+                self._thread = None
         for name in gone:
             self._end(name, running, selector)
         if last:
@@ -183,7 +186,8 @@ class Watch:
             if isinstance(begun, tuple):
                 self._result(name, entry, *begun)
                 continue
-            entry.probe, entry.deadline = begun, now + entry.tracker.check.timeout_s
+            entry.probe = begun
+            entry.deadline = now + entry.tracker.check.timeout_s
             running[name] = entry
             selector.register(begun, begun.events, name)
 
@@ -220,10 +224,8 @@ class Watch:
                 return
             changed = entry.tracker.result(good, text, self._clock())
         if changed:
-            count, tries = (
-                entry.tracker.failures,
-                "time" if entry.tracker.failures == 1 else "times",
-            )
+            count = entry.tracker.failures
+            tries = "time" if entry.tracker.failures == 1 else "times"
             why = (
                 f"its health check ({entry.tracker.check}) failed {count} {tries}: {text}"
                 if count

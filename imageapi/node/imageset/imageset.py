@@ -72,7 +72,8 @@ class ImageSet:
         self.containers = Containers(
             run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects
         )
-        records, layers = Records(run), Layers(run, open_url, secret, key)
+        records = Records(run)
+        layers = Layers(run, open_url, secret, key)
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
         self._stock = Stock(layers, self.table, event)

@@ -157,7 +157,8 @@ def state(
     wanted: Iterable[ImageSpec], instances: Iterable[Instance], failures: Iterable[Failure]
 ) -> ImageState:
     """The value of the variable `image`: the worst of the images'."""
-    failures, instances = list(failures), list(instances)
+    failures = list(failures)
+    instances = list(instances)
     if any(failure.fatal for failure in failures):
         return ImageState.FATAL
     if any(failure.open for failure in failures):

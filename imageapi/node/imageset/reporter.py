@@ -24,7 +24,9 @@ class Reporter:
     def views(self) -> list[dict[str, Any]]:
         """Each image of the set with its state, health, retries and last error; what still runs
         beside it too."""
-        now, wanted, instances = self._clock(), self._table.wanted, self._table.instances()
+        now = self._clock()
+        wanted = self._table.wanted
+        instances = self._table.instances()
         newest = {i.spec.name: i for i in instances}
         names = [s.name for s in wanted]
         others = [i for i in instances if i.spec.name not in names]

@@ -188,7 +188,8 @@ class Running:
         instance = self._table.get(name)
         if instance is None:
             return
-        image, lasted = instance.spec.name, self._clock() - instance.since
+        image = instance.spec.name
+        lasted = self._clock() - instance.since
         if status == IS_HEALTHY:
             if not self._table.healthy(instance, status):
                 return

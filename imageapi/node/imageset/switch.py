@@ -83,7 +83,8 @@ class ImageSwitch:
         """Makes what runs be what is wanted; returns the state. A failure is counted and told, not
         raised."""
         with self._stock.changing:
-            wanted, fresh = self._table.hold(), list[Instance]()
+            wanted = self._table.hold()
+            fresh = list[Instance]()
             try:
                 self._change(wanted, fresh, interrupted)
             except Waiting as error:
@@ -147,7 +148,8 @@ class ImageSwitch:
         nobody."""
         pairs, rest = successors(old, fresh)
         for instance, successor in pairs:
-            since, ran = self._clock(), self._running.stop(instance)
+            since = self._clock()
+            ran = self._running.stop(instance)
             stopped.append(instance)
             if successor:
                 self._running.start(successor)

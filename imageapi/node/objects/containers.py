@@ -126,7 +126,8 @@ class Containers:
                 raise fail(
                     "container object", key, f"name, mount, state, {', '.join(CONTAINER_FIELDS)}"
                 )
-        name, state = data.get("name"), data.get("state", "running")
+        name = data.get("name")
+        state = data.get("state", "running")
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise fail("container object name", name, "letters, digits, dots, dashes and one :tag")
         if state not in STATES[:2]:
@@ -179,7 +180,9 @@ class Containers:
                 )
             )
         process = self.runtime.create(entry.id, spec, Path(self._objects.place(root)), binds)
-        entry.pid, entry.started, entry.state = process.pid, process.started, "created"
+        entry.pid = process.pid
+        entry.started = process.started
+        entry.state = "created"
         self._save()
 
     def _start(self, entry: Entry) -> None:
