@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build import cosign, rootfs
-from imageapi.build.box import Box
 from imageapi.build.recipe import Recipe, read
+from imageapi.build.sandbox import Sandbox
 from imageapi.build.source import Kind, Source, detect
 from imageapi.build.squash import squash
 from imageapi.build.tools import PATH, run
@@ -48,7 +48,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 class Options:
     """`systemd`, `command` and `env` go before what the source says; `build_args` are a
     Dockerfile's ARGs, `network` lets its steps, and the fetching of its base, out to the network
-    (box.py). `cosign_key` is a public key (PEM) by which an OCI image must be signed
+    (sandbox.py). `cosign_key` is a public key (PEM) by which an OCI image must be signed
     (cosign.py)."""
 
     dockerfile: Path | None = None
@@ -248,7 +248,7 @@ def _buildah(
             )
 
     progress("copying what the Dockerfile may copy from", None)
-    box = Box(scratch / "box", network=options.network)
+    box = Sandbox(scratch / "box", network=options.network)
     box.copy_context(source.context)
     shutil.copyfile(source.path, box.scratch / "Dockerfile")
     environment = {

@@ -21,23 +21,23 @@ from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError
 
 AT_ONCE = 100
-"""Clients made by one errand."""
+"""Clients made by one job."""
 
 
-class Errands(Protocol):
+class ClusterJobs(Protocol):
     """Who talks to the cluster (rbdstore.py)."""
 
     def run(self, op: str, what: str, **more: Any) -> dict[str, Any]:
-        """One errand to rbdworker.py. Blocks. Raises LayercakeError."""
+        """One job to rbdworker.py. Blocks. Raises LayercakeError."""
 
 
 class NodeKeys:
     """The keys. Those that block say so. Any thread may call."""
 
-    def __init__(self, file: Path, pool: str, errands: Errands) -> None:
+    def __init__(self, file: Path, pool: str, jobs: ClusterJobs) -> None:
         self._file = file
         self._pool = pool
-        self._errands = errands
+        self._jobs = jobs
         self._lock = threading.Lock()
         nothing: dict[str, Any] = {"pool": pool, "keys": {}, "old": {}}
         try:
@@ -63,7 +63,7 @@ class NodeKeys:
             wanted = [n for n in nodes if anew or n not in self._known["keys"]]
             for start in range(0, len(wanted), AT_ONCE):
                 users = {node: self._next(node) for node in wanted[start : start + AT_ONCE]}
-                made = self._errands.run(
+                made = self._jobs.run(
                     "node_keys", "make keys for nodes", users=sorted(users.values())
                 )["keys"]
                 keys = dict(self._known["keys"])
@@ -103,7 +103,7 @@ class NodeKeys:
                 keys.pop(node)["user"] for node in gone & {*keys}
             ]
             if users:
-                self._errands.run("drop_keys", "take old keys of nodes away", users=sorted(users))
+                self._jobs.run("drop_keys", "take old keys of nodes away", users=sorted(users))
                 self._save(keys, old)
             return sorted(users)
 

@@ -1,4 +1,4 @@
-"""One errand to a Ceph cluster, as a process of its own: a request in JSON on stdin, answers in
+"""One job to a Ceph cluster, as a process of its own: a request in JSON on stdin, answers in
 JSON lines on stdout.
 
 A process, for three reasons. librados ends the process it is in when one of its own assertions
@@ -336,7 +336,7 @@ def _text(error: Exception) -> str:
 
 
 def main() -> int:
-    """The errand; returns the exit status."""
+    """The job; returns the exit status."""
     request = json.load(sys.stdin)
     try:
         answer(ok=OPERATIONS[request["op"]](request))

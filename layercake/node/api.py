@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from imageapi.node.container import follow
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.imageset.imageset import ImageSet
 from imageapi.node.imageset.table import LIVE
 from imageapi.node.objects.objects import USER
@@ -289,7 +289,7 @@ class Api:
             raise InputError(
                 f"cannot use timeout_s {str(timeout)[:20]}: expected up to {EXEC_MAX:.0f} seconds"
             )
-        place = self._images.place(str(container)) if container else Place()
+        place = self._images.place(str(container)) if container else ExecContext()
         return Reply(_lines(follow.run(place, command, timeout, request.gone)), kind=LINES)
 
     def _set_up_bmc(self, request: Request, names: Mapping[str, str]) -> Reply:

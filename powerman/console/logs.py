@@ -50,9 +50,9 @@ class ConsoleLogs:
     """All logs. `add` and `take_pending` are called on the event loop; `write`, `sweep` and the
     reading may block, one at a time."""
 
-    def __init__(self, directory: Path, room: LogLimits) -> None:
+    def __init__(self, directory: Path, limits: LogLimits) -> None:
         self.directory = directory
-        self._room = room
+        self._limits = limits
         self._waiting: dict[str, _Waiting] = {}
         self._size = 0
         self.dropped: dict[str, int] = {}
@@ -81,7 +81,7 @@ class ConsoleLogs:
         return taken
 
     def write(self, texts: dict[str, str], nodes: int) -> tuple[dict[str, str], str]:
-        """Writes them, for so many nodes in all that the room is for. What could not be written,
+        """Writes them, for so many nodes in all that the limits are for. What could not be written,
         and why, "" if all was."""
         left = dict(texts)
         try:
@@ -89,7 +89,7 @@ class ConsoleLogs:
             found = os.statvfs(self.directory)
             if found.f_bavail * found.f_frsize < SPARE:
                 return left, f"less than {SPARE >> 20} MiB are free"
-            most = max(_LEAST, min(self._room.each, self._room.all // max(1, nodes)) // 2)
+            most = max(_LEAST, min(self._limits.each, self._limits.all // max(1, nodes)) // 2)
             for node, text in texts.items():
                 self._append(node, text.encode("utf-8", "replace"), most)
                 del left[node]
@@ -152,7 +152,7 @@ class ConsoleLogs:
                 node = entry.name.removesuffix(".1").removesuffix(".log")
                 files.append((node in kept, facts.st_mtime, facts.st_size, entry.path))
         for is_known, _, size, path in sorted(files):
-            if total <= self._room.all:
+            if total <= self._limits.all:
                 return
             if not is_known or path.endswith(".1"):
                 Path(path).unlink()

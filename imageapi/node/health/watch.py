@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.spec.health import DEGRADED, HEALTHY, STARTING, UNHEALTHY, Health
 
 QUICK_MIN, QUICK_MAX = 0.1, 1.0
@@ -75,7 +75,7 @@ class Probe(Protocol):
         """Ends it."""
 
 
-Begin = Callable[[Health, Place], Probe | tuple[bool, str]]
+Begin = Callable[[Health, ExecContext], Probe | tuple[bool, str]]
 """Begins a check; one that is decided at once gives its result instead."""
 
 
@@ -88,7 +88,7 @@ class Report(Protocol):
 @dataclass(slots=True)
 class _Entry:
     tracker: Tracker
-    place: Place
+    place: ExecContext
     probe: Probe | None = None
     deadline: float = field(default=0.0)
 
@@ -106,7 +106,7 @@ class Watch:
         self._wake = -1
 
     def add(
-        self, name: str, check: Health, place: Place, since: float, status: str = STARTING
+        self, name: str, check: Health, place: ExecContext, since: float, status: str = STARTING
     ) -> None:
         """Checks a container from now on."""
         with self._lock:

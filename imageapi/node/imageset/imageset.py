@@ -1,6 +1,6 @@
-"""A node's images, put together: who does what is in the other files of this room.
+"""A node's images, put together: who does what is in the other files of this folder.
 
-set_wanted, stage    the agent's loop says what is wanted   table.py, stock.py
+set_wanted, stage    the agent's loop says what is wanted   table.py, staging.py
 reconcile, retry,    the worker's thread brings it about     switch.py, bundles.py (containers
 stop_all, adopt                                              made ready) and running.py
                                                              (started, watched, stopped)
@@ -18,7 +18,7 @@ from imageapi.events import FAILED, REMAINS, STAGE_FAILED, EventSink
 from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import Fetch
 from imageapi.node.attach.rbd import Secret, no_secret
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.container.process import NO_PROCESS, Process, alive
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.bundles import Bundles, Files, no_files
@@ -27,7 +27,7 @@ from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
 from imageapi.node.imageset.reporter import Reporter
 from imageapi.node.imageset.running import Running
-from imageapi.node.imageset.stock import Stock
+from imageapi.node.imageset.staging import StagedImages
 from imageapi.node.imageset.switch import ImageSwitch
 from imageapi.node.imageset.table import LIVE, Table, boottime
 from imageapi.node.interrupt import Interrupt, never
@@ -76,14 +76,14 @@ class ImageSet:
         layers = Layers(run, open_url, secret, key)
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
-        self._stock = Stock(layers, self.table, event)
+        self._staging = StagedImages(layers, self.table, event)
         self._bundles = Bundles(
-            run, runtime, self._stock.layer, self.objects, records, event, overlay_size, files
+            run, runtime, self._staging.layer, self.objects, records, event, overlay_size, files
         )
         self._running = Running(self.table, self._reporter, runtime, layers.altered, clock, changed)
         self._switch = ImageSwitch(
             self.table,
-            self._stock,
+            self._staging,
             self._bundles,
             self._running,
             self._reporter,
@@ -118,7 +118,7 @@ class ImageSet:
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
         """Sets what shall be ready beside what runs, and tells of each when it is; of all of it
         again if `anew`."""
-        self._stock.stage(specs, anew)
+        self._staging.stage(specs, anew)
 
     def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
         """The same, as the head sent it; what cannot be used is told and changes nothing."""
@@ -144,7 +144,7 @@ class ImageSet:
     def adopt(self) -> ImageState:
         """Takes over what an earlier agent left: living containers are kept as they are, remains
         are removed."""
-        with self._stock.changing:
+        with self._staging.changing:
             if self._adopted:
                 return self.state()
             self._adopted = True
@@ -160,7 +160,7 @@ class ImageSet:
                     self.table.drop(instance)
                 elif instance.phase in (*LIVE, Phase.STOPPING):
                     self._running.take_over(instance)
-            self._stock.collect()
+            self._staging.collect()
             self._reporter.report_containers()
             return self.state()
 
@@ -225,7 +225,7 @@ class ImageSet:
             )
         return found[-1]
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ExecContext:
         """Where commands inside an image run. Raises NotFound."""
         return self._running.place(self.newest(name))
 

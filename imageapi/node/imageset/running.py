@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from imageapi.events import ADOPTED, DEGRADED, EXITED, HEALTHY, KILLED, STARTED, UNHEALTHY
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.container.oci import environment
 from imageapi.node.container.process import alive, open_pidfd
 from imageapi.node.container.runtime import Runtime
@@ -104,10 +104,10 @@ class Running:
             )
         return True
 
-    def place(self, instance: Instance) -> Place:
+    def place(self, instance: Instance) -> ExecContext:
         """Where commands inside an instance run."""
         spec = instance.spec.container
-        return Place(
+        return ExecContext(
             instance.process,
             self._runtime.cgroup(instance.id),
             spec.namespaces,

@@ -18,7 +18,7 @@ from imageapi.node.imageset.bundles import AttemptFailed, Bundles
 from imageapi.node.imageset.plan import Instance, Phase, difference, successors
 from imageapi.node.imageset.reporter import Reporter
 from imageapi.node.imageset.running import Running
-from imageapi.node.imageset.stock import Stock
+from imageapi.node.imageset.staging import StagedImages
 from imageapi.node.imageset.table import Table
 from imageapi.node.interrupt import Interrupt, Interrupted, never
 from imageapi.spec.image import ImageSpec
@@ -41,7 +41,7 @@ class ImageSwitch:
     def __init__(
         self,
         table: Table,
-        stock: Stock,
+        staging: StagedImages,
         bundles: Bundles,
         running: Running,
         reporter: Reporter,
@@ -50,7 +50,7 @@ class ImageSwitch:
         changed: Callable[[], None],
     ) -> None:
         self._table = table
-        self._stock = stock
+        self._staging = staging
         self._bundles = bundles
         self._running = running
         self._reporter = reporter
@@ -82,7 +82,7 @@ class ImageSwitch:
     def reconcile(self, interrupted: Interrupt = never) -> ImageState:
         """Makes what runs be what is wanted; returns the state. A failure is counted and told, not
         raised."""
-        with self._stock.changing:
+        with self._staging.changing:
             wanted = self._table.hold()
             fresh = list[Instance]()
             try:
@@ -98,7 +98,7 @@ class ImageSwitch:
             finally:
                 self._discard(fresh)
                 self._table.release()
-            self._stock.collect()
+            self._staging.collect()
             self._reporter.report_containers()
             return self._table.state()
 
@@ -233,7 +233,7 @@ class ImageSwitch:
     def stop_all(self) -> ImageState:
         """Ends every instance, dependants first, and forgets the failures: nothing is wanted to run
         now. Returns the state."""
-        with self._stock.changing:
+        with self._staging.changing:
             for instance in _dependants_first(self._table.instances()):
                 self._running.stop(instance)
                 self._take_away(instance)
@@ -242,7 +242,7 @@ class ImageSwitch:
                 )
             self._table.clear()
             self._reporter.report_containers()
-            self._stock.collect()
+            self._staging.collect()
             return self._table.state()
 
 

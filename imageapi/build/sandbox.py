@@ -82,7 +82,7 @@ _SHARED = ("/usr", "/etc/containers", "/etc/ssl/certs", "/etc/alternatives")
 read them."""
 
 
-class Box:
+class Sandbox:
     """One box, below a directory that is removed afterwards. `network` lets it out."""
 
     def __init__(self, directory: Path, *, network: bool) -> None:

@@ -27,7 +27,7 @@ _KEPT = dataclasses.replace(STAGED, urgent=False)
 """STAGED of an image that runs, or ran until now: nobody waits to hear that."""
 
 
-class Stock:
+class StagedImages:
     """What shall be ready, and the thread that sees to it. `stage` is called from the agent's loop,
     `layer` from the worker.
 
