@@ -19,7 +19,7 @@ from layercake.kraken.events import EventKind
 from powerman import events
 from powerman.breaker import Breaker
 from powerman.driver import LoginRefused, PowerDriver, PowerState
-from powerman.looks.health import Health
+from powerman.health import Health
 from powerman.settings import BmcSpec, Limits
 
 Result = TypeVar("Result")
@@ -105,7 +105,7 @@ class ManagedBmc:
         )  # is told what it says of the machine's health
         self.took: Callable[[float, bool], None] = lambda seconds, done: (
             None
-        )  # is told how long operations take (latency.py)
+        )  # is told how long operations take (inspect/latency.py)
         self._lanes = lanes
         self._turns = asyncio.Lock()
         self._progress = ""
@@ -143,16 +143,16 @@ class ManagedBmc:
                 self.missed(error)
                 raise
             except LayercakeError:
-                self._found()
+                self._record_answer()
                 raise
             except BaseException:
                 self.breaker = self.breaker.abandoned(self.clock.now())
                 raise
-            self._found()
+            self._record_answer()
         finally:
             self._turns.release()
 
-    async def ask(self, operation: Callable[[], Awaitable[Result]]) -> Result:
+    async def run(self, operation: Callable[[], Awaitable[Result]]) -> Result:
         """Runs one driver operation in the lane that this BMC belongs in. Inside a `turn`."""
         async with (
             self._lanes.answering
@@ -170,9 +170,10 @@ class ManagedBmc:
 
     async def read(self) -> PowerState:
         """Reads the power state, now. Inside a `turn`."""
-        found = await self.ask(self.driver.state)
+        found = await self.run(self.driver.state)
         self.healthy(self.driver.health)
-        self.power_before, self.power = self.power, found
+        self.power_before = self.power
+        self.power = found
         if found is PowerState.ON and self.driver.progress not in ("", self._progress):
             self.note(events.FIRMWARE, f"its firmware is at {self.driver.progress}")
         self._progress = self.driver.progress if found is PowerState.ON else ""
@@ -213,7 +214,7 @@ class ManagedBmc:
         self.reached.clear()
         self.outage = Outage(self.outage.since if self.outage else self.clock.now(), error.message)
 
-    def _found(self) -> None:
+    def _record_answer(self) -> None:
         now = self.clock.now()
         self.breaker = self.breaker.answered(now)
         self.reached.set()

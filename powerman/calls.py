@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
+from powerman import capping
 from powerman.console.calls import CONSOLE_CALLS, Nothing
 from powerman.driver import LogEntry, Sensor, Unsupported
-from powerman.drivers import capping
+from powerman.hardware import Fact
+from powerman.inspect.inspection import InspectedBmc
+from powerman.inspect.latency import DriverLatency
+from powerman.inspect.scan import PAGE, FoundBmc
 from powerman.inventory import COMMAND, ip_in
-from powerman.looks.hardware import Fact
-from powerman.looks.latency import DriverLatency
-from powerman.looks.look import Looked
-from powerman.looks.scan import PAGE, Found
 
 MOST_WATTS = 65535
 """DCMI has two bytes for them."""
@@ -40,14 +40,14 @@ async def refresh(service: PowerService, request: NodeRequest) -> dict[str, Any]
 async def sensors(service: PowerService, request: NodeRequest) -> list[Sensor]:
     """The BMC's sensors: temperatures, fans, voltages, power supplies."""
     async with service.asking(request.node) as bmc:
-        return await bmc.ask(bmc.driver.sensors)
+        return await bmc.run(bmc.driver.sensors)
 
 
 @call("power.log", role=Role.OPERATOR, answer=list[LogEntry])
 async def log(service: PowerService, request: NodeRequest) -> list[LogEntry]:
     """The BMC's event log, oldest first."""
     async with service.asking(request.node) as bmc:
-        return await bmc.ask(bmc.driver.event_log)
+        return await bmc.run(bmc.driver.event_log)
 
 
 @call("power.hardware", role=Role.OPERATOR, answer=list[Fact])
@@ -55,7 +55,7 @@ async def hardware(service: PowerService, request: NodeRequest) -> list[Fact]:
     """What the BMC knows of the machine's parts: makers, models, serial numbers, versions of
     firmware."""
     async with service.asking(request.node) as bmc:
-        return await bmc.ask(bmc.driver.hardware)
+        return await bmc.run(bmc.driver.hardware)
 
 
 class Cap(msgspec.Struct, kw_only=True):
@@ -90,17 +90,17 @@ async def latency(service: PowerService, request: Nothing) -> list[DriverLatency
     return service.latencies.view()
 
 
-class LookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class InspectRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """For how many seconds BMCs may be waited for, all together."""
 
     limit_s: Annotated[float, Meta(ge=1, le=15)] = 15.0
 
 
-@call("power.look", role=Role.OPERATOR, request=LookRequest, answer=list[Looked])
-async def look(service: PowerService, request: LookRequest) -> list[Looked]:
+@call("power.look", role=Role.OPERATOR, request=InspectRequest, answer=list[InspectedBmc])
+async def inspect_bmcs(service: PowerService, request: InspectRequest) -> list[InspectedBmc]:
     """Look at all BMCs, without changing anything: whether they answer and take the login, their
     clocks, what the next boot is."""
-    return await service.look(request.limit_s)
+    return await service.inspect_bmcs(request.limit_s)
 
 
 class ScanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -110,8 +110,8 @@ class ScanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     addresses: Annotated[list[Annotated[str, Meta(max_length=15)]], Meta(max_length=PAGE)]
 
 
-@call("power.scan", role=Role.OPERATOR, request=ScanRequest, answer=list[Found])
-async def scan(service: PowerService, request: ScanRequest) -> list[Found]:
+@call("power.scan", role=Role.OPERATOR, request=ScanRequest, answer=list[FoundBmc])
+async def scan(service: PowerService, request: ScanRequest) -> list[FoundBmc]:
     """Ask addresses whether a BMC is there, by IPMI and Redfish, without a login; whether it is one
     of a node's."""
     return await service.scan(request.addresses)
@@ -163,7 +163,7 @@ CALLS: tuple[Call, ...] = (
     hardware,
     cap,
     set_cap,
-    look,
+    inspect_bmcs,
     scan,
     password,
     login,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.hardware import Fact
+from powerman.health import Health
 
 
 class PowerState(enum.Enum):
@@ -80,7 +80,7 @@ class LogMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Inspection:
     """What a BMC says of itself to who only looks. `clock`: seconds since the epoch by its own
     clock, None if it has none that was set. `device` is what the next boot is set to ("pxe",
     "disk"), "" for nothing; `mode` is bios or uefi, "" if it does not say; `modes` are those that
@@ -117,7 +117,7 @@ class VirtualDrive(Protocol):
 class Listener(Protocol):
     """Who is told what a console says. Both are called on the event loop, and may not wait."""
 
-    def heard(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         """The machine wrote this."""
 
     def lost(self, why: str) -> None:
@@ -230,7 +230,7 @@ class PowerDriver(Protocol):
         """Whether the event log has changed, by a cheap question; None where only reading it tells.
         Raises Unsupported without one."""
 
-    async def look(self) -> Look:
+    async def inspect(self) -> Inspection:
         """Reads its clock and what the next boot is set to; changes nothing."""
 
     async def set_password(self, new: str) -> None:
@@ -241,6 +241,10 @@ class PowerDriver(Protocol):
         """Drops connections. The driver is not used again."""
 
 
+SLOWEST_ANSWER_S = 30.0
+"""How slow a BMC may be: a late answer is listened for so long."""
+POWER_DRAW = "Power draw"
+"""The name of the sensor that says what a machine draws, whatever its BMC speaks."""
 SLOW_HINT = "bmc.timeout_s in the inventory gives it more time"
 """What helps with a BMC that is slow and not dead."""
 

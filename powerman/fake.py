@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from powerman.bmc import Clock
 from powerman.driver import (
     ConsoleSource,
+    Inspection,
     LogEntry,
     LogMark,
-    Look,
     PowerCap,
     PowerState,
     Sensor,
     Unsupported,
     unreachable,
 )
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.hardware import Fact
+from powerman.health import Health
 
 
 @dataclass(slots=True)
@@ -64,12 +64,14 @@ class FakeDrive:
         self.driver.called("boot_medium")
         if not self.driver.boot_device_works:
             raise Unsupported("cannot boot from the virtual drive: no such function")
-        self.driver.boot, self.driver.forgets = self.driver.forgets <= 0, self.driver.forgets - 1
+        self.driver.boot = self.driver.forgets <= 0
+        self.driver.forgets = self.driver.forgets - 1
 
     async def eject(self) -> bool:
         """Whether there was one."""
         self.driver.called("eject")
-        was, self.url = bool(self.url), ""
+        was = bool(self.url)
+        self.url = ""
         return was
 
 
@@ -104,7 +106,8 @@ class FakeDriver:
         """The state, which changes `delay_s` after a command."""
         self.called("state")
         if self._pending is not None and self.clock.now() >= self._pending[0]:
-            self.power, self._pending = self._pending[1], None
+            self.power = self._pending[1]
+            self._pending = None
         return self.power
 
     async def on(self) -> None:
@@ -130,7 +133,8 @@ class FakeDriver:
         self.called("boot_network")
         if not self.boot_device_works:
             raise Unsupported("cannot set the boot device: no such function")
-        self.boot, self.forgets = self.forgets <= 0, self.forgets - 1
+        self.boot = self.forgets <= 0
+        self.forgets = self.forgets - 1
 
     async def boot_uri(self, uri: str) -> None:
         """Takes the command, or has no such thing."""
@@ -164,10 +168,10 @@ class FakeDriver:
         self.called("log_mark")
         return LogMark(len(self.log), "") if self.marks else None
 
-    async def look(self) -> Look:
+    async def inspect(self) -> Inspection:
         """One whose clock is that of the test."""
         self.called("look")
-        return Look(clock=self.clock.now())
+        return Inspection(clock=self.clock.now())
 
     async def set_password(self, new: str) -> None:
         """It has no users."""

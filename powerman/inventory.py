@@ -151,13 +151,18 @@ def address(value: object) -> str:
     """A BMC's address, before its driver is known: a host name, an IP, an http(s) URL without user,
     path and query, or what a program is told."""
     word = text(value)
-    if "://" not in word:
-        try:
-            return host(word)
-        except Mistake:
-            if PLACE.fullmatch(word):
-                return word  # `complete` minds for which driver
-            raise
+    if "://" in word:
+        return _service_url(word)
+    try:
+        return host(word)
+    except Mistake:
+        if PLACE.fullmatch(word):
+            return word  # `complete` minds for which driver
+        raise
+
+
+def _service_url(word: str) -> str:
+    """The root of a Redfish service. Raises Mistake."""
     url = _url(word)
     if url.scheme not in ("http", "https"):
         raise Mistake(
@@ -175,7 +180,8 @@ def address(value: object) -> str:
         )
     name = host(url.hostname or "")
     name = f"[{name}]" if ":" in name else name
-    return f"{url.scheme}://{name}" + (f":{url_port(word)}" if url_port(word) else "")
+    port = url_port(word)
+    return f"{url.scheme}://{name}:{port}" if port else f"{url.scheme}://{name}"
 
 
 def address_after(word: str, steps: int) -> str:
@@ -358,24 +364,33 @@ def _by_command(given: dict[str, Any]) -> dict[str, Any]:
 def _endpoint(kind: str, where: str, given: int | None) -> tuple[str, int]:
     if kind in DEFAULT_PORTS and "://" not in where:
         _host(where)
-    if kind != "redfish":
-        if "://" in where:
-            raise Mistake(
-                f"{show(where)} is a URL, and the driver is {kind}",
-                "write the host alone, or driver: redfish",
-                "address",
-            )
-        return where, given or DEFAULT_PORTS.get(kind, DEFAULT_PORTS["ipmi"])
-    url = where if "://" in where else f"https://[{where}]" if ":" in where else f"https://{where}"
+    if kind == "redfish":
+        return _redfish_root(where, given)
+    if "://" in where:
+        raise Mistake(
+            f"{show(where)} is a URL, and the driver is {kind}",
+            "write the host alone, or driver: redfish",
+            "address",
+        )
+    return where, given or DEFAULT_PORTS.get(kind, DEFAULT_PORTS["ipmi"])
+
+
+def _redfish_root(where: str, given: int | None) -> tuple[str, int]:
+    """The URL of a service, without the usual port of its scheme, and its port. `given` is the key
+    `port`."""
+    url = where
+    if "://" not in where:
+        url = f"https://[{where}]" if ":" in where else f"https://{where}"
+    usual = 80 if url.startswith("http:") else DEFAULT_PORTS["redfish"]
     in_url = url_port(url)
-    if in_url is not None and given is not None and in_url != given:
+    if in_url is None:
+        final = given or usual
+        return url if final == usual else f"{url}:{final}", final
+    if given is not None and in_url != given:
         raise Mistake(
             f"the URL says port {in_url}, the key port says {given}", "write it once", "address"
         )
-    final = in_url or given or (80 if url.startswith("http:") else DEFAULT_PORTS[kind])
-    if in_url is None and final != (80 if url.startswith("http:") else 443):
-        url = f"{url}:{final}"
-    return url, final
+    return url, in_url or given or usual
 
 
 def _host(where: str) -> None:

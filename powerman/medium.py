@@ -52,11 +52,12 @@ def is_ours(image: object) -> bool:
         return False
 
 
-class Lender:
+class MediumServer:
     """Lends the medium to BMCs. `file` is the image, `port` the TCP port, 0 for any."""
 
     def __init__(self, file: Path, port: int) -> None:
-        self._file, self._port = file, port
+        self._file = file
+        self._port = port
         self._loans: dict[str, _Loan] = {}
         self._servers: dict[str, WebServer] = {}
         self._turn = asyncio.Lock()
@@ -75,7 +76,7 @@ class Lender:
             server = self._servers.get(address) or await self._open(address)
             ticket = secrets.token_urlsafe(_TICKET_BYTES)
             self._loans[ticket] = _Loan(node, address, told)
-            await self._keep(lambda key, loan: loan.node != node or key == ticket)
+            await self._retain_loans(lambda key, loan: loan.node != node or key == ticket)
         host = f"[{address}]" if ":" in address else address
         return f"http://{host}:{server.port}/media/{ticket}/{NAME}"
 
@@ -86,14 +87,14 @@ class Lender:
     async def give_back(self, node: str) -> None:
         """The node's BMC may fetch no more; the socket is closed when nobody may."""
         async with self._turn:
-            await self._keep(lambda _, loan: loan.node != node)
+            await self._retain_loans(lambda _, loan: loan.node != node)
 
     async def close(self) -> None:
         """Nobody may fetch any more."""
         async with self._turn:
-            await self._keep(lambda *_: False)
+            await self._retain_loans(lambda *_: False)
 
-    async def _keep(self, wanted: Callable[[str, _Loan], bool]) -> None:
+    async def _retain_loans(self, wanted: Callable[[str, _Loan], bool]) -> None:
         self._loans = {ticket: loan for ticket, loan in self._loans.items() if wanted(ticket, loan)}
         for address in self._servers.keys() - {loan.address for loan in self._loans.values()}:
             await self._servers.pop(address).close()
@@ -119,7 +120,8 @@ class Lender:
             raise web.HTTPNotFound(text="no such medium\n")
         known(request, loan.node)
         if loan.told is not None and request.method == "GET":
-            told, loan.told = loan.told, None
+            told = loan.told
+            loan.told = None
             told(f"{request.remote} fetches the boot medium")
         return web.FileResponse(
             self._file,

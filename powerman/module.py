@@ -12,8 +12,8 @@ from layercake.kraken.mutation import ENDLESS, Mutation
 from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal, Site
 from powerman.calls import CALLS
 from powerman.events import EVENTS
+from powerman.health import CRITICAL, WARNING
 from powerman.inventory import Bmc, complete, ip_of, secret_to, unique, view, warnings
-from powerman.looks.health import CRITICAL, WARNING
 from powerman.mutations import ASKED, HEALTH, MUTATIONS, PERSON_S, ROOM, VARIABLES
 from powerman.settings import PowerSettings, check, limit_s
 

@@ -20,11 +20,11 @@ from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.driver import PowerDriver, PowerState, Unsupported
-from powerman.looks.health import VALUES
+from powerman.health import VALUES
 
 if TYPE_CHECKING:
     from powerman.medium import (
-        Lender,
+        MediumServer,
     )  # brings a web server, 0.2 s, to all who only look at what powerman declares
     from powerman.service import PowerService
 
@@ -82,7 +82,9 @@ async def power_discover(service: PowerService, request: MutationRequest) -> Map
     """Ask the BMC whether the node is on."""
     async with service.attempt(request) as attempt:
         read = attempt.bmc.read  # one that was never heard is held for dead at once
-        return _found(await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read()))
+        return _power_value(
+            await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read())
+        )
 
 
 @mutation(
@@ -99,12 +101,12 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
         if await _patient(attempt, bmc.read) is PowerState.OFF:
             kept = False
             if bmc.spec.boot == "media":
-                await _insert(attempt, service.lender)
+                await _insert(attempt, service.medium_server)
             elif bmc.spec.boot == "uri":
                 await _set_uri(attempt)
             else:
                 kept = await _next_boot(attempt)
-            await _patient(attempt, lambda: bmc.ask(bmc.driver.on))
+            await _patient(attempt, lambda: bmc.run(bmc.driver.on))
             found = await _becomes(attempt, PowerState.ON, "power on")
             if kept and bmc.driver.answer_s < _PROMPT_S:
                 await _remind(attempt)
@@ -122,8 +124,8 @@ async def _next_boot(attempt: Attempt) -> bool:
     why = f"the BMC at {bmc.spec.where} takes the boot device and forgets it"
     try:
         for _ in range(2):
-            await _patient(attempt, lambda: bmc.ask(bmc.driver.boot_network))
-            kept = await _kept(attempt)
+            await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network))
+            kept = await _boot_device_kept(attempt)
             if kept is not False:
                 return kept is True
     except OperationFailed as error:
@@ -137,11 +139,12 @@ async def _next_boot(attempt: Attempt) -> bool:
     return False
 
 
-async def _insert(attempt: Attempt, lender: Lender) -> None:
+async def _insert(attempt: Attempt, medium_server: MediumServer) -> None:
     """Puts the boot medium into the BMC's virtual drive and has the next boot be from it. A machine
     that boots by it boots by nothing else that we know of, so it stays off where that cannot be
     done: what raises says why."""
-    bmc, drive = attempt.bmc, attempt.bmc.driver.drive
+    bmc = attempt.bmc
+    drive = attempt.bmc.driver.drive
     if bmc.spec.no_medium:
         raise Unsupported(
             f"cannot insert the boot medium at {bmc.spec.where}: {bmc.spec.no_medium}",
@@ -152,14 +155,14 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
             f"cannot insert the boot medium at {bmc.spec.where}: what it speaks has no virtual "
             "drives"
         )
-    url = await lender.lend(
+    url = await medium_server.lend(
         bmc.spec.node, bmc.spec.address, lambda text: bmc.note(events.MEDIUM, text)
     )
     try:
-        name = await _patient(attempt, lambda: bmc.ask(lambda: drive.insert(url)))
+        name = await _patient(attempt, lambda: bmc.run(lambda: drive.insert(url)))
         pause = _FIRST_LOOK_S
         while not await _patient(
-            attempt, lambda: bmc.ask(drive.holds)
+            attempt, lambda: bmc.run(drive.holds)
         ):  # some fetch all of it first
             if bmc.clock.now() + pause > attempt.until:
                 raise OperationFailed(
@@ -170,14 +173,14 @@ async def _insert(attempt: Attempt, lender: Lender) -> None:
                 )
             await bmc.clock.sleep(pause)
             pause = min(_LAST_LOOK_S, pause * _LOOK_GROWTH)
-        await _patient(attempt, lambda: bmc.ask(drive.boot))
+        await _patient(attempt, lambda: bmc.run(drive.boot))
     except OperationFailed:
         with contextlib.suppress(OperationFailed, Unreachable):
-            await bmc.ask(drive.eject)
-        await lender.give_back(bmc.spec.node)
+            await bmc.run(drive.eject)
+        await medium_server.give_back(bmc.spec.node)
         raise
     except BaseException:
-        await lender.give_back(bmc.spec.node)
+        await medium_server.give_back(bmc.spec.node)
         raise
     await _look_back(attempt)
     bmc.note(
@@ -192,7 +195,7 @@ async def _set_uri(attempt: Attempt) -> None:
     bmc = attempt.bmc
     if not bmc.spec.boot_uri:
         raise OperationFailed(f"cannot boot {bmc.spec.name} by a URI: nothing says which")
-    await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.boot_uri(bmc.spec.boot_uri)))
+    await _patient(attempt, lambda: bmc.run(lambda: bmc.driver.boot_uri(bmc.spec.boot_uri)))
     await _look_back(attempt)
 
 
@@ -200,7 +203,7 @@ async def _look_back(attempt: Attempt) -> None:
     """Some BMCs show what was set only when the machine has started, so one that shows something
     else is told of, and tried."""
     bmc = attempt.bmc
-    if await _kept(attempt) is False:
+    if await _boot_device_kept(attempt) is False:
         bmc.tell_once(
             events.BOOT_DEVICE,
             f"the next boot may not be by {bmc.spec.boot}: the BMC at {bmc.spec.where} takes it "
@@ -209,10 +212,10 @@ async def _look_back(attempt: Attempt) -> None:
         )
 
 
-async def _kept(attempt: Attempt) -> bool | None:
+async def _boot_device_kept(attempt: Attempt) -> bool | None:
     """Whether the BMC has kept the boot device, None if it does not say."""
     try:
-        return await _patient(attempt, lambda: attempt.bmc.ask(attempt.bmc.driver.boots_as_told))
+        return await _patient(attempt, lambda: attempt.bmc.run(attempt.bmc.driver.boots_as_told))
     except OperationFailed:
         return None
 
@@ -222,8 +225,8 @@ async def _remind(attempt: Attempt) -> None:
     firmware asks for it."""
     bmc = attempt.bmc
     with contextlib.suppress(OperationFailed, Unreachable):
-        if await bmc.ask(bmc.driver.boots_as_told) is False:
-            await bmc.ask(bmc.driver.boot_network)
+        if await bmc.run(bmc.driver.boots_as_told) is False:
+            await bmc.run(bmc.driver.boot_network)
 
 
 @mutation(
@@ -241,7 +244,7 @@ async def power_off(service: PowerService, request: MutationRequest) -> Mapping[
         if attempt.params.get("gentle"):
             return await _gently_off(attempt)
         if attempt.params.get("soft") and await _soft_off(attempt):
-            return _found(PowerState.OFF)
+            return _power_value(PowerState.OFF)
         return await _hard_off(attempt)
 
 
@@ -259,10 +262,10 @@ async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
     mind."""
     bmc = attempt.bmc
     if await _patient(attempt, bmc.read) is PowerState.ON:
-        await _patient(attempt, lambda: bmc.ask(bmc.driver.off))
+        await _patient(attempt, lambda: bmc.run(bmc.driver.off))
     else:
         with contextlib.suppress(OperationFailed):
-            await bmc.ask(bmc.driver.off)
+            await bmc.run(bmc.driver.off)
     return await _becomes(attempt, PowerState.OFF, "power off")
 
 
@@ -272,7 +275,7 @@ async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
     never cut."""
     bmc = attempt.bmc
     if await _patient(attempt, bmc.read) is PowerState.ON:
-        await _patient(attempt, lambda: bmc.ask(lambda: bmc.driver.off(soft=True)))
+        await _patient(attempt, lambda: bmc.run(lambda: bmc.driver.off(soft=True)))
     try:
         return await _becomes(attempt, PowerState.OFF, "shut down", attempt.since + attempt.most_s)
     except OperationFailed:
@@ -287,7 +290,8 @@ async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
 async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:
     """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap,
     and start anew."""
-    bmc, failures = attempt.bmc, 0
+    bmc = attempt.bmc
+    failures = 0
     while True:
         try:
             return await operation()
@@ -305,7 +309,7 @@ async def _soft_off(attempt: Attempt) -> bool:
     bmc = attempt.bmc
     now = bmc.clock.now()
     try:
-        await bmc.ask(lambda: bmc.driver.off(soft=True))
+        await bmc.run(lambda: bmc.driver.off(soft=True))
         await _becomes(
             attempt, PowerState.OFF, "shut down", now + (attempt.until - now) * _SOFT_SHARE
         )
@@ -326,12 +330,13 @@ async def _becomes(
     Raises OperationFailed if the BMC goes on saying otherwise, Unreachable if it says nothing any
     more.
     """
-    bmc, pause = attempt.bmc, _FIRST_LOOK_S
+    bmc = attempt.bmc
+    pause = _FIRST_LOOK_S
     while True:
         silence: Unreachable | None = None
         try:
             if await bmc.read() is wanted:
-                return _found(wanted)
+                return _power_value(wanted)
         except Unreachable as error:
             silence = error
         if bmc.clock.now() + pause > (attempt.until if until is None else until):
@@ -348,7 +353,7 @@ async def _becomes(
     )
 
 
-def _found(state: PowerState) -> Mapping[str, str]:
+def _power_value(state: PowerState) -> Mapping[str, str]:
     return {"power": state.value}
 
 

@@ -24,22 +24,22 @@ from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
 from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
-from powerman.console.keeper import Consoles
+from powerman.console.consoles import Consoles
 from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Unsupported
 from powerman.drivers.command import Programs
 from powerman.drivers.sim import SOCKET, SimLine
 from powerman.drivers.table import Shared, make_driver
+from powerman.health import HealthNotifier
+from powerman.inspect.eventlog import EventLogs
+from powerman.inspect.inspection import InspectedBmc, inspect_bmcs
+from powerman.inspect.latency import Latencies
+from powerman.inspect.scan import FoundBmc, host_of, scan
 from powerman.inventory import DEFAULT_PORTS
-from powerman.looks.eventlog import EventLogs
-from powerman.looks.health import HealthTeller
-from powerman.looks.latency import Latencies
-from powerman.looks.look import Looked, look_at_all
-from powerman.looks.scan import Found, host_of, scan
-from powerman.medium import FILE, Lender
+from powerman.ipmi.pyghmi_pool import PyghmiPool
+from powerman.medium import FILE, MediumServer
 from powerman.module import MODULE
 from powerman.mutations import ASKED, HEALTH, MUTATIONS, Attempt, power_discover, slowness
-from powerman.pyghmi_pool import PyghmiPool
-from powerman.redfish import Web
+from powerman.redfish.web import Web
 from powerman.settings import BmcSpec, PowerSettings, limit_s, of_site
 
 log = logging.getLogger("powerman")
@@ -99,12 +99,12 @@ class PowerService(Service):
         self._shared = Shared(
             Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs)
         )
-        self.lender = Lender(Path(site.data_dir) / FILE, settings.media_port)
+        self.medium_server = MediumServer(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)
         self.logs = EventLogs(
             Path(site.data_dir), settings.events_s, link, self._clock, self._spawn
         )
-        self.health = HealthTeller(link, HEALTH.name)
+        self.health = HealthNotifier(link, HEALTH.name)
         if self._polls:
             self._spawn(self.logs.run(), "looking at event logs")
             self._spawn(self._poll_for_ever(), "the poller")
@@ -117,7 +117,7 @@ class PowerService(Service):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for name in list(self._nodes):
             await self.node_removed(name)
-        await self.lender.close()
+        await self.medium_server.close()
         await self._shared.close()
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
@@ -150,7 +150,8 @@ class PowerService(Service):
 
         driver = self._make_driver(spec, self._shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
-        bmc.healthy, bmc.took = self.health.seen(node), self.latencies.of(spec.driver)
+        bmc.healthy = self.health.notifier_for(node)
+        bmc.took = self.latencies.of(spec.driver)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
         self._nodes[node] = _Node(
             name, bmc, None, first, believed=old.believed if old else "UNKNOWN"
@@ -166,7 +167,7 @@ class PowerService(Service):
         if old is not None:
             old.moved.set()
         if old is not None and old.bmc is not None:
-            await self.lender.give_back(node)
+            await self.medium_server.give_back(node)
             await old.bmc.driver.close()
 
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
@@ -176,7 +177,8 @@ class PowerService(Service):
         if known is None:
             return
         self.health.believes(node, values.get(HEALTH.name, "UNKNOWN"))
-        before, known.believed = known.believed, values.get("power", "UNKNOWN")
+        before = known.believed
+        known.believed = values.get("power", "UNKNOWN")
         known.moved.set()
         over = values.get("boot") == "INIT" or (
             known.believed == "OFF" and before in ("ON", "HANG")
@@ -187,7 +189,7 @@ class PowerService(Service):
             and over
             and (known.ejecting is None or known.ejecting.done())
         ):
-            ticket = self.lender.ticket(node)
+            ticket = self.medium_server.ticket(node)
             if (
                 ticket or known.ejecting is None
             ):  # a process of ours before this one may have put one in
@@ -201,9 +203,9 @@ class PowerService(Service):
         drive = bmc.driver.drive
         try:
             async with bmc.turn(_CALL_LIMIT_S):
-                if self.lender.ticket(bmc.spec.node) != ticket:
+                if self.medium_server.ticket(bmc.spec.node) != ticket:
                     return
-                if drive is not None and await bmc.ask(drive.eject):
+                if drive is not None and await bmc.run(drive.eject):
                     bmc.note(
                         events.MEDIUM,
                         "the boot medium is out of the virtual drive of the BMC at "
@@ -212,7 +214,7 @@ class PowerService(Service):
         except LayercakeError as error:
             if ticket:
                 bmc.note(events.MEDIUM_STAYS, str(error))
-        await self.lender.give_back(bmc.spec.node)
+        await self.medium_server.give_back(bmc.spec.node)
 
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt; what is returned was read from the BMC."""
@@ -315,7 +317,7 @@ class PowerService(Service):
             return bmc.status()
         async with self.asking(node):
             await bmc.read()
-        self._tell(bmc, "read on request", always=tell)
+        self._report_power(bmc, "read on request", always=tell)
         return bmc.status()
 
     async def set_password(self, node: str, new: str) -> dict[str, Any]:
@@ -325,21 +327,21 @@ class PowerService(Service):
         async with self.asking(node) as bmc:
             probe = self._make_driver(replace(bmc.spec, password=new), self._shared)
             try:
-                await bmc.ask(lambda: bmc.driver.set_password(new))
+                await bmc.run(lambda: bmc.driver.set_password(new))
             except Unsupported as error:
                 return {"where": bmc.spec.where, "left": error.message}
             except LoginRefused:
-                await bmc.ask(probe.state)
+                await bmc.run(probe.state)
             else:
-                await bmc.ask(probe.state)
+                await bmc.run(probe.state)
             finally:
                 await probe.close()
         return {"where": bmc.spec.where, "left": ""}
 
-    async def look(self, limit_s: float) -> list[Looked]:
+    async def inspect_bmcs(self, limit_s: float) -> list[InspectedBmc]:
         """Looks at all BMCs within so many seconds, and names the nodes that have none."""
         without = [
-            Looked(
+            InspectedBmc(
                 node=key,
                 name=node.name,
                 where="",
@@ -349,11 +351,11 @@ class PowerService(Service):
             for key, node in self._nodes.items()
             if node.bmc is None
         ]
-        return without + await look_at_all(
+        return without + await inspect_bmcs(
             [node.bmc for node in self._nodes.values() if node.bmc is not None], limit_s
         )
 
-    async def scan(self, addresses: Sequence[str]) -> list[Found]:
+    async def scan(self, addresses: Sequence[str]) -> list[FoundBmc]:
         """Asks addresses whether a BMC is there. Raises Refused while others are asked, InputError
         for what is no address."""
         if self._scanning:
@@ -387,7 +389,7 @@ class PowerService(Service):
             raise known.problem or InputError(f"cannot ask the BMC of {known.name}: it has none")
         return known.bmc
 
-    def _tell(self, bmc: ManagedBmc, why: str, *, always: bool = False) -> None:
+    def _report_power(self, bmc: ManagedBmc, why: str, *, always: bool = False) -> None:
         """Tells the engine what the BMC says, if that is news to it or `always`.
 
         HANG is the engine's own finding about a node that is on, so a BMC that says ON does not
@@ -396,7 +398,8 @@ class PowerService(Service):
         node = self._nodes.get(bmc.spec.node)
         if bmc.power is None or node is None or node.bmc is not bmc:
             return
-        before, now = node.believed, bmc.power.value
+        before = node.believed
+        now = bmc.power.value
         if before == "HANG" and bmc.power is PowerState.ON:
             return
         if before == "ON" and bmc.power is PowerState.OFF is bmc.power_before and not always:
@@ -443,7 +446,7 @@ class PowerService(Service):
             node.next_poll = max(
                 node.next_poll, self._clock.now() + _POLL_SHARE * (self._clock.now() - began)
             )
-        self._tell(bmc, "read by the poller", always=lost)
+        self._report_power(bmc, "read by the poller", always=lost)
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,17 +14,7 @@ from layercake.base.text import nearest, show
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import LABEL, NEWER, Check, Mistake
 from powerman import inventory
-from powerman.inventory import (
-    BOOTS,
-    COMMAND,
-    CONSOLES,
-    DEFAULT_PORTS,
-    DRIVERS,
-    SIM,
-    TIMEOUT_S,
-    Bmc,
-    key_of,
-)
+from powerman.inventory import COMMAND, DEFAULT_PORTS, LONGEST_S, SIM, TIMEOUT_S, Bmc, key_of
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +85,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         float,
         Meta(
             ge=1,
-            le=inventory.LONGEST_S,
+            le=LONGEST_S,
             description="Seconds that one run may take; then it is killed. More gives every step "
             "of the "
             "nodes' power more time, in proportion.",
@@ -223,38 +212,25 @@ def limit_s(mutation: str, settings: PowerSettings, bmc: Bmc | BmcSpec) -> float
     return usual * max(1.0, patience_s(settings, bmc) / TIMEOUT_S) * (2.0 if fetches else 1.0)
 
 
-def _number(raw: Mapping[str, Any], name: str, default: float, low: float) -> float:
-    value = raw.get(name, default)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or value < low
-    ):
-        raise InputError(f"cannot use {name}={value!r}: expected a number of at least {low}")
-    return float(value)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BmcSpec:
     """How to reach one BMC. The password is never part of its printed form."""
 
     node: str  # the head's id of the node
     name: str  # its name, for people
-    driver: str
-    address: (
-        str  # IPMI: a host or address; Redfish: the root of the service, "https://10.0.0.1:8000"
-    )
-    port: int
-    username: str
-    password: str = field(repr=False)
+    driver: Literal["ipmi", "redfish", "command", "sim"]
+    # IPMI: a host or address; Redfish: the root of the service, "https://10.0.0.1:8000"
+    address: Annotated[str, Meta(min_length=1)]
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0  # 0 in a record: as usual for the driver
+    username: str = ""
+    password: str = field(default="", repr=False)
     firmware: str = "bios"  # "bios" or "uefi": the mode of a network boot
     system: str | None = None  # Redfish: the path of the system, when the service has several
     verify_tls: bool | str = True  # or the path of a CA file
-    cipher_suite: int | None = None  # IPMI: 3 or 17; None tries 17, then 3
-    timeout_s: float = TIMEOUT_S  # for one operation on the BMC
-    boot: str = BOOTS[0]  # by what the next boot is (inventory.BOOTS)
-    console: str = ""  # when it is open (ConsoleSettings.keep), "" as the settings say
+    cipher_suite: Literal[3, 17, None] = None  # IPMI; None tries 17, then 3
+    timeout_s: Annotated[float, Meta(ge=0.1, le=LONGEST_S)] = TIMEOUT_S  # for one operation
+    boot: Literal["network", "media", "uri"] = "network"  # by what the next boot is
+    console: Literal["", "log", "attach", "off"] = ""  # ConsoleSettings.keep, "" as settings say
     boot_uri: str = ""  # what UEFI HTTP Boot fetches
     program: str = ""  # command: its name in PowerSettings.programs
     no_medium: str = ""  # why the boot medium does not boot this node
@@ -270,113 +246,71 @@ class BmcSpec:
 
     @classmethod
     def from_record(cls, node: str, record: Mapping[str, Any]) -> BmcSpec:
-        """Checks a node's record. Raises InputError, which never quotes the password."""
-        bmc, name = record.get("bmc"), str(record.get("name") or node)
+        """Checks a node's record (powerman.module.record). Raises InputError, which never quotes
+        the password."""
+        name = str(record.get("name") or node)
+        bmc = record.get("bmc")
         if not isinstance(bmc, Mapping):
             raise InputError(
                 f"cannot manage the power of {name}: it has no bmc",
                 hint="give it a bmc in the inventory",
             )
-        driver = bmc.get("driver")
-        if driver not in DRIVERS and driver != SIM:
+        given = {key: value for key, value in bmc.items() if value is not None}
+        facts = {
+            "node": node,
+            "name": name,
+            "firmware": "uefi" if record.get("firmware") == "uefi" else "bios",
+            "boot_uri": str(record.get("boot_uri") or ""),
+            "no_medium": str(record.get("no_medium") or ""),
+        }
+        try:
+            spec = msgspec.convert({**given, **facts}, cls)
+            _check_login(spec, has_password="password" in given)
+            _check_boot(spec)
+        except msgspec.ValidationError as error:
+            what, _, field = str(error).partition(" - at `$.")
+            where = f"bmc.{field.rstrip('`')}: " if field else "bmc: "
+            raise InputError(f"cannot manage the power of {name}: {where}{what}") from None
+        except Mistake as mistake:
             raise InputError(
-                f"cannot manage the power of {name}: bmc.driver is {driver!r}, expected "
-                f"{' or '.join(DRIVERS)}"
-            )
-        address, password = bmc.get("address"), bmc.get("password")
-        if not isinstance(address, str) or not address:
-            raise InputError(
-                f"cannot manage the power of {name}: bmc.address is {address!r}, expected a host "
-                "or URL"
-            )
-        program = bmc.get("program") or ""
-        if driver == COMMAND:
-            _switched(name, program, address, password)
-        if driver == SIM or (driver == COMMAND and password is None):
-            password = ""
-        if not isinstance(password, str):
-            raise InputError(f"cannot manage the power of {name}: bmc.password is missing")
-        port = int(
-            _number(
-                {"bmc.port": bmc.get("port") or DEFAULT_PORTS.get(driver, 1)}, "bmc.port", 0, low=1
-            )
-        )
-        suite = bmc.get("cipher_suite")
-        if suite not in (None, 3, 17):
-            raise InputError(
-                f"cannot manage the power of {name}: bmc.cipher_suite is {suite!r}, expected 3 or "
-                "17"
-            )
-        if driver == "ipmi" and len(password.encode()) > 20:
-            raise InputError(
-                f"cannot manage the power of {name}: its bmc.password is longer than the 20 bytes "
-                "that IPMI allows"
-            )
-        verify, boot = bmc.get("verify_tls"), bmc.get("boot") or BOOTS[0]
-        if boot not in BOOTS or (boot != BOOTS[0] and driver != "redfish"):
-            raise InputError(
-                f"cannot manage the power of {name}: bmc.boot is {boot!r}, which {driver} does not "
-                "do"
-            )
-        if boot == "uri" and record.get("firmware") != "uefi":
-            raise InputError(
-                f"cannot manage the power of {name}: bmc.boot is uri, and its firmware is not uefi",
-                hint="a BIOS has no HTTP Boot: let it boot by network or by media",
-            )
-        console = bmc.get("console") or ""
-        if console and console not in CONSOLES:
-            raise InputError(
-                f"cannot manage the power of {name}: bmc.console is {console!r}, expected "
-                f"{' or '.join(CONSOLES)}"
-            )
-        return cls(
-            node=node,
-            name=name,
-            driver=driver,
-            port=port,
-            address=_url(address, port, bmc.get("port")) if driver == "redfish" else address,
-            username=str(bmc.get("username") or ""),
-            password=password,
-            firmware="uefi" if record.get("firmware") == "uefi" else "bios",
-            system=bmc.get("system") or None,
-            verify_tls=True if verify is None else verify,
-            cipher_suite=suite,
-            timeout_s=_number(
-                {"bmc.timeout_s": bmc.get("timeout_s") or TIMEOUT_S},
-                "bmc.timeout_s",
-                TIMEOUT_S,
-                low=0.1,
-            ),
-            boot=boot,
-            program=program,
-            console=console,
-            boot_uri=str(record.get("boot_uri") or ""),
-            no_medium=str(record.get("no_medium") or ""),
+                f"cannot manage the power of {name}: {mistake.message}", hint=mistake.hint
+            ) from None
+        port = spec.port or DEFAULT_PORTS.get(spec.driver, 1)
+        if spec.driver == "redfish":
+            return replace(spec, port=port, address=_url(spec.address, spec.port))
+        return replace(spec, port=port)
+
+
+def _check_login(spec: BmcSpec, *, has_password: bool) -> None:
+    """Raises Mistake for a user or password that the driver cannot use, and for what a program
+    could take for something else."""
+    if spec.driver == COMMAND:
+        if not LABEL.fullmatch(spec.program):
+            raise Mistake(f"bmc.program is {show(spec.program)}, expected a name of power.programs")
+        if not inventory.PLACE.fullmatch(spec.address):
+            raise Mistake(f"bmc.address is {show(spec.address)}, which no program is told")
+        if re.search(r"[\n\r\0]", spec.password):
+            raise Mistake("its bmc.password has more than one line")
+    elif spec.driver != SIM and not has_password:
+        raise Mistake("bmc.password is missing")
+    if spec.driver == "ipmi" and len(spec.password.encode()) > 20:
+        raise Mistake("its bmc.password is longer than the 20 bytes that IPMI allows")
+
+
+def _check_boot(spec: BmcSpec) -> None:
+    """Raises Mistake for a way to boot that the driver or the firmware does not have."""
+    if spec.boot != "network" and spec.driver != "redfish":
+        raise Mistake(f"bmc.boot is {spec.boot}, which {spec.driver} does not do")
+    if spec.boot == "uri" and spec.firmware != "uefi":
+        raise Mistake(
+            "bmc.boot is uri, and its firmware is not uefi",
+            "a BIOS has no HTTP Boot: let it boot by network or by media",
         )
 
 
-def _switched(name: str, program: object, address: str, password: object) -> None:
-    """What a program is told, as it reaches it. Raises InputError for what could be taken for
-    something else."""
-    if not isinstance(program, str) or not LABEL.fullmatch(program):
-        raise InputError(
-            f"cannot manage the power of {name}: bmc.program is {program!r}, expected a name of "
-            "power.programs"
-        )
-    if not inventory.PLACE.fullmatch(address):
-        raise InputError(
-            f"cannot manage the power of {name}: bmc.address is {show(address)}, which no program "
-            "is told"
-        )
-    if isinstance(password, str) and re.search(r"[\n\r\0]", password):
-        raise InputError(
-            f"cannot manage the power of {name}: its bmc.password has more than one line"
-        )
-
-
-def _url(address: str, port: int, given: object) -> str:
-    """The root URL of a Redfish service from a URL or a bare host."""
+def _url(address: str, port: int) -> str:
+    """The root URL of a Redfish service from a URL or a bare host; `port` 0: the usual one."""
     if address.startswith(("http://", "https://")):
         return address.rstrip("/")
     host = f"[{address}]" if ":" in address else address
-    return f"https://{host}:{port}" if given else f"https://{host}"
+    return f"https://{host}:{port}" if port else f"https://{host}"

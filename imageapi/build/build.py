@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build import cosign, rootfs
-from imageapi.build.box import Box
 from imageapi.build.recipe import Recipe, read
+from imageapi.build.sandbox import Sandbox
 from imageapi.build.source import Kind, Source, detect
 from imageapi.build.squash import squash
 from imageapi.build.tools import PATH, run
@@ -40,6 +40,7 @@ Progress = Callable[[str, float | None], None]
 
 _STEP = re.compile(r"STEP (\d+)/(\d+): (.*)")
 _TAG = "layercake"
+_BUILDAH = ("buildah", "--root=/scratch/storage", "--runroot=/scratch/run", "--storage-driver=vfs")
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
@@ -47,7 +48,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 class Options:
     """`systemd`, `command` and `env` go before what the source says; `build_args` are a
     Dockerfile's ARGs, `network` lets its steps, and the fetching of its base, out to the network
-    (box.py). `cosign_key` is a public key (PEM) by which an OCI image must be signed
+    (sandbox.py). `cosign_key` is a public key (PEM) by which an OCI image must be signed
     (cosign.py)."""
 
     dockerfile: Path | None = None
@@ -189,20 +190,24 @@ def _layout(
     source: Source, scratch: Path, epoch: int, options: Options, progress: Progress
 ) -> Path:
     """The source as an OCI layout with one image in it."""
-    layout, where, digests = scratch / "layout", str(source.path.absolute()), frozenset[str]()
+    layout = scratch / "layout"
+    where = str(source.path.absolute())
+    digests = frozenset[str]()
     if options.cosign_key is not None:
         progress("checking the signature", None)
         signed, digests = cosign.signed_layout(
             source.path, scratch, options.cosign_key, _environment(scratch)
         )
-        source, where = Source(Kind.LAYOUT, source.path, source.context), str(signed)
+        source = Source(Kind.LAYOUT, source.path, source.context)
+        where = str(signed)
     if source.kind is Kind.DOCKERFILE:
         made = detect(_buildah(source, scratch, epoch, options, progress))
         if made.kind is not Kind.OCI_ARCHIVE:
             raise OperationFailed(
                 f"cannot build {source.path}: what it has made is {made.kind.value}"
             )
-        source, where = made, str(made.path.absolute())
+        source = made
+        where = str(made.path.absolute())
     transport = {
         Kind.LAYOUT: "oci",
         Kind.OCI_ARCHIVE: "oci-archive",
@@ -243,19 +248,9 @@ def _buildah(
             )
 
     progress("copying what the Dockerfile may copy from", None)
-    box = Box(scratch / "box", network=options.network)
-    box.take(source.context)
+    box = Sandbox(scratch / "box", network=options.network)
+    box.copy_context(source.context)
     shutil.copyfile(source.path, box.scratch / "Dockerfile")
-    base = [
-        "buildah",
-        "--root",
-        "/scratch/storage",
-        "--runroot",
-        "/scratch/run",
-        "--storage-driver",
-        "vfs",
-    ]
-    arguments = [word for item in options.build_args for word in ("--build-arg", item)]
     environment = {
         "PATH": PATH,
         "LC_ALL": "C.UTF-8",
@@ -267,34 +262,14 @@ def _buildah(
         environment |= {name: os.environ[name] for name in _PROXIES if name in os.environ}
     # Of the box's own things nothing is worth a second wall: no isolation but a chroot, plain
     # directories, the box's network.
-    box.run(
-        [
-            *base,
-            "build",
-            "--isolation",
-            "chroot",
-            "--network",
-            "host",
-            "--timestamp",
-            str(epoch),
-            "--layers=false",
-            *arguments,
-            "-f",
-            "/scratch/Dockerfile",
-            "-t",
-            f"localhost/{_TAG}",
-            "/context",
-        ],
-        f"build {source.path}",
-        environment,
-        line,
-    )
+    arguments = ["--isolation=chroot", "--network=host", f"--timestamp={epoch}", "--layers=false"]
+    arguments += [word for item in options.build_args for word in ("--build-arg", item)]
+    arguments += ["--file=/scratch/Dockerfile", f"--tag=localhost/{_TAG}"]
+    what = f"build {source.path}"
+    box.run([*_BUILDAH, "build", *arguments, "/context"], what, environment, line)
     progress("collecting the layers", None)
-    box.run(
-        [*base, "push", f"localhost/{_TAG}", f"oci-archive:/scratch/image.tar:{_TAG}"],
-        f"build {source.path}",
-        environment,
-    )
+    archive = f"oci-archive:/scratch/image.tar:{_TAG}"
+    box.run([*_BUILDAH, "push", f"localhost/{_TAG}", archive], what, environment)
     return box.result("image.tar")
 
 
@@ -383,32 +358,35 @@ def how_to_run(
     Raises InputError when there is nothing to run, rather than on each node.
     """
     env = dict(recipe.env) | dict(options.env)
-    said = options.command or recipe.command
-    systemd = options.systemd
-    if systemd is None and not options.command:
-        systemd = (
-            recipe.systemd
-            if recipe.systemd is not None
-            else not said and rootfs.init_is_systemd(tree)
-        )
-    if systemd:
+    variables = tuple(sorted(env.items()))
+    command = options.command or recipe.command
+    if _runs_systemd(tree, recipe, options):
         if not options.command and not rootfs.find_program(tree, "/sbin/init", env):
             raise InputError(
                 "cannot build: systemd shall be the init, and the image has no /sbin/init",
                 hint="install systemd-sysv in it, or say --no-systemd --command",
             )
-        return True, options.command, tuple(sorted(env.items())), "/"
-    if not said and not rootfs.find_program(tree, "/init", env):
+        return True, options.command, variables, "/"
+    if not command and not rootfs.find_program(tree, "/init", env):
         raise InputError(
             "cannot build: nothing says what the image runs: no CMD or ENTRYPOINT, no systemd, no "
             "/init",
             hint="say it with --command",
         )
-    if said and not rootfs.find_program(tree, said[0], env, recipe.cwd):
+    if command and not rootfs.find_program(tree, command[0], env, recipe.cwd):
         raise InputError(
-            f"cannot build: the image has no program {said[0][:200]!r}",
+            f"cannot build: the image has no program {command[0][:200]!r}",
             hint="CMD, ENTRYPOINT or --command names it; in the shell form it is /bin/sh",
         )
     if rootfs.lookup(tree, recipe.cwd) is None:
         raise InputError(f"cannot build: WORKDIR {recipe.cwd} is not in the image")
-    return False, said, tuple(sorted(env.items())), recipe.cwd
+    return False, command, variables, recipe.cwd
+
+
+def _runs_systemd(tree: Path, recipe: Recipe, options: Options) -> bool:
+    """Whether systemd is the init: as the person says, else the source, else what is there."""
+    if options.systemd is not None or options.command:
+        return bool(options.systemd)
+    if recipe.systemd is not None:
+        return recipe.systemd
+    return not recipe.command and rootfs.init_is_systemd(tree)

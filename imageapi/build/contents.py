@@ -115,7 +115,8 @@ def contents(image: Path, keep: Callable[[str], bool] = is_dpkg) -> Contents:
 def read(stream: IO[bytes], keep: Callable[[str], bool] = is_dpkg) -> Contents:
     """Reads the list and the files behind it. Raises ValueError and EOFError for what unsquashfs
     does not write."""
-    listing, data = bytearray(), b""
+    listing = bytearray()
+    data = b""
     while _DATA not in listing:
         chunk = stream.read(65536)
         if not chunk:
@@ -129,7 +130,8 @@ def read(stream: IO[bytes], keep: Callable[[str], bool] = is_dpkg) -> Contents:
         entries[name] = entry
         if entry.kind == "file" and entry.size:
             files.append((place, entry.size, name))
-    kept, packages = dict[str, bytes](), dict[str, str]()
+    kept = dict[str, bytes]()
+    packages = dict[str, str]()
     source = _Stream(data, stream)
     for place, size, name in sorted(files):
         digest, text = source.file(place, size, keep(name) and size <= MOST)
@@ -144,15 +146,20 @@ class _Stream:
     """The data behind the list: read once, from the front to the end."""
 
     def __init__(self, start: bytes, stream: IO[bytes]) -> None:
-        self._left, self._stream, self._at = start, stream, 0
+        self._left = start
+        self._stream = stream
+        self._at = 0
 
     def file(self, place: int, size: int, keep: bool) -> tuple[str, bytes]:
         """The digest of the next file, and its bytes if they shall be kept."""
         if place != self._at:
             raise ValueError(f"a file begins at {place}, the one before ended at {self._at}")
-        hasher, kept, todo = hashlib.blake2b(digest_size=16), [], size
+        hasher = hashlib.blake2b(digest_size=16)
+        kept = []
+        todo = size
         while todo:
-            chunk, self._left = self._left[:todo], self._left[todo:]
+            chunk = self._left[:todo]
+            self._left = self._left[todo:]
             chunk = chunk or self._stream.read(min(todo, _CHUNK))
             if not chunk:
                 raise EOFError("it ends in the middle of a file")
@@ -185,8 +192,10 @@ def parse(listing: bytes) -> Iterator[tuple[str, Entry, int]]:
                 0,
             )
             continue
-        kind, rest = found["kind"].decode(), found["rest"] or b""
-        mode, owner = found["mode"].decode(), found["owner"].decode().replace(" ", ":")
+        kind = found["kind"].decode()
+        rest = found["rest"] or b""
+        mode = found["mode"].decode()
+        owner = found["owner"].decode().replace(" ", ":")
         if kind == "R":
             size, place = (int(part) for part in rest.split()[:2])
             yield path, Entry("file", mode, owner, size), place
@@ -227,7 +236,8 @@ def difference(a: Contents, b: Contents) -> dict[str, Any]:
     different than are listed."""
     files: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
     for path in sorted(a.entries.keys() | b.entries.keys()):
-        old, new = a.entries.get(path), b.entries.get(path)
+        old = a.entries.get(path)
+        new = b.entries.get(path)
         if old is None and new is not None:
             files["added"].append({"path": path, "kind": new.kind, "size": new.size})
         elif new is None and old is not None:

@@ -201,7 +201,8 @@ def signed_layout(
 ) -> tuple[Path, frozenset[str]]:
     """A layout in `scratch` with nothing but the image of an OCI layout or archive, if the key has
     signed it, and the digests of its manifests. Raises InputError, Refused."""
-    found, source = read_key(key), source.absolute()
+    found = read_key(key)
+    source = source.absolute()
     only = scratch / "signed"
     only.mkdir()
     if source.is_dir():

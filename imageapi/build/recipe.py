@@ -7,7 +7,7 @@ and not silently left out. Source: OCI image-spec 1.0, config.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,18 +41,10 @@ class Recipe:
 def read(config: Mapping[str, Any]) -> Recipe:
     """The recipe of an OCI image configuration (its "config" object). Raises InputError for wrong
     types."""
-    entrypoint, command = _words(config, "Entrypoint"), _words(config, "Cmd")
-    notes: list[str] = []
-    env: dict[str, str] = {}
-    for item in _words(config, "Env"):
-        name, equals, value = item.partition("=")
-        if equals and _VARIABLE.fullmatch(name):
-            env[name] = value
-        else:
-            notes.append(f"Env {name[:60]!r} is left out: it is no name of a variable")
-    words = (*entrypoint, *command)
+    command = (*_word_list(config, "Entrypoint"), *_word_list(config, "Cmd"))
+    env, notes = _environment(config)
     stop = _text(config, "StopSignal")
-    systemd = (bool(words) and words[0] in _INITS) or (not words and stop in _SYSTEMD_STOP) or None
+    systemd = _is_systemd(command, stop)
     if stop and not systemd and stop.removeprefix("SIG") not in ("TERM", "15"):
         notes.append(f"StopSignal {stop[:20]} is not sent: a container is asked to end by SIGTERM")
     user = _text(config, "User")
@@ -63,10 +55,30 @@ def read(config: Mapping[str, Any]) -> Recipe:
         raise InputError(
             f"cannot use the image's configuration: WorkingDir {cwd[:80]!r} is not absolute"
         )
-    return Recipe(systemd, words, tuple(sorted(env.items())), cwd, tuple(notes))
+    return Recipe(systemd, command, env, cwd, tuple(notes))
 
 
-def _words(config: Mapping[str, Any], name: str) -> list[str]:
+def _is_systemd(command: Sequence[str], stop: str) -> bool | None:
+    """True for an image that starts systemd, None for one that does not say."""
+    if command:
+        return command[0] in _INITS or None
+    return stop in _SYSTEMD_STOP or None
+
+
+def _environment(config: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """The variables, by name, and notes about what is none."""
+    env: dict[str, str] = {}
+    notes: list[str] = []
+    for item in _word_list(config, "Env"):
+        name, equals, value = item.partition("=")
+        if equals and _VARIABLE.fullmatch(name):
+            env[name] = value
+        else:
+            notes.append(f"Env {name[:60]!r} is left out: it is no name of a variable")
+    return tuple(sorted(env.items())), notes
+
+
+def _word_list(config: Mapping[str, Any], name: str) -> list[str]:
     found = config.get(name) or []
     if not isinstance(found, list) or not all(
         isinstance(word, str) and "\0" not in word for word in found

@@ -95,7 +95,8 @@ def keep_capabilities(tree: Path, *, mend: bool) -> bool:
 
     Raises InputError when both kinds are there and the tree is not to be mended.
     """
-    wanted, others = False, ""
+    wanted = False
+    others = ""
     for path, info in walk(tree):
         if stat.S_ISLNK(info.st_mode):
             continue

@@ -113,7 +113,8 @@ def _text(found: Contents, path: str) -> str:
 
 def document(found: Contents, digest: str) -> dict[str, Any]:
     """The document of an image; `digest` is blake2b:HEX of its file."""
-    system, packages = _system(found), list[dict[str, Any]]()
+    system = _system(found)
+    packages = list[dict[str, Any]]()
     for path in sorted(found.kept):
         text = _text(found, path)
         if is_dpkg(path):
@@ -123,7 +124,8 @@ def document(found: Contents, digest: str) -> dict[str, Any]:
         elif path not in RELEASES:
             packages += _python(text)
     if system:
-        name, version = system["ID"], system.get("VERSION_ID", "")
+        name = system["ID"]
+        version = system.get("VERSION_ID", "")
         packages.append(
             {
                 "type": "operating-system",

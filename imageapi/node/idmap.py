@@ -60,7 +60,8 @@ def _done(result: int, what: str) -> int:
 def namespace(first: int) -> int:
     """A descriptor of a user namespace in which root is the node's user `first`. Raises OSError,
     OperationFailed."""
-    ready, go = os.pipe(), os.pipe()
+    ready = os.pipe()
+    go = os.pipe()
     child = os.fork()
     if child == 0:  # nothing but system calls here: other threads may hold locks
         failed = _libc.unshare(_NEW_USER)
@@ -111,7 +112,8 @@ def _mapped(source: Path, target: Path, users: int) -> None:
 def overlay(lower: Path, base: Path, size: str, first: int) -> Path:
     """As mount.overlay, for a container whose root is the node's user `first`. Raises OSError,
     OperationFailed."""
-    root, writable = base / "root", base / "rw"
+    root = base / "root"
+    writable = base / "rw"
     for directory in (root, writable):
         directory.mkdir(parents=True, exist_ok=True)
     users = namespace(first)

@@ -123,7 +123,7 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
     OperationFailed. A hanging call is a child's: nobody waits for ever."""
     place = str(target).encode()
 
-    def take(flags: int) -> Callable[[], None]:
+    def umount2(flags: int) -> Callable[[], None]:
         def call() -> None:
             if _libc.umount2(place, flags) < 0:
                 code = ctypes.get_errno()
@@ -132,7 +132,7 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
         return call
 
     for attempt in range(UMOUNT_TRIES):
-        code = child.calls(take(0), limit)
+        code = child.calls(umount2(0), limit)
         if code in (0, errno.EINVAL, errno.ENOENT):
             return True
         if code != errno.EBUSY:
@@ -140,9 +140,9 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
         if attempt + 1 < UMOUNT_TRIES:
             time.sleep(UMOUNT_PAUSE)
     child.calls(
-        take(MNT_FORCE), limit
+        umount2(MNT_FORCE), limit
     )  # ends what waits for the server (umount(2)); EBUSY all the same
-    code = child.calls(take(MNT_DETACH), limit)
+    code = child.calls(umount2(MNT_DETACH), limit)
     if is_mounted(target):
         raise OperationFailed(f"cannot unmount {target}: {os.strerror(code)}")
     return False
@@ -185,7 +185,8 @@ _FLAGS = {
 def split_options(options: str) -> tuple[int, str]:
     """Mount options as people write them: (the flags among them, the rest, which is the file
     system's)."""
-    flags, rest = 0, []
+    flags = 0
+    rest = []
     for word in filter(None, options.split(",")):
         if word in _FLAGS:
             flags |= _FLAGS[word]
@@ -217,7 +218,8 @@ def overlay(lower: Path | Sequence[str], base: Path, size: str) -> Path:
 
     `lower` is one directory or several, the topmost first.
     """
-    writable, root = base / "rw", base / "root"
+    writable = base / "rw"
+    root = base / "root"
     for directory in (writable, root):
         directory.mkdir(parents=True, exist_ok=True)
     mount("tmpfs", writable, "tmpfs", 0, f"mode=755,size={size}")

@@ -40,13 +40,13 @@ def mount(source: str, target: Path, options: str = "", *, readonly: bool = Fals
     server does not answer, OperationFailed for what it refuses, or this kernel does not have."""
     flags, rest = split_options(options)
     flags |= MS_NODEV | (MS_RDONLY if readonly else 0)
-    data = ",".join(words(rest, _address(source), readonly=bool(flags & MS_RDONLY)))
+    data = ",".join(kernel_options(rest, _address(source), readonly=bool(flags & MS_RDONLY)))
     _client(source)
     if code := mount_away(source, target, "nfs", flags, data, MOUNT_LIMIT):
         raise explain(code, source, data)
 
 
-def words(options: str, address: str, *, readonly: bool) -> list[str]:
+def kernel_options(options: str, address: str, *, readonly: bool) -> list[str]:
     """The options for the kernel. NFS 3 has its locks on this node alone: between nodes they need a
     program that minOS does not have (rpc.statd); those of NFS 4 need none."""
     found = [word for word in options.split(",") if word]
@@ -88,7 +88,8 @@ def _client(source: str) -> None:
 
 def explain(number: int, source: str, options: str) -> LayercakeError:
     """What the kernel's error number means here."""
-    why, hint = os.strerror(number), ""
+    why = os.strerror(number)
+    hint = ""
     if number in _AWAY:
         text = f"cannot mount nfs {source}: its server does not answer ({why})"
         return Unreachable(
@@ -97,20 +98,14 @@ def explain(number: int, source: str, options: str) -> LayercakeError:
             "mountd too",
         )
     if number in (errno.EACCES, errno.EPERM):
-        why, hint = (
-            "its server refuses this node",
-            "does its list of exports have this path for the node's address, and for root?",
-        )
+        why = "its server refuses this node"
+        hint = "does its list of exports have this path for the node's address, and for root?"
     elif number in (errno.ENOENT, errno.ESTALE, errno.ENOTDIR):
-        why, hint = (
-            "its server has no such export",
-            "NFS 4 counts paths from the server's root of exports",
-        )
+        why = "its server has no such export"
+        hint = "NFS 4 counts paths from the server's root of exports"
     elif number in _VERSION:
-        why, hint = (
-            "its server does not speak this version",
-            "say another in `options`: vers=4.1, or vers=3",
-        )
+        why = "its server does not speak this version"
+        hint = "say another in `options`: vers=4.1, or vers=3"
     elif number == errno.EINVAL:
         why = f"the kernel does not take the options {options}"
     return OperationFailed(f"cannot mount nfs {source}: {why}", hint=hint)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
+from imageapi.spec.fields import fail, matching
 from layercake.kraken.errors import InputError
 
 BLOCK = 4096
@@ -18,6 +19,10 @@ RBD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 these are plain."""
 
 _MONITOR = re.compile(r"([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
+
+
+_ROOT_HASH = re.compile("[0-9a-f]{64}")
+_SALT = re.compile("([0-9a-f]{2}){0,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +57,14 @@ def parse_rbd(data: object) -> RbdSource:
         or not monitors
         or not all(isinstance(m, str) and _MONITOR.fullmatch(m) for m in monitors)
     ):
-        raise InputError(
-            f"cannot use image attach.monitors: got {str(monitors)[:80]!r}, expected a list of "
-            "ADDRESS:PORT"
+        raise fail("attach.monitors", monitors, "a list of ADDRESS:PORT")
+    names = {
+        field: matching(
+            data.get(field), f"attach.{field}", RBD_NAME, "letters, digits, dots and dashes"
         )
-    names = {field: data.get(field) for field in ("pool", "image", "snapshot", "user", "secret")}
-    for field, value in names.items():
-        if not isinstance(value, str) or not RBD_NAME.fullmatch(value):
-            raise InputError(
-                f"cannot use image attach.{field}: got {str(value)[:80]!r}, expected letters, "
-                "digits, dots and dashes"
-            )
-    return RbdSource(tuple(monitors), **{field: str(value) for field, value in names.items()})
+        for field in ("pool", "image", "snapshot", "user", "secret")
+    }
+    return RbdSource(tuple(monitors), **names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +86,21 @@ def parse_verity(data: object) -> Verity:
     """A hash tree from its wire form. Raises InputError that names the field."""
     if not isinstance(data, Mapping):
         raise InputError("cannot use image verity: expected a mapping")
-    root, salt, offset, blocks = (
-        data.get(key) for key in ("root_hash", "salt", "hash_offset", "data_blocks")
-    )
-    if not isinstance(root, str) or not re.fullmatch("[0-9a-f]{64}", root):
-        raise InputError(
-            f"cannot use image verity.root_hash: got {str(root)[:80]!r}, expected 64 hex digits"
-        )
-    if not isinstance(salt, str) or not re.fullmatch("([0-9a-f]{2}){0,64}", salt):
-        raise InputError(
-            f"cannot use image verity.salt: got {str(salt)[:80]!r}, expected pairs of hex digits"
-        )
-    if not isinstance(blocks, int) or isinstance(blocks, bool) or not 0 < blocks < 1 << 40:
-        raise InputError(
-            f"cannot use image verity.data_blocks: got {str(blocks)[:80]!r}, expected a number of "
-            "blocks"
-        )
-    if (
-        not isinstance(offset, int)
-        or isinstance(offset, bool)
-        or offset % BLOCK
-        or not blocks * BLOCK <= offset < 1 << 52
-    ):
-        raise InputError(
-            f"cannot use image verity.hash_offset: got {str(offset)[:80]!r}, expected a block's "
-            "start behind the data"
-        )
+    blocks = data.get("data_blocks")
+    offset = data.get("hash_offset")
+    if not _is_whole(blocks) or not 0 < blocks < 1 << 40:
+        raise fail("verity.data_blocks", blocks, "a number of blocks")
+    if not _is_whole(offset) or offset % BLOCK or not blocks * BLOCK <= offset < 1 << 52:
+        raise fail("verity.hash_offset", offset, "a block's start behind the data")
     if data.get("block_size", BLOCK) != BLOCK:
-        raise InputError(
-            f"cannot use image verity.block_size: got {str(data.get('block_size'))[:80]!r}, "
-            f"expected {BLOCK}"
-        )
-    return Verity(root, offset, blocks, salt)
+        raise fail("verity.block_size", data.get("block_size"), str(BLOCK))
+    return Verity(
+        matching(data.get("root_hash"), "verity.root_hash", _ROOT_HASH, "64 hex digits"),
+        offset,
+        blocks,
+        matching(data.get("salt"), "verity.salt", _SALT, "pairs of hex digits"),
+    )
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

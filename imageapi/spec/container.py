@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from imageapi.spec.fields import absolute, fail, known, number, whole, words
+from imageapi.spec.fields import absolute, command_words, fail, known, number, whole
 from imageapi.spec.health import SYSTEM_CHECK, Health, parse_health
 from imageapi.spec.names import NAME
 from imageapi.spec.objects import MountSpec, parse_container_mount
@@ -146,12 +146,11 @@ class ContainerSpec:
             "namespaces": list(self.namespaces) if self.namespaces != DEFAULT_NAMESPACES else [],
             "hostname": self.hostname,
             "capabilities": list(self.capabilities),
+            "no_new_privileges": self.no_new_privileges,
             "user_namespace": self.user_namespace or None,
             "kernel_modules": self.kernel_modules or None,
             "keep": list(self.keep),
         }
-        if self.no_new_privileges is not None:
-            more["no_new_privileges"] = self.no_new_privileges
         return {
             "systemd": self.systemd,
             "command": list(self.command) or None,
@@ -168,6 +167,39 @@ def is_checked(container: Mapping[str, Any]) -> bool:
     return health["kind"] != "none" if health else bool(container.get("systemd"))
 
 
+def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
+    """A container description from its wire form. Raises InputError."""
+    if not isinstance(data, Mapping):
+        raise fail("container", data, "a mapping")
+    restart = data.get("restart", "on-failure")
+    if not isinstance(data.get("systemd", False), bool):
+        raise fail("systemd", data["systemd"], "true or false")
+    if restart not in RESTARTS:
+        raise fail("restart", restart, ", ".join(RESTARTS))
+    basic = ContainerSpec(
+        bool(data.get("systemd")),
+        _parse_command(data.get("command") or []),
+        _parse_environment(data.get("env") or {}),
+        _parse_stop_timeout(data.get("stop_timeout_s", 10)),
+        restart,
+    )
+    return _parse_options(basic, data)
+
+
+def _parse_command(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(c, str) and "\0" not in c for c in value):
+        raise fail("command", value, "a list of words")
+    return tuple(value)
+
+
+def _parse_environment(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise fail("environment", "no mapping", "a mapping of NAME to text")
+    if not all(_is_variable(name, text) for name, text in value.items()):
+        raise fail("environment", sorted(map(str, value)), "a mapping of NAME to text")
+    return tuple(sorted(value.items()))
+
+
 def _is_variable(key: object, value: object) -> bool:
     """Whether this may stand in a process's environment."""
     return (
@@ -178,78 +210,65 @@ def _is_variable(key: object, value: object) -> bool:
     )
 
 
-def parse_container(data: Mapping[str, Any]) -> ContainerSpec:
-    """A container description from its wire form. Raises InputError."""
-    if not isinstance(data, Mapping):
-        raise fail("container", data, "a mapping")
-    command, env = data.get("command") or [], data.get("env") or {}
-    timeout, restart = data.get("stop_timeout_s", 10), data.get("restart", "on-failure")
-    if not isinstance(command, list) or not all(
-        isinstance(c, str) and "\0" not in c for c in command
-    ):
-        raise fail("command", command, "a list of words")
-    if not isinstance(env, dict) or not all(_is_variable(k, v) for k, v in env.items()):
-        raise fail(
-            "environment",
-            sorted(map(str, env)) if isinstance(env, dict) else "no mapping",
-            "a mapping of NAME to text",
-        )
-    if (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, int | float)
-        or not 0 <= timeout <= 3600
-    ):
-        raise fail("stop_timeout_s", timeout, "0 to 3600 seconds")
-    if not isinstance(data.get("systemd", False), bool):
-        raise fail("systemd", data["systemd"], "true or false")
-    if restart not in RESTARTS:
-        raise fail("restart", restart, ", ".join(RESTARTS))
-    basic = ContainerSpec(
-        bool(data.get("systemd")),
-        tuple(command),
-        tuple(sorted(env.items())),
-        float(timeout),
-        restart,
-    )
-    return _parse_options(basic, data)
+def _parse_stop_timeout(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 3600:
+        raise fail("stop_timeout_s", value, "0 to 3600 seconds")
+    return float(value)
 
 
 def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSpec:
     """The fields that most containers do without. Null is as good as absent."""
     given = {name: value for name, value in data.items() if value is not None}
-    depends, mounts = given.get("depends", []), given.get("mounts", [])
-    if not isinstance(depends, list) or not all(
-        isinstance(d, str) and NAME.fullmatch(d) for d in depends
-    ):
-        raise fail("depends", depends, "a list of image names")
-    if not isinstance(mounts, list):
-        raise fail("mounts", mounts, "a list")
-    health = parse_health(given["health"]) if "health" in given else None
-    if health and health.kind == "systemd" and not basic.systemd:
-        raise fail("health", "a systemd check", "that only where systemd is true")
     namespaces = parse_namespaces(
         given.get("namespaces") or list(DEFAULT_NAMESPACES), basic.systemd
     )
-    hostname = parse_hostname(given["hostname"]) if given.get("hostname") else ""
-    if hostname and "uts" not in namespaces:
-        raise fail("hostname", hostname, "uts among the namespaces: else it would be the node's")
     return dataclasses.replace(
         basic,
-        depends=tuple(sorted(set(depends))),
-        health=health,
+        depends=_parse_depends(given.get("depends", [])),
+        health=_parse_check(given["health"], basic.systemd) if "health" in given else None,
         resources=parse_resources(given.get("resources", {})),
         devices=parse_devices(given.get("devices", [])),
         hooks=parse_hooks(given.get("hooks", {})),
-        mounts=tuple(parse_container_mount(m) for m in mounts),
+        mounts=_parse_mounts(given.get("mounts", [])),
         workdir=absolute(given.get("workdir") or "/", "workdir"),
         namespaces=namespaces,
-        hostname=hostname,
+        hostname=_parse_own_hostname(given["hostname"], namespaces)
+        if given.get("hostname")
+        else "",
         capabilities=parse_capabilities(given.get("capabilities", [])),
         user_namespace=_switch(given, "user_namespace") or False,
         no_new_privileges=_switch(given, "no_new_privileges"),
         kernel_modules=_switch(given, "kernel_modules") or False,
         keep=parse_keep(given.get("keep", []), shared=not given.get("user_namespace")),
     )
+
+
+def _parse_depends(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(d, str) and NAME.fullmatch(d) for d in value
+    ):
+        raise fail("depends", value, "a list of image names")
+    return tuple(sorted(set(value)))
+
+
+def _parse_check(value: object, systemd: bool) -> Health:
+    health = parse_health(value)
+    if health.kind == "systemd" and not systemd:
+        raise fail("health", "a systemd check", "that only where systemd is true")
+    return health
+
+
+def _parse_mounts(value: object) -> tuple[MountSpec, ...]:
+    if not isinstance(value, list):
+        raise fail("mounts", value, "a list")
+    return tuple(parse_container_mount(mount) for mount in value)
+
+
+def _parse_own_hostname(value: object, namespaces: tuple[str, ...]) -> str:
+    hostname = parse_hostname(value)
+    if "uts" not in namespaces:
+        raise fail("hostname", hostname, "uts among the namespaces: else it would be the node's")
+    return hostname
 
 
 def parse_keep(data: object, *, shared: bool) -> tuple[str, ...]:
@@ -315,7 +334,7 @@ def parse_hooks(data: object) -> tuple[tuple[str, tuple[tuple[str, ...], ...]], 
         commands = found.get(name, [])
         if not isinstance(commands, list):
             raise fail(f"hooks {name}", commands, "a list of commands")
-        parsed = tuple(words(command, f"hooks {name}") for command in commands)
+        parsed = tuple(command_words(command, f"hooks {name}") for command in commands)
         for command in parsed:
             absolute(command[0], f"hooks {name}")
         if parsed:

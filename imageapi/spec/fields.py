@@ -3,6 +3,7 @@ naming the field."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,13 @@ def whole(data: Mapping[str, Any], name: str, default: int, low: int, high: int,
     return value
 
 
+def matching(value: object, what: str, pattern: re.Pattern[str], expected: str) -> str:
+    """Text that a pattern matches from its beginning to its end."""
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise fail(what, value, expected)
+    return value
+
+
 def known(data: object, names: tuple[str, ...], what: str) -> Mapping[str, Any]:
     """A mapping without other fields than these."""
     if not isinstance(data, Mapping):
@@ -42,7 +50,7 @@ def known(data: object, names: tuple[str, ...], what: str) -> Mapping[str, Any]:
     return data
 
 
-def words(value: object, what: str) -> tuple[str, ...]:
+def command_words(value: object, what: str) -> tuple[str, ...]:
     """A command as a list of words, the first of them not empty."""
     if (
         not isinstance(value, list)

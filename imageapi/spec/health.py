@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from imageapi.spec.fields import fail, known, number, whole, words
+from imageapi.spec.fields import command_words, fail, known, matching, number, whole
 
 CHECKS = {
     "exec": "a command inside the container that ends with 0",
@@ -46,6 +46,7 @@ _FIELDS = (
     "retries",
     "start_s",
 )
+_HTTP_PATH = re.compile("/[!-~]*")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}")
 
 
@@ -112,28 +113,18 @@ def parse_health(data: object) -> Health:
     """A health check from its wire form; the word none alone is as good as that kind. Raises
     InputError."""
     found = known({"kind": "none"} if data == "none" else data, _FIELDS, "health")
-    kind, path, unit = found.get("kind"), found.get("path", "/"), found.get("unit", "")
+    kind = found.get("kind")
     if not isinstance(kind, str) or kind not in CHECKS:
         raise fail("health kind", kind, ", ".join(CHECKS))
-    command = words(found.get("command"), "health command") if kind == "exec" else ()
-    port = whole(found, "port", 0, 1, 65535, "health") if kind in ("tcp", "http") else 0
-    if (
-        not isinstance(path, str)
-        or not path.startswith("/")
-        or not path.isprintable()
-        or " " in path
-        or not path.isascii()
-    ):
-        raise fail("health path", path, "a path that begins with /")
-    if kind == "systemd" and unit != "":
+    path = matching(found.get("path", "/"), "health path", _HTTP_PATH, "a path that begins with /")
+    unit = found.get("unit", "") if kind == "systemd" else ""
+    if unit != "":
         unit = _unit_name(unit, "health unit")
-    elif kind != "systemd":
-        unit = ""
     start_s = SYSTEM_START_S if kind == "systemd" and not unit else 30
     return Health(
         kind,
-        command,
-        port,
+        command_words(found.get("command"), "health command") if kind == "exec" else (),
+        whole(found, "port", 0, 1, 65535, "health") if kind in ("tcp", "http") else 0,
         path if kind == "http" else "/",
         unit,
         float(number(found, "interval_s", 10, 0.1, 3600, "health")),

@@ -12,10 +12,12 @@ from typing import Any
 
 from imageapi.spec.attachment import RbdSource, Verity, parse_rbd, parse_verity
 from imageapi.spec.container import ContainerSpec, parse_container
-from imageapi.spec.fields import fail
+from imageapi.spec.fields import fail, matching
 from imageapi.spec.names import DIGEST, NAME
 from layercake.kraken.errors import InputError
 
+_URL = re.compile(r"(https?://|file:///)\S+")
+_SIGNATURE = re.compile(".{0,100}", re.DOTALL)
 MODULES = "kernel-modules"
 """What the content with a kernel's modules is called where an image's name stands."""
 
@@ -87,20 +89,30 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
     """One image of the desired document. Raises InputError that names the field."""
     if not isinstance(data, Mapping):
         raise fail("description", data, "a mapping")
-    name, digest, size, url = (
-        data.get("name"),
-        data.get("digest"),
-        data.get("size"),
-        data.get("url"),
+    attach, tree = _parse_source(data)
+    container = parse_container(data.get("container") or {})
+    modules = data.get("modules") if container.kernel_modules else None
+    return ImageSpec(
+        matching(data.get("name"), "name", NAME, "letters, digits, dots, dashes and one :tag"),
+        matching(data.get("digest"), "digest", DIGEST, "blake2b: and 64 hex digits"),
+        _parse_size(data.get("size")),
+        matching(data.get("url"), "url", _URL, "an http://, https:// or file:/// address"),
+        container,
+        attach,
+        tree,
+        matching(data.get("signature", ""), "signature", _SIGNATURE, "64 bytes in base64"),
+        _parse_modules(modules) if modules else None,
     )
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise fail("name", name, "letters, digits, dots, dashes and one :tag")
-    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise fail("digest", digest, "blake2b: and 64 hex digits")
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise fail("size", size, "a number of bytes")
-    if not isinstance(url, str) or not re.match(r"(https?://|file:///)\S+\Z", url):
-        raise fail("url", url, "an http://, https:// or file:/// address")
+
+
+def _parse_size(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise fail("size", value, "a number of bytes")
+    return value
+
+
+def _parse_source(data: Mapping[str, Any]) -> tuple[RbdSource | None, Verity | None]:
+    """Where it is in a cluster, and the hash tree to check it by. Raises InputError."""
     attach = parse_rbd(data["attach"]) if data.get("attach") else None
     tree = parse_verity(data["verity"]) if data.get("verity") else None
     if attach and not tree:
@@ -109,16 +121,7 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
             "no verity",
             "a hash tree: what comes from a cluster is checked block by block",
         )
-    signature = data.get("signature", "")
-    if not isinstance(signature, str) or len(signature) > 100:
-        raise fail("signature", signature, "64 bytes in base64")
-    container = parse_container(data.get("container") or {})
-    modules = (
-        _parse_modules(data["modules"])
-        if container.kernel_modules and data.get("modules")
-        else None
-    )
-    return ImageSpec(name, digest, size, url, container, attach, tree, signature, modules)
+    return attach, tree
 
 
 def _parse_modules(data: object) -> ImageSpec:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ _OPTIONS = re.compile(r"[A-Za-z0-9_=.,:%+@/-]{0,500}")
 _FSTYPE = re.compile(r"[a-z0-9.]{1,20}")
 _EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
 _DEPTH = 4
+_URIS = "file, nfs, nbd, iscsi, http or https, then ://"
 NBD_PORT, ISCSI_PORT = 10809, 3260
 
 
@@ -183,48 +184,59 @@ def parse_mount(data: object, depth: int = 0) -> Spec:
         raise fail("mount", data, f"a mapping, nested at most {_DEPTH} deep")
     if "id" in data:
         return _id(data)
-    kind, readonly = data.get("kind"), bool(data.get("readonly"))
-    if kind == "attach":
-        _only(data, "attach", "fstype", "options", "readonly")
-        return _parse_device(data)
-    if kind == "bind":
-        _only(data, "source", "readonly")
-        return {
-            "kind": kind,
-            "source": absolute(data.get("source"), "mount source"),
-            "readonly": readonly,
-        }
-    if kind == "nfs":
-        _only(data, "source", "options", "readonly")
-        source = _text(data, "source", re.compile(rf"({HOST.pattern}):/[^\0\n]*"), "HOST:/PATH")
-        absolute(source[source.index(":/") + 1 :], "mount source")
-        return {
-            "kind": kind,
-            "source": source,
-            "readonly": readonly,
-            "options": _text(data, "options", _OPTIONS, "words with commas between", ""),
-        }
-    if kind == "tmpfs":
-        _only(data, "size")
-        return {"kind": kind, "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
+    kind = data.get("kind")
     if kind == "overlay":
-        _only(data, "lower", "size")
-        lower = data.get("lower")
-        if not isinstance(lower, list) or not 1 <= len(lower) <= 16:
-            raise fail("mount lower", lower, "a list of 1 to 16 mounts")
-        return {
-            "kind": kind,
-            "lower": [parse_mount(m, depth + 1) for m in lower],
-            "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%"),
-        }
+        return _parse_overlay(data, depth)
     if kind == "uri":
         return parse_mount(resolve_uri(data), depth + 1)
-    raise fail("mount kind", kind, "attach, bind, nfs, tmpfs, overlay or uri")
+    parse = _MOUNT_PARSERS.get(kind) if isinstance(kind, str) else None
+    if parse is None:
+        raise fail("mount kind", kind, "attach, bind, nfs, tmpfs, overlay or uri")
+    return parse(data)
+
+
+def _parse_bind(data: Mapping[str, Any]) -> Spec:
+    _only(data, "source", "readonly")
+    return {
+        "kind": "bind",
+        "source": absolute(data.get("source"), "mount source"),
+        "readonly": bool(data.get("readonly")),
+    }
+
+
+def _parse_nfs(data: Mapping[str, Any]) -> Spec:
+    _only(data, "source", "options", "readonly")
+    source = _text(data, "source", re.compile(rf"({HOST.pattern}):/[^\0\n]*"), "HOST:/PATH")
+    absolute(source[source.index(":/") + 1 :], "mount source")
+    return {
+        "kind": "nfs",
+        "source": source,
+        "readonly": bool(data.get("readonly")),
+        "options": _text(data, "options", _OPTIONS, "words with commas between", ""),
+    }
+
+
+def _parse_tmpfs(data: Mapping[str, Any]) -> Spec:
+    _only(data, "size")
+    return {"kind": "tmpfs", "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%")}
+
+
+def _parse_overlay(data: Mapping[str, Any], depth: int) -> Spec:
+    _only(data, "lower", "size")
+    lower = data.get("lower")
+    if not isinstance(lower, list) or not 1 <= len(lower) <= 16:
+        raise fail("mount lower", lower, "a list of 1 to 16 mounts")
+    return {
+        "kind": "overlay",
+        "lower": [parse_mount(m, depth + 1) for m in lower],
+        "size": _text(data, "size", SIZE, "a size, as 64m or 50%", "50%"),
+    }
 
 
 def _parse_device(data: Mapping[str, Any]) -> Spec:
     """A mount of a block device. What others see too, or was there before, is not written to unless
     the description says so."""
+    _only(data, "attach", "fstype", "options", "readonly")
     attach = parse_attach(data.get("attach"))
     readonly = data.get("readonly")
     if readonly is None:
@@ -238,6 +250,14 @@ def _parse_device(data: Mapping[str, Any]) -> Spec:
         "fstype": _text(data, "fstype", _FSTYPE, "the name of a file system", "squashfs"),
         "options": _text(data, "options", _OPTIONS, "words with commas between", ""),
     }
+
+
+_MOUNT_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Spec]] = {
+    "attach": _parse_device,
+    "bind": _parse_bind,
+    "nfs": _parse_nfs,
+    "tmpfs": _parse_tmpfs,
+}
 
 
 def check_mount(mount: Spec) -> Spec:
@@ -275,58 +295,40 @@ def resolve_uri(data: Mapping[str, Any]) -> Spec:
     """
     _only(data, "uri", "digest", "size", "fstype", "options", "readonly")
     uri = data.get("uri")
-    scheme, separator, rest = uri.partition("://") if isinstance(uri, str) else ("", "", "")
+    if not isinstance(uri, str) or "://" not in uri:
+        raise fail("mount uri", uri, _URIS)
+    scheme, _, rest = uri.partition("://")
     authority, slash, path = rest.partition("/")
     more = {name: data[name] for name in ("fstype", "options", "readonly") if name in data}
-    if separator and scheme == "file" and not authority:
-        if path.endswith((".squashfs", ".img")):
-            return {
-                "kind": "attach",
-                "attach": {"kind": "loopback", "path": slash + path, "readonly": True},
-                **more,
-            }
+    if scheme == "file" and not authority and not path.endswith((".squashfs", ".img")):
         return {"kind": "bind", "source": slash + path, "readonly": bool(data.get("readonly"))}
-    if separator and scheme == "nfs" and slash:
-        return {
-            "kind": "nfs",
-            "source": f"{authority}:/{path}",
-            **{k: v for k, v in more.items() if k != "fstype"},
-        }
-    if separator and scheme == "nbd":
+    if scheme == "nfs" and slash:
+        more.pop("fstype", None)
+        return {"kind": "nfs", "source": f"{authority}:/{path}", **more}
+    return {"kind": "attach", "attach": _uri_device(data, scheme, authority, path), **more}
+
+
+def _uri_device(data: Mapping[str, Any], scheme: str, authority: str, path: str) -> Spec:
+    """The attach object that a uri stands for."""
+    if scheme == "file" and not authority:
+        return {"kind": "loopback", "path": f"/{path}", "readonly": True}
+    if scheme == "nbd":
         host, port = split_port(authority, NBD_PORT)
-        return {
-            "kind": "attach",
-            "attach": {
-                "kind": "nbd",
-                "host": host,
-                "port": port,
-                "export": path,
-                "readonly": bool(data.get("readonly")),
-            },
-            **more,
-        }
-    if separator and scheme == "iscsi":
+        readonly = bool(data.get("readonly"))
+        return {"kind": "nbd", "host": host, "port": port, "export": path, "readonly": readonly}
+    if scheme == "iscsi":
         target, _, lun = path.partition("/")
         unit = whole_number(lun or "0", 1 << 16)
         return {
-            "kind": "attach",
-            "attach": {
-                "kind": "iscsi",
-                "portal": authority,
-                "target": target,
-                "lun": -1 if unit is None else unit,
-            },
-            **more,
+            "kind": "iscsi",
+            "portal": authority,
+            "target": target,
+            "lun": -1 if unit is None else unit,
         }
-    if separator and scheme in ("http", "https"):
-        source = {
-            "kind": "http",
-            "url": uri,
-            "digest": data.get("digest"),
-            "size": data.get("size"),
-        }
-        return {"kind": "attach", "attach": source, **more}
-    raise fail("mount uri", uri, "file, nfs, nbd, iscsi, http or https, then ://")
+    if scheme in ("http", "https"):
+        facts = {name: data.get(name) for name in ("digest", "size")}
+        return {"kind": "http", "url": data["uri"], **facts}
+    raise fail("mount uri", data["uri"], _URIS)
 
 
 def shown(mount: Spec) -> str:

@@ -37,7 +37,7 @@ class Content(Protocol):
     """Where contents are. Every method but `attachment` and `secret` may block, and may be called
     from any thread."""
 
-    def take(self, path: Path) -> tuple[str, int]:
+    def add(self, path: Path) -> tuple[str, int]:
         """Takes a squashfs file in, whole or not at all; (digest, size in bytes). Raises
         LayercakeError."""
 
@@ -97,7 +97,7 @@ class FileContent:
         """The file of a digest, whether it is there or not."""
         return self.directory / f"{digest.partition(':')[2]}.squashfs"
 
-    def take(self, path: Path) -> tuple[str, int]:
+    def add(self, path: Path) -> tuple[str, int]:
         """Copies a file in."""
         check_squashfs(path)
         partial = self.directory / f".partial-{os.getpid()}-{threading.get_ident()}"

@@ -41,7 +41,8 @@ class HashTree:
 
     def finish(self) -> tuple[str, bytes]:
         """(root hash in hex, the tree as it lies on the device)."""
-        hashes, levels = bytes(self._leaves), []
+        hashes = bytes(self._leaves)
+        levels = []
         while len(hashes) > 32:
             level = hashes + b"\0" * (-len(hashes) % BLOCK)
             levels.append(level)

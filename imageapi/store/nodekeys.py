@@ -21,21 +21,23 @@ from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError
 
 AT_ONCE = 100
-"""Clients made by one errand."""
+"""Clients made by one job."""
 
 
-class Errands(Protocol):
+class ClusterJobs(Protocol):
     """Who talks to the cluster (rbdstore.py)."""
 
     def run(self, op: str, what: str, **more: Any) -> dict[str, Any]:
-        """One errand to rbdworker.py. Blocks. Raises LayercakeError."""
+        """One job to rbdworker.py. Blocks. Raises LayercakeError."""
 
 
 class NodeKeys:
     """The keys. Those that block say so. Any thread may call."""
 
-    def __init__(self, file: Path, pool: str, errands: Errands) -> None:
-        self._file, self._pool, self._errands = file, pool, errands
+    def __init__(self, file: Path, pool: str, jobs: ClusterJobs) -> None:
+        self._file = file
+        self._pool = pool
+        self._jobs = jobs
         self._lock = threading.Lock()
         nothing: dict[str, Any] = {"pool": pool, "keys": {}, "old": {}}
         try:
@@ -61,10 +63,11 @@ class NodeKeys:
             wanted = [n for n in nodes if anew or n not in self._known["keys"]]
             for start in range(0, len(wanted), AT_ONCE):
                 users = {node: self._next(node) for node in wanted[start : start + AT_ONCE]}
-                made = self._errands.run(
+                made = self._jobs.run(
                     "node_keys", "make keys for nodes", users=sorted(users.values())
                 )["keys"]
-                keys, old = dict(self._known["keys"]), dict(self._known["old"])
+                keys = dict(self._known["keys"])
+                old = dict(self._known["old"])
                 for node, user in users.items():
                     if node in keys:
                         old[node] = [*old.get(node, ()), keys[node]["user"]]
@@ -74,7 +77,8 @@ class NodeKeys:
 
     def _next(self, node: str) -> str:
         """The name of a node's next client. Raises InputError."""
-        stem, current = f"layercake-node-{self._pool}.{node}", self._known["keys"].get(node)
+        stem = f"layercake-node-{self._pool}.{node}"
+        current = self._known["keys"].get(node)
         number = re.search(r"\.g([0-9]{1,9})$", current["user"]) if current else None
         user = stem if current is None else f"{stem}.g{int(number[1]) + 1 if number else 2}"
         if not RBD_NAME.fullmatch(user):
@@ -92,13 +96,14 @@ class NodeKeys:
         Raises LayercakeError. Returns the clients.
         """
         with self._lock:
-            keys, old = dict(self._known["keys"]), dict(self._known["old"])
+            keys = dict(self._known["keys"])
+            old = dict(self._known["old"])
             gone = {*keys, *old} - {*known}
             users = [u for node in {*nodes, *gone} for u in old.pop(node, ())] + [
                 keys.pop(node)["user"] for node in gone & {*keys}
             ]
             if users:
-                self._errands.run("drop_keys", "take old keys of nodes away", users=sorted(users))
+                self._jobs.run("drop_keys", "take old keys of nodes away", users=sorted(users))
                 self._save(keys, old)
             return sorted(users)
 

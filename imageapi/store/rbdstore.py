@@ -9,7 +9,7 @@ blocks that it reads.
     DIR/node-keys.json      the nodes' own keys (nodekeys.py)
     DIR/signing.key         signs manifests (manifest.py)
 
-Everything that talks to the cluster is an errand of a helper process (rbdworker.py says why), with
+Everything that talks to the cluster is a job of a helper process (rbdworker.py says why), with
 a limit on how long it may make no progress. A cluster that is away costs a clear error and nothing
 else.
 """
@@ -42,7 +42,7 @@ PYTHON = "/usr/bin/python3"
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER_S = 15
 STALL_S = 50.0
-"""How long librados waits for an answer, and how long an errand may say nothing: above that,
+"""How long librados waits for an answer, and how long a job may say nothing: above that,
 because it may wait twice."""
 
 _KEY = re.compile(r"\[client\.([^\]\s]+)\]|^\s*key\s*=\s*([A-Za-z0-9+/=]+)\s*$", re.MULTILINE)
@@ -75,7 +75,8 @@ def read_keyring(path: Path) -> dict[str, str]:
         text = path.read_text()
     except OSError as error:
         raise InputError(f"cannot read the Ceph keyring {path}: {error.strerror}") from None
-    found, client = {}, ""
+    found = {}
+    client = ""
     for match in _KEY.finditer(text):
         if match[1]:
             client = match[1]
@@ -89,7 +90,7 @@ def read_keyring(path: Path) -> dict[str, str]:
     return found
 
 
-class Errands:
+class RbdJobs:
     """Runs the helper process. Blocks; from any thread."""
 
     def __init__(
@@ -106,7 +107,7 @@ class Errands:
         self._stall = stall_s
 
     def run(self, op: str, what: str, **more: Any) -> dict[str, Any]:
-        """One errand; `what` names it in errors ("add image x"). Raises LayercakeError."""
+        """One job; `what` names it in errors ("add image x"). Raises LayercakeError."""
         cluster = self._cluster
         user = cluster.user or next(iter(read_keyring(Path(cluster.keyring))))
         request = {
@@ -158,7 +159,8 @@ class Errands:
 
     def _converse(self, process: subprocess.Popen[bytes], request: bytes) -> dict[str, Any] | None:
         """The last line of the answer, {} if there is none, None if nothing came in time."""
-        stdin, stdout = process.stdin, process.stdout
+        stdin = process.stdin
+        stdout = process.stdout
         if stdin is None or stdout is None:
             raise OperationFailed("cannot talk to the helper process: it has no pipes")
         try:
@@ -170,7 +172,9 @@ class Errands:
 
     def _explain(self, what: str, answer: Mapping[str, Any]) -> LayercakeError:
         """An error of the cluster in words. librados' messages hold no keys."""
-        cluster, number, text = self._cluster, int(answer["errno"]), str(answer["error"])[:300]
+        cluster = self._cluster
+        number = int(answer["errno"])
+        text = str(answer["error"])[:300]
         if (
             number in (errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNREFUSED, errno.ESHUTDOWN)
             or answer.get("kind") == "TimedOut"
@@ -199,7 +203,9 @@ class Errands:
 
 def _last_line(stream: IO[bytes], stall: float) -> dict[str, Any] | None:
     """Reads JSON lines until the stream ends; None if it is silent for `stall` seconds."""
-    last, buffer, deadline = b"", b"", time.monotonic() + stall
+    last = b""
+    buffer = b""
+    deadline = time.monotonic() + stall
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while True:
@@ -221,19 +227,17 @@ def _last_line(stream: IO[bytes], stall: float) -> dict[str, Any] | None:
 class RbdContent:
     """The backend (content.Content) over one pool."""
 
-    def __init__(
-        self, directory: Path, cluster: Cluster, *, errands: Errands | None = None
-    ) -> None:
+    def __init__(self, directory: Path, cluster: Cluster, *, jobs: RbdJobs | None = None) -> None:
         self._directory = directory
         self._cluster = cluster
-        self._errands = errands or Errands(cluster)
+        self._jobs = jobs or RbdJobs(cluster)
         self._signer = Signer(directory / "signing.key")
         self._lock = threading.Lock()
         self._file = directory / "cluster.json"
         self._facts = self._load()
         own = not cluster.node_keyring  # else somebody else makes the clients
         self.keys = (
-            NodeKeys(directory / "node-keys.json", cluster.pool, self._errands) if own else None
+            NodeKeys(directory / "node-keys.json", cluster.pool, self._jobs) if own else None
         )
 
     def _load(self) -> dict[str, Any]:
@@ -262,21 +266,19 @@ class RbdContent:
         """What attachments call the nodes' key."""
         return f"ceph-{self._cluster.pool}"
 
-    def take(self, path: Path) -> tuple[str, int]:
+    def add(self, path: Path) -> tuple[str, int]:
         """Pushes a squashfs; what is there already is checked and used."""
         check_squashfs(path)
         self._directory.mkdir(parents=True, exist_ok=True)
         what = f"add {path}"
         self._ensure_node_key(what)
         with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".tree-") as tree:
-            measured = self._errands.run("measure", what, path=str(path), tree=tree.name)
-            digest, size, verity = (
-                str(measured["digest"]),
-                int(measured["size"]),
-                measured["verity"],
-            )
+            measured = self._jobs.run("measure", what, path=str(path), tree=tree.name)
+            digest = str(measured["digest"])
+            size = int(measured["size"])
+            verity = measured["verity"]
             text = manifest(digest, size, verity)
-            answer = self._errands.run(
+            answer = self._jobs.run(
                 "put",
                 what,
                 path=str(path),
@@ -310,7 +312,7 @@ class RbdContent:
             if self._facts["node_user"] == user and self._key_file.exists():
                 return
             try:
-                key = str(self._errands.run("node_key", what, node_user=user)["key"])
+                key = str(self._jobs.run("node_key", what, node_user=user)["key"])
             except OperationFailed:
                 raise OperationFailed(
                     f"cannot {what}: the head may not make a key for the nodes, and the settings "
@@ -332,14 +334,14 @@ class RbdContent:
         if not self._facts["contents"]:
             return []
         what = "remove unused images"
-        images = self._errands.run(
+        images = self._jobs.run(
             "listing", what, keep=[digest.partition(":")[2] for digest in keep]
         )["images"]
         ours = sorted(
             i["hex"] for i in images if self._signer.signed(i["manifest"], i["signature"])
         )
         if ours:
-            self._errands.run("remove", what, images=ours)
+            self._jobs.run("remove", what, images=ours)
         gone = {d for d in self._facts["contents"] if d not in keep} | {
             f"blake2b:{name}" for name in ours
         }
@@ -351,7 +353,7 @@ class RbdContent:
         content = self._facts["contents"][digest]
         what = "read it again"
         try:
-            answer = self._errands.run(
+            answer = self._jobs.run(
                 "verify", what, hex=digest.partition(":")[2], size=content["size"]
             )
         except OperationFailed as error:
@@ -371,7 +373,7 @@ class RbdContent:
     def file(self, digest: str, spare: Path) -> Path:
         """A copy: the squashfs without its hash tree."""
         size = self._facts["contents"][digest]["size"]
-        self._errands.run(
+        self._jobs.run(
             "get",
             f"read content {digest[:24]}",
             hex=digest.partition(":")[2],
@@ -416,7 +418,7 @@ class RbdContent:
     def check(self) -> str:
         """Asks the cluster whether the pool can be used, and where its monitors are now."""
         what = f"use pool {self._cluster.pool}"
-        found = self._errands.run("check", what)
+        found = self._jobs.run("check", what)
         self._directory.mkdir(parents=True, exist_ok=True)
         if self._cluster.node_keyring:
             self._ensure_node_key(what)  # it may have been changed since

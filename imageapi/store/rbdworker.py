@@ -1,4 +1,4 @@
-"""One errand to a Ceph cluster, as a process of its own: a request in JSON on stdin, answers in
+"""One job to a Ceph cluster, as a process of its own: a request in JSON on stdin, answers in
 JSON lines on stdout.
 
 A process, for three reasons. librados ends the process it is in when one of its own assertions
@@ -44,7 +44,7 @@ LIMITS = ("client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"
 QUIET = {"log_to_stderr": "false", "err_to_stderr": "false", "log_file": ""}
 
 
-def say(**what: Any) -> None:
+def answer(**what: Any) -> None:
     """One line of the answer."""
     print(json.dumps(what), flush=True)  # noqa: T201 (stdout is the answer)
 
@@ -95,13 +95,15 @@ def _monitors(cluster: Any, limit_s: int) -> list[str]:
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """The digest, the size and the hash tree of a file; the tree is written to `tree`. Needs no
     cluster."""
-    hasher, tree, size = hashlib.blake2b(digest_size=32), HashTree(), 0
+    hasher = hashlib.blake2b(digest_size=32)
+    tree = HashTree()
+    size = 0
     with Path(request["path"]).open("rb") as file:
         while chunk := file.read(CHUNK):
             hasher.update(chunk)
             tree.feed(chunk)
             size += len(chunk)
-            say(progress=size)
+            answer(progress=size)
     root, levels = tree.finish()
     Path(request["tree"]).write_bytes(levels)
     verity = {
@@ -148,7 +150,7 @@ def node_keys(request: dict[str, Any]) -> dict[str, Any]:
     with _cluster(request) as cluster:
         for user in request["users"]:
             keys[user] = _client(cluster, user, request)
-            say(progress=len(keys))
+            answer(progress=len(keys))
     return {"keys": keys}
 
 
@@ -162,7 +164,7 @@ def drop_keys(request: dict[str, Any]) -> dict[str, Any]:
             )
             if status not in (0, -errno.ENOENT):
                 raise OSError(-status, error)
-            say(progress=number)
+            answer(progress=number)
     return {}
 
 
@@ -182,7 +184,7 @@ def _manifest(ioctx: Any, name: str) -> dict[str, str] | None:
         return None
 
 
-def put(request: dict[str, Any]) -> dict[str, Any]:
+def push(request: dict[str, Any]) -> dict[str, Any]:
     """Brings a file and its tree into the pool, under another name first: half an image is never
     found under its own."""
     name = PREFIX + request["hex"]
@@ -193,7 +195,8 @@ def put(request: dict[str, Any]) -> dict[str, Any]:
             return {"monitors": monitors, **found}
         _remove(ioctx, name)
         partial = f"{PARTIAL}{time.time_ns()}.{request['hex'][:16]}"
-        offset, tree = request["hash_offset"], Path(request["tree"]).read_bytes()
+        offset = request["hash_offset"]
+        tree = Path(request["tree"]).read_bytes()
         rbd.RBD().create(
             ioctx,
             partial,
@@ -225,7 +228,7 @@ def _write(image: Any, path: Path, tree: bytes, offset: int) -> None:
         while chunk := file.read(CHUNK):
             image.write(chunk, at)
             at += len(chunk)
-            say(progress=at)
+            answer(progress=at)
     if tree:
         image.write(tree, offset)
     image.flush()
@@ -247,14 +250,15 @@ def _remove(ioctx: Any, name: str) -> None:
 def listing(request: dict[str, Any]) -> dict[str, Any]:
     """Our images but those to be kept, with what they say of themselves. Takes away what a push
     left that was cut short."""
-    keep, found = {PREFIX + name for name in request["keep"]}, []
+    keep = {PREFIX + name for name in request["keep"]}
+    found = []
     with _pool(request) as (_, ioctx):
         for name in rbd.RBD().list(ioctx):
             if name.startswith(PARTIAL) and time.time() - int(name.split(".")[1]) / 1e9 > STALE_S:
                 _remove(ioctx, name)
             elif name.startswith(PREFIX) and name not in keep:
                 found.append({"hex": name.removeprefix(PREFIX), **_labels(ioctx, name)})
-            say(progress=len(found))
+            answer(progress=len(found))
     return {"images": found}
 
 
@@ -273,14 +277,16 @@ def remove(request: dict[str, Any]) -> dict[str, Any]:
     with _pool(request) as (_, ioctx):
         for number, name in enumerate(request["images"]):
             _remove(ioctx, PREFIX + name)
-            say(progress=number)
+            answer(progress=number)
     return {}
 
 
 def verify(request: dict[str, Any]) -> dict[str, Any]:
     """Reads an image's snapshot: its digest and its manifest."""
-    hasher, at = hashlib.blake2b(digest_size=32), 0
-    name, size = PREFIX + request["hex"], request["size"]
+    hasher = hashlib.blake2b(digest_size=32)
+    at = 0
+    name = PREFIX + request["hex"]
+    size = request["size"]
     with _pool(request) as (_, ioctx):
         found = _manifest(ioctx, name)
         if found is None:
@@ -289,13 +295,14 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
             while at < size and (chunk := image.read(at, min(CHUNK, size - at))):
                 hasher.update(chunk)
                 at += len(chunk)
-                say(progress=at)
+                answer(progress=at)
     return {"digest": f"blake2b:{hasher.hexdigest()}", **found}
 
 
 def get(request: dict[str, Any]) -> dict[str, Any]:
     """Writes the first `size` bytes of an image's snapshot to `path`."""
-    at, size = 0, request["size"]
+    at = 0
+    size = request["size"]
     with (
         _pool(request) as (_, ioctx),
         rbd.Image(ioctx, PREFIX + request["hex"], snapshot=SNAPSHOT, read_only=True) as image,
@@ -303,7 +310,7 @@ def get(request: dict[str, Any]) -> dict[str, Any]:
     ):
         while at < size and (chunk := image.read(at, min(CHUNK, size - at))):
             at += file.write(chunk)
-            say(progress=at)
+            answer(progress=at)
     if at < size:
         raise OSError(errno.EIO, "the image is shorter than it should be")
     return {}
@@ -315,7 +322,7 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "node_key": node_key,
     "node_keys": node_keys,
     "drop_keys": drop_keys,
-    "put": put,
+    "put": push,
     "listing": listing,
     "remove": remove,
     "verify": verify,
@@ -329,12 +336,12 @@ def _text(error: Exception) -> str:
 
 
 def main() -> int:
-    """The errand; returns the exit status."""
+    """The job; returns the exit status."""
     request = json.load(sys.stdin)
     try:
-        say(ok=OPERATIONS[request["op"]](request))
+        answer(ok=OPERATIONS[request["op"]](request))
     except (rados.Error, rbd.Error, OSError) as error:
-        say(
+        answer(
             errno=abs(int(getattr(error, "errno", 0) or 0)),
             error=_text(error),
             kind=type(error).__name__,

@@ -188,7 +188,7 @@ class ImageStore:
         made = {
             digest: self.signer.sign(self._manifest(digest, size))
             for digest, size in known.items()
-            if self.has(digest)
+            if self.has_content(digest)
         }
         self._save_signatures(made | self._signatures)
 
@@ -219,7 +219,7 @@ class ImageStore:
         spec = container_spec(container)
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._changing:
-            digest, size = self._content.take(path)
+            digest, size = self._content.add(path)
             self._save_signatures(
                 {**self._signatures, digest: self.signer.sign(self._manifest(digest, size))}
             )
@@ -228,7 +228,8 @@ class ImageStore:
     def _point(self, name: str, digest: str, size: int, spec: ContainerSpec) -> Image:
         """Lets a name point to a content."""
         with self._lock:
-            now, old = self._clock(), self._images.get(name)
+            now = self._clock()
+            old = self._images.get(name)
             history = old.history if old else ()
             if old and old.digest != digest:
                 history = (*history, Version(old.digest, old.size, old.created))
@@ -275,7 +276,11 @@ class ImageStore:
             if self._content is not self._files:
                 gone.update(self._content.prune(keep))
             self._save_signatures(
-                {digest: proof for digest, proof in self._signatures.items() if self.has(digest)}
+                {
+                    digest: proof
+                    for digest, proof in self._signatures.items()
+                    if self.has_content(digest)
+                }
             )
             for file in self.directory.glob("*.cdx.json"):
                 if f"blake2b:{file.name.partition('.')[0]}" not in keep:
@@ -299,7 +304,7 @@ class ImageStore:
                 f"cannot verify image {name}: {error.message}", hint=error.hint
             ) from None
 
-    def has(self, digest: str) -> bool:
+    def has_content(self, digest: str) -> bool:
         """Whether a content is still there."""
         return self._content.attachment(digest) is not None or self.path(digest).exists()
 

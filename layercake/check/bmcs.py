@@ -48,7 +48,8 @@ _TROUBLES: tuple[tuple[str, Callable[..., Finding], str, str], ...] = (
     ),
     ("busy", warning, "their BMCs are busy with other operations", "look again later"),
 )
-"""What may have come of a look (powerman.looks.look.Looked), how bad that is, and what to do."""
+"""What may have come of a look (powerman.inspect.inspection.InspectedBmc), how bad that is, and
+what to do."""
 
 
 @check("bmc")

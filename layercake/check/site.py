@@ -36,7 +36,7 @@ from powerman.service import PowerService
 LOOK, VISIT = "power.look", "boot.visit"
 LOOK_S = 15.0
 CALL_S = 60.0
-LISTEN_S = 6.0
+SLOWEST_ANSWER_S = 6.0
 Found = TypeVar("Found")
 
 
@@ -82,8 +82,8 @@ class Once(Generic[Found]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """`api` is None when no head runs. `listen_s`: for how many seconds answers on the nodes'
-    network are waited for. `look` gives what each BMC says (powerman.looks.look.Looked as plain
-    facts)."""
+    network are waited for. `look` gives what each BMC says
+    (powerman.inspect.inspection.InspectedBmc as plain facts)."""
 
     data_dir: Path
     settings: Settings
@@ -91,7 +91,7 @@ class Site:
     look: Callable[[], list[dict[str, Any]]] = field(default=list)
     api: Api | None = None
     status: Mapping[str, Any] | None = None
-    listen_s: float = LISTEN_S
+    listen_s: float = SLOWEST_ANSWER_S
     machine: Machine = field(default_factory=Machine)
 
     def of(self, section: str) -> Any:
@@ -143,7 +143,7 @@ def survey(
     api: Api | None,
     *,
     inventory: Path | None = None,
-    listen_s: float = LISTEN_S,
+    listen_s: float = SLOWEST_ANSWER_S,
     machine: Machine | None = None,
 ) -> Site:
     """The site of a data directory. With an `inventory` the nodes and BMCs are those of that file.
@@ -243,7 +243,7 @@ async def _look(nodes: list[Node], vault: Vault, settings: Settings) -> list[dic
                 )
                 continue
             await service.node_changed(node.id, told)
-        rows: list[dict[str, Any]] = msgspec.to_builtins(await service.look(LOOK_S))
+        rows: list[dict[str, Any]] = msgspec.to_builtins(await service.inspect_bmcs(LOOK_S))
         return unread + rows
     finally:
         await service.stop()

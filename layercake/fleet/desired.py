@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 
-from imageapi.spec.order import start_order
+from imageapi.spec.start_order import start_order
 from layercake.fleet.engine import Engine
 from layercake.fleet.guard_state import GuardState, Order
 from layercake.fleet.persistence.database import Database

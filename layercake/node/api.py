@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from imageapi.node.container import follow
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.imageset.imageset import ImageSet
 from imageapi.node.imageset.table import LIVE
 from imageapi.node.objects.objects import USER
-from imageapi.spec.fields import words
+from imageapi.spec.fields import command_words
 from layercake import __version__
 from layercake.base.text import whole_number
 from layercake.kraken.errors import InputError
@@ -277,7 +277,7 @@ class Api:
     def _exec(self, request: Request, names: Mapping[str, str]) -> Reply:
         body = _json(request)
         command, container, timeout = (
-            words(body.get("command"), "command"),
+            command_words(body.get("command"), "command"),
             body.get("container") or "",
             body.get("timeout_s", 60),
         )
@@ -289,7 +289,7 @@ class Api:
             raise InputError(
                 f"cannot use timeout_s {str(timeout)[:20]}: expected up to {EXEC_MAX:.0f} seconds"
             )
-        place = self._images.place(str(container)) if container else Place()
+        place = self._images.place(str(container)) if container else ExecContext()
         return Reply(_lines(follow.run(place, command, timeout, request.gone)), kind=LINES)
 
     def _set_up_bmc(self, request: Request, names: Mapping[str, str]) -> Reply:

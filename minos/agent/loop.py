@@ -387,7 +387,7 @@ class Agent:
         started again."""
         if work.sync.read():
             work.wanted.head_restarted()
-            self._images.tell(again=True)
+            self._images.report_containers(again=True)
             self._api.announce(work.session)
             self._network.head_restarted()
             self._files.report_again()

@@ -40,7 +40,7 @@ class NodeImages(Protocol):
     def logs(self, name: str, lines: int) -> str:
         """The last lines of a container. Raises InputError."""
 
-    def tell(self, again: bool = False) -> None:
+    def report_containers(self, again: bool = False) -> None:
         """Tells the head how the containers are."""
 
     def trim_logs(self) -> None:

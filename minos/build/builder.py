@@ -33,7 +33,7 @@ ENTRIES = (
     "layercake.node.main",
     "layercake.node.wiring",
     "imageapi.node.attach.nbd",
-    "imageapi.node.attach.keeper",
+    "imageapi.node.attach.iscsi_sessions",
     "imageapi.node.attach.disks",
     "layercake.node.serving",
     "minos.agent.drivers",

@@ -103,7 +103,8 @@ class ReaderRequest(NodeRequest, kw_only=True):
 @call("console.state", role=Role.OPERATOR, answer=ConsoleState)
 async def state(service: PowerService, request: NodeRequest) -> ConsoleState:
     """How the node's console is, who reads it, and who has the keyboard."""
-    console, size = service.consoles.of(request.node), service.consoles.size(request.node)
+    console = service.consoles.of(request.node)
+    size = service.consoles.size(request.node)
     return ConsoleState(
         console.state.value,
         console.why,
@@ -187,7 +188,7 @@ async def write(service: PowerService, request: WriteRequest) -> dict[str, Any]:
     except binascii.Error:
         raise InputError("cannot write to the console: this is no base64") from None
     if request.take:
-        console.take(request.reader)
+        console.take_keyboard(request.reader)
     taken = (
         console.write(request.reader, data, send_break=request.send_break)
         if data or request.send_break

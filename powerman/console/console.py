@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
-from powerman.console.files import Logs
 from powerman.console.lines import Lines
+from powerman.console.logs import ConsoleLogs
 from powerman.console.readers import Readers
 from powerman.driver import (
     ConsoleSource,
@@ -77,17 +77,24 @@ class Console:
     def __init__(
         self,
         name: str,
-        logs: Logs,
+        logs: ConsoleLogs,
         now: Callable[[], float],
         wall: Callable[[], float],
         changed: Callable[[Console, LayercakeError | None], None],
     ) -> None:
-        self.name, self.state, self.why, self.by = name, State.IDLE, "", ""
+        self.name = name
+        self.state = State.IDLE
+        self.why = ""
+        self.by = ""
         self.since = now()
-        self.readers, self.lines = Readers(), Lines()
+        self.readers = Readers()
+        self.lines = Lines()
         self.poked = asyncio.Event()  # somebody wants it now
         self._taking = False
-        self._logs, self._now, self._wall, self._changed = logs, now, wall, changed
+        self._logs = logs
+        self._now = now
+        self._wall = wall
+        self._changed = changed
         self._stream: ConsoleStream | None = None
         self._news = asyncio.Event()
         self._version = 0
@@ -100,9 +107,9 @@ class Console:
 
     # -- what comes (see Listener)
 
-    def heard(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         """The machine wrote this."""
-        self.readers.heard(data)
+        self.readers.add_output(data)
         if text := self.lines.add(data, self._wall()):
             self._logs.add(self.name, text)
         self._news.set()
@@ -115,14 +122,16 @@ class Console:
 
     async def once(self, source: ConsoleSource) -> None:
         """Opens it and keeps it until it ends. Raises why it could not be opened, or has ended."""
-        taking, self._taking = self._taking, False
+        taking = self._taking
+        self._taking = False
         self.be(State.OPENING)
         self._stream = await source.open(self, take=taking)
         try:
             self.be(State.OPEN)
             await self._stream.run()
         finally:
-            stream, self._stream = self._stream, None
+            stream = self._stream
+            self._stream = None
             if text := self.lines.end():
                 self._logs.add(self.name, text)
             await stream.close()
@@ -138,11 +147,9 @@ class Console:
             )
         if state is not self.state:
             self.since = self._now()
-        self.state, self.why, self.by = (
-            state,
-            error.message if error else "",
-            error.by if isinstance(error, Taken) else "",
-        )
+        self.state = state
+        self.why = error.message if error else ""
+        self.by = error.by if isinstance(error, Taken) else ""
         self._changed(self, error)
         self.news()
 
@@ -163,14 +170,14 @@ class Console:
         """A new reader's id, and the position of what is kept. With `take` it gets the keyboard,
         and the console is taken from another session, if one has it. Raises Refused."""
         reader = self.readers.attach(who, self._now(), write=write, take=take)
-        self._want(take)
+        self._request_open(take)
         self.news()
         return reader, max(0, self.readers.end - PIECE)
 
-    def take(self, reader: str) -> None:
+    def take_keyboard(self, reader: str) -> None:
         """Gives a reader the keyboard, and the console. Raises NotFound."""
-        self.readers.take(reader, self._now())
-        self._want(True)
+        self.readers.take_keyboard(reader, self._now())
+        self._request_open(True)
         self.news()
 
     def detach(self, reader: str) -> None:
@@ -184,7 +191,7 @@ class Console:
         reader that was away."""
         until = self._now() + wait_s
         while True:
-            self.readers.seen(reader, self._now())
+            self.readers.mark_present(reader, self._now())
             data, end, lost = self.readers.since(position, PIECE)
             left = until - self._now()
             if data or lost or self._told.get(reader) != self._version or left <= 0:
@@ -215,9 +222,9 @@ class Console:
             self._stream.send_break()
         return self._stream.write(data)
 
-    def look(self) -> None:
+    def expire(self) -> None:
         """Forgets readers that are gone, and ends a line that waits for its end for too long."""
-        if self.readers.any and self.readers.look(self._now()):
+        if self.readers.any and self.readers.drop_absent(self._now()):
             self.news()
         if self.lines.waiting and (text := self.lines.idle(self._wall())):
             self._logs.add(self.name, text)
@@ -230,7 +237,7 @@ class Console:
         }
         self._news.set()
 
-    def _want(self, take: bool) -> None:
+    def _request_open(self, take: bool) -> None:
         if take and self.state is not State.OPEN:
             self._taking = True
         if self.state is not State.OPEN:

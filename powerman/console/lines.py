@@ -59,7 +59,8 @@ class Lines:
     def __init__(self) -> None:
         self._part = b""
         self._since = 0.0
-        self._second, self._prefix = -1, ""
+        self._second = -1
+        self._prefix = ""
 
     @property
     def waiting(self) -> bool:
@@ -78,12 +79,14 @@ class Lines:
         held = b"\r" if data.endswith(b"\r") else b""  # the other half of its end may follow
         *ended, self._part = _ENDS.split(data[:-1] if held else data)
         self._part += held
-        found, at = [], self._since
+        found = []
+        at = self._since
         for raw in ended:
             found += self._line(raw, at)
             at = now
         while len(self._part) > LONGEST:
-            raw, self._part = self._part[:LONGEST], self._part[LONGEST:]
+            raw = self._part[:LONGEST]
+            self._part = self._part[LONGEST:]
             found += self._line(raw, at)
         self._since = at
         return "".join(found)
@@ -94,7 +97,8 @@ class Lines:
 
     def end(self) -> str:
         """What waits for its end: there is none."""
-        raw, self._part = self._part.rstrip(b"\r"), b""
+        raw = self._part.rstrip(b"\r")
+        self._part = b""
         return "".join(self._line(raw, self._since))
 
     def note(self, text: str, now: float) -> str:
@@ -108,8 +112,6 @@ class Lines:
     def _stamp(self, at: float) -> str:
         second = int(at)
         if second != self._second:
-            self._second, self._prefix = (
-                second,
-                time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)),
-            )
+            self._second = second
+            self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         return f"{self._prefix}.{int((at - second) * 1000):03d}Z"

@@ -39,7 +39,7 @@ class Readers:
         self._kept = bytearray()
         self._readers: dict[str, Reader] = {}
 
-    def heard(self, data: bytes) -> None:
+    def add_output(self, data: bytes) -> None:
         """The console has said more."""
         self._kept += data
         self.end += len(data)
@@ -58,7 +58,7 @@ class Readers:
     def attach(self, who: str, now: float, *, write: bool, take: bool) -> str:
         """A new reader; its id. It gets the keyboard if it wants to write and nobody has it, or it
         takes it. Raises Refused when there are too many."""
-        self.look(now)
+        self.drop_absent(now)
         if len(self._readers) >= MOST:
             raise Refused(f"cannot attach to the console: {MOST} read it already")
         reader = secrets.token_hex(8)
@@ -67,9 +67,9 @@ class Readers:
             self.writer = reader
         return reader
 
-    def take(self, reader: str, now: float) -> None:
+    def take_keyboard(self, reader: str, now: float) -> None:
         """Gives a reader the keyboard. Raises NotFound."""
-        self.seen(reader, now)
+        self.mark_present(reader, now)
         self.writer = reader
 
     def detach(self, reader: str) -> None:
@@ -78,7 +78,7 @@ class Readers:
         if self.writer == reader:
             self.writer = ""
 
-    def seen(self, reader: str, now: float) -> Reader:
+    def mark_present(self, reader: str, now: float) -> Reader:
         """A reader is there. Raises NotFound for one that is not known any more."""
         found = self._readers.get(reader)
         if found is None:
@@ -92,7 +92,7 @@ class Readers:
         """Whether a reader is there."""
         return reader in self._readers
 
-    def look(self, now: float) -> bool:
+    def drop_absent(self, now: float) -> bool:
         """Forgets those that are gone; whether there were any."""
         gone = [reader for reader, facts in self._readers.items() if now - facts.seen > GONE_S]
         for reader in gone:
@@ -101,7 +101,7 @@ class Readers:
 
     def may_write(self, reader: str, now: float) -> None:
         """Raises Refused if another has the keyboard."""
-        self.seen(reader, now)
+        self.mark_present(reader, now)
         if self.writer != reader:
             has = self._readers.get(self.writer)
             raise Refused(

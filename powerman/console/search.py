@@ -13,8 +13,8 @@ from typing import Any
 
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.aside import Aside, Bounds
-from powerman.console.files import name_of
 from powerman.console.lines import STAMP, parse_stamp
+from powerman.console.logs import name_of
 
 PATTERN, MOST = 200, 10_000
 """Characters of a pattern; matches of one search."""

@@ -28,9 +28,17 @@ from pathlib import Path
 from typing import cast
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, login_refused
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.driver import (
+    Inspection,
+    LogEntry,
+    LogMark,
+    PowerState,
+    Sensor,
+    Unsupported,
+    login_refused,
+)
+from powerman.hardware import Fact
+from powerman.health import Health
 from powerman.settings import BmcSpec, Program
 
 _USAGE, _UNAVAILABLE, _NO_PERMISSION = 64, 69, 77  # sysexits.h: EX_USAGE, EX_UNAVAILABLE, EX_NOPERM
@@ -140,8 +148,11 @@ class _Listener(asyncio.SubprocessProtocol):
     """Keeps the beginning of what a program answers, and the end of what it complains about."""
 
     def __init__(self) -> None:
-        self.exited, self.ended = asyncio.Event(), asyncio.Event()
-        self.out, self.err, self.floods = bytearray(), bytearray(), False
+        self.exited = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.out = bytearray()
+        self.err = bytearray()
+        self.floods = False
         self._heard = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -180,18 +191,18 @@ class CommandDriver:
     mean."""
 
     def __init__(self, spec: BmcSpec, programs: Programs) -> None:
-        self._spec, self._programs = spec, programs
-        self.answer_s, self.progress, self.drive, self.console, self.health = (
-            0.0,
-            "",
-            None,
-            None,
-            Health(),
-        )
+        self._spec = spec
+        self._programs = programs
+        self.answer_s = 0.0
+        self.progress = ""
+        self.drive = None
+        self.console = None
+        self.health = Health()
         self.cap = None
 
-    async def _ask(self, verb: str) -> str:
-        spec, began = self._spec, time.monotonic()
+    async def _run_program(self, verb: str) -> str:
+        spec = self._spec
+        began = time.monotonic()
         ended = await self._programs.run(spec, verb)
         self.answer_s = max(time.monotonic() - began, self.answer_s * _DECAY)
         if ended.status == 0:
@@ -212,7 +223,7 @@ class CommandDriver:
 
     async def state(self) -> PowerState:
         """The line that it answers with."""
-        said = (await self._ask("status")).strip()
+        said = (await self._run_program("status")).strip()
         found = {"on": PowerState.ON, "off": PowerState.OFF}.get(said.lower())
         if found is None:
             raise OperationFailed(
@@ -223,25 +234,25 @@ class CommandDriver:
 
     async def on(self) -> None:
         """Asks for power on."""
-        await self._ask("on")
+        await self._run_program("on")
 
     async def off(self, *, soft: bool = False) -> None:
         """Asks for power off."""
-        await self._ask("soft-off" if soft else "off")
+        await self._run_program("soft-off" if soft else "off")
 
     async def cycle(self) -> None:
         """Asks for off and on again."""
-        await self._ask("cycle")
+        await self._run_program("cycle")
 
     async def reset(self) -> None:
         """Asks for a hard reset."""
-        await self._ask("reset")
+        await self._run_program("reset")
 
     async def boot_network(self) -> None:
         """Asks for it. Most of such machines are switched and nothing else, and boot from the
         network by their own boot order: one whose program has no word for it is as it should be."""
         with contextlib.suppress(Unsupported):
-            await self._ask("boot-network")
+            await self._run_program("boot-network")
 
     async def boot_uri(self, uri: str) -> None:
         """Not by a program."""
@@ -267,10 +278,10 @@ class CommandDriver:
         """None."""
         raise self._no("read an event log")
 
-    async def look(self) -> Look:
+    async def inspect(self) -> Inspection:
         """Whether it answers."""
         await self.state()
-        return Look(clock=None)
+        return Inspection(clock=None)
 
     async def set_password(self, new: str) -> None:
         """Not by a program."""

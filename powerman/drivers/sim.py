@@ -18,9 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed
-from powerman.driver import LogEntry, LogMark, Look, PowerState, Sensor, Unsupported, unreachable
-from powerman.looks.hardware import Fact
-from powerman.looks.health import Health
+from powerman.driver import (
+    Inspection,
+    LogEntry,
+    LogMark,
+    PowerState,
+    Sensor,
+    Unsupported,
+    unreachable,
+)
+from powerman.hardware import Fact
+from powerman.health import Health
 from powerman.settings import BmcSpec
 
 SOCKET = "sim.sock"
@@ -39,10 +47,11 @@ class SimLine:
         self._reading: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
-    async def ask(self, what: str, bmc: str, limit_s: float) -> Any:
+    async def request(self, what: str, bmc: str, limit_s: float) -> Any:
         """What a BMC answers. Raises Unreachable if it does not within `limit_s`, OperationFailed
         if it refuses."""
-        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
             async with asyncio.timeout(limit_s):
@@ -74,7 +83,8 @@ class SimLine:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         finally:
-            writer, self._writer = self._writer, None
+            writer = self._writer
+            self._writer = None
             if writer is not None:
                 writer.close()
             for waiting in self._waiting.values():
@@ -92,46 +102,45 @@ class SimDriver:
     """One made-up BMC; see `driver.PowerDriver` for what the methods mean."""
 
     def __init__(self, spec: BmcSpec, line: SimLine) -> None:
-        self._spec, self._line = spec, line
-        self.answer_s, self.progress, self.drive, self.console, self.health = (
-            0.0,
-            "",
-            None,
-            None,
-            Health(),
-        )
+        self._spec = spec
+        self._line = line
+        self.answer_s = 0.0
+        self.progress = ""
+        self.drive = None
+        self.console = None
+        self.health = Health()
         self.cap = None
 
-    async def _ask(self, what: str) -> Any:
-        return await self._line.ask(what, self._spec.where, self._spec.timeout_s)
+    async def _request(self, what: str) -> Any:
+        return await self._line.request(what, self._spec.where, self._spec.timeout_s)
 
     async def state(self) -> PowerState:
         """Asks for the power state."""
-        return PowerState(await self._ask("state"))
+        return PowerState(await self._request("state"))
 
     async def on(self) -> None:
         """Asks for power on."""
-        await self._ask("on")
+        await self._request("on")
 
     async def off(self, *, soft: bool = False) -> None:
         """Asks for power off."""
-        await self._ask("soft" if soft else "off")
+        await self._request("soft" if soft else "off")
 
     async def cycle(self) -> None:
         """Asks for off and on again."""
-        await self._ask("cycle")
+        await self._request("cycle")
 
     async def reset(self) -> None:
         """Asks for a hard reset."""
-        await self._ask("reset")
+        await self._request("reset")
 
     async def boot_network(self) -> None:
         """Made-up machines boot by nothing else."""
-        await self._ask("boot-network")
+        await self._request("boot-network")
 
     async def boot_uri(self, uri: str) -> None:
         """As `boot_network`."""
-        await self._ask("boot-network")
+        await self._request("boot-network")
 
     async def boots_as_told(self) -> bool | None:
         """They do."""
@@ -139,7 +148,7 @@ class SimDriver:
 
     async def sensors(self) -> list[Sensor]:
         """One sensor."""
-        return [Sensor("Simulated inlet", float(await self._ask("inlet")), "°C", "ok")]
+        return [Sensor("Simulated inlet", float(await self._request("inlet")), "°C", "ok")]
 
     async def event_log(self) -> list[LogEntry]:
         """Nothing."""
@@ -153,10 +162,10 @@ class SimDriver:
         """Nothing, ever."""
         return LogMark(0, "")
 
-    async def look(self) -> Look:
+    async def inspect(self) -> Inspection:
         """A BMC without a clock."""
-        await self._ask("state")
-        return Look(clock=None)
+        await self._request("state")
+        return Inspection(clock=None)
 
     async def set_password(self, new: str) -> None:
         """It has no users."""

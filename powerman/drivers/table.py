@@ -8,9 +8,10 @@ from powerman.driver import PowerDriver
 from powerman.drivers.command import CommandDriver, Programs
 from powerman.drivers.sim import SimDriver, SimLine
 from powerman.inventory import COMMAND, SIM
-from powerman.ipmi import IpmiDriver
-from powerman.pyghmi_pool import PyghmiPool
-from powerman.redfish import RedfishDriver, Web
+from powerman.ipmi.driver import IpmiDriver
+from powerman.ipmi.pyghmi_pool import PyghmiPool
+from powerman.redfish.driver import RedfishDriver
+from powerman.redfish.web import Web
 from powerman.settings import BmcSpec
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from imageapi.build import box
+from imageapi.build import sandbox
 from imageapi.build.build import Built
 from layercake.kraken.errors import OperationFailed
 from tests.build.conftest import Build, busybox_tree, unpack
@@ -138,7 +138,7 @@ def test_without_user_namespaces_nothing_is_built(
     kernel = tmp_path / "max_user_namespaces"
     if limit is not None:
         kernel.write_text(limit)
-    monkeypatch.setattr(box, "NAMESPACES", kernel)
+    monkeypatch.setattr(sandbox, "NAMESPACES", kernel)
     with pytest.raises(OperationFailed, match="gives out no user namespaces") as refused:
         make(context)
     assert "sysctl" in refused.value.hint
@@ -147,7 +147,7 @@ def test_without_user_namespaces_nothing_is_built(
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory", "other", "none"])
 def test_a_result_that_is_no_file_of_the_build_is_refused(tmp_path: Path, kind: str) -> None:
     tmp_path.chmod(0o755)
-    made = box.Box(tmp_path / "box", network=False)
+    made = sandbox.Sandbox(tmp_path / "box", network=False)
     path = made.scratch / "image.tar"
     if kind == "link":
         path.symlink_to("/etc/shadow")

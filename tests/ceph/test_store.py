@@ -17,7 +17,7 @@ from patience import patience
 from smallimages import build_plain_image
 
 from imageapi.store.hashtree import HashTree
-from imageapi.store.rbdstore import Cluster, Errands, RbdContent, read_keyring
+from imageapi.store.rbdstore import Cluster, RbdContent, RbdJobs, read_keyring
 from imageapi.store.store import Image, ImageStore
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from tests.ceph.test_cluster import pool
@@ -39,8 +39,8 @@ def cluster_of(
 @pytest.fixture
 def store(ceph: Ceph, tmp_path: Path) -> Iterator[ImageStore]:
     directory = tmp_path / "store"
-    errands = Errands(cluster_of(ceph), answer_s=3)
-    found = ImageStore(directory, content=RbdContent(directory, cluster_of(ceph), errands=errands))
+    jobs = RbdJobs(cluster_of(ceph), answer_s=3)
+    found = ImageStore(directory, content=RbdContent(directory, cluster_of(ceph), jobs=jobs))
     yield found
     for image in found.list():
         found.remove(image.name)
@@ -400,5 +400,5 @@ def test_a_helper_that_hangs_or_dies_is_a_clear_error(ceph: Ceph, tmp_path: Path
         python.chmod(0o755)
         start = time.monotonic()
         with pytest.raises(kind, match=text):
-            Errands(cluster_of(ceph), python=str(python), stall_s=1.0).run("check", "use the pool")
+            RbdJobs(cluster_of(ceph), python=str(python), stall_s=1.0).run("check", "use the pool")
         assert time.monotonic() - start < patience(5)

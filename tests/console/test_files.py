@@ -12,12 +12,12 @@ import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.moduleapi.aside import Aside, Bounds
-from powerman.console import files
-from powerman.console.files import Logs, Room
+from powerman.console import logs as logs_module
 from powerman.console.lines import stamp
+from powerman.console.logs import ConsoleLogs, LogLimits
 from powerman.console.search import find, search
 
-ROOM = Room(each=256 << 10, all=1 << 20)
+ROOM = LogLimits(each=256 << 10, all=1 << 20)
 
 
 def line(number: int) -> str:
@@ -25,15 +25,15 @@ def line(number: int) -> str:
     return f"{stamp(1769860800.0 + number)} line {number} ".ljust(99, ".") + "\n"
 
 
-def logs(directory: Path, room: Room = ROOM) -> Logs:
+def logs(directory: Path, room: LogLimits = ROOM) -> ConsoleLogs:
     """Logs in a directory."""
-    return Logs(directory / "consoles", room)
+    return ConsoleLogs(directory / "consoles", room)
 
 
-def put(kept: Logs, node: str, text: str, nodes: int = 1) -> str:
+def put(kept: ConsoleLogs, node: str, text: str, nodes: int = 1) -> str:
     """Writes at once; why it could not."""
     kept.add(node, text)
-    left, trouble = kept.write(kept.take(), nodes)
+    left, trouble = kept.write(kept.take_pending(), nodes)
     kept.back(left)
     return trouble
 
@@ -53,7 +53,7 @@ def test_a_log_is_rotated_and_never_larger_than_its_room(tmp_path: Path) -> None
 
 
 def test_many_nodes_have_a_part_of_the_room_each(tmp_path: Path) -> None:
-    kept = logs(tmp_path, Room(each=1 << 20, all=2 << 20))
+    kept = logs(tmp_path, LogLimits(each=1 << 20, all=2 << 20))
     for number in range(4000):
         put(kept, "n1", line(number), nodes=16)
     assert sum(path.stat().st_size for path in (tmp_path / "consoles").iterdir()) <= (2 << 20) // 16
@@ -98,7 +98,7 @@ def test_what_a_full_disk_does_not_take_waits_and_is_bounded(
 
     monkeypatch.setattr(os, "write", write)
     assert put(kept, "n1", line(1)) == "the file system is full"
-    monkeypatch.setattr(files, "_PENDING", 250)
+    monkeypatch.setattr(logs_module, "_PENDING", 250)
     for number in range(2, 6):
         kept.add("n1", line(number))
     assert kept.dropped == {"n1": 300}
@@ -109,7 +109,7 @@ def test_what_a_full_disk_does_not_take_waits_and_is_bounded(
 def test_nothing_is_written_where_little_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "SPARE", 1 << 60)
+    monkeypatch.setattr(logs_module, "SPARE", 1 << 60)
     kept = logs(tmp_path)
     assert (
         "are free" in put(kept, "n1", line(1))
@@ -119,7 +119,7 @@ def test_nothing_is_written_where_little_is_free(
 
 
 def test_logs_of_nodes_that_are_gone_make_room_oldest_first(tmp_path: Path) -> None:
-    kept = logs(tmp_path, Room(each=1 << 20, all=40_000))
+    kept = logs(tmp_path, LogLimits(each=1 << 20, all=40_000))
     (tmp_path / "consoles").mkdir()
     for age, name in enumerate(["n1.log", "n1.log.1", "gone2.log", "gone1.log"]):
         path = tmp_path / "consoles" / name

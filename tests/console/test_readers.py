@@ -15,7 +15,7 @@ def test_one_has_the_keyboard_and_the_next_one_takes_it() -> None:
     readers.may_write(alice, 1.0)
     with pytest.raises(Refused, match="alice has the keyboard"):
         readers.may_write(bob, 1.0)
-    readers.take(bob, 2.0)
+    readers.take_keyboard(bob, 2.0)
     assert readers.writing == "bob" and readers.names == ["alice", "bob"]
     readers.detach(bob)
     assert readers.writing == "" and readers.names == ["alice"]
@@ -32,19 +32,19 @@ def test_one_who_only_reads_has_no_keyboard() -> None:
 def test_who_is_away_for_too_long_is_gone_and_the_keyboard_free() -> None:
     readers = Readers()
     alice = readers.attach("alice", 0.0, write=True, take=False)
-    readers.look(GONE_S)
+    readers.drop_absent(GONE_S)
     assert readers.knows(alice)
-    readers.look(GONE_S + 1)
+    readers.drop_absent(GONE_S + 1)
     assert not readers.any and readers.writing == ""
     with pytest.raises(NotFound):
-        readers.seen(alice, GONE_S + 1)
+        readers.mark_present(alice, GONE_S + 1)
 
 
 def test_a_slow_reader_is_told_what_it_has_missed() -> None:
     readers = Readers()
     readers.attach("alice", 0.0, write=False, take=False)
     for _ in range(5):
-        readers.heard(bytes(KEPT))
+        readers.add_output(bytes(KEPT))
     data, position, lost = readers.since(0, 1000)
     assert len(data) == 1000 and lost + 1000 == position and lost >= 3 * KEPT
     assert readers.since(position, 10 * KEPT)[2] == 0 and readers.since(readers.end, 10) == (
@@ -57,7 +57,7 @@ def test_a_slow_reader_is_told_what_it_has_missed() -> None:
 def test_little_is_kept_while_nobody_reads() -> None:
     readers = Readers()
     for _ in range(1000):
-        readers.heard(bytes(1000))
+        readers.add_output(bytes(1000))
     assert len(readers.since(0, 1 << 20)[0]) <= 2 * KEPT_IDLE + 1000
 
 

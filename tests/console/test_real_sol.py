@@ -17,7 +17,7 @@ from vrack.ipmi_bmc import write_config
 
 from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.service import FakeLink
-from powerman.console import keeper
+from powerman.console import consoles
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.console.conftest import Opened, until
@@ -152,8 +152,8 @@ async def test_a_whole_boot_is_kept_and_what_is_typed_arrives(tmp_path: Path) ->
 async def test_ipmitool_finds_it_taken_and_when_it_takes_it_it_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("powerman.console.ipmi.KEEP_S", 0.3)
-    monkeypatch.setattr(keeper, "again_s", lambda error, failures: 3.0)
+    monkeypatch.setattr("powerman.ipmi.console.KEEP_S", 0.3)
+    monkeypatch.setattr(consoles, "again_s", lambda error, failures: 3.0)
     async with real(tmp_path) as (service, link, serial, port):
         other = Tool(port, PASSWORD, 3)
         try:

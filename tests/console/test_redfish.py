@@ -12,8 +12,8 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from layercake.moduleapi.service import FakeLink
-from powerman.console.redfish import console_path
 from powerman.driver import Unsupported
+from powerman.redfish.console import console_path
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.console.conftest import until
@@ -66,7 +66,7 @@ class Console:
 async def test_one_by_websocket_is_read_and_typed_to_and_opened_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("powerman.console.keeper.again_s", lambda error, failures: 0.05)
+    monkeypatch.setattr("powerman.console.consoles.again_s", lambda error, failures: 0.05)
     console, service, link = Console(), PowerService(polls=False), FakeLink()
     redfish = MiniRedfish(
         sockets={"/console0": console.serve},

@@ -11,7 +11,7 @@ import pytest
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from powerman.console import console as console_module
-from powerman.console import files, keeper
+from powerman.console import consoles, logs
 from powerman.console.console import again_s
 from powerman.driver import LoginRefused, NoSession, Taken, Unsupported
 from powerman.settings import ConsoleSettings, PowerSettings
@@ -25,7 +25,7 @@ LINES = TEXT.decode().splitlines()
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ended is tried again at once."""
-    monkeypatch.setattr(keeper, "again_s", lambda error, failures: 0.05)
+    monkeypatch.setattr(consoles, "again_s", lambda error, failures: 0.05)
 
 
 async def follow(room: Room, reader: str, wanted: bytes, position: int = 0) -> dict[str, Any]:
@@ -101,7 +101,7 @@ async def test_a_bmc_that_cannot_take_what_is_typed_gets_it_again(room: Opened) 
 async def test_a_bmc_that_hangs_is_left_and_tried_again(
     room: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("powerman.console.sol.WAITS_S", (0.05,) * 6)
+    monkeypatch.setattr("powerman.ipmi.sol.WAITS_S", (0.05,) * 6)
     async with room(sol=MiniSol(hangs=True)) as one:
         await one.reached("open")
         reader = await attach(one, "alice", write=True)
@@ -155,7 +155,7 @@ async def test_it_is_taken_when_a_person_says_so(room: Opened) -> None:
 async def test_one_who_takes_it_from_us_is_found_out(
     room: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("powerman.console.ipmi.KEEP_S", 0.1)
+    monkeypatch.setattr("powerman.ipmi.console.KEEP_S", 0.1)
     async with room() as one:
         await one.reached("open")
         one.sol.deactivate()
@@ -240,17 +240,17 @@ async def test_nothing_is_opened_before_the_bmc_has_answered(room: Opened) -> No
 async def test_a_full_disk_is_told_once_and_its_end_too(
     room: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_TROUBLE_S", 0.05)
+    monkeypatch.setattr(consoles, "_TROUBLE_S", 0.05)
     async with room() as one:
         await one.reached("open")
-        spare, none = files.SPARE, 1 << 60
-        monkeypatch.setattr(files, "SPARE", none)
-        monkeypatch.setattr(files, "_PENDING", 2000)
+        spare, none = logs.SPARE, 1 << 60
+        monkeypatch.setattr(logs, "SPARE", none)
+        monkeypatch.setattr(logs, "_PENDING", 2000)
         one.sol.write(TEXT)
         await until("all is acknowledged", lambda: one.sol.idle)
         await until("it is told", lambda: one.events("power.console-log"))
-        monkeypatch.setattr(files, "SPARE", spare)
-        monkeypatch.setattr(files, "_PENDING", 1 << 20)
+        monkeypatch.setattr(logs, "SPARE", spare)
+        monkeypatch.setattr(logs, "_PENDING", 1 << 20)
         await until("it is told", lambda: one.events("power.console-log-back"))
         one.sol.write(b"after\r\n")
         await until("all is acknowledged", lambda: one.sol.idle)

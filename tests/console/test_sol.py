@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from powerman.console.sol import (
+from powerman.ipmi.rmcp import Malformed
+from powerman.ipmi.sol import (
     BREAK,
     HELD_S,
     NACK,
@@ -17,7 +18,6 @@ from powerman.console.sol import (
     encode,
     parse_activated,
 )
-from powerman.rmcp import Malformed
 
 ROOM = 24  # bytes of a packet: its head and 20 more
 
@@ -61,13 +61,13 @@ def test_sizes_are_kept_within_what_is_sensible(said: bytes, room: int) -> None:
 
 def test_what_the_machine_writes_is_acknowledged_and_a_repetition_is_no_news() -> None:
     sol, first = Sol(ROOM), encode(Packet(1, 0, 0, 0, b"login: "))
-    found = sol.heard(first, 0.0)
+    found = sol.receive(first, 0.0)
     assert found.data == b"login: " and found.send == encode(Packet(0, 1, 7, 0, b""))
-    again = sol.heard(first, 0.1)
+    again = sol.receive(first, 0.1)
     assert again.data == b"" and again.send == found.send
-    longer = sol.heard(encode(Packet(1, 0, 0, 0, b"login: root")), 0.2)
+    longer = sol.receive(encode(Packet(1, 0, 0, 0, b"login: root")), 0.2)
     assert longer.data == b"root" and decode(longer.send).accepted == 11
-    assert sol.heard(encode(Packet(2, 0, 0, 0, b"\r\n")), 0.3).data == b"\r\n"
+    assert sol.receive(encode(Packet(2, 0, 0, 0, b"\r\n")), 0.3).data == b"\r\n"
 
 
 def test_numbers_go_from_1_to_15_and_one_packet_is_on_its_way_at_a_time() -> None:
@@ -78,7 +78,7 @@ def test_numbers_go_from_1_to_15_and_one_packet_is_on_its_way_at_a_time() -> Non
         assert sol.due(0.0) == b""
         seen.append(decode(packet).sequence)
         got += decode(packet).data
-        sol.heard(ack(packet), 0.0)
+        sol.receive(ack(packet), 0.0)
     assert got == typed and seen == [n % 15 + 1 for n in range(len(seen))] and len(seen) == 26
 
 
@@ -101,14 +101,14 @@ def test_what_is_not_acknowledged_is_sent_again_and_given_up() -> None:
 def test_what_was_accepted_in_part_goes_on_with_the_rest() -> None:
     sol = Sol(ROOM)
     sol.write(b"reboot\n")
-    assert sol.heard(ack(sol.due(0.0), accepted=3), 0.0).data == b""
+    assert sol.receive(ack(sol.due(0.0), accepted=3), 0.0).data == b""
     assert decode(sol.due(0.0)) == Packet(2, 0, 0, 0, b"oot\n")
 
 
 def test_what_is_refused_is_held_for_a_moment() -> None:
     sol = Sol(ROOM)
     sol.write(b"reboot\n")
-    sol.heard(ack(sol.due(0.0), accepted=0, status=NACK), 1.0)
+    sol.receive(ack(sol.due(0.0), accepted=0, status=NACK), 1.0)
     assert sol.due(1.0 + HELD_S - 0.01) == b"" and sol.again_at == 1.0 + HELD_S
     assert decode(sol.due(1.0 + HELD_S)).data == b"reboot\n"
 
@@ -119,10 +119,10 @@ def test_a_break_goes_before_what_is_written_later_and_again_if_it_was_refused()
     sol.write(b"b")
     first = sol.due(0.0)
     assert decode(first) == Packet(1, 0, 0, BREAK, b"")
-    sol.heard(ack(first, status=NACK), 0.0)
+    sol.receive(ack(first, status=NACK), 0.0)
     second = sol.due(HELD_S)
     assert decode(second).status == BREAK
-    sol.heard(ack(second), HELD_S)
+    sol.receive(ack(second), HELD_S)
     assert decode(sol.due(HELD_S)).data == b"b"
 
 
@@ -130,15 +130,15 @@ def test_an_acknowledgement_of_another_packet_is_none() -> None:
     sol = Sol(ROOM)
     sol.write(b"x")
     sol.due(0.0)
-    sol.heard(encode(Packet(0, 9, 1, 0, b"")), 0.0)
+    sol.receive(encode(Packet(0, 9, 1, 0, b"")), 0.0)
     assert decode(sol.due(WAITS_S[0])).data == b"x"
 
 
 def test_what_the_bmc_says_of_losses_and_its_end() -> None:
     sol = Sol(ROOM)
-    assert "lost" in sol.heard(b"\0\0\0\x08", 0.0).lost
-    assert "break" in sol.heard(b"\0\0\0\x04", 0.0).lost
-    assert sol.heard(b"\0\0\0\x10", 0.0).ended
+    assert "lost" in sol.receive(b"\0\0\0\x08", 0.0).lost
+    assert "break" in sol.receive(b"\0\0\0\x04", 0.0).lost
+    assert sol.receive(b"\0\0\0\x10", 0.0).ended
 
 
 def test_a_paste_that_is_too_long_is_taken_in_part() -> None:

@@ -272,7 +272,7 @@ async def test_a_browser_that_stalls_costs_no_memory_and_is_cut_off(
     before, told, said = rss(), b"x" * (64 << 10), 0
     async with asyncio.timeout(60):
         while console.readers.names or said < 200 << 20:
-            console.readers.heard(told)  # the log has bounds of its own
+            console.readers.add_output(told)  # the log has bounds of its own
             console.news()
             said += len(told)
             await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from imageapi.settings import ImageSettings
 from imageapi.spec.image import parse_images
-from imageapi.store.rbdstore import Errands
+from imageapi.store.rbdstore import RbdJobs
 from layercake.fleet.store import WantedImage
 from layercake.head.settings import load, save
 from layercake.kraken.errors import InputError, Refused
@@ -130,11 +130,11 @@ async def test_each_node_has_a_key_of_its_own_and_gets_no_others(
 ) -> None:
     asked: list[tuple[str, list[str]]] = []
 
-    def run(errands: Errands, op: str, what: str, *, users: list[str]) -> dict[str, Any]:
+    def run(jobs: RbdJobs, op: str, what: str, *, users: list[str]) -> dict[str, Any]:
         asked.append((op, users))
         return {"keys": {user: f"key-of-{user}" for user in users}}
 
-    monkeypatch.setattr(Errands, "run", run)
+    monkeypatch.setattr(RbdJobs, "run", run)
     headers = {name: wants(world, name, IN_CEPH) for name in ("n0", "n1")}
     before = {name: world.node(name).cfg_revision for name in headers}
     keyring = world.head.node_keys

@@ -21,7 +21,7 @@ from layercake.head.views.metrics import Metrics
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import MUTATION_FAILED
-from powerman.looks.latency import Latencies
+from powerman.inspect.latency import Latencies
 from tests.support.world import World
 
 HERE = Path(__file__).parent

@@ -26,7 +26,7 @@ async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None
     world.node("n0").wanted, world.node("n0").stage = (wanted[0],), (wanted[1],)
     world.node("n1").running = (wanted[2],)
     assert await world.ops.images.prune() == [versions[3].digest]
-    assert [store.has(v.digest) for v in versions] == [True, True, True, False, True]
+    assert [store.has_content(v.digest) for v in versions] == [True, True, True, False, True]
     assert "image.pruned" in [e.kind for e in world.head.store.events]
     assert await world.ops.images.prune() == []
 
@@ -38,7 +38,7 @@ async def test_a_name_may_go_while_nodes_run_its_content(world: World) -> None:
     world.node("n0").running = (WantedImage("app", first.digest, first.size, {}),)
     for name in ("second", "app"):
         await world.ops.images.remove(name)
-    assert store.list() == [] and store.has(first.digest), "n0 runs it"
+    assert store.list() == [] and store.has_content(first.digest), "n0 runs it"
 
 
 async def test_what_a_node_ran_that_is_off_now_keeps_nothing(world: World) -> None:
@@ -52,4 +52,4 @@ async def test_what_a_node_ran_that_is_off_now_keeps_nothing(world: World) -> No
     record.wanted = ()
     world.head.engine.discover(record, {"power": "OFF"}, "test")
     await world.ops.images.remove("app")
-    assert not store.has(image.digest)
+    assert not store.has_content(image.digest)

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.container.process import Process
 from imageapi.node.health.probes import begin
 from imageapi.node.health.watch import Tracker, Watch
 from imageapi.spec.health import HEALTHY, STARTING, UNHEALTHY, Health
-from imageapi.spec.order import meant, ranks, start_order
+from imageapi.spec.start_order import meant, ranks, start_order
 from layercake.kraken.errors import InputError
 from tests.support.images import eventually
 
@@ -141,7 +141,7 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
         "nothing": Health("exec", ("/no/such/program",), **quick),
     }
     for name, check in checks.items():
-        watch.add(name, check, Place(), time.monotonic())
+        watch.add(name, check, ExecContext(), time.monotonic())
     assert len(threads()) == 1
     eventually(lambda: said.keys() == checks.keys())
     assert {name for name, told in said.items() if told[0][0] == HEALTHY} == {"tcp", "http", "true"}
@@ -168,14 +168,14 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
     silent.close()
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     assert not [c for c in children if "sleep" in Path(f"/proc/{c}/comm").read_text()]
-    watch.add("again", checks["true"], Place(), time.monotonic())
+    watch.add("again", checks["true"], ExecContext(), time.monotonic())
     eventually(lambda: "again" in said)
     watch.remove("again")
     eventually(lambda: not threads())
 
 
 def test_a_container_that_is_gone_is_not_entered() -> None:
-    assert begin(Health("exec", ("true",)), Place(Process(1, 1))) == (
+    assert begin(Health("exec", ("true",)), ExecContext(Process(1, 1))) == (
         False,
         "the container does not run",
     )

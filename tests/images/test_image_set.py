@@ -90,7 +90,7 @@ def test_roll_prepares_before_it_stops(
             return create(*arguments)
 
         monkeypatch.setattr(node.images.runtime, "create", creating)
-        node.images.want([spec_of(two, "app")])
+        node.images.set_wanted([spec_of(two, "app")])
         assert node.images.state() == "UPDATE"
         assert node.images.reconcile() == "ACTIVE"
         assert created == [True], "the new container must be made while the old one runs"
@@ -140,7 +140,7 @@ def test_crash_loop_ends_fatal_and_a_new_image_recovers_it(
         assert "cannot find the frobnicator" in text and "exit status 3" in text
         assert data["attempts"] == 3
         assert node.images.table.failure_of("app").fatal
-        node.images.want([spec_of(one, "app")])
+        node.images.set_wanted([spec_of(one, "app")])
         assert node.images.state() == "IDLE"
         assert node.images.reconcile() == "ACTIVE"
         node.stop()
@@ -227,7 +227,7 @@ def test_a_new_agent_adopts_what_runs(tmp_path: Path, one: Path) -> None:
         node.run(spec_of(one, "app"))
         process = node.images.process_of("app")
         later = Node(run)
-        later.images.want([spec_of(one, "app")])
+        later.images.set_wanted([spec_of(one, "app")])
         assert later.images.adopt() == "ACTIVE"
         assert later.images.process_of("app") == process and alive(process)
         assert "image.adopted" in later.kinds()
@@ -244,7 +244,7 @@ def test_a_new_agent_learns_of_a_death_it_did_not_see(tmp_path: Path, one: Path)
         os.kill(node.images.process_of("app").pid, signal.SIGKILL)
         eventually(lambda: not alive(node.images.process_of("app")))
         later = Node(run)
-        later.images.want([spec_of(one, "app")])
+        later.images.set_wanted([spec_of(one, "app")])
         assert later.images.adopt() == "ERROR"
         assert later.last("container.exited")[2]["status"] == 137
         later.stop()
@@ -259,7 +259,7 @@ def test_a_half_prepared_image_is_removed_by_the_next_agent(tmp_path: Path, one:
         prepare(run, spec_of(one, "app"))
         assert used_loops() != loops
         later = Node(run)
-        later.images.want([])
+        later.images.set_wanted([])
         assert later.images.adopt() == "IDLE"
         assert_clean(later, run, set(mount_points()) - set(mounts_under(run)), loops)
 
@@ -274,7 +274,7 @@ def test_fifty_cycles_leak_nothing(tmp_path: Path, one: Path, two: Path) -> None
             assert node.run(spec_of((one, two)[number % 2], "app")) == "ACTIVE"
             if number % 3 == 0:
                 assert node.stop() == "IDLE"
-        node.images.want([])
+        node.images.set_wanted([])
         node.stop()
         assert_clean(node, run, before, loops)
         assert open_handles() == handles

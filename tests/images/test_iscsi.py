@@ -24,7 +24,7 @@ from imageapi.node.attach.iscsi_login import (
     response,
     text,
 )
-from imageapi.node.attach.keeper import Keeper
+from imageapi.node.attach.iscsi_sessions import IscsiSessions
 from imageapi.spec.container import parse_container
 from imageapi.spec.objects import parse_attach, parse_mount, secrets_of, shown
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
@@ -301,8 +301,8 @@ def test_a_target_that_is_away_is_told_of_once_and_its_return_too(
     states = iter(["LOGGED_IN", "FAILED", "FAILED", "FREE", "LOGGED_IN", "FAILED"])
     away, told, tried = [True, True, False, False], list[tuple[str, str]](), list[str]()
 
-    def of(target: str) -> iscsi.Found:
-        return iscsi.Found(1, target, next(states), 3)
+    def of(target: str) -> iscsi.KernelSession:
+        return iscsi.KernelSession(1, target, next(states), 3)
 
     def revive(spec: dict[str, Any], secret: iscsi.Key) -> None:
         tried.append(spec["target"])
@@ -314,9 +314,9 @@ def test_a_target_that_is_away_is_told_of_once_and_its_return_too(
 
     monkeypatch.setattr(iscsi, "of", of)
     monkeypatch.setattr(iscsi, "revive", revive)
-    keeper = Keeper(lambda spec: b"", event)
+    keeper = IscsiSessions(lambda spec: b"", event)
     for _ in range(6):
-        keeper.look(parse_attach(UNIT))
+        keeper.relogin(parse_attach(UNIT))
     assert (
         told == [("image.device-lost", IQN), ("image.device-back", IQN), ("image.device-back", IQN)]
         and len(tried) == 4

@@ -76,7 +76,7 @@ def test_a_thousand_cycles_leak_nothing(
             assert node.run(spec) == "ACTIVE", node.events[-3:]
             if number % 3 == 0:
                 assert node.stop() == "IDLE"
-        node.images.want([])
+        node.images.set_wanted([])
         node.stop()
         assert_clean(node, run, before, loops)
         assert node.images.objects.views() == [] and list((run / "objects").iterdir()) == []

@@ -10,8 +10,8 @@ import pytest
 
 from imageapi.events import unheard
 from imageapi.node import child, mount, nfs
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import Body
-from imageapi.node.attach.kinds import Attachments
 from imageapi.node.objects.objects import Objects
 from imageapi.spec.container import parse_container
 from imageapi.spec.objects import check_mount, parse_container_mount, parse_mount, shown
@@ -155,34 +155,38 @@ def test_container_yaml_and_the_objects_say_it_alike() -> None:
 
 
 def test_what_is_written_waits_and_what_is_read_gives_up() -> None:
-    assert nfs.words("", "10.0.0.1", readonly=False) == ["vers=4.2", "hard", "addr=10.0.0.1"]
-    assert nfs.words("", "10.0.0.1", readonly=True) == [
+    assert nfs.kernel_options("", "10.0.0.1", readonly=False) == [
+        "vers=4.2",
+        "hard",
+        "addr=10.0.0.1",
+    ]
+    assert nfs.kernel_options("", "10.0.0.1", readonly=True) == [
         "vers=4.2",
         "softerr",
         "timeo=100",
         "retrans=2",
         "addr=10.0.0.1",
     ]
-    assert nfs.words("soft,timeo=5,vers=4.1", "::1", readonly=False) == [
+    assert nfs.kernel_options("soft,timeo=5,vers=4.1", "::1", readonly=False) == [
         "soft",
         "timeo=5",
         "vers=4.1",
         "addr=::1",
     ]
-    assert nfs.words("timeo=5", "::1", readonly=True) == [
+    assert nfs.kernel_options("timeo=5", "::1", readonly=True) == [
         "timeo=5",
         "vers=4.2",
         "softerr",
         "retrans=2",
         "addr=::1",
     ]
-    assert nfs.words("nfsvers=3,hard", "::1", readonly=False) == [
+    assert nfs.kernel_options("nfsvers=3,hard", "::1", readonly=False) == [
         "nfsvers=3",
         "hard",
         "nolock",
         "addr=::1",
     ]
-    assert "nolock" not in nfs.words("vers=3,local_lock=flock", "::1", readonly=False)
+    assert "nolock" not in nfs.kernel_options("vers=3,local_lock=flock", "::1", readonly=False)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from smallimages import build_plain_image
 
 from imageapi.events import unheard
 from imageapi.node.attach import nbd
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import FileBody
-from imageapi.node.attach.kinds import Attachments
 from imageapi.node.attach.loop import find as find_loops
 from imageapi.node.mount import is_mounted, known_filesystems, mount_points
 from imageapi.node.objects.objects import Objects
@@ -290,7 +290,7 @@ def test_a_container_holds_its_mounts(tmp_path: Path, image: Path) -> None:
             node.images.instances()[0].id
         }
         later = Node(run)
-        later.images.want([spec])
+        later.images.set_wanted([spec])
         assert later.images.adopt() == "ACTIVE"
         assert (inside / "scratch/x").exists() and len(later.images.objects.views()) == 3
         later.stop()

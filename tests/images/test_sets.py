@@ -131,7 +131,7 @@ def test_a_set_that_could_never_start_is_refused_and_the_old_one_stays(
             (make(server, "a", depends=("b",)), make(server, "b", depends=("a",))),
         ):
             with pytest.raises(InputError, match="depend"):
-                node.images.want(bad)
+                node.images.set_wanted(bad)
         assert [s.name for s in node.images.table.wanted] == [
             "web"
         ] and node.images.state() == "ACTIVE"
@@ -329,12 +329,12 @@ def test_health_survives_an_agent(tmp_path: Path, server: Path) -> None:
         spec = make(server, "web")
         node.run(spec)
         later = Node(run)
-        later.images.want([spec])
+        later.images.set_wanted([spec])
         assert later.images.adopt() == "ACTIVE", "what was healthy is not asked to prove it first"
         (inside(later, "web") / "tmp/well").unlink()
         eventually(lambda: later.images.state() == "ERROR")
         again = Node(run)
-        again.images.want([spec])
+        again.images.set_wanted([spec])
         assert again.images.adopt() == "ERROR"
         assert again.images.instances()[0].phase is Phase.UNHEALTHY
         (inside(again, "web") / "tmp/well").touch()
@@ -377,7 +377,7 @@ def test_a_changed_mind_ends_the_wait_for_health(tmp_path: Path, server: Path, o
 
     def body(run: Path) -> None:
         node = Node(run)
-        node.images.want([make(server, "web", health=never_well, SICK="1")])
+        node.images.set_wanted([make(server, "web", health=never_well, SICK="1")])
         stop = threading.Event()
         failed: list[BaseException] = []
 
@@ -391,7 +391,7 @@ def test_a_changed_mind_ends_the_wait_for_health(tmp_path: Path, server: Path, o
         worker.start()
         eventually(lambda: "image.started" in node.kinds())
         assert node.images.state() == "IDLE", "as before, while it is undecided"
-        node.images.want([make(other, "web")])
+        node.images.set_wanted([make(other, "web")])
         stop.set()
         worker.join(5)
         assert failed and node.images.state() == "UPDATE"

@@ -59,7 +59,7 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(
         assert node.ready(two)
         assert node.images.process_of("app") == process
         assert node.images.state() == "ACTIVE"
-        node.images.want([two])
+        node.images.set_wanted([two])
         node.images.stage([one])
         assert node.images.reconcile(never) == "ACTIVE"
         assert node.last("image.prepared")[2]["attach_s"] < patience(0.05), (
@@ -70,7 +70,7 @@ def test_staged_content_is_ready_and_what_runs_is_not_touched(
         node.images.stage([])
         eventually(lambda: not node.ready(one))
         node.stop()
-        node.images.want([])
+        node.images.set_wanted([])
         node.images.stage([two])
         node.images.stage([])
         eventually(lambda: not list(node.layers.iterdir()))
@@ -84,7 +84,7 @@ def test_nobody_waits_to_hear_that_what_runs_is_ready(
 ) -> None:
     def body(run: Path) -> None:
         node, urgent = StagingNode(run), dict[str, bool]()
-        tell = node.images._stock._event
+        tell = node.images._staging._event
 
         def event(
             kind: EventKind, text: str, severity: Severity | None = None, **data: Any
@@ -92,7 +92,7 @@ def test_nobody_waits_to_hear_that_what_runs_is_ready(
             urgent[data["digest"]] = kind.urgent
             tell(kind, text, severity, **data)
 
-        node.images._stock._event = event
+        node.images._staging._event = event
         one, two = spec_of(files["one"], "app"), spec_of(files["two"], "app")
         assert node.run(one) == "ACTIVE"
         node.images.stage([one, two])
@@ -147,7 +147,7 @@ def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(
         node.images.stage([two])
         eventually(lambda: two.url in opened)
         assert node.run(three) == "ACTIVE", "another image starts while this one is fetched"
-        node.images.want([two])
+        node.images.set_wanted([two])
         threading.Timer(0.3, gate.set).start()
         assert node.images.reconcile() == "ACTIVE"
         assert opened.count(two.url) == 1

@@ -16,7 +16,8 @@ from layercake.moduleapi.module import Call
 from layercake.moduleapi.service import FakeLink
 from powerman.calls import MOST_WATTS, Cap, cap, set_cap
 from powerman.driver import Unsupported
-from powerman.drivers.capping import dcmi_limit, dcmi_request, redfish_limit, redfish_request
+from powerman.ipmi.capping import dcmi_limit, dcmi_request
+from powerman.redfish.capping import redfish_limit, redfish_request
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.support.minibmc import MiniBmc

@@ -282,7 +282,7 @@ async def test_what_only_a_bmc_has_is_refused_in_words(bench: Bench) -> None:
         for question in (driver.sensors, driver.event_log, driver.hardware, driver.log_mark):
             with pytest.raises(Unsupported, match="its power is switched by a program"):
                 await question()
-    (seen,) = await bench.service.look(5.0)
+    (seen,) = await bench.service.inspect_bmcs(5.0)
     assert (seen.result, seen.clock_s) == ("ok", None)
     assert "is switched by a program" in (await bench.service.set_password("n1", "x" * 12))["left"]
 

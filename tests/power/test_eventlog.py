@@ -14,8 +14,8 @@ from layercake.kraken.events import Severity
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LogEntry, Unsupported
 from powerman.fake import FakeClock, FakeDriver
-from powerman.ipmi import parse_log_mark
-from powerman.looks.eventlog import MOST, Known, identity, in_order, news, text_of
+from powerman.inspect.eventlog import MOST, LogPosition, identity, in_order, news, text_of
+from powerman.ipmi.facts import parse_log_mark
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.conftest import record
@@ -34,23 +34,23 @@ ENTRIES = [entry(n) for n in range(10)]
     ("entries", "known", "count", "new"),
     [
         (ENTRIES, None, 10, []),
-        (ENTRIES, Known(8), 10, ENTRIES[8:]),
-        (ENTRIES[4:], Known(8), 10, ENTRIES[8:]),  # some cannot be read
-        (ENTRIES, Known(8, "", identity(ENTRIES[7])), 10, ENTRIES[8:]),
-        (ENTRIES, Known(10, "", identity(ENTRIES[9])), 10, []),
+        (ENTRIES, LogPosition(8), 10, ENTRIES[8:]),
+        (ENTRIES[4:], LogPosition(8), 10, ENTRIES[8:]),  # some cannot be read
+        (ENTRIES, LogPosition(8, "", identity(ENTRIES[7])), 10, ENTRIES[8:]),
+        (ENTRIES, LogPosition(10, "", identity(ENTRIES[9])), 10, []),
         (
             ENTRIES[5:],
-            Known(10, "", identity(ENTRIES[6])),
+            LogPosition(10, "", identity(ENTRIES[6])),
             10,
             ENTRIES[7:],
         ),  # full: the oldest went
-        (ENTRIES[:2], Known(50, "", identity(entry(77))), 2, ENTRIES[:2]),  # cleared
-        (ENTRIES[:2], Known(50), 2, ENTRIES[:2]),
-        ([], Known(50), 0, []),
+        (ENTRIES[:2], LogPosition(50, "", identity(entry(77))), 2, ENTRIES[:2]),  # cleared
+        (ENTRIES[:2], LogPosition(50), 2, ENTRIES[:2]),
+        ([], LogPosition(50), 0, []),
     ],
 )
 def test_what_is_new(
-    entries: list[LogEntry], known: Known | None, count: int, new: list[LogEntry]
+    entries: list[LogEntry], known: LogPosition | None, count: int, new: list[LogEntry]
 ) -> None:
     assert news(entries, known, count) == new
 

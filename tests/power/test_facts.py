@@ -9,10 +9,10 @@ import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
 from powerman.driver import PowerState, Unsupported
-from powerman.ipmi import boot_network_data, parse_power
-from powerman.pyghmi_worker import kind_of
-from powerman.redfish_facts import Targets, choose_reset, message_of
-from powerman.redfish_facts import parse_power as parse_redfish_power
+from powerman.ipmi.facts import boot_network_data, parse_power
+from powerman.ipmi.pyghmi_worker import kind_of
+from powerman.redfish.facts import Targets, choose_reset, message_of
+from powerman.redfish.facts import parse_power as parse_redfish_power
 from powerman.service import phase
 from powerman.settings import BmcSpec
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from powerman.looks.hardware import Fact, facts, ipmi_firmware, redfish_facts
+from powerman.hardware import Fact, facts
+from powerman.ipmi.facts import ipmi_firmware
+from powerman.redfish.facts import redfish_facts
 
 
 def test_what_is_no_fact_is_left_out() -> None:

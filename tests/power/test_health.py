@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from powerman.health import CRITICAL, OK, WARNING, Health
 from powerman.inventory import Bmc
-from powerman.looks.health import CRITICAL, OK, WARNING, Health, ipmi_health, redfish_health
+from powerman.ipmi.facts import ipmi_health
 from powerman.module import held
+from powerman.redfish.facts import redfish_health
 from tests.power.conftest import World
 from tests.support.world import World as Head
 

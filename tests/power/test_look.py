@@ -15,10 +15,12 @@ from patience import patience
 from vrack.rack import Rack
 
 from layercake.moduleapi.service import FakeLink
-from powerman.driver import Look
+from powerman.driver import Inspection
 from powerman.fake import FakeClock, FakeDriver
-from powerman.looks.look import ipmi_boot, ipmi_clock, link_of, look_at, redfish_boot, redfish_clock
-from powerman.pyghmi_pool import PyghmiPool
+from powerman.inspect.inspection import inspect_bmc
+from powerman.ipmi.facts import ipmi_boot, ipmi_clock
+from powerman.ipmi.pyghmi_pool import PyghmiPool
+from powerman.redfish.facts import link_of, redfish_boot, redfish_clock
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.test_real_bmcs import record, spec
@@ -71,9 +73,9 @@ def test_real_bmcs(bmcs: Rack) -> None:
 @pytest.mark.root
 def test_an_old_bmc_by_pyghmi(bmcs: Rack) -> None:
     async def body() -> Any:
-        return await PyghmiPool().ask(spec(bmcs, 0), "look", 30.0)
+        return await PyghmiPool().run(spec(bmcs, 0), "inspect", 30.0)
 
-    found = Look(**in_netns(bmcs.namespace, body))
+    found = Inspection(**in_netns(bmcs.namespace, body))
     assert found.clock is None
     assert found.network
 
@@ -121,26 +123,26 @@ def test_a_thousand_dead_bmcs_end_in_seconds(silence: str, driver: str) -> None:
 async def test_one_that_is_busy_is_not_dead(world: Any) -> None:
     bmc = world.service._bmc("n1")
     async with bmc.turn(5.0):
-        found = await look_at(bmc, 0.05)
+        found = await inspect_bmc(bmc, 0.05)
     assert found.result == "busy"
-    assert (await look_at(bmc, 5.0, lambda: 400.0)).clock_s == 600.0
+    assert (await inspect_bmc(bmc, 5.0, lambda: 400.0)).clock_s == 600.0
 
 
 async def test_nodes_without_a_bmc_are_named_by_their_names(world: Any, make_record: Any) -> None:
     await world.service.node_changed("id-2", {"name": "n2", "bmc": None})
     await world.service.node_changed("id-3", make_record("n3", driver="ilo"))
-    rows = {row.name: row.result for row in await world.service.look(5.0)}
+    rows = {row.name: row.result for row in await world.service.inspect_bmcs(5.0)}
     assert rows == {"n1": "ok", "n2": "by-hand", "n3": "no-bmc"}
 
 
 async def test_one_that_hangs_is_given_up(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(self: FakeDriver) -> Look:
+    async def hang(self: FakeDriver) -> Inspection:
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(FakeDriver, "look", hang)
+    monkeypatch.setattr(FakeDriver, "inspect", hang)
     bmc = world.service._bmc("n1")
-    found = await look_at(bmc, 0.05)
+    found = await inspect_bmc(bmc, 0.05)
     assert found.result == "unreachable"
     assert bmc.outage is None and not world.events("power.unreachable"), (
         "one that is slow is none that is lost"

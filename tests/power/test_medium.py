@@ -20,8 +20,8 @@ from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import Unsupported
 from powerman.fake import FakeDrive
 from powerman.inventory import complete
-from powerman.medium import FILE, Lender, is_ours
-from powerman.redfish_sushy import SushyClient
+from powerman.medium import FILE, MediumServer, is_ours
+from powerman.redfish.sushy_client import SushyClient
 from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
 from tests.support.in_netns import in_netns
@@ -53,10 +53,10 @@ def image(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def lender(image: Path) -> AsyncIterator[Lender]:
-    lender = Lender(image, 0)
-    yield lender
-    await lender.close()
+async def medium_server(image: Path) -> AsyncIterator[MediumServer]:
+    medium_server = MediumServer(image, 0)
+    yield medium_server
+    await medium_server.close()
 
 
 async def get(url: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
@@ -74,9 +74,9 @@ async def get(url: str, method: str = "GET", **headers: str) -> tuple[int, bytes
 # -- who may fetch it
 
 
-async def test_the_medium_is_had_with_its_ticket_only(lender: Lender) -> None:
+async def test_the_medium_is_had_with_its_ticket_only(medium_server: MediumServer) -> None:
     told: list[str] = []
-    url = await lender.lend("n1", HERE, told.append)
+    url = await medium_server.lend("n1", HERE, told.append)
     assert url.endswith("/layercake.iso") and is_ours(url) and not told
     assert (await get(url, "HEAD"))[0] == 200 and not told
     assert (await get(url))[:2] == (200, IMAGE)
@@ -95,34 +95,36 @@ async def test_the_medium_is_had_with_its_ticket_only(lender: Lender) -> None:
     assert (await get(url, "POST"))[0] == 404
 
 
-async def test_the_socket_is_open_while_a_ticket_is_out(lender: Lender) -> None:
+async def test_the_socket_is_open_while_a_ticket_is_out(medium_server: MediumServer) -> None:
     first, second = (
-        await lender.lend("n1", HERE, list[str]().append),
-        await lender.lend("n2", HERE, list[str]().append),
+        await medium_server.lend("n1", HERE, list[str]().append),
+        await medium_server.lend("n2", HERE, list[str]().append),
     )
     assert first.split("/media/")[0] == second.split("/media/")[0] and first != second
-    await lender.give_back("n1")
+    await medium_server.give_back("n1")
     assert (await get(first))[0] == 404 and (await get(second))[0] == 200
-    again = await lender.lend("n2", HERE, list[str]().append)
+    again = await medium_server.lend("n2", HERE, list[str]().append)
     assert again != second and (await get(second))[0] == 404 and (await get(again))[0] == 200
-    await lender.give_back("n2")
-    assert (await get(again))[0] == 0 and lender.ticket("n2") == ""
+    await medium_server.give_back("n2")
+    assert (await get(again))[0] == 0 and medium_server.ticket("n2") == ""
 
 
-async def test_a_bmc_that_there_is_no_way_to_is_said(lender: Lender) -> None:
+async def test_a_bmc_that_there_is_no_way_to_is_said(medium_server: MediumServer) -> None:
     with pytest.raises(Unreachable, match=r"cannot reach the BMC at https://nobody\.invalid"):
-        await lender.lend("n3", "https://nobody.invalid", list[str]().append)
+        await medium_server.lend("n3", "https://nobody.invalid", list[str]().append)
 
 
 async def test_without_a_medium_it_is_said_what_makes_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not there") as caught:
-        await Lender(tmp_path / FILE, 0).lend("n1", HERE, list[str]().append)
+        await MediumServer(tmp_path / FILE, 0).lend("n1", HERE, list[str]().append)
     assert "layercake boot-media" in caught.value.hint
 
 
-async def test_a_port_that_is_taken_is_said(image: Path, lender: Lender) -> None:
-    port = int((await lender.lend("n1", HERE, list[str]().append)).split(":")[2].partition("/")[0])
-    other = Lender(image, port)
+async def test_a_port_that_is_taken_is_said(image: Path, medium_server: MediumServer) -> None:
+    port = int(
+        (await medium_server.lend("n1", HERE, list[str]().append)).split(":")[2].partition("/")[0]
+    )
+    other = MediumServer(image, port)
     with pytest.raises(OperationFailed, match=f"on 127.0.0.1 port {port}") as caught:
         await other.lend("n2", HERE, list[str]().append)
     assert "power.media_port" in caught.value.hint and other.ticket("n2") == ""
@@ -168,7 +170,7 @@ def test_ipmi_has_no_virtual_drive() -> None:
 @pytest.fixture
 async def media(world: Any, image: Path) -> Any:
     """A world whose n1 boots by media."""
-    world.service.lender = Lender(image, 0)
+    world.service.medium_server = MediumServer(image, 0)
     await world.service.node_changed("n1", record())
     world.driver = world.drivers["n1"]
     world.driver.drive = FakeDrive(world.driver)
@@ -223,7 +225,7 @@ async def test_a_boot_that_failed_leaves_no_medium_in(media: Any) -> None:
     assert media.driver.drive.url
     await media.service.node_state("n1", {"power": "OFF", "boot": "UNKNOWN"})
     await settled(media)
-    assert not media.driver.drive.url and not media.service.lender.ticket("n1")
+    assert not media.driver.drive.url and not media.service.medium_server.ticket("n1")
 
 
 async def test_a_medium_that_was_put_in_again_meanwhile_stays(media: Any) -> None:
@@ -231,7 +233,9 @@ async def test_a_medium_that_was_put_in_again_meanwhile_stays(media: Any) -> Non
     bmc = media.service._nodes["n1"].bmc
     async with bmc.turn(1.0):
         await media.service.node_state("n1", {"power": "OFF", "boot": "UNKNOWN"})
-        media.driver.drive.url = await media.service.lender.lend("n1", HERE, list[str]().append)
+        media.driver.drive.url = await media.service.medium_server.lend(
+            "n1", HERE, list[str]().append
+        )
     await settled(media)
     assert (
         media.driver.drive.url
@@ -252,7 +256,9 @@ async def test_one_that_cannot_be_taken_out_is_told_of(media: Any) -> None:
     media.driver.answers = False
     await media.service.node_state("n1", {"power": "ON", "boot": "INIT"})
     await settled(media)
-    assert len(media.events("power.medium-stays")) == 1 and not media.service.lender.ticket("n1")
+    assert len(media.events("power.medium-stays")) == 1 and not media.service.medium_server.ticket(
+        "n1"
+    )
 
 
 async def test_a_machine_whose_medium_does_not_go_in_stays_off(media: Any) -> None:
@@ -263,7 +269,7 @@ async def test_a_machine_whose_medium_does_not_go_in_stays_off(media: Any) -> No
         "can the BMC reach http://127.0.0.1:" in caught.value.hint
         and "/media/" not in caught.value.hint
     )
-    assert not media.driver.drive.url and not media.service.lender.ticket("n1")
+    assert not media.driver.drive.url and not media.service.medium_server.ticket("n1")
     media.driver.drive.late, media.driver.boot_device_works = 0, False
     with pytest.raises(Unsupported, match="cannot boot from the virtual drive"):
         await media.mutate("power-on", timeout=90.0)
@@ -271,7 +277,7 @@ async def test_a_machine_whose_medium_does_not_go_in_stays_off(media: Any) -> No
     media.driver.drive = None
     with pytest.raises(Unsupported, match="no virtual drives"):
         await media.mutate("power-on", timeout=90.0)
-    assert "on" not in media.driver.calls and not media.service.lender.ticket("n1")
+    assert "on" not in media.driver.calls and not media.service.medium_server.ticket("n1")
 
 
 async def test_a_bmc_that_does_not_show_what_it_was_told_is_tried_and_told_of(media: Any) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from layercake.kraken.errors import Unreachable
-from powerman import line, rmcp
-from powerman.line import Pace, connect
+from powerman.driver import SLOWEST_ANSWER_S
+from powerman.ipmi import rmcp
+from powerman.ipmi.line import Pace, connect
 
 ANSWER = b"an answer"
 
@@ -56,14 +57,14 @@ def parse(data: bytes) -> bytes:
 async def test_an_answer_is_measured(bmc: Bmc) -> None:
     pace = Pace()
     async with connect("127.0.0.1", bmc.port, pace) as a_line:
-        assert await a_line.ask(lambda: b"?", parse, (60.0,)) == ANSWER
+        assert await a_line.exchange(lambda: b"?", parse, (60.0,)) == ANSWER
     assert pace.known and 0 < pace.slowest < 60.0 and bmc.heard == 1
 
 
 async def test_what_is_lost_is_sent_again(bmc: Bmc) -> None:
     pace, bmc.deaf = Pace(), 2
     async with connect("127.0.0.1", bmc.port, pace) as a_line:
-        assert await a_line.ask(lambda: b"?", parse, (0.01, 0.01, 10.0)) == ANSWER
+        assert await a_line.exchange(lambda: b"?", parse, (0.01, 0.01, 10.0)) == ANSWER
     assert bmc.heard == 3
 
 
@@ -71,7 +72,7 @@ async def test_a_late_answer_is_no_answer_and_teaches_how_slow_it_is(bmc: Bmc) -
     pace, bmc.after_s = Pace(), 0.4
     with pytest.raises(Unreachable, match="no answer to 2 requests"):
         async with connect("127.0.0.1", bmc.port, pace) as a_line:
-            await a_line.ask(lambda: b"?", parse, (0.01, 0.01))
+            await a_line.exchange(lambda: b"?", parse, (0.01, 0.01))
     assert not pace.known
     async with asyncio.timeout(10):
         while not pace.known:
@@ -79,7 +80,7 @@ async def test_a_late_answer_is_no_answer_and_teaches_how_slow_it_is(bmc: Bmc) -
     assert pace.slow and pace.slowest >= 0.4 and not a_line.open
     bmc.heard = 0
     async with connect("127.0.0.1", bmc.port, pace) as a_line:
-        assert await a_line.ask(lambda: b"?", parse, pace.probing()) == ANSWER
+        assert await a_line.exchange(lambda: b"?", parse, pace.probing()) == ANSWER
     assert bmc.heard == 1, "nothing is sent again to one that may be at it"
 
 
@@ -89,7 +90,7 @@ async def test_what_waits_for_late_answers_is_bounded_and_closed(bmc: Bmc) -> No
         with pytest.raises(Unreachable):
             async with connect("127.0.0.1", bmc.port, pace) as a_line:
                 lines.append(a_line)
-                await a_line.ask(lambda: b"?", parse, (0.001,))
+                await a_line.exchange(lambda: b"?", parse, (0.001,))
     assert sum(a.open for a in lines) == 4
     pace.close()
     assert not any(a.open for a in lines)
@@ -101,7 +102,7 @@ async def test_a_closed_port_is_no_silence(bmc: Bmc) -> None:
     await asyncio.sleep(0)
     with pytest.raises(Unreachable, match="refused"):
         async with connect("127.0.0.1", port, pace) as a_line:
-            await a_line.ask(lambda: b"?", parse, (10.0,))
+            await a_line.exchange(lambda: b"?", parse, (10.0,))
     assert not a_line.open
 
 
@@ -109,10 +110,10 @@ def test_the_waits_follow_what_was_shown() -> None:
     pace = Pace()
     assert sum(pace.probing()) <= 2.5 and len(pace.probing()) == 4
     assert sum(Pace(20.0).probing()) >= 20.0
-    pace.heard(10.0)
+    pace.record_answer(10.0)
     assert pace.probing() == pace.asking() == pace.opening() == (15.5, 15.5)
     for _ in range(50):
-        pace.heard(0.01)
+        pace.record_answer(0.01)
     assert not pace.slow and len(pace.probing()) == 4
-    pace.heard(1000.0)
-    assert pace.slowest == line.LISTEN_S
+    pace.record_answer(1000.0)
+    assert pace.slowest == SLOWEST_ANSWER_S

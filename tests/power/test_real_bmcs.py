@@ -23,10 +23,10 @@ from powerman.driver import LoginRefused, PowerDriver, PowerState, Unsupported
 from powerman.drivers.command import Programs
 from powerman.drivers.sim import SimLine
 from powerman.drivers.table import Shared, make_driver
-from powerman.line import Line, Pace
-from powerman.pyghmi_pool import PyghmiPool
-from powerman.redfish import Web
-from powerman.rmcp_session import probe
+from powerman.ipmi.line import Line, Pace
+from powerman.ipmi.pyghmi_pool import PyghmiPool
+from powerman.ipmi.session import probe
+from powerman.redfish.web import Web
 from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
 from tests.support.in_netns import in_netns
@@ -284,7 +284,7 @@ def test_a_bmc_older_than_ipmi_2_is_pyghmis(bmcs: Rack, monkeypatch: pytest.Monk
         async def old(line: Line, pace: Pace) -> Any:
             return replace(await probe(line, pace), ipmi_2_0=False)
 
-        monkeypatch.setattr("powerman.ipmi.probe", old)
+        monkeypatch.setattr("powerman.ipmi.driver.probe", old)
         await driver.boot_network()
         await driver.on()
         assert await driver.state() is PowerState.ON

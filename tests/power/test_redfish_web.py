@@ -18,9 +18,9 @@ import pytest
 from vrack.secrets import make_secrets
 
 from layercake.kraken.errors import OperationFailed
-from powerman.driver import LoginRefused, Unsupported
-from powerman.line import LISTEN_S
-from powerman.redfish import RedfishDriver, Web
+from powerman.driver import SLOWEST_ANSWER_S, LoginRefused, Unsupported
+from powerman.redfish.driver import RedfishDriver
+from powerman.redfish.web import Web
 from powerman.settings import BmcSpec
 from tests.support.miniredfish import MiniRedfish
 
@@ -108,10 +108,12 @@ def test_one_that_answers_ever_later_is_not_waited_for_ever_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moments = iter((0.0, 3600.0))
-    monkeypatch.setattr("powerman.redfish.time", SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(
+        "powerman.redfish.driver.time", SimpleNamespace(monotonic=lambda: next(moments))
+    )
     drivers: list[RedfishDriver] = []
     answered(b"", b"{}", drivers)
-    assert drivers[0].answer_s == LISTEN_S
+    assert drivers[0].answer_s == SLOWEST_ANSWER_S
 
 
 def answered(headers: bytes, body: bytes, drivers: list[RedfishDriver] | None = None) -> object:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from powerman import rmcp
+from powerman.ipmi import rmcp
 
 CAPTURE = json.loads((Path(__file__).parent / "captures/ipmi_sim_session.json").read_text())
 PASSWORD = CAPTURE["password"].encode()

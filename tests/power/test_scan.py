@@ -17,9 +17,9 @@ from vrack.rack import Rack
 
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.service import FakeLink
-from powerman import rmcp
-from powerman.looks.scan import by_ipmi, by_redfish, guid_text, scan
-from powerman.redfish import Web
+from powerman.inspect.scan import by_ipmi, by_redfish, guid_text, scan
+from powerman.ipmi import rmcp
+from powerman.redfish.web import Web
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.test_real_bmcs import record

@@ -12,7 +12,7 @@ import hmac
 import socket
 from dataclasses import dataclass, field
 
-from powerman import rmcp
+from powerman.ipmi import rmcp
 
 _NO_SESSION_IS_FREE = 0x01
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

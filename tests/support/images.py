@@ -14,8 +14,8 @@ from typing import Any
 from patience import patience
 
 from imageapi.events import unheard
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import Body, Fetch, FileBody
-from imageapi.node.attach.kinds import Attachments
 from imageapi.node.attach.rbd import no_secret
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.bundles import Bundles
@@ -93,12 +93,12 @@ class Node:
         return [event for event in self.events if event[0] == kind][-1]
 
     def run(self, *specs: ImageSpec) -> str:
-        self.images.want(specs)
+        self.images.set_wanted(specs)
         return self.images.reconcile()
 
     def stop(self) -> str:
         """Nothing is wanted any more: what was kept for the set goes too."""
-        self.images.want([])
+        self.images.set_wanted([])
         return self.images.stop_all()
 
     def wait_for_end(self) -> str:

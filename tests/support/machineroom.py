@@ -28,9 +28,9 @@ import bcrypt
 from vrack import chassis
 from vrack.ipmi_bmc import write_config
 
-from powerman.line import Pace, connect
-from powerman.rmcp import SUITES
-from powerman.rmcp_session import begin
+from powerman.ipmi.line import Pace, connect
+from powerman.ipmi.rmcp import SUITES
+from powerman.ipmi.session import begin
 from tests.support.bmc_quirks import Manner, TcpProxy, UdpProxy
 from tests.support.pretended import PretendedNode
 

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from powerman import rmcp
+from powerman.ipmi import rmcp
 from tests.support.minisol import MiniSol
 
 _RMCP = b"\x06\x00\xff\x07"

@@ -3,7 +3,7 @@ found again by sysfs.
 
 Sessions are the kernel's and outlive the agent; one serves all units of a target. When its
 connection breaks, I/O waits for RECOVERY_S, and `revive` logs in again as soon as the target
-answers (keeper.py).
+answers (iscsi_sessions.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LayercakeError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KernelSession:
     """A session of the kernel's."""
 
     number: int
@@ -56,7 +56,7 @@ def initiator() -> str:
     return f"iqn.2026-11.local.layercake:{re.sub('[^a-z0-9.-]', '-', os.uname().nodename.lower())}"
 
 
-def sessions() -> list[Found]:
+def sessions() -> list[KernelSession]:
     """All sessions."""
     found = []
     for entry in sorted(SESSIONS.glob("session*")):
@@ -65,16 +65,18 @@ def sessions() -> list[Found]:
             target, state = ((entry / name).read_text().strip() for name in ("targetname", "state"))
         except OSError:
             continue  # it went away meanwhile
-        found.append(Found(int(entry.name[7:]), target, state, int(host[1]) if host else -1))
+        found.append(
+            KernelSession(int(entry.name[7:]), target, state, int(host[1]) if host else -1)
+        )
     return found
 
 
-def of(target: str) -> Found | None:
+def of(target: str) -> KernelSession | None:
     """The session with a target."""
     return next((session for session in sessions() if session.target == target), None)
 
 
-def devices(session: Found, lun: int | None = None) -> list[str]:
+def devices(session: KernelSession, lun: int | None = None) -> list[str]:
     """The block devices of a session, or that of one unit, by their names."""
     top = SESSIONS / f"session{session.number}" / "device"
     return sorted(
@@ -125,9 +127,9 @@ def _connect(spec: Spec) -> socket.socket:
         ) from None
 
 
-def _log_in(spec: Spec, secret: Key) -> Found:
+def _log_in(spec: Spec, secret: Key) -> KernelSession:
     """A new session."""
-    with _connect(spec) as link, _told(spec), Control() as control:
+    with _connect(spec) as link, _kernel_errors(spec), Control() as control:
         number, host = control.create()
         try:
             control.bind(number, link)
@@ -138,11 +140,11 @@ def _log_in(spec: Spec, secret: Key) -> Found:
         except BaseException:
             child.calls(lambda: _end(number), END_S)
             raise
-        return Found(number, spec["target"], UP, host)
+        return KernelSession(number, spec["target"], UP, host)
 
 
 @contextlib.contextmanager
-def _told(spec: Spec) -> Iterator[None]:
+def _kernel_errors(spec: Spec) -> Iterator[None]:
     """What the kernel says, as an error for people."""
     try:
         yield
@@ -197,7 +199,7 @@ def parameters(agreed: Session) -> list[tuple[int, str]]:
     ]
 
 
-def _scan(session: Found, lun: int) -> None:
+def _scan(session: KernelSession, lun: int) -> None:
     """Has the kernel look for one unit; by a child, as the target has to answer."""
     code = _write(f"/sys/class/scsi_host/host{session.host}/scan", f"- - {lun}".encode())
     if code not in (0, errno.ETIMEDOUT):  # what does not appear is told by who waits for it
@@ -215,7 +217,7 @@ def revive(spec: Spec, secret: Key) -> None:
     session = of(spec["target"])
     if session is None or session.state == UP:
         return
-    with _connect(spec) as link, _told(spec), Control() as control:
+    with _connect(spec) as link, _kernel_errors(spec), Control() as control:
         control.recover(session.number)
         control.bind(session.number, link)
         _negotiate(control, session.number, spec, secret)

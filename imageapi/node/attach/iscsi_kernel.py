@@ -92,7 +92,7 @@ class Control:
         kind, error, _, _, answer = _EVENT.unpack_from(data, _HEADER.size)
         return kind, error, answer, data[_HEADER.size + _EVENT.size :]
 
-    def ask(self, kind: int, fixed: bytes, data: bytes = b"") -> bytes:
+    def request(self, kind: int, fixed: bytes, data: bytes = b"") -> bytes:
         """An order with its answer's 16 bytes, of which the first number is 0, or an error, where
         it makes nothing new."""
         body = _EVENT.pack(kind, 0, self._handle, fixed, b"") + data
@@ -109,16 +109,16 @@ class Control:
 
     def order(self, kind: int, fixed: bytes, data: bytes = b"") -> None:
         """An order that makes nothing new."""
-        (number,) = struct.unpack_from("=i", self.ask(kind, fixed, data))
+        (number,) = struct.unpack_from("=i", self.request(kind, fixed, data))
         if number:
             raise OSError(abs(number), os.strerror(abs(number)))
 
     def create(self) -> tuple[int, int]:
         """A session and its connection: (the session's number, that of its SCSI host)."""
         session, host = struct.unpack_from(
-            "=II", self.ask(CREATE_SESSION, struct.pack("=IHH", 1, COMMANDS, QUEUE))
+            "=II", self.request(CREATE_SESSION, struct.pack("=IHH", 1, COMMANDS, QUEUE))
         )
-        self.ask(CREATE_CONN, struct.pack("=II", session, CONNECTION))
+        self.request(CREATE_CONN, struct.pack("=II", session, CONNECTION))
         return session, host
 
     def bind(self, session: int, link: socket.socket) -> None:
@@ -156,12 +156,12 @@ class Control:
     def recover(self, session: int) -> None:
         """Lets go of a connection that broke, so that another can be bound; the kernel takes none
         before it is told so."""
-        self.ask(STOP_CONN, struct.pack("=IIQI", session, CONNECTION, 0, STOP_RECOVER))
+        self.request(STOP_CONN, struct.pack("=IIQI", session, CONNECTION, 0, STOP_RECOVER))
 
     def destroy(self, session: int) -> None:
         """Ends connection and session; what is still asked for gets an error. A session that was
         only begun has no connection."""
         with contextlib.suppress(OSError):  # what stays of the connection, the session's end tells
-            self.ask(STOP_CONN, struct.pack("=IIQI", session, CONNECTION, 0, STOP_TERM))
-            self.ask(DESTROY_CONN, struct.pack("=II", session, CONNECTION))
-        self.ask(DESTROY_SESSION, struct.pack("=I", session))
+            self.request(STOP_CONN, struct.pack("=IIQI", session, CONNECTION, 0, STOP_TERM))
+            self.request(DESTROY_CONN, struct.pack("=II", session, CONNECTION))
+        self.request(DESTROY_SESSION, struct.pack("=I", session))

@@ -105,7 +105,8 @@ class Login:
     """One login over an exchange of PDUs."""
 
     def __init__(self, account: Account, exchange: Exchange) -> None:
-        self._account, self._exchange = account, exchange
+        self._account = account
+        self._exchange = exchange
         self._status_number = 0
         self._rounds = 0
         self._transit = False
@@ -115,11 +116,11 @@ class Login:
         secret."""
         found = self._security()
         while not self._transit:
-            found |= self._say(SECURITY, OPERATIONAL, {})
+            found |= self._negotiate(SECURITY, OPERATIONAL, {})
         self._transit = False
         offered = dict(OFFER)
         while not self._transit:
-            found |= self._say(OPERATIONAL, FULL, offered)
+            found |= self._negotiate(OPERATIONAL, FULL, offered)
             offered = {}
         for key, (low, high) in _NUMBERS.items():
             value = found.get(key, "8192" if key == "MaxRecvDataSegmentLength" else OFFER[key])
@@ -138,18 +139,18 @@ class Login:
             "TargetName": account.target,
         }
         if not account.user:
-            return self._say(SECURITY, OPERATIONAL, {**who, "AuthMethod": "None"})
-        found = self._say(SECURITY, SECURITY, {**who, "AuthMethod": "CHAP"})
+            return self._negotiate(SECURITY, OPERATIONAL, {**who, "AuthMethod": "None"})
+        found = self._negotiate(SECURITY, SECURITY, {**who, "AuthMethod": "CHAP"})
         if found.get("AuthMethod") != "CHAP":
             raise OperationFailed(
                 "the target does not ask for CHAP, and a user is given",
                 hint="leave user and secret out if the target is open",
             )
-        found |= self._say(SECURITY, SECURITY, {"CHAP_A": ",".join(ALGORITHMS)})
+        found |= self._negotiate(SECURITY, SECURITY, {"CHAP_A": ",".join(ALGORITHMS)})
         answer = {"CHAP_N": account.user, "CHAP_R": f"0x{response(found, account).hex()}"}
-        return found | self._say(SECURITY, OPERATIONAL, answer)
+        return found | self._negotiate(SECURITY, OPERATIONAL, answer)
 
-    def _say(self, stage: int, following: int, pairs: Mapping[str, str]) -> dict[str, str]:
+    def _negotiate(self, stage: int, following: int, pairs: Mapping[str, str]) -> dict[str, str]:
         """One request with its whole answer. With another stage to follow it asks to go on to
         it."""
         flags = stage << 2 | following
@@ -181,7 +182,8 @@ def response(challenge: Mapping[str, str], account: Account) -> bytes:
     """The answer to a CHAP challenge (RFC 1994, 4.1; RFC 7143, 12.1.3). Raises OperationFailed."""
     name = ALGORITHMS.get(challenge.get("CHAP_A", ""))
     try:
-        number, given = int(challenge["CHAP_I"], 0), binary(challenge["CHAP_C"])
+        number = int(challenge["CHAP_I"], 0)
+        given = binary(challenge["CHAP_C"])
         if name is None or not 0 <= number <= 255 or not 0 < len(given) <= CHALLENGE_LIMIT:
             raise ValueError
     except (KeyError, ValueError):

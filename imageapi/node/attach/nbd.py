@@ -81,21 +81,27 @@ def handshake(link: socket.socket, export: str) -> Export:
     )
     found: Export | None = None
     while True:
-        magic_number, option_number, kind, length = struct.unpack(">QIII", _exactly(link, 20))
-        if magic_number != REPLY or option_number != OPT_GO or length > REPLY_LIMIT:
-            raise OperationFailed("its answer is not NBD")
-        body = _exactly(link, length)
-        if kind & REP_ERROR:
-            raise OperationFailed(
-                body.decode("utf-8", "replace")[:200]
-                or f"it refuses export {export!r} (error {kind & 0xFFFF})"
-            )
-        if kind == REP_INFO and length >= 12 and body[:2] == b"\0\0":
+        kind, body = _read_reply(link, export)
+        if kind == REP_INFO and len(body) >= 12 and body[:2] == b"\0\0":
             found = Export(*struct.unpack_from(">QH", body, 2))
         if kind == REP_ACK:
             if found is None:
                 raise OperationFailed("it did not say how large the export is")
             return found
+
+
+def _read_reply(link: socket.socket, export: str) -> tuple[int, bytes]:
+    """(type, data) of a reply to NBD_OPT_GO. Raises OperationFailed for a refusal."""
+    magic, option, kind, length = struct.unpack(">QIII", _exactly(link, 20))
+    if magic != REPLY or option != OPT_GO or length > REPLY_LIMIT:
+        raise OperationFailed("its answer is not NBD")
+    body = _exactly(link, length)
+    if kind & REP_ERROR:
+        raise OperationFailed(
+            body.decode("utf-8", "replace")[:200]
+            or f"it refuses export {export!r} (error {kind & 0xFFFF})"
+        )
+    return kind, body
 
 
 # ---- generic netlink
@@ -116,7 +122,7 @@ class Netlink:
     def __exit__(self, *rest: object) -> None:
         self._socket.close()
 
-    def ask(self, family: int, command: int, data: bytes) -> dict[int, bytes]:
+    def request(self, family: int, command: int, data: bytes) -> dict[int, bytes]:
         """Sends a request; the attributes of its answer, {} if it was only acknowledged. Raises
         OSError."""
         body = struct.pack("=BBH", command, 1, 0) + data
@@ -135,7 +141,7 @@ class Netlink:
 
     def family(self, name: str) -> int:
         """The number of a family. Raises OSError."""
-        found = self.ask(
+        found = self.request(
             GENL_CTRL, CTRL_GETFAMILY, attribute(ATTR_FAMILY_NAME, name.encode() + b"\0")
         )
         return int(struct.unpack_from("=H", found[ATTR_FAMILY_ID])[0])
@@ -177,7 +183,7 @@ def attach(host: str, port: int, export: str, *, name: str, readonly: bool = Fal
             found = handshake(link, export)
             link.settimeout(None)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            answer = netlink.ask(
+            answer = netlink.request(
                 netlink.family("nbd"),
                 CMD_CONNECT,
                 connect_request(link.fileno(), found, name, readonly),
@@ -191,7 +197,8 @@ def attach(host: str, port: int, export: str, *, name: str, readonly: bool = Fal
 
 def _node(index: int, where: str) -> str:
     """The device's path once the kernel knows its size; its node is made if nobody else does."""
-    entry, path = Path(f"/sys/block/nbd{index}"), Path(f"/dev/nbd{index}")
+    entry = Path(f"/sys/block/nbd{index}")
+    path = Path(f"/dev/nbd{index}")
     deadline = time.monotonic() + TIMEOUT
     while not ((entry / "size").exists() and int((entry / "size").read_text())):
         if time.monotonic() > deadline:
@@ -222,7 +229,7 @@ def detach(name: str, device: str = "") -> None:
     for index in find(name):
         try:
             with Netlink() as netlink:
-                netlink.ask(
+                netlink.request(
                     netlink.family("nbd"),
                     CMD_DISCONNECT,
                     attribute(ATTR_INDEX, struct.pack("=I", index)),

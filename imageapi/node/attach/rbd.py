@@ -94,11 +94,9 @@ def attach(source: RbdSource, key: bytes) -> str:
 def _map(source: RbdSource, key: bytes) -> None:
     """The write, by a child; see the top of this file."""
     key_name = f"client.{source.user}"
-    line, name, number = (
-        command(source, key_name).encode(),
-        key_name.encode(),
-        _ADD_KEY[os.uname().machine],
-    )
+    line = command(source, key_name).encode()
+    name = key_name.encode()
+    number = _ADD_KEY[os.uname().machine]
 
     def write() -> None:
         if _libc.syscall(number, b"ceph", name, key, len(key), _PROCESS_KEYRING) < 0:

@@ -31,7 +31,7 @@ def delegate(parent: str, controllers: Iterable[str], root: Path = ROOT) -> None
     for part in ("", *parent.split("/")):
         group = group / part if part else group
         group.mkdir(exist_ok=True)
-        present = _words(group / "cgroup.controllers")
+        present = _fields(group / "cgroup.controllers")
         for name in needed:
             if name not in present:
                 has = ", ".join(present) or "none"
@@ -39,7 +39,7 @@ def delegate(parent: str, controllers: Iterable[str], root: Path = ROOT) -> None
                     f"cannot limit {name}: {group} has no such controller (it has: {has})",
                     hint="a kernel that has bound it to cgroup v1 needs cgroup_no_v1=all",
                 )
-        missing = [name for name in needed if name not in _words(group / "cgroup.subtree_control")]
+        missing = [name for name in needed if name not in _fields(group / "cgroup.subtree_control")]
         if missing:
             _enable(group, missing)
 
@@ -55,7 +55,7 @@ def _enable(group: Path, names: list[str]) -> None:
         ) from None
 
 
-def _words(file: Path) -> list[str]:
+def _fields(file: Path) -> list[str]:
     try:
         return file.read_text().split()
     except OSError as error:

@@ -21,7 +21,7 @@ from layercake.kraken.errors import OperationFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExecContext:
     """Where a process shall run: a container's init, its cgroup, its namespaces, its environment,
     its seccomp filter. None of it is the node itself."""
 
@@ -33,7 +33,7 @@ class Place:
 
 
 def start(
-    place: Place,
+    place: ExecContext,
     command: Sequence[str],
     *,
     output: int = subprocess.DEVNULL,

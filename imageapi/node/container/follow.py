@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from imageapi.node.container import execute
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 
 CHUNK = 65536
 POLL = 0.2
@@ -21,7 +21,7 @@ Output = tuple[str, bytes]
 """("out", data), ("err", data); at the end ("exit", the status as text) or ("timeout", b"")."""
 
 
-def run(place: Place, command: Sequence[str], timeout: float, gone: Gone) -> Iterator[Output]:
+def run(place: ExecContext, command: Sequence[str], timeout: float, gone: Gone) -> Iterator[Output]:
     """Runs a command and gives what it says. It is killed, with all of its group, after `timeout`
     seconds or when nobody listens any more. Raises OperationFailed if it cannot be started."""
     process = execute.start(place, command, output=subprocess.PIPE, errors=subprocess.PIPE)
@@ -66,7 +66,7 @@ def _outputs(process: subprocess.Popen[bytes], deadline: float, gone: Gone) -> I
                 pipe.close()
 
 
-def lines_of(place: Place, command: Sequence[str], gone: Gone) -> Iterator[bytes]:
+def lines_of(place: ExecContext, command: Sequence[str], gone: Gone) -> Iterator[bytes]:
     """The standard output of a command that goes on until nobody listens any more."""
     for kind, data in run(place, command, float("inf"), gone):
         if kind == "out":

@@ -70,7 +70,8 @@ def joining(
                 r"^(CapBnd|NoNewPrivs):\s+(\w+)$", (place / "status").read_text(), re.MULTILINE
             )
         )
-        bounding, locked = int(found["CapBnd"], 16), found["NoNewPrivs"] == "1"
+        bounding = int(found["CapBnd"], 16)
+        locked = found["NoNewPrivs"] == "1"
 
         def enter() -> None:
             _into(cgroup)

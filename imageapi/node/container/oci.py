@@ -9,7 +9,7 @@ the description asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,25 +212,32 @@ def config(
         },
         "root": {"path": root, "readonly": False},
         "mounts": inside,
-        "linux": {
-            "cgroupsPath": cgroup,
-            "namespaces": [{"type": kind} for kind in spec.namespaces],
-            "maskedPaths": [] if owns else list(HIDDEN),
-            "readonlyPaths": [] if owns else list(READ_ONLY),
-        },
+        "linux": {"cgroupsPath": cgroup, **_confinement(spec, names, first)},
     }
-    if first:
-        mapping = [{"containerID": 0, "hostID": first, "size": idmap.SIZE}]
-        found["linux"]["namespaces"].append({"type": "user"})
-        found["linux"] |= {"uidMappings": mapping, "gidMappings": mapping}
-    if not owns:
-        found["linux"]["seccomp"] = system_calls(modules="CAP_SYS_MODULE" in names)
-    if "uts" in spec.namespaces:
-        found["hostname"] = spec.hostname or hostname
     if limits := resources(spec.resources):
         found["linux"]["resources"] = limits
     if nodes := [d.to_oci() for d in devices]:
         found["linux"]["devices"] = nodes
+    if "uts" in spec.namespaces:
+        found["hostname"] = spec.hostname or hostname
     if hooks := _hooks(spec):
         found["hooks"] = hooks
+    return found
+
+
+def _confinement(spec: ContainerSpec, names: Collection[str], first: int) -> dict[str, Any]:
+    """Namespaces, users, what of /proc and /sys is hidden, and the system calls, by the
+    capabilities that it has."""
+    owns = f"CAP_{OWNS_NODE}" in names
+    found: dict[str, Any] = {
+        "namespaces": [{"type": kind} for kind in spec.namespaces],
+        "maskedPaths": [] if owns else list(HIDDEN),
+        "readonlyPaths": [] if owns else list(READ_ONLY),
+    }
+    if first:
+        mapping = [{"containerID": 0, "hostID": first, "size": idmap.SIZE}]
+        found["namespaces"].append({"type": "user"})
+        found |= {"uidMappings": mapping, "gidMappings": mapping}
+    if not owns:
+        found["seccomp"] = system_calls(modules="CAP_SYS_MODULE" in names)
     return found

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 
 from imageapi.node.container import execute
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.container.process import alive
 from imageapi.node.health import systemd
 from imageapi.node.health.watch import Probe
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 Result = tuple[bool, str]
 
 
-def begin(check: Health, place: Place) -> Probe | Result:
+def begin(check: Health, place: ExecContext) -> Probe | Result:
     """Begins a check of a container; one that cannot even begin has failed (watch.Begin)."""
     try:
         if place.process is not None and not alive(place.process):
@@ -46,7 +46,7 @@ def begin(check: Health, place: Place) -> Probe | Result:
         return False, str(error)
 
 
-def connect(place: Place, port: int) -> socket.socket:
+def connect(place: ExecContext, port: int) -> socket.socket:
     """A socket in the container's network namespace, connecting. Raises OSError or OperationFailed.
 
     setns(2) with CLONE_NEWNET moves only this thread, and a socket stays where it was made.
@@ -157,7 +157,7 @@ class ProcessProbe:
     """A command that ends with 0. Its output goes to memory, not to a pipe that could fill up; it
     says why a check failed."""
 
-    def __init__(self, place: Place, command: Sequence[str]) -> None:
+    def __init__(self, place: ExecContext, command: Sequence[str]) -> None:
         self._output = os.memfd_create("health")
         try:
             self._process = execute.start(place, command, output=self._output, errors=self._output)
@@ -180,10 +180,10 @@ class ProcessProbe:
         """What follows from its exit status and its output."""
         if status == 0:
             return True, ""
-        text = " ".join(self.said(OUTPUT_LIMIT).split())
+        text = " ".join(self.output(OUTPUT_LIMIT).split())
         return False, f"exit status {status}" + (f": {text}" if text else "")
 
-    def said(self, limit: int) -> str:
+    def output(self, limit: int) -> str:
         """The beginning of its output, at most so many bytes."""
         return os.pread(self._output, limit, 0).decode("utf-8", "replace")
 
@@ -197,10 +197,10 @@ class ProcessProbe:
 class SystemProbe(ProcessProbe):
     """What a container's systemd says of itself (systemd.py)."""
 
-    def __init__(self, place: Place, check: Health) -> None:
+    def __init__(self, place: ExecContext, check: Health) -> None:
         super().__init__(place, systemd.COMMAND)
         self._allowed = check.allow_failed
 
     def ended(self, status: int) -> Result:
         """The answer decides, not the exit status: that is the last command's."""
-        return systemd.verdict(self.said(SYSTEM_LIMIT), self._allowed)
+        return systemd.verdict(self.output(SYSTEM_LIMIT), self._allowed)

@@ -34,16 +34,15 @@ def verdict(answer: str, allowed: Collection[str]) -> tuple[bool, str]:
     state = lines[0].strip() if lines else ""
     failed = [unit for unit in _units(lines, _FAILED) if unit not in allowed]
     units = f"failed units: {_some(failed)}" if failed else ""
-    if state == "running" or (state == "degraded" and not failed):
+    if state == "running":
         return True, ""
     if state == "degraded":
-        return False, units
+        return not failed, units
     if state in ("stopping", "maintenance"):
         return False, f"systemd is {state}" + (f", {units}" if units else "")
     if state not in _EARLY and _NO_BUS not in state:
         return False, f"systemd does not answer: {state[:200]}"
-    waited_for = _waited_for(lines)
-    waits = f": waiting for {_some(waited_for)}" if waited_for else ""
+    waits = f": waiting for {_some(_waited_for(lines))}" if _waited_for(lines) else ""
     return False, f"systemd has not finished starting{waits}" + (f"; {units}" if units else "")
 
 

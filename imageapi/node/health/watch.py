@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.spec.health import DEGRADED, HEALTHY, STARTING, UNHEALTHY, Health
 
 QUICK_MIN, QUICK_MAX = 0.1, 1.0
@@ -37,9 +37,11 @@ class Tracker:
     def result(self, good: bool, text: str, now: float) -> bool:
         """Takes a check's result in and says when the next is due; returns whether the status has
         changed."""
-        before, self.text = self.status, "" if good else text
+        before = self.status
+        self.text = "" if good else text
         if good:
-            self.failures, self.status = 0, HEALTHY
+            self.failures = 0
+            self.status = HEALTHY
         elif self.status != STARTING or now >= self.since + self.check.start_s:
             self.failures += 1
             if self.failures >= self.check.retries:
@@ -73,7 +75,7 @@ class Probe(Protocol):
         """Ends it."""
 
 
-Begin = Callable[[Health, Place], Probe | tuple[bool, str]]
+Begin = Callable[[Health, ExecContext], Probe | tuple[bool, str]]
 """Begins a check; one that is decided at once gives its result instead."""
 
 
@@ -86,7 +88,7 @@ class Report(Protocol):
 @dataclass(slots=True)
 class _Entry:
     tracker: Tracker
-    place: Place
+    place: ExecContext
     probe: Probe | None = None
     deadline: float = field(default=0.0)
 
@@ -104,7 +106,7 @@ class Watch:
         self._wake = -1
 
     def add(
-        self, name: str, check: Health, place: Place, since: float, status: str = STARTING
+        self, name: str, check: Health, place: ExecContext, since: float, status: str = STARTING
     ) -> None:
         """Checks a container from now on."""
         with self._lock:
@@ -153,7 +155,8 @@ class Watch:
             last = not self._entries
             if last:
                 os.close(self._wake)
-                self._wake, self._thread = -1, None
+                self._wake = -1
+                self._thread = None
         for name in gone:
             self._end(name, running, selector)
         if last:
@@ -183,7 +186,8 @@ class Watch:
             if isinstance(begun, tuple):
                 self._result(name, entry, *begun)
                 continue
-            entry.probe, entry.deadline = begun, now + entry.tracker.check.timeout_s
+            entry.probe = begun
+            entry.deadline = now + entry.tracker.check.timeout_s
             running[name] = entry
             selector.register(begun, begun.events, name)
 
@@ -220,10 +224,8 @@ class Watch:
                 return
             changed = entry.tracker.result(good, text, self._clock())
         if changed:
-            count, tries = (
-                entry.tracker.failures,
-                "time" if entry.tracker.failures == 1 else "times",
-            )
+            count = entry.tracker.failures
+            tries = "time" if entry.tracker.failures == 1 else "times"
             why = (
                 f"its health check ({entry.tracker.check}) failed {count} {tries}: {text}"
                 if count

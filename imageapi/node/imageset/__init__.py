@@ -1,1 +1,1 @@
-"""The image set: what is wanted, staged, prepared and run; a roll is in roll.py."""
+"""The image set: what is wanted, staged, prepared and run; a roll is in switch.py."""

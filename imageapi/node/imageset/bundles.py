@@ -200,7 +200,8 @@ def give_names(root: Path, own: Path = Path("/etc")) -> None:
     if not etc.is_dir() or etc.is_symlink():
         return
     for name in ("resolv.conf", "hosts"):
-        source, target = own / name, etc / name
+        source = own / name
+        target = etc / name
         if (
             source.is_file()
             and not target.is_symlink()

@@ -1,11 +1,11 @@
-"""A node's images, put together: who does what is in the other files of this room.
+"""A node's images, put together: who does what is in the other files of this folder.
 
-want, stage          the agent's loop says what is wanted   table.py, stock.py
-reconcile, retry,    the worker's thread brings it about     roll.py, by bundles.py (containers
+set_wanted, stage    the agent's loop says what is wanted   table.py, staging.py
+reconcile, retry,    the worker's thread brings it about     switch.py, bundles.py (containers
 stop_all, adopt                                              made ready) and running.py
                                                              (started, watched, stopped)
 watched, ended       the agent's loop tells who has ended    running.py
-state, views, tell   what there is                           table.py, reporter.py
+state, views         what there is                           table.py, reporter.py
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.events import FAILED, REMAINS, STAGE_FAILED, EventSink
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.attach.fetch import Fetch
-from imageapi.node.attach.kinds import Attachments
 from imageapi.node.attach.rbd import Secret, no_secret
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.container.process import NO_PROCESS, Process, alive
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.bundles import Bundles, Files, no_files
@@ -26,9 +26,9 @@ from imageapi.node.imageset.layers import Key, Layers, no_key
 from imageapi.node.imageset.plan import Instance, Phase
 from imageapi.node.imageset.records import Records
 from imageapi.node.imageset.reporter import Reporter
-from imageapi.node.imageset.roll import Roll
 from imageapi.node.imageset.running import Running
-from imageapi.node.imageset.stock import Stock
+from imageapi.node.imageset.staging import StagedImages
+from imageapi.node.imageset.switch import ImageSwitch
 from imageapi.node.imageset.table import LIVE, Table, boottime
 from imageapi.node.interrupt import Interrupt, never
 from imageapi.node.objects.containers import Containers
@@ -72,17 +72,18 @@ class ImageSet:
         self.containers = Containers(
             run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects
         )
-        records, layers = Records(run), Layers(run, open_url, secret, key)
+        records = Records(run)
+        layers = Layers(run, open_url, secret, key)
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
-        self._stock = Stock(layers, self.table, event)
+        self._staging = StagedImages(layers, self.table, event)
         self._bundles = Bundles(
-            run, runtime, self._stock.layer, self.objects, records, event, overlay_size, files
+            run, runtime, self._staging.layer, self.objects, records, event, overlay_size, files
         )
         self._running = Running(self.table, self._reporter, runtime, layers.altered, clock, changed)
-        self._roll = Roll(
+        self._switch = ImageSwitch(
             self.table,
-            self._stock,
+            self._staging,
             self._bundles,
             self._running,
             self._reporter,
@@ -96,20 +97,20 @@ class ImageSet:
     # ---- what is wanted
     # -----
 
-    def want(self, specs: Iterable[ImageSpec]) -> bool:
+    def set_wanted(self, specs: Iterable[ImageSpec]) -> bool:
         """Sets what is wanted; another set than before forgets earlier failures. Returns whether it
         is another.
 
         Raises InputError if the images' dependencies cannot be met.
         """
-        changed = self.table.want(specs)
-        self._reporter.tell()
+        changed = self.table.set_wanted(specs)
+        self._reporter.report_containers()
         return changed
 
     def want_documents(self, images: Sequence[Mapping[str, Any]]) -> bool:
         """The same, as the head sent it; what cannot be used is told and changes nothing."""
         try:
-            return self.want(parse_images(list(images)))
+            return self.set_wanted(parse_images(list(images)))
         except LayercakeError as error:
             self._reporter.event(FAILED, str(error))
             return False
@@ -117,7 +118,7 @@ class ImageSet:
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
         """Sets what shall be ready beside what runs, and tells of each when it is; of all of it
         again if `anew`."""
-        self._stock.stage(specs, anew)
+        self._staging.stage(specs, anew)
 
     def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
         """The same, as the head sent it; what cannot be used is told and changes nothing."""
@@ -129,7 +130,7 @@ class ImageSet:
     def clear(self) -> None:
         """A person's order to try again."""
         self.table.clear()
-        self._reporter.tell()
+        self._reporter.report_containers()
 
     def restart(self, name: str) -> None:
         """Has an image started anew, as by a roll: prepared, then the old one stopped, and not
@@ -143,7 +144,7 @@ class ImageSet:
     def adopt(self) -> ImageState:
         """Takes over what an earlier agent left: living containers are kept as they are, remains
         are removed."""
-        with self._stock.changing:
+        with self._staging.changing:
             if self._adopted:
                 return self.state()
             self._adopted = True
@@ -159,8 +160,8 @@ class ImageSet:
                     self.table.drop(instance)
                 elif instance.phase in (*LIVE, Phase.STOPPING):
                     self._running.take_over(instance)
-            self._stock.collect()
-            self._reporter.tell()
+            self._staging.collect()
+            self._reporter.report_containers()
             return self.state()
 
     def _recover_objects(self) -> None:
@@ -174,15 +175,15 @@ class ImageSet:
     def reconcile(self, interrupted: Interrupt = never) -> ImageState:
         """Makes what runs be what is wanted; returns the state. A failure is counted and told, not
         raised."""
-        return self._roll.reconcile(interrupted)
+        return self._switch.reconcile(interrupted)
 
     def retry(self, interrupted: Interrupt = never) -> ImageState:
         """Waits until the next attempt is due, then makes it. Raises Interrupted."""
-        return self._roll.retry(interrupted)
+        return self._switch.retry(interrupted)
 
     def stop_all(self) -> ImageState:
         """Ends every instance and forgets the failures. Returns the state."""
-        return self._roll.stop_all()
+        return self._switch.stop_all()
 
     # ---- what there is
     # -----
@@ -205,10 +206,10 @@ class ImageSet:
         beside it too."""
         return self._reporter.views()
 
-    def tell(self, again: bool = False) -> None:
+    def report_containers(self, again: bool = False) -> None:
         """Tells the head how the containers are, if that has changed or it has to hear it
         `again`."""
-        self._reporter.tell(again)
+        self._reporter.report_containers(again)
 
     def instances(self) -> list[Instance]:
         """What is there now."""
@@ -224,7 +225,7 @@ class ImageSet:
             )
         return found[-1]
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ExecContext:
         """Where commands inside an image run. Raises NotFound."""
         return self._running.place(self.newest(name))
 

@@ -38,7 +38,8 @@ def binds(spec: ImageSpec, root: Path, place: Path) -> list[Bind]:
 
 def _directory(spec: ImageSpec, path: str, root: Path, place: Path) -> Path:
     name = path.strip("/").replace("%", "%25").replace("/", "%2F")
-    found, new = place / name, place / f".{name}.new"
+    found = place / name
+    new = place / f".{name}.new"
     try:
         if found.is_dir():
             return found

@@ -51,7 +51,8 @@ def _binds(spec: ImageSpec, layer: Callable[[ImageSpec], Path], release: str) ->
             "the head gives none for the boot set that this node has booted", hint=_ANOTHER
         )
     top = layer(spec.modules)
-    found, firmware = top / "modules" / release, top / "firmware"
+    found = top / "modules" / release
+    firmware = top / "firmware"
     if not found.is_dir():
         others = ", ".join(sorted(path.name for path in (top / "modules").glob("*"))) or "no kernel"
         raise OperationFailed(

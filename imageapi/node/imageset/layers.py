@@ -43,7 +43,8 @@ class Layers:
     def __init__(self, run: Path, open_url: Fetch, secret: Secret, key: Key = no_key) -> None:
         self._key = key
         self._open_url = open_url
-        self._blobs, self._layers = run / "blobs", run / "layers"
+        self._blobs = run / "blobs"
+        self._layers = run / "layers"
         for directory in (self._blobs, self._layers):
             directory.mkdir(parents=True, exist_ok=True)
         self._blocks = Blocks(run, secret)

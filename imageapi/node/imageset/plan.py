@@ -157,7 +157,8 @@ def state(
     wanted: Iterable[ImageSpec], instances: Iterable[Instance], failures: Iterable[Failure]
 ) -> ImageState:
     """The value of the variable `image`: the worst of the images'."""
-    failures, instances = list(failures), list(instances)
+    failures = list(failures)
+    instances = list(instances)
     if any(failure.fatal for failure in failures):
         return ImageState.FATAL
     if any(failure.open for failure in failures):
@@ -189,23 +190,33 @@ def view(
 ) -> dict[str, Any]:
     """One image of the set as people are shown it. Without an instance it is "waiting", or "dead"
     once it was given up."""
-    found = "waiting" if instance is None else CONTAINER_STATES[instance.phase]
-    if failure.fatal and found != "running":
-        found = "dead"
-    return {
+    state = _shown_state(instance, failure)
+    retries = failure.open and not failure.fatal
+    shown = {
         "name": spec.name,
         "digest": spec.digest,
-        "state": found,
-        "health": instance.health if instance else "",
-        "pid": instance.process.pid if instance and found in ("running", "stopping") else 0,
-        "started_s": round(now - instance.since, 1) if instance and instance.since else None,
+        "state": state,
+        "health": "",
+        "pid": 0,
+        "started_s": None,
         "retries": failure.count,
         "last_error": failure.error.name,
-        "error": (failure.text or (instance.trouble if instance else ""))[:ERROR_LIMIT],
-        "retry_in_s": round(max(0.0, failure.retry_at - now), 1)
-        if failure.open and not failure.fatal
-        else None,
+        "error": failure.text[:ERROR_LIMIT],
+        "retry_in_s": round(max(0.0, failure.retry_at - now), 1) if retries else None,
     }
+    if instance is None:
+        return shown
+    return shown | {
+        "health": instance.health,
+        "pid": instance.process.pid if state in ("running", "stopping") else 0,
+        "started_s": round(now - instance.since, 1) if instance.since else None,
+        "error": (failure.text or instance.trouble)[:ERROR_LIMIT],
+    }
+
+
+def _shown_state(instance: Instance | None, failure: Failure) -> str:
+    state = "waiting" if instance is None else CONTAINER_STATES[instance.phase]
+    return "dead" if failure.fatal and state != "running" else state
 
 
 def instance_id(spec: ImageSpec, counter: int) -> str:

@@ -24,7 +24,9 @@ class Reporter:
     def views(self) -> list[dict[str, Any]]:
         """Each image of the set with its state, health, retries and last error; what still runs
         beside it too."""
-        now, wanted, instances = self._clock(), self._table.wanted, self._table.instances()
+        now = self._clock()
+        wanted = self._table.wanted
+        instances = self._table.instances()
         newest = {i.spec.name: i for i in instances}
         names = [s.name for s in wanted]
         others = [i for i in instances if i.spec.name not in names]
@@ -32,7 +34,7 @@ class Reporter:
             view(s, newest.get(s.name), self._table.failure_of(s.name), now) for s in wanted
         ] + [view(i.spec, i, NO_FAILURE, now) for i in others]
 
-    def tell(self, again: bool = False) -> None:
+    def report_containers(self, again: bool = False) -> None:
         """Tells how the containers are, if that has changed or it has to be told `again`."""
         found = self.views()
         moving = ("started_s", "retry_in_s")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from imageapi.events import ADOPTED, DEGRADED, EXITED, HEALTHY, KILLED, STARTED, UNHEALTHY
-from imageapi.node.container.execute import Place
+from imageapi.node.container.execute import ExecContext
 from imageapi.node.container.oci import environment
 from imageapi.node.container.process import alive, open_pidfd
 from imageapi.node.container.runtime import Runtime
@@ -104,10 +104,10 @@ class Running:
             )
         return True
 
-    def place(self, instance: Instance) -> Place:
+    def place(self, instance: Instance) -> ExecContext:
         """Where commands inside an instance run."""
         spec = instance.spec.container
-        return Place(
+        return ExecContext(
             instance.process,
             self._runtime.cgroup(instance.id),
             spec.namespaces,
@@ -178,7 +178,7 @@ class Running:
         )
         if failure := self._table.ended(instance, again, text):
             self._reporter.failed(name, failure)
-        self._reporter.tell()
+        self._reporter.report_containers()
 
     # ---- health
     # -----
@@ -188,7 +188,8 @@ class Running:
         instance = self._table.get(name)
         if instance is None:
             return
-        image, lasted = instance.spec.name, self._clock() - instance.since
+        image = instance.spec.name
+        lasted = self._clock() - instance.since
         if status == IS_HEALTHY:
             if not self._table.healthy(instance, status):
                 return
@@ -210,5 +211,5 @@ class Running:
                 return
             self._reporter.event(UNHEALTHY, text, image=image)
             self._reporter.failed(image, failure)
-        self._reporter.tell()
+        self._reporter.report_containers()
         self._changed()

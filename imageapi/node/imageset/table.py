@@ -26,7 +26,7 @@ from imageapi.node.imageset.plan import (
 from imageapi.node.imageset.records import Records, SetRecord
 from imageapi.spec.health import STARTING, UNHEALTHY
 from imageapi.spec.image import ImageSpec
-from imageapi.spec.order import start_order
+from imageapi.spec.start_order import start_order
 from imageapi.spec.state import ImageState, LastError
 
 LIVE = (Phase.RUNNING, Phase.UNHEALTHY)
@@ -51,11 +51,9 @@ class Table:
         record = (
             records.load_set()
         )  # before anything else: a counter that starts anew would give ids twice
-        self.wanted, self._counter, self.failures = (
-            record.wanted,
-            record.counter,
-            dict(record.failures),
-        )
+        self.wanted = record.wanted
+        self._counter = record.counter
+        self.failures = dict(record.failures)
         self.wanted_at = clock()
 
     def _save(self) -> None:
@@ -64,7 +62,7 @@ class Table:
     # ---- what is wanted, and the state
     # -----------------------------------------------------------------------------
 
-    def want(self, specs: Iterable[ImageSpec]) -> bool:
+    def set_wanted(self, specs: Iterable[ImageSpec]) -> bool:
         """Sets what is wanted; another set than before forgets earlier failures. Returns whether it
         is another.
 
@@ -85,9 +83,9 @@ class Table:
     def state(self) -> ImageState:
         """The value of the variable `image`."""
         with self._lock:
-            return self._held or self._seen()
+            return self._held or self._current_state()
 
-    def _seen(self) -> ImageState:
+    def _current_state(self) -> ImageState:
         return state(self.wanted, self._instances.values(), self.failures.values())
 
     def hold(self) -> tuple[ImageSpec, ...]:
@@ -95,7 +93,7 @@ class Table:
         that starts is not ACTIVE before its health checks say so, and nothing else either. Returns
         what is wanted."""
         with self._lock:
-            self._held = self._seen()
+            self._held = self._current_state()
             return self.wanted
 
     def release(self) -> None:
@@ -194,7 +192,8 @@ class Table:
     def started(self, instance: Instance) -> None:
         """An instance's program runs."""
         with self._lock:
-            instance.phase, instance.since = Phase.RUNNING, self._clock()
+            instance.phase = Phase.RUNNING
+            instance.since = self._clock()
             instance.health = STARTING if instance.spec.container.check else ""
             self._instances[instance.id] = instance
             self._records.save(instance)
@@ -222,7 +221,8 @@ class Table:
     def ended(self, instance: Instance, again: bool, text: str) -> Failure | None:
         """An instance ended that nobody stopped: a failure if it shall run again."""
         with self._lock:
-            instance.phase, instance.health = Phase.EXITED if again else Phase.FINISHED, ""
+            instance.phase = Phase.EXITED if again else Phase.FINISHED
+            instance.health = ""
             instance.trouble = ""
             self._records.save(instance)
             self._moved.notify_all()
@@ -265,7 +265,9 @@ class Table:
     def _checked(self, instance: Instance, health: str, phase: Phase, trouble: str = "") -> bool:
         if self._instances.get(instance.id) is not instance or instance.phase not in LIVE:
             return False
-        instance.health, instance.phase, instance.trouble = health, phase, trouble
+        instance.health = health
+        instance.phase = phase
+        instance.trouble = trouble
         self._records.save(instance)
         self._moved.notify_all()
         return True

@@ -89,9 +89,9 @@ class Containers:
             raise NotFound(
                 f"cannot find container object {name[:40]!r}: there is none of that id on this node"
             )
-        return self._look(self._entries[name])
+        return self._refresh(self._entries[name])
 
-    def _look(self, entry: Entry) -> Entry:
+    def _refresh(self, entry: Entry) -> Entry:
         """Finds out whether it has ended by itself."""
         if entry.state == "running" and not alive(entry.process):
             entry.status = self.runtime.exit_status(entry.process)
@@ -102,7 +102,7 @@ class Containers:
     def views(self) -> list[dict[str, Any]]:
         """All of them, JSON-ready."""
         with self._lock:
-            return [asdict(self._look(entry)) for entry in self._entries.values()]
+            return [asdict(self._refresh(entry)) for entry in self._entries.values()]
 
     def view(self, name: str) -> dict[str, Any]:
         """One of them. Raises InputError."""
@@ -126,7 +126,8 @@ class Containers:
                 raise fail(
                     "container object", key, f"name, mount, state, {', '.join(CONTAINER_FIELDS)}"
                 )
-        name, state = data.get("name"), data.get("state", "running")
+        name = data.get("name")
+        state = data.get("state", "running")
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise fail("container object name", name, "letters, digits, dots, dashes and one :tag")
         if state not in STATES[:2]:
@@ -179,7 +180,9 @@ class Containers:
                 )
             )
         process = self.runtime.create(entry.id, spec, Path(self._objects.place(root)), binds)
-        entry.pid, entry.started, entry.state = process.pid, process.started, "created"
+        entry.pid = process.pid
+        entry.started = process.started
+        entry.state = "created"
         self._save()
 
     def _start(self, entry: Entry) -> None:

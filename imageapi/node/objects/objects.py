@@ -19,7 +19,7 @@ from typing import Any
 
 from imageapi.events import LAZY_UNMOUNT, REMAINS, EventSink
 from imageapi.node import mount, nfs
-from imageapi.node.attach.kinds import Attachments
+from imageapi.node.attach.attachments import Attachments
 from imageapi.spec.objects import Spec, check_mount, parse_attach, parse_mount, shown
 from layercake.base.files import read_json, write_json
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, OperationFailed, Refused
@@ -142,7 +142,8 @@ class Objects:
         return new
 
     def _mount(self, new: Object) -> Path:
-        spec, target = new.spec, self.directory / new.id
+        spec = new.spec
+        target = self.directory / new.id
         target.mkdir(exist_ok=True)
         if spec["kind"] == "attach":
             device = self._part(new, "attach", spec["attach"])
@@ -208,7 +209,8 @@ class Objects:
             else:
                 self._attachments.detach(old.id, old.spec, old.place)
         except LayercakeError as error:
-            old.state, old.error = "stuck", str(error)
+            old.state = "stuck"
+            old.error = str(error)
             self._save()
             raise
         del self._objects[old.id]

@@ -97,7 +97,7 @@ class Images:
                     "digest": version.digest,
                     "size": version.size,
                     "created": version.created,
-                    "kept": self._images.has(version.digest),
+                    "kept": self._images.has_content(version.digest),
                     "used_by": wanted,
                 }
             )

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed
-from powerman import rmcp
 from powerman.console.lines import LONGEST, STAMP, Lines, parse_stamp
-from powerman.console.sol import QUEUE, Sol, decode, parse_activated
-from powerman.drivers.capping import dcmi_limit, dcmi_request
-from powerman.ipmi import parse_log_mark
-from powerman.looks.draw import dcmi_draw
-from powerman.looks.hardware import ipmi_firmware
-from powerman.looks.health import VALUES, ipmi_health
+from powerman.health import VALUES
+from powerman.ipmi import rmcp
+from powerman.ipmi.capping import dcmi_limit, dcmi_request
+from powerman.ipmi.facts import dcmi_draw, ipmi_firmware, ipmi_health, parse_log_mark
+from powerman.ipmi.sol import QUEUE, Sol, decode, parse_activated
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
 
@@ -59,7 +57,7 @@ def target(directory: Path) -> Iterator[Target]:
         for at in range(0, len(data), size):
             now += 0.1
             with contextlib.suppress(rmcp.Malformed):
-                found = sol.heard(data[at : at + size], now)
+                found = sol.receive(data[at : at + size], now)
                 assert len(found.data) <= size and len(found.send) in (0, 4)
             packet = sol.due(now)
             assert not packet or (1 <= decode(packet).sequence <= 15 and len(packet) <= 24)

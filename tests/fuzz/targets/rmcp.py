@@ -11,8 +11,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from layercake.kraken.errors import OperationFailed
-from powerman import rmcp
-from powerman.ipmi import parse_power
+from powerman.ipmi import rmcp
+from powerman.ipmi.facts import parse_power
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
 from tests.power.test_rmcp import handshake, received, session

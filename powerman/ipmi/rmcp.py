@@ -149,7 +149,8 @@ class Handshake:
         """Checks that the BMC knows the password too. Raises WrongPassword, Malformed."""
         if len(body) < 40 or body[4:8] != self.console_id:
             raise Malformed("RAKP message 2")
-        self.bmc_random, self.guid = body[8:24], body[24:40]
+        self.bmc_random = body[8:24]
+        self.guid = body[24:40]
         proof = self._mac(
             self._key,
             self.console_id
@@ -205,7 +206,8 @@ class _Engine:
     def __init__(self, encryption: bytes, integrity: bytes, digest: str) -> None:
         # Each block is chained to the one before it, below.
         blocks = Cipher(algorithms.AES(encryption), modes.ECB())  # noqa: S305
-        self._encrypt, self._decrypt = blocks.encryptor(), blocks.decryptor()
+        self._encrypt = blocks.encryptor()
+        self._decrypt = blocks.decryptor()
         self._mac = hmac.new(integrity, digestmod=digest)
 
     def encrypt(self, iv: bytes, clear: bytes) -> bytes:

@@ -82,7 +82,7 @@ _SHARED = ("/usr", "/etc/containers", "/etc/ssl/certs", "/etc/alternatives")
 read them."""
 
 
-class Box:
+class Sandbox:
     """One box, below a directory that is removed afterwards. `network` lets it out."""
 
     def __init__(self, directory: Path, *, network: bool) -> None:
@@ -100,11 +100,9 @@ class Box:
             )
         self._network = network
         self._directory = directory
-        self._root, self._context, self.scratch = (
-            directory / "root",
-            directory / "context",
-            directory / "scratch",
-        )
+        self._root = directory / "root"
+        self._context = directory / "context"
+        self.scratch = directory / "scratch"
         directory.mkdir(mode=0o711)
         directory.chmod(0o711)
         for path in (self._root, self._context, self.scratch):
@@ -139,7 +137,7 @@ class Box:
             "nameserver 10.0.2.3\n" if self._network else ""
         )
 
-    def take(self, context: Path) -> None:
+    def copy_context(self, context: Path) -> None:
         """Copies what the Dockerfile may copy from: the box's root is not who may read it where it
         is. Raises OperationFailed."""
         run(

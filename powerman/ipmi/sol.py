@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from powerman.rmcp import Malformed
+from powerman.ipmi.rmcp import Malformed
 
 NACK = 0x40
 # What the BMC says in its fourth byte (table 15-2) ...
@@ -70,7 +70,7 @@ def parse_activated(data: bytes) -> Activated:
 
 
 @dataclass(slots=True)
-class Heard:
+class Received:
     """What came of a packet: what the machine wrote, what to send, what is to be told (`lost`), and
     whether it was the last."""
 
@@ -137,9 +137,10 @@ class Sol:
         self._sent.again_at = now + wait
         return b"" if self.stuck else self._packet(self._sent)
 
-    def heard(self, payload: bytes, now: float) -> Heard:
+    def receive(self, payload: bytes, now: float) -> Received:
         """Takes a packet of the BMC's. Raises Malformed."""
-        packet, found = decode(payload), Heard()
+        packet = decode(payload)
+        found = Received()
         found.ended = bool(packet.status & ENDED)
         if packet.status & OVERRUN:
             found.lost = "the BMC was too slow, and has lost what came here"
@@ -170,9 +171,12 @@ class Sol:
         if now < self._held_until or not (self._queue or self._breaks):
             return b""
         if self._breaks:
-            data, status, self._breaks = b"", BREAK, self._breaks - 1
+            data = b""
+            status = BREAK
+            self._breaks = self._breaks - 1
         else:
-            data, status = bytes(self._queue[: self._most]), 0
+            data = bytes(self._queue[: self._most])
+            status = 0
             del self._queue[: self._most]
         self._sent = _Sent(self._next, data, status, now + WAITS_S[0])
         self._next = self._next % 15 + 1

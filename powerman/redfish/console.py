@@ -54,7 +54,9 @@ class RedfishSource:
     def __init__(
         self, where: str, system: Callable[[], Awaitable[Mapping[str, Any]]], connect: Connect
     ) -> None:
-        self._where, self._system, self._connect = where, system, connect
+        self._where = where
+        self._system = system
+        self._connect = connect
 
     async def open(self, listener: Listener, *, take: bool = False) -> RedfishStream:
         """See ConsoleSource. A WebSocket tells nothing of other sessions, so there is nobody to
@@ -76,7 +78,9 @@ class RedfishStream:
     def __init__(
         self, where: str, socket: aiohttp.ClientWebSocketResponse, listener: Listener
     ) -> None:
-        self._where, self._socket, self._listener = where, socket, listener
+        self._where = where
+        self._socket = socket
+        self._listener = listener
         self._typed = bytearray()
         self._more = asyncio.Event()
 
@@ -86,9 +90,9 @@ class RedfishStream:
         try:
             async for message in self._socket:
                 if message.type is aiohttp.WSMsgType.BINARY:
-                    self._listener.heard(message.data)
+                    self._listener.received(message.data)
                 elif message.type is aiohttp.WSMsgType.TEXT:
-                    self._listener.heard(message.data.encode())
+                    self._listener.received(message.data.encode())
                 else:
                     break
         finally:
@@ -120,7 +124,8 @@ class RedfishStream:
         while True:
             await self._more.wait()
             self._more.clear()
-            data, self._typed = bytes(self._typed), bytearray()
+            data = bytes(self._typed)
+            self._typed = bytearray()
             try:
                 await self._socket.send_bytes(data)
             except (aiohttp.ClientError, OSError):

@@ -15,8 +15,8 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from powerman import rmcp
-from powerman.driver import unreachable
+from powerman.driver import SLOWEST_ANSWER_S, unreachable
+from powerman.ipmi import rmcp
 
 _AT_ONCE = 64  # datagrams read at a stretch: a flood is cut; what we wait for is sent again
 _FIRST_WAITS_S = (0.3, 0.5, 0.7, 0.8)  # a BMC that loses three packets in a row still gets through
@@ -26,8 +26,6 @@ _SLOW_S = 0.25  # one that takes longer is sent nothing again before its answer 
 _SLOW_TRIES = 2
 _DECAY = 0.8
 _LISTENING = 4
-LISTEN_S = 30.0
-"""How long a late answer is listened for, and so how slow a BMC may be."""
 
 Parsed = TypeVar("Parsed")
 
@@ -42,9 +40,10 @@ class Pace:
         self._least_s = least_s
         self._listening: list[Line] = []
 
-    def heard(self, seconds: float) -> None:
+    def record_answer(self, seconds: float) -> None:
         """An answer came after so many seconds."""
-        self.slowest, self.known = max(min(seconds, LISTEN_S), self.slowest * _DECAY), True
+        self.slowest = max(min(seconds, SLOWEST_ANSWER_S), self.slowest * _DECAY)
+        self.known = True
 
     @property
     def slow(self) -> bool:
@@ -96,13 +95,17 @@ class Line:
     the BMC, for people. `unasked` is shown each packet first, and says whether it was for it."""
 
     def __init__(self, where: str, sock: socket.socket, pace: Pace) -> None:
-        self._where, self._sock, self._pace = where, sock, pace
+        self._where = where
+        self._sock = sock
+        self._pace = pace
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Any] | None = None
         self._parse: Callable[[bytes], Any] | None = None
         self._packet: Callable[[], bytes] = bytes
         self._waits: Iterator[float] = iter(())
-        self._sent, self._began, self._tag = 0, 0.0, 0
+        self._sent = 0
+        self._began = 0.0
+        self._tag = 0
         self._timer: asyncio.TimerHandle | None = None
         self.unasked: Callable[[bytes], bool] | None = None
         # when the next sending is due; one timer serves many requests, for most are answered long
@@ -110,7 +113,7 @@ class Line:
         self._due = 0.0
         self._loop.add_reader(sock.fileno(), self._readable)
 
-    async def ask(
+    async def exchange(
         self,
         packet: Callable[[], bytes],
         parse: Callable[[bytes], Parsed],
@@ -118,7 +121,9 @@ class Line:
     ) -> Parsed:
         """Sends `packet()` again and again, with these waits, until `parse` accepts an answer; what
         it calls Malformed is not for us. Raises Unreachable; WrongPassword comes through."""
-        self._parse, self._packet, self._waits = parse, packet, iter(waits)
+        self._parse = parse
+        self._packet = packet
+        self._waits = iter(waits)
         self._answer, self._sent, self._began = self._loop.create_future(), 0, self._loop.time()
         self._send_again()
         try:
@@ -178,10 +183,11 @@ class Line:
                 return
             if self.unasked is not None and self.unasked(data):
                 return  # the next of these comes when this one is acknowledged
-            self._take(data)
+            self._packet_received(data)
 
-    def _take(self, data: bytes) -> None:
-        parse, waiting = self._parse, self._answer
+    def _packet_received(self, data: bytes) -> None:
+        parse = self._parse
+        waiting = self._answer
         if parse is None:
             return
         try:
@@ -194,7 +200,7 @@ class Line:
             pass
         else:
             self._parse = None
-            self._pace.heard(self._loop.time() - self._began)
+            self._pace.record_answer(self._loop.time() - self._began)
             if waiting is not None and not waiting.done():
                 waiting.set_result(found)
             elif waiting is None:
@@ -212,7 +218,7 @@ class Line:
         else:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_later(LISTEN_S, self.close)
+            self._timer = self._loop.call_later(SLOWEST_ANSWER_S, self.close)
 
     @property
     def open(self) -> bool:
@@ -238,7 +244,8 @@ async def open_line(address: str, port: int, pace: Pace) -> Line:
             found = await asyncio.get_running_loop().getaddrinfo(
                 address, port, type=socket.SOCK_DGRAM
             )
-            family, host = found[0][0], str(found[0][4][0])
+            family = found[0][0]
+            host = str(found[0][4][0])
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             sock.connect((host, port))

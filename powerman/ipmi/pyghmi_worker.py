@@ -23,7 +23,7 @@ from pyghmi.constants import Health
 from pyghmi.ipmi import command
 
 from layercake.base.process import leave_no_core
-from powerman.looks.look import ipmi_clock
+from powerman.ipmi.facts import ipmi_clock
 
 Request = dict[str, Any]
 _HEALTH = {
@@ -80,8 +80,8 @@ def _hardware(bmc: Any, _: Request) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def _look(bmc: Any, _: Request) -> dict[str, Any]:
-    """As `driver.Look`."""
+def _inspect(bmc: Any, _: Request) -> dict[str, Any]:
+    """As `driver.Inspection`."""
     try:
         clock = ipmi_clock(
             bytes(bmc.xraw_command(netfn=0x0A, command=0x48)["data"])
@@ -99,10 +99,10 @@ def _look(bmc: Any, _: Request) -> dict[str, Any]:
 
 
 def _power(state: str) -> Callable[[Any, Request], None]:
-    def ask(bmc: Any, _: Request) -> None:
+    def set_power(bmc: Any, _: Request) -> None:
         bmc.set_power(state, wait=False)  # the caller reads the state back
 
-    return ask
+    return set_power
 
 
 def _boot_network(bmc: Any, request: Request) -> None:
@@ -129,7 +129,7 @@ OPERATIONS: dict[str, Callable[[Any, Request], Any]] = {
     "sensors": _sensors,
     "event_log": _event_log,
     "hardware": _hardware,
-    "look": _look,
+    "inspect": _inspect,
     "password": _password,
 }
 

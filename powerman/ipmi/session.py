@@ -2,7 +2,7 @@
 
 Sessions are short: BMCs have few, drop idle ones after 30-60 s, and a login costs less than a
 millisecond of CPU. One is kept for a moment, for what comes next, and for seconds with a BMC that
-takes seconds for each answer (ipmi.py).
+takes seconds for each answer (driver.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman import rmcp
 from powerman.driver import NoSession, Unsupported, login_refused
-from powerman.line import Line, Pace
+from powerman.ipmi import rmcp
+from powerman.ipmi.line import Line, Pace
 
 _BYE_S = 0.3
 _PRIVILEGE = 0xD4  # completion code: the session may not do this
@@ -30,7 +30,7 @@ class SuiteRefused(Unsupported):
 async def probe(line: Line, pace: Pace) -> rmcp.Capabilities:
     """Asks a BMC what it can do, without a login. Raises Unreachable, at once if its port is
     closed."""
-    return await line.ask(rmcp.probe, rmcp.parse_probe, pace.probing())
+    return await line.exchange(rmcp.probe, rmcp.parse_probe, pace.probing())
 
 
 class Session:
@@ -78,14 +78,14 @@ class Session:
     def hear_payload(self, kind: int, heard: Callable[[bytes], None]) -> None:
         """Has `heard` called with each payload of that kind."""
 
-        def take(raw: bytes) -> bool:
+        def accept(raw: bytes) -> bool:
             if len(raw) < 6 or raw[5] & 0x3F != kind:
                 return False
             with contextlib.suppress(rmcp.Malformed):
                 heard(self._keys.unseal(raw, kind))
             return True
 
-        self.line.unasked = take
+        self.line.unasked = accept
 
     @property
     def id(self) -> bytes:
@@ -100,7 +100,7 @@ class Session:
 
     async def _exchange(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
         packet, request = self._message(function, command, data)
-        answer = await self.line.ask(
+        answer = await self.line.exchange(
             packet,
             lambda raw: rmcp.parse_message(self._keys.unseal(raw), function, request, command),
             self._pace.asking(),
@@ -139,7 +139,7 @@ class Session:
         """Frees the BMC's session; if it does not answer, it will drop the session by itself."""
         packet, request = self._message(0x06, 0x3C, self._keys.bmc_id)
         with contextlib.suppress(Unreachable, rmcp.WrongPassword):
-            await self.line.ask(
+            await self.line.exchange(
                 packet,
                 lambda raw: rmcp.parse_message(self._keys.unseal(raw), 0x06, request, 0x3C),
                 (_BYE_S,),
@@ -166,7 +166,7 @@ async def begin(
             status, body = rmcp.parse_plain(raw, kind, tag)
             return status if status else take(body)
 
-        answer = await line.ask(lambda: request(tag), parse, waits)
+        answer = await line.exchange(lambda: request(tag), parse, waits)
         if isinstance(answer, int):
             raise _refusal(where, username, answer)
         return answer

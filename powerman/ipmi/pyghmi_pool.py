@@ -14,7 +14,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import Unsupported, login_refused, unreachable
 from powerman.settings import BmcSpec
 
-_ROOT = str(Path(__file__).resolve().parent.parent)
+_ROOT = str(Path(__file__).resolve().parents[2])
 _ANSWER_LIMIT = 4 << 20  # bytes: a long event log
 
 
@@ -24,7 +24,7 @@ class PyghmiPool:
     def __init__(self, size: int = 4) -> None:
         self._places = asyncio.Semaphore(size)
 
-    async def ask(self, spec: BmcSpec, operation: str, limit_s: float, given: str = "") -> Any:
+    async def run(self, spec: BmcSpec, operation: str, limit_s: float, given: str = "") -> Any:
         """The result of one operation of `pyghmi_worker` with what it is given, which is killed
         after `limit_s` seconds.
 
@@ -45,7 +45,7 @@ class PyghmiPool:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "powerman.pyghmi_worker",
+                "powerman.ipmi.pyghmi_worker",
                 limit=_ANSWER_LIMIT,
                 env=environment,
                 stdin=asyncio.subprocess.PIPE,

@@ -18,8 +18,8 @@ from layercake.moduleapi.service import Link
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.console.console import Console, State, again_s, no_console
-from powerman.console.files import DIRECTORY, Logs, Room
 from powerman.console.lines import NOTE, STAMP, parse_stamp, stamp
+from powerman.console.logs import DIRECTORY, ConsoleLogs, LogLimits
 from powerman.console.search import Match, search
 from powerman.driver import ConsoleSource, Taken, Unsupported
 from powerman.settings import ConsoleSettings
@@ -38,7 +38,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Entry:
     """A console of a node, and the task that keeps it, None for one that is never opened."""
 
     console: Console
@@ -53,11 +53,13 @@ class Consoles:
     itself."""
 
     def __init__(self, data_dir: Path, settings: ConsoleSettings, link: Link, spawn: Spawn) -> None:
-        self._settings, self._link, self._spawn = settings, link, spawn
-        self._logs = Logs(
-            data_dir / DIRECTORY, Room(settings.file_mib << 20, settings.total_mib << 20)
+        self._settings = settings
+        self._link = link
+        self._spawn = spawn
+        self._logs = ConsoleLogs(
+            data_dir / DIRECTORY, LogLimits(settings.file_mib << 20, settings.total_mib << 20)
         )
-        self._kept: dict[str, _Kept] = {}
+        self._entries: dict[str, _Entry] = {}
         self._opening = asyncio.Semaphore(OPENING)
         self._disk = asyncio.Lock()
         self._trouble = ""
@@ -72,16 +74,16 @@ class Consoles:
         )
         if bmc is None or source is None or mode not in _ALL:
             console.state = State.OFF if bmc is not None and source is not None else State.NONE
-            self._kept[node] = _Kept(console, None)
+            self._entries[node] = _Entry(console, None)
             return
-        self._kept[node] = _Kept(console, None)
-        self._kept[node].task = self._spawn(
-            self._keep(console, source, bmc, mode), f"the console of {name}"
+        self._entries[node] = _Entry(console, None)
+        self._entries[node].task = self._spawn(
+            self._keep_open(console, source, bmc, mode), f"the console of {name}"
         )
 
     async def remove(self, node: str) -> None:
         """A node is gone, or gets another BMC."""
-        kept = self._kept.pop(node, None)
+        kept = self._entries.pop(node, None)
         if kept is not None and kept.task is not None:
             kept.task.cancel()
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
@@ -90,12 +92,12 @@ class Consoles:
 
     async def stop(self) -> None:
         """Gives all consoles back, and writes what there is."""
-        await asyncio.gather(*(self.remove(node) for node in list(self._kept)))
+        await asyncio.gather(*(self.remove(node) for node in list(self._entries)))
         await self.flush()
 
     def of(self, node: str) -> Console:
         """A node's console. Raises InputError for a node that is not known."""
-        kept = self._kept.get(node)
+        kept = self._entries.get(node)
         if kept is None:
             raise InputError(f"cannot find the console of {node!r}: no such node")
         return kept.console
@@ -103,14 +105,14 @@ class Consoles:
     def open_to(self, node: str) -> Console:
         """A node's console that can be attached to. Raises InputError, Unsupported."""
         console = self.of(node)
-        if self._kept[node].task is None:
+        if self._entries[node].task is None:
             raise no_console(console.name, console.state)
         return console
 
     @property
     def lost(self) -> list[tuple[str, str]]:
         """(node, why) of the consoles that cannot be had, as was told of each."""
-        return [(node, kept.why) for node, kept in self._kept.items() if kept.told is not None]
+        return [(node, kept.why) for node, kept in self._entries.items() if kept.told is not None]
 
     @property
     def trouble(self) -> str:
@@ -159,10 +161,10 @@ class Consoles:
     async def flush(self) -> None:
         """Writes what waits. What cannot be written waits on; that is told once."""
         async with self._disk:
-            texts = self._logs.take()
+            texts = self._logs.take_pending()
             if not texts:
                 return
-            left, trouble = await asyncio.to_thread(self._logs.write, texts, len(self._kept))
+            left, trouble = await asyncio.to_thread(self._logs.write, texts, len(self._entries))
             self._logs.back(left)
         if trouble and not self._trouble:
             self._link.event(
@@ -172,7 +174,9 @@ class Consoles:
             )
         elif self._trouble and not trouble:
             self._link.event("", events.CONSOLE_LOG_BACK, "the consoles' logs are written again")
-            now, dropped, self._logs.dropped = time.time(), self._logs.dropped, {}
+            now = time.time()
+            dropped = self._logs.dropped
+            self._logs.dropped = {}
             for name, size in dropped.items():
                 self._logs.add(
                     name,
@@ -185,19 +189,19 @@ class Consoles:
         swept = time.monotonic()
         while True:
             await asyncio.sleep(_TROUBLE_S if self._trouble else FLUSH_S)
-            for kept in self._kept.values():
-                kept.console.look()
+            for kept in self._entries.values():
+                kept.console.expire()
             await self.flush()
             if time.monotonic() - swept >= _SWEEP_S:
                 swept = time.monotonic()
-                names = [kept.console.name for kept in self._kept.values()]
+                names = [kept.console.name for kept in self._entries.values()]
                 with contextlib.suppress(OSError):  # the next writing tells of it
                     async with self._disk:
                         await asyncio.to_thread(self._logs.sweep, names)
 
     # -- each
 
-    async def _keep(
+    async def _keep_open(
         self, console: Console, source: ConsoleSource, bmc: ManagedBmc, mode: str
     ) -> None:
         """Keeps a console open, for ever."""
@@ -210,7 +214,8 @@ class Consoles:
             if not bmc.reached.is_set():
                 console.be(State.WAITING)
                 await bmc.reached.wait()
-            began, error = time.monotonic(), None
+            began = time.monotonic()
+            error = None
             try:
                 await self._once(console, source, mode)
             except LayercakeError as failure:
@@ -224,7 +229,7 @@ class Consoles:
 
     async def _once(self, console: Console, source: ConsoleSource, mode: str) -> None:
         """Until it ends, or nobody wants it. Raises LayercakeError."""
-        work = asyncio.ensure_future(console.once(_Narrow(source, self._opening)))
+        work = asyncio.ensure_future(console.once(_LimitedSource(source, self._opening)))
         try:
             while not work.done():
                 await asyncio.wait([work], timeout=None if mode == "log" else _TROUBLE_S)
@@ -237,13 +242,14 @@ class Consoles:
 
     def _changed(self, node: str, console: Console, error: LayercakeError | None) -> None:
         """Tells of a console that cannot be had, once, and when it is there again."""
-        kept = self._kept.get(node)
+        kept = self._entries.get(node)
         if kept is None or kept.console is not console:
             return
         if isinstance(error, Unsupported):
             return  # `layercake console` says so; many have none
         if error is not None:
-            kept.failures, kept.why = kept.failures + 1, error.message
+            kept.failures = kept.failures + 1
+            kept.why = error.message
             kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
             # Not at once: the BMC may be away, of which others tell, or have a session of ours
             # before a crash, which it will end.
@@ -257,11 +263,12 @@ class Consoles:
                 self._link.event(node, events.CONSOLE_BACK, "the console is open again")
 
 
-class _Narrow:
+class _LimitedSource:
     """A source of which only so many are opened at the same time."""
 
     def __init__(self, source: ConsoleSource, places: asyncio.Semaphore) -> None:
-        self._source, self._places = source, places
+        self._source = source
+        self._places = places
 
     async def open(self, listener: Any, *, take: bool = False) -> Any:
         """See ConsoleSource."""

@@ -8,10 +8,10 @@ import ipaddress
 from collections.abc import Awaitable, Callable
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
-from powerman import rmcp
-from powerman.console.sol import Sol, parse_activated
 from powerman.driver import Listener, NoSession, Taken, Unsupported
-from powerman.rmcp_session import Session
+from powerman.ipmi import rmcp
+from powerman.ipmi.session import Session
+from powerman.ipmi.sol import Sol, parse_activated
 
 KEEP_S = 10.0
 """How often a console is asked whether it is still ours; BMCs end a session of which nothing comes
@@ -33,7 +33,8 @@ class SolSource:
     """The console of one IPMI BMC. `login` opens a session that is nobody else's."""
 
     def __init__(self, where: str, login: Callable[[], Awaitable[Session]]) -> None:
-        self._where, self._login = where, login
+        self._where = where
+        self._login = login
         self._open: SolStream | None = None
         self._opening: Session | None = None
 
@@ -57,7 +58,10 @@ class SolSource:
     def give_way(self) -> bool:
         """Ends a console that is open, or being opened, because its session is needed for something
         else; whether there was one."""
-        stream, opening, self._open, self._opening = self._open, self._opening, None, None
+        stream = self._open
+        opening = self._opening
+        self._open = None
+        self._opening = None
         if opening is not None:
             opening.leave()
         return opening is not None or (stream is not None and stream.give_way())
@@ -99,13 +103,16 @@ class SolStream:
     """An open console; see ConsoleStream."""
 
     def __init__(self, where: str, session: Session, sol: Sol, listener: Listener) -> None:
-        self._where, self._session, self._sol, self._listener = where, session, sol, listener
+        self._where = where
+        self._session = session
+        self._sol = sol
+        self._listener = listener
         self._now = asyncio.get_running_loop().time
         self._wake = asyncio.Event()
         self._over: OperationFailed | None = None
         self._ours, self._left = True, False  # whether the console is; whether the session is gone
         self._tells_whose = True  # some do not know Get Payload Instance Info
-        session.hear_payload(rmcp.SOL, self._heard)
+        session.hear_payload(rmcp.SOL, self._packet_received)
 
     async def run(self) -> None:
         """See ConsoleStream."""
@@ -155,7 +162,8 @@ class SolStream:
     async def close(self) -> None:
         """See ConsoleStream."""
         self._session.line.unasked = None
-        left, self._left = self._left, True
+        left = self._left
+        self._left = True
         try:
             # One that does not answer drops the session by itself.
             with contextlib.suppress(LayercakeError, TimeoutError):
@@ -167,15 +175,15 @@ class SolStream:
         finally:
             self._session.line.done()
 
-    def _heard(self, payload: bytes) -> None:
+    def _packet_received(self, payload: bytes) -> None:
         """A packet came. Most carry something and want nothing but their acknowledgement."""
-        found = self._sol.heard(payload, self._now())
+        found = self._sol.receive(payload, self._now())
         if found.send:
             self._session.send_payload(rmcp.SOL, found.send)
         if found.lost:
             self._listener.lost(found.lost)
         if found.data:
-            self._listener.heard(found.data)
+            self._listener.received(found.data)
         if found.ended and self._over is None:
             self._ours = False
             self._over = OperationFailed(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LogPosition:
     """What was seen of a log: how many entries, what the BMC says of its last change, and which
     entry was the last ("" if it was not read)."""
 
@@ -67,7 +68,7 @@ def in_order(entries: Sequence[LogEntry]) -> list[LogEntry]:
     )
 
 
-def news(entries: Sequence[LogEntry], known: Known | None, count: int) -> list[LogEntry]:
+def news(entries: Sequence[LogEntry], known: LogPosition | None, count: int) -> list[LogEntry]:
     """The entries that nobody was told of, oldest first, of a log that has `count` of them by now;
     not all need be among those that were read. After a log was cleared all of it is new."""
     if known is None:
@@ -90,11 +91,17 @@ def text_of(entry: LogEntry) -> str:
 
 
 @dataclass(slots=True)
-class _Looked:
+class _WatchedLog:
     bmc: ManagedBmc
     next_at: float
     task: asyncio.Task[None] | None = None
     none: bool = field(default=False)  # it keeps no log
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may be read now."""
+        busy = self.task is not None and not self.task.done()
+        return not busy and not self.none and self.bmc.idle and self.bmc.reached.is_set()
 
 
 class EventLogs:
@@ -104,20 +111,19 @@ class EventLogs:
     def __init__(
         self, data_dir: Path, every_s: float, link: Link, clock: Clock, spawn: Spawn
     ) -> None:
-        self._path, self._every_s, self._link, self._clock, self._spawn = (
-            data_dir / FILE,
-            every_s,
-            link,
-            clock,
-            spawn,
-        )
-        self._nodes: dict[str, _Looked] = {}
+        self._path = data_dir / FILE
+        self._every_s = every_s
+        self._link = link
+        self._clock = clock
+        self._spawn = spawn
+        self._nodes: dict[str, _WatchedLog] = {}
         self._known = _read(self._path)
-        self._unsaved, self._save_at = False, 0.0
+        self._unsaved = False
+        self._save_at = 0.0
 
     def set(self, node: str, bmc: ManagedBmc, phase: float) -> None:
         """A node's BMC. `phase` is where in the period its turn is, 0 to 1."""
-        self._nodes[node] = _Looked(bmc, self._clock.now() + self._every_s * phase)
+        self._nodes[node] = _WatchedLog(bmc, self._clock.now() + self._every_s * phase)
 
     def remove(self, node: str) -> None:
         """A node is gone, or has another BMC."""
@@ -142,31 +148,29 @@ class EventLogs:
         """Looks at the logs whose turn it is, a few at the same time, and notes on disk what was
         seen."""
         now = self._clock.now()
-        due = (
-            [
-                (node, one)
-                for node, one in self._nodes.items()
-                if one.next_at <= now
-                and not one.none
-                and one.bmc.idle
-                and one.bmc.reached.is_set()
-                and (one.task is None or one.task.done())
-            ][:_AT_ONCE]
-            if self._every_s
-            else []
-        )
+        due = self._due(now)
         for node, one in due:
             one.next_at = now + self._every_s
-            one.task = self._spawn(self._look(node, one), f"the event log of {one.bmc.spec.name}")
+            one.task = self._spawn(
+                self._read_news(node, one), f"the event log of {one.bmc.spec.name}"
+            )
         if due:
             await asyncio.wait([one.task for _, one in due if one.task is not None])
         if self._unsaved and now >= self._save_at:
             await self._save(now)
 
+    def _due(self, now: float) -> list[tuple[str, _WatchedLog]]:
+        """The logs whose turn it is, of BMCs that nobody is at."""
+        if not self._every_s:
+            return []
+        due = ((node, one) for node, one in self._nodes.items() if one.next_at <= now and one.ready)
+        return list(itertools.islice(due, _AT_ONCE))
+
     async def _save(self, now: float) -> None:
         """Notes what was seen. What cannot be noted now is noted later; after a restart it may be
         told again."""
-        self._unsaved, self._save_at = False, now + _SAVE_S
+        self._unsaved = False
+        self._save_at = now + _SAVE_S
         self._known = {node: known for node, known in self._known.items() if node in self._nodes}
         saved = {
             node: [known.count, known.changed, known.last] for node, known in self._known.items()
@@ -175,24 +179,26 @@ class EventLogs:
             await asyncio.to_thread(write_json, self._path, saved)
         except OSError as error:
             log.warning("cannot note what was seen of the BMCs' event logs: %s", error)
-            self._unsaved, self._save_at = True, now + _SAVE_AGAIN_S
+            self._unsaved = True
+            self._save_at = now + _SAVE_AGAIN_S
 
-    async def _look(self, node: str, one: _Looked) -> None:
-        driver, known = one.bmc.driver, self._known.get(node)
+    async def _read_news(self, node: str, one: _WatchedLog) -> None:
+        driver = one.bmc.driver
+        known = self._known.get(node)
         try:
             async with one.bmc.turn(_TURN_S):
-                mark = await one.bmc.ask(driver.log_mark)
+                mark = await one.bmc.run(driver.log_mark)
                 if mark is not None and (
                     known is None or (known.count, known.changed) == (mark.count, mark.changed)
                 ):
-                    self._seen(
+                    self._remember(
                         node,
                         replace(known, count=mark.count)
                         if known
-                        else Known(mark.count, mark.changed),
+                        else LogPosition(mark.count, mark.changed),
                     )
                     return
-                entries = in_order(await one.bmc.ask(driver.event_log))
+                entries = in_order(await one.bmc.run(driver.event_log))
         except Unsupported:
             one.none = True
             return
@@ -216,16 +222,18 @@ class EventLogs:
                 severity=_SEVERITY.get(entry.severity),
                 data={"at": entry.at[:40]},
             )
-        self._seen(
-            node, Known(stands.count, stands.changed, identity(entries[-1]) if entries else "")
+        self._remember(
+            node,
+            LogPosition(stands.count, stands.changed, identity(entries[-1]) if entries else ""),
         )
 
-    def _seen(self, node: str, known: Known) -> None:
+    def _remember(self, node: str, known: LogPosition) -> None:
         if self._known.get(node) != known:
-            self._known[node], self._unsaved = known, True
+            self._known[node] = known
+            self._unsaved = True
 
 
-def _read(path: Path) -> dict[str, Known]:
+def _read(path: Path) -> dict[str, LogPosition]:
     """What was noted, as far as it can be read: the worst that can be is that something is told of
     twice, or not."""
     try:
@@ -235,7 +243,7 @@ def _read(path: Path) -> dict[str, Known]:
         return {}
     return (
         {
-            str(node): Known(int(one[0]), str(one[1]), str(one[2]))
+            str(node): LogPosition(int(one[0]), str(one[1]), str(one[2]))
             for node, one in found.items()
             if isinstance(one, list) and len(one) == 3 and isinstance(one[0], int)
         }

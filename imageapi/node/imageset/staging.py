@@ -27,7 +27,7 @@ _KEPT = dataclasses.replace(STAGED, urgent=False)
 """STAGED of an image that runs, or ran until now: nobody waits to hear that."""
 
 
-class Stock:
+class StagedImages:
     """What shall be ready, and the thread that sees to it. `stage` is called from the agent's loop,
     `layer` from the worker.
 
@@ -50,7 +50,8 @@ class Stock:
         """Sets what shall be ready; what has failed is tried again. `anew`: tells of all of it
         again when it is ready."""
         with self._moved:
-            before, self._staged = self._staged, {spec.hex: spec for spec in specs}
+            before = self._staged
+            self._staged = {spec.hex: spec for spec in specs}
             self._told = set() if anew else self._told & self._staged.keys()
             if not self._staged and not before:
                 return
@@ -117,10 +118,8 @@ class Stock:
         def dropped() -> bool:
             return spec.hex not in self._staged
 
-        since, had = (
-            time.monotonic(),
-            {content.hex for i in self._table.instances() for content in i.spec.contents},
-        )
+        since = time.monotonic()
+        had = {content.hex for i in self._table.instances() for content in i.spec.contents}
         try:
             for content in spec.contents:
                 self.layer(content, dropped)

@@ -3,15 +3,12 @@ Facts; no input or output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 MOST = 200
 """Facts of one machine."""
 _VALUE, _WORD = 120, 60
-_SYSTEM = ("Manufacturer", "Model", "SerialNumber", "PartNumber", "SKU", "AssetTag", "BiosVersion")
-_MANAGER = ("Manufacturer", "Model", "FirmwareVersion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +33,3 @@ def facts(part: str, named: Iterable[tuple[object, object]]) -> list[Fact]:
         if isinstance(value, str | int | float) and not isinstance(value, bool)
     )
     return [Fact(_plain(part, _WORD), what, value) for what, value in found if what and value]
-
-
-def ipmi_firmware(device: bytes) -> list[Fact]:
-    """The version of a BMC's firmware in its answer to Get Device ID (section 20.1): binary, and
-    BCD."""
-    return (
-        facts("BMC", [("Firmware", f"{device[2] & 0x7F}.{device[3]:02x}")])
-        if len(device) >= 4
-        else []
-    )
-
-
-def redfish_facts(system: Mapping[str, Any], manager: Mapping[str, Any]) -> list[Fact]:
-    """Those of a ComputerSystem and its Manager."""
-    return [
-        *facts("System", ((key, system.get(key)) for key in _SYSTEM)),
-        *facts("BMC", ((key, manager.get(key)) for key in _MANAGER)),
-    ]

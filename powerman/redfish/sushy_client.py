@@ -17,9 +17,8 @@ from sushy import auth, connector, exceptions
 
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, Sensor, Unsupported, login_refused, unreachable
-from powerman.looks.draw import redfish_draw
 from powerman.medium import is_ours
-from powerman.redfish_facts import Targets
+from powerman.redfish.facts import Targets, redfish_draw
 from powerman.settings import BmcSpec
 
 Result = TypeVar("Result")
@@ -65,14 +64,14 @@ class SushyClient:
         """Sets the boot device for the next boot. Raises Unreachable, LoginRefused, Unsupported,
         OperationFailed."""
 
-        def put() -> None:
+        def set_boot() -> None:
             self._find_system().set_system_boot_options(
                 target=sushy.BootSource.PXE,
                 enabled=sushy.BootSourceOverrideEnabled.ONCE,
                 mode=self._mode,
             )
 
-        self._guard("set the boot device", put)
+        self._guard("set the boot device", set_boot)
 
     def boot_uri(self, uri: str) -> None:
         """Sets the next boot to UEFI HTTP Boot of a URI (HttpBootUri of ComputerSystem.Boot,
@@ -90,14 +89,14 @@ class SushyClient:
     def insert(self, url: str) -> str:
         """Asks for the medium at `url` in a virtual drive; the drive's name. Raises as above."""
 
-        def put() -> str:
+        def insert_medium() -> str:
             drive, _ = self._free_drive()
             if _occupied(drive):
                 drive.eject_media()
             drive.insert_media(url)
             return str(drive.identity)
 
-        return self._guard("insert the boot medium", put)
+        return self._guard("insert the boot medium", insert_medium)
 
     def holds_medium(self) -> bool:
         """Whether a medium of ours is in a drive. Raises as above."""
@@ -108,24 +107,24 @@ class SushyClient:
     def boot_medium(self) -> None:
         """Sets the next boot to the drive that a medium is in, or would be. Raises as above."""
 
-        def put() -> None:
+        def set_boot() -> None:
             _, source = self._free_drive()
             self._find_system().set_system_boot_options(
                 target=source, enabled=sushy.BootSourceOverrideEnabled.ONCE, mode=self._mode
             )
 
-        self._guard("boot from the virtual drive", put)
+        self._guard("boot from the virtual drive", set_boot)
 
     def eject(self) -> bool:
         """Takes media of ours out of all drives; whether there was one. Raises as above."""
 
-        def take() -> bool:
+        def eject_ours() -> bool:
             ours = [drive for drive in self._drives() if _holds_ours(drive)]
             for drive in ours:
                 drive.eject_media()
             return bool(ours)
 
-        return self._guard("eject the boot medium", take)
+        return self._guard("eject the boot medium", eject_ours)
 
     def _drives(self) -> list[Any]:
         """The virtual drives as they are now. Old services have them at the manager (VirtualMedia,

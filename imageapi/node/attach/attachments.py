@@ -22,7 +22,7 @@ from imageapi.spec.objects import Spec
 from layercake.kraken.errors import OperationFailed
 
 if TYPE_CHECKING:
-    from imageapi.node.attach.keeper import Keeper
+    from imageapi.node.attach.iscsi_sessions import IscsiSessions
 
 
 class Attachments:
@@ -36,7 +36,7 @@ class Attachments:
         self._open_url = open_url
         self._secret = secret
         self._event = event
-        self._kept: Keeper | None = None
+        self._sessions: IscsiSessions | None = None
 
     def attach(self, name: str, spec: Spec) -> str:
         """The device's path. Raises LayercakeError."""
@@ -70,21 +70,21 @@ class Attachments:
                 name=self._tag(name),
                 readonly=spec["readonly"],
             )
-        return self._keeper.attach(name, spec)
+        return self._iscsi_sessions.attach(name, spec)
 
     @property
-    def _keeper(self) -> Keeper:
+    def _iscsi_sessions(self) -> IscsiSessions:
         """Looks after iSCSI sessions."""
-        if self._kept is None:
-            from imageapi.node.attach.keeper import Keeper
+        if self._sessions is None:
+            from imageapi.node.attach.iscsi_sessions import IscsiSessions
 
-            self._kept = Keeper(self._key, self._event)
-        return self._kept
+            self._sessions = IscsiSessions(self._key, self._event)
+        return self._sessions
 
     def resume(self, name: str, spec: Spec) -> None:
         """An earlier agent has attached this: goes on to look after it."""
         if spec["kind"] == "iscsi":
-            self._keeper.add(name, spec)
+            self._iscsi_sessions.add(name, spec)
 
     def _key(self, spec: Spec) -> bytes:
         """The secret of a target's user, if there is one."""
@@ -107,7 +107,7 @@ class Attachments:
 
             nbd.detach(self._tag(name), device)
         elif kind == "iscsi":
-            self._keeper.detach(name, spec)
+            self._iscsi_sessions.detach(name, spec)
 
     def _tag(self, name: str) -> str:
         """Marks a device as this agent's: several agents may run on one machine."""

@@ -28,7 +28,7 @@ _FULL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LogLimits:
     """Bytes that one console's log may have, with the file before it, and all logs together."""
 
     each: int
@@ -46,12 +46,13 @@ class _Waiting:
     size: int = 0
 
 
-class Logs:
-    """All logs. `add` and `take` are called on the event loop; `write`, `sweep` and the reading may
-    block, one at a time."""
+class ConsoleLogs:
+    """All logs. `add` and `take_pending` are called on the event loop; `write`, `sweep` and the
+    reading may block, one at a time."""
 
-    def __init__(self, directory: Path, room: Room) -> None:
-        self.directory, self._room = directory, room
+    def __init__(self, directory: Path, limits: LogLimits) -> None:
+        self.directory = directory
+        self._limits = limits
         self._waiting: dict[str, _Waiting] = {}
         self._size = 0
         self.dropped: dict[str, int] = {}
@@ -72,14 +73,15 @@ class Logs:
         """Whether something is to be written."""
         return bool(self._waiting)
 
-    def take(self) -> dict[str, str]:
+    def take_pending(self) -> dict[str, str]:
         """What is to be written now."""
         taken = {node: "".join(waiting.texts) for node, waiting in self._waiting.items()}
-        self._waiting, self._size = {}, 0
+        self._waiting = {}
+        self._size = 0
         return taken
 
     def write(self, texts: dict[str, str], nodes: int) -> tuple[dict[str, str], str]:
-        """Writes them, for so many nodes in all that the room is for. What could not be written,
+        """Writes them, for so many nodes in all that the limits are for. What could not be written,
         and why, "" if all was."""
         left = dict(texts)
         try:
@@ -87,7 +89,7 @@ class Logs:
             found = os.statvfs(self.directory)
             if found.f_bavail * found.f_frsize < SPARE:
                 return left, f"less than {SPARE >> 20} MiB are free"
-            most = max(_LEAST, min(self._room.each, self._room.all // max(1, nodes)) // 2)
+            most = max(_LEAST, min(self._limits.each, self._limits.all // max(1, nodes)) // 2)
             for node, text in texts.items():
                 self._append(node, text.encode("utf-8", "replace"), most)
                 del left[node]
@@ -97,7 +99,7 @@ class Logs:
 
     def back(self, texts: dict[str, str]) -> None:
         """What could not be written waits on, before what came later."""
-        later = self.take()
+        later = self.take_pending()
         for part in (texts, later):
             for node, text in part.items():
                 self.add(node, text)
@@ -138,7 +140,9 @@ class Logs:
     def sweep(self, known: Iterable[str]) -> None:
         """Removes the logs of nodes that are no more, the oldest first, as long as all together are
         too large. Raises OSError."""
-        kept, files, total = set(known), [], 0
+        kept = set(known)
+        files = []
+        total = 0
         if not self.directory.is_dir():
             return
         with os.scandir(self.directory) as entries:
@@ -148,7 +152,7 @@ class Logs:
                 node = entry.name.removesuffix(".1").removesuffix(".log")
                 files.append((node in kept, facts.st_mtime, facts.st_size, entry.path))
         for is_known, _, size, path in sorted(files):
-            if total <= self._room.all:
+            if total <= self._limits.all:
                 return
             if not is_known or path.endswith(".1"):
                 Path(path).unlink()

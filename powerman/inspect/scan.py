@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from layercake.kraken.errors import InputError, LayercakeError
-from powerman import rmcp
-from powerman.line import Pace, open_line
-from powerman.redfish import read_json, tls_context
+from powerman.ipmi import rmcp
+from powerman.ipmi.line import Pace, open_line
+from powerman.redfish.web import read_json, tls_context
 from powerman.settings import BmcSpec
 
 PAGE = 256
@@ -39,7 +39,7 @@ _MAKERS = {2: "IBM", 11: "HPE", 343: "Intel", 674: "Dell", 10876: "Supermicro", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundBmc:
     """A BMC: how it answers (ipmi or redfish), what it says of itself, and the node that it is of
     by its address, "" for none."""
 
@@ -57,13 +57,13 @@ async def scan(
     session: aiohttp.ClientSession,
     ipmi_port: int = IPMI_PORT,
     redfish_port: int = REDFISH_PORT,
-) -> list[Found]:
+) -> list[FoundBmc]:
     """What answers at these addresses, in their order. Raises InputError for one that is no IPv4
     address of one machine."""
     for address in addresses:
         _check(address)
 
-    async def one(number: int, address: str) -> list[Found]:
+    async def one(number: int, address: str) -> list[FoundBmc]:
         await asyncio.sleep(number / A_SECOND)
         found = await asyncio.gather(
             by_ipmi(address, ipmi_port), by_redfish(address, session, redfish_port)
@@ -95,20 +95,21 @@ def _check(address: str) -> None:
         raise InputError(f"cannot scan {found}: it is no machine's address")
 
 
-async def by_ipmi(address: str, port: int = IPMI_PORT) -> Found | None:
+async def by_ipmi(address: str, port: int = IPMI_PORT) -> FoundBmc | None:
     """What a BMC says by IPMI; None if none answers."""
     try:
         line = await open_line(address, port, Pace())
         try:
-            said, guid = await line.ask(rmcp.probe, rmcp.parse_probe, _WAITS_S), b""
+            said = await line.exchange(rmcp.probe, rmcp.parse_probe, _WAITS_S)
+            guid = b""
             with contextlib.suppress(LayercakeError):  # some do not know the question
-                guid = await line.ask(rmcp.ask_guid, rmcp.parse_guid, _WAITS_S[:1])
+                guid = await line.exchange(rmcp.ask_guid, rmcp.parse_guid, _WAITS_S[:1])
         finally:
             line.close()  # nobody speaks to it again soon
     except LayercakeError:
         return None
     maker = _MAKERS.get(said.vendor, f"enterprise {said.vendor}" if said.vendor else "")
-    return Found(
+    return FoundBmc(
         address=address,
         protocol="ipmi",
         vendor=maker,
@@ -134,7 +135,7 @@ def guid_text(guid: bytes) -> str:
 
 async def by_redfish(
     address: str, session: aiohttp.ClientSession, port: int = REDFISH_PORT
-) -> Found | None:
+) -> FoundBmc | None:
     """What a Redfish service says at its root; None if none answers. One without TLS is asked
     without."""
     try:
@@ -145,16 +146,16 @@ async def by_redfish(
                 root = await _root(session, f"http://{address}:{port}{_ROOT}")
     except (TimeoutError, aiohttp.ClientError, LayercakeError, OSError):
         return None
-    version = _word(root.get("RedfishVersion"))
+    version = _printable(root.get("RedfishVersion"))
     if not version:
         return None
-    return Found(
+    return FoundBmc(
         address=address,
         protocol="redfish",
-        vendor=_word(root.get("Vendor")),
-        product=_word(root.get("Product")),
+        vendor=_printable(root.get("Vendor")),
+        product=_printable(root.get("Product")),
         version=f"Redfish {version}",
-        uuid=_word(root.get("UUID")).lower(),
+        uuid=_printable(root.get("UUID")).lower(),
     )
 
 
@@ -169,7 +170,7 @@ async def _root(session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
         return await read_json(response, _MOST_BYTES) if response.status == 200 else {}
 
 
-def _word(value: object) -> str:
+def _printable(value: object) -> str:
     """A stranger's word, for people."""
     return (
         "".join(c if " " <= c <= "~" else "?" for c in value[:_MOST]).strip()

@@ -43,13 +43,13 @@ class Latencies:
         and whether it was done."""
         found = self._drivers.setdefault(driver, _Driver())
 
-        def told(seconds: float, done: bool) -> None:
+        def record(seconds: float, done: bool) -> None:
             if done:
                 found.took.add(seconds)
             else:
                 found.failed += 1
 
-        return told
+        return record
 
     def view(self) -> list[DriverLatency]:
         """By driver."""

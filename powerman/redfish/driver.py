@@ -5,24 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import errno
-import functools
-import ssl
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
 
-from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from powerman.console.redfish import RedfishSource
 from powerman.driver import (
+    SLOWEST_ANSWER_S,
+    Inspection,
     LogEntry,
-    Look,
     PowerState,
     Sensor,
     Unsupported,
@@ -30,26 +23,30 @@ from powerman.driver import (
     login_refused,
     unreachable,
 )
-from powerman.drivers.capping import RedfishCap
+from powerman.hardware import Fact
+from powerman.health import Health
 from powerman.inventory import TIMEOUT_S
-from powerman.line import LISTEN_S
-from powerman.looks.hardware import Fact, redfish_facts
-from powerman.looks.health import Health, redfish_health
-from powerman.looks.look import link_of, redfish_boot, redfish_clock
-from powerman.redfish_facts import (
+from powerman.redfish.capping import RedfishCap
+from powerman.redfish.console import RedfishSource
+from powerman.redfish.facts import (
     Targets,
     boots_by,
     choose_reset,
+    link_of,
     message_of,
     parse_power,
     progress,
+    redfish_boot,
+    redfish_clock,
+    redfish_facts,
+    redfish_health,
 )
-from powerman.redfish_sushy import PATIENCE, SushyClient
+from powerman.redfish.sushy_client import PATIENCE, SushyClient
+from powerman.redfish.web import Web, read_json, tls_context
 from powerman.settings import BmcSpec
 
 Result = TypeVar("Result")
 
-_BIGGEST = 4 << 20
 _DECAY = 0.8
 _ACCOUNTS = "/redfish/v1/AccountService/Accounts"
 _ROOT = "/redfish/v1/"  # needs no login (DSP0266, section 13.3.2)
@@ -61,48 +58,6 @@ _LAST = {
 # one that is there takes a connection at once, however long it thinks about the answer then
 _CONNECT_S = 2.3
 _SUSHY_REQUESTS = 6  # a discovery is this many requests at most; each may take timeout_s
-_KEEPS_CLOSING = sys.version_info < (
-    3,
-    12,
-    8,
-)  # this asyncio waits for a BMC that does not end its TLS connection: aiohttp must
-
-
-@functools.cache
-def tls_context(verify: bool | str) -> ssl.SSLContext:
-    """The TLS context for all BMCs that are verified the same way: loading the CA bundle anew for
-    each costs more than the request.
-
-    `verify` is True (the system's CAs), the path of a CA file, or False. Raises OSError if the file
-    cannot be used.
-    """
-    if (
-        isinstance(verify, str) and not Path(verify).is_file()
-    ):  # a FIFO would be waited for, and all BMCs with it
-        raise OSError(errno.ENOENT, "it is no file", verify)
-    if verify is not False:
-        return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-class Web:
-    """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that
-    sushy blocks."""
-
-    def __init__(self, threads: int = 4) -> None:
-        connector = aiohttp.TCPConnector(
-            limit=0, limit_per_host=2, enable_cleanup_closed=_KEEPS_CLOSING
-        )
-        self.session = aiohttp.ClientSession(connector=connector, trust_env=False)
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
-
-    async def close(self) -> None:
-        """Drops the connections and the threads; one that still waits for a BMC ends by itself."""
-        await self.session.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
 
 
 class RedfishDriver:
@@ -116,7 +71,8 @@ class RedfishDriver:
         self._sushy = SushyClient(spec)
         self._targets: Targets | None = None
         self._slowest = 0.0
-        self.progress, self.health = "", Health()
+        self.progress = ""
+        self.health = Health()
         self.console = RedfishSource(spec.where, self._system, self._socket)
         self.cap = RedfishCap(spec.where, self._system, self._request)
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
@@ -129,7 +85,8 @@ class RedfishDriver:
     async def state(self) -> PowerState:
         """Reads the power state."""
         system = await self._system()
-        self.progress, self.health = progress(system), redfish_health(system)
+        self.progress = progress(system)
+        self.health = redfish_health(system)
         return parse_power(system, self._spec.where)
 
     async def on(self) -> None:
@@ -183,7 +140,7 @@ class RedfishDriver:
     async def log_mark(self) -> None:
         """Redfish has no such question."""
 
-    async def look(self) -> Look:
+    async def inspect(self) -> Inspection:
         """Reads the boot override of the system and the clock of its manager. Not by sushy, whose
         threads would take minutes for a thousand BMCs that are asked at once."""
         path = self._targets.system if self._targets else self._spec.system or ""
@@ -195,7 +152,7 @@ class RedfishDriver:
         manager = await self._manager(system)
         clock = redfish_clock(await self._request("GET", manager)) if manager else None
         device, mode, modes, network = redfish_boot(system, self._spec.boot)
-        return Look(clock=clock, device=device, mode=mode, modes=modes, network=network)
+        return Inspection(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def set_password(self, new: str) -> None:
         """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has
@@ -333,7 +290,9 @@ class RedfishDriver:
                 answer = await read_json(response)
                 if headers is _LAST:
                     response.close()
-                self._slowest = max(min(time.monotonic() - began, LISTEN_S), self._slowest * _DECAY)
+                self._slowest = max(
+                    min(time.monotonic() - began, SLOWEST_ANSWER_S), self._slowest * _DECAY
+                )
                 return response.status, answer
         except aiohttp.ClientConnectorCertificateError as error:
             raise OperationFailed(
@@ -375,23 +334,3 @@ class _Drive:
 
     async def eject(self) -> bool:
         return await self._by_sushy(SushyClient.eject)
-
-
-async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> Mapping[str, Any]:
-    """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no
-    use. Raises OperationFailed for one that is larger than `most` bytes, unpacked: than any
-    service's."""
-    data = bytearray()
-    async for piece in response.content.iter_any():
-        data += piece
-        if len(data) > most:
-            response.close()
-            raise OperationFailed(
-                f"cannot read what the BMC at {response.url.host} says: it has more than {most:,} "
-                "bytes"
-            )
-    try:
-        body = parse_json(bytes(data))
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}

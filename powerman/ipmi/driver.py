@@ -9,28 +9,40 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman import rmcp
-from powerman.console.ipmi import SolSource
 from powerman.driver import (
+    Inspection,
     LogEntry,
     LoginRefused,
     LogMark,
-    Look,
     NoSession,
     PowerState,
     Sensor,
     Unsupported,
     unreachable,
 )
-from powerman.drivers.capping import DcmiCap
+from powerman.hardware import MOST, Fact, facts
+from powerman.health import Health
 from powerman.inventory import TIMEOUT_S
-from powerman.line import Line, Pace, connect, open_line
-from powerman.looks.draw import ASK_POWER, DCMI, READ_POWER, dcmi_draw
-from powerman.looks.hardware import MOST, Fact, facts, ipmi_firmware
-from powerman.looks.health import Health, ipmi_health
-from powerman.looks.look import ipmi_boot, ipmi_clock
-from powerman.pyghmi_pool import PyghmiPool
-from powerman.rmcp_session import Session, SuiteRefused, begin, probe
+from powerman.ipmi import rmcp
+from powerman.ipmi.capping import DcmiCap
+from powerman.ipmi.console import SolSource
+from powerman.ipmi.facts import (
+    ASK_POWER,
+    DCMI,
+    READ_POWER,
+    boot_network_data,
+    dcmi_draw,
+    ipmi_boot,
+    ipmi_clock,
+    ipmi_firmware,
+    ipmi_health,
+    parse_boot,
+    parse_log_mark,
+    parse_power,
+)
+from powerman.ipmi.line import Line, Pace, connect, open_line
+from powerman.ipmi.pyghmi_pool import PyghmiPool
+from powerman.ipmi.session import Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
@@ -49,37 +61,6 @@ _KEEP_S, _KEEP_SLOW_S = (
 _SLOW_FACTOR = (
     4.0  # reading a sensor repository takes many round trips; some BMCs need half a minute
 )
-
-
-def parse_power(status: bytes) -> PowerState:
-    """The power state in an answer to Get Chassis Status (section 28.2). Raises OperationFailed if
-    it is too short."""
-    if not status:
-        raise OperationFailed("cannot read the power state: the BMC's chassis status is empty")
-    return PowerState.ON if status[0] & 1 else PowerState.OFF
-
-
-def boot_network_data(firmware: str) -> bytes:
-    """Set System Boot Options, boot flags: PXE, for the next boot only, in this firmware's mode
-    (section 28.13, parameter 5)."""
-    valid_once, efi = 0x80, 0x20
-    return bytes((0x05, valid_once | (efi if firmware == "uefi" else 0), 0x04, 0, 0, 0))
-
-
-def parse_boot(options: bytes) -> bool:
-    """Whether Get System Boot Options, boot flags, says that the next boot is by PXE (section
-    28.14, parameter 5). The bit that says that they are valid is not looked at: not all set it.
-    Raises OperationFailed if it is too short."""
-    if len(options) < 4:
-        raise OperationFailed("cannot read the boot device: the BMC's boot flags are too short")
-    return options[3] & 0x3C == 0x04
-
-
-def parse_log_mark(info: bytes) -> LogMark | None:
-    """The answer to Get SEL Info; None if it is too short to say anything."""
-    return (
-        LogMark(int.from_bytes(info[1:3], "little"), info[5:13].hex()) if len(info) >= 13 else None
-    )
 
 
 class IpmiDriver:
@@ -207,11 +188,11 @@ class IpmiDriver:
                 parse_log_mark(await session.command(_STORAGE, _GET_SEL_INFO)) if session else None
             )
 
-    async def look(self) -> Look:
+    async def inspect(self) -> Inspection:
         """Reads the clock of the event log and the boot flags; a BMC need have neither."""
         async with self._session() as session:
             if not session:
-                return Look(**await self._pyghmi("look"))
+                return Inspection(**await self._pyghmi("inspect"))
             await session.command(_CHASSIS, _GET_STATUS)
             clock = boot = b""
             with contextlib.suppress(OperationFailed):
@@ -219,7 +200,7 @@ class IpmiDriver:
             with contextlib.suppress(OperationFailed):
                 boot = await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")
             device, mode = ipmi_boot(boot)
-            return Look(clock=ipmi_clock(clock), device=device, mode=mode)
+            return Inspection(clock=ipmi_clock(clock), device=device, mode=mode)
 
     async def set_password(self, new: str) -> None:
         """Sets the password of our own user, by pyghmi."""
@@ -240,7 +221,7 @@ class IpmiDriver:
                 await self._pyghmi(name)
 
     async def _pyghmi(self, operation: str, factor: float = 1.0, given: str = "") -> Any:
-        return await self._pool.ask(self._spec, operation, self._limit_s * factor, given)
+        return await self._pool.run(self._spec, operation, self._limit_s * factor, given)
 
     async def _alive(self) -> None:
         """Asks the cheap question first, so that a dead BMC never takes one of pyghmi's places."""
@@ -316,7 +297,9 @@ class IpmiDriver:
         """The session that was kept, which is the caller's now."""
         if self._ending is not None:
             self._ending.cancel()
-        kept, self._kept, self._ending = self._kept, None, None
+        kept = self._kept
+        self._kept = None
+        self._ending = None
         return kept
 
     def _end_kept(self) -> None:

@@ -18,11 +18,12 @@ PAUSE_S = 3.0
 """Seconds between two looks."""
 
 
-class Keeper:
+class IscsiSessions:
     """The sessions that are wanted. Any thread may call."""
 
     def __init__(self, key: iscsi.Key, event: EventSink) -> None:
-        self._key, self._event = key, event
+        self._key = key
+        self._event = event
         self._wanted: dict[str, Spec] = {}
         self._away: set[str] = set()
         self._changed = threading.Condition()
@@ -69,14 +70,15 @@ class Keeper:
                 wanted = {spec["target"]: spec for spec in self._wanted.values()}
             for spec in wanted.values():
                 with self._one:
-                    self.look(spec)
+                    self.relogin(spec)
 
-    def look(self, spec: Spec) -> None:
+    def relogin(self, spec: Spec) -> None:
         """Logs in again where that is needed, and tells of what has changed."""
         session = iscsi.of(spec["target"])
         if session is None:
             return  # it is being taken away
-        target, error = spec["target"], ""
+        target = spec["target"]
+        error = ""
         if session.state != iscsi.UP:
             try:
                 iscsi.revive(spec, self._key)

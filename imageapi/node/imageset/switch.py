@@ -18,11 +18,11 @@ from imageapi.node.imageset.bundles import AttemptFailed, Bundles
 from imageapi.node.imageset.plan import Instance, Phase, difference, successors
 from imageapi.node.imageset.reporter import Reporter
 from imageapi.node.imageset.running import Running
-from imageapi.node.imageset.stock import Stock
+from imageapi.node.imageset.staging import StagedImages
 from imageapi.node.imageset.table import Table
 from imageapi.node.interrupt import Interrupt, Interrupted, never
 from imageapi.spec.image import ImageSpec
-from imageapi.spec.order import meant, ranks
+from imageapi.spec.start_order import meant, ranks
 from imageapi.spec.state import ImageState
 from layercake.kraken.errors import LayercakeError
 
@@ -34,14 +34,14 @@ class Waiting(LayercakeError):
     counted already."""
 
 
-class Roll:
+class ImageSwitch:
     """Changes what runs. `busy` says whether work is under way on the node that must not be
     interrupted; `changed` is called when the state may be another and nobody else would look."""
 
     def __init__(
         self,
         table: Table,
-        stock: Stock,
+        staging: StagedImages,
         bundles: Bundles,
         running: Running,
         reporter: Reporter,
@@ -50,7 +50,7 @@ class Roll:
         changed: Callable[[], None],
     ) -> None:
         self._table = table
-        self._stock = stock
+        self._staging = staging
         self._bundles = bundles
         self._running = running
         self._reporter = reporter
@@ -82,8 +82,9 @@ class Roll:
     def reconcile(self, interrupted: Interrupt = never) -> ImageState:
         """Makes what runs be what is wanted; returns the state. A failure is counted and told, not
         raised."""
-        with self._stock.changing:
-            wanted, fresh = self._table.hold(), list[Instance]()
+        with self._staging.changing:
+            wanted = self._table.hold()
+            fresh = list[Instance]()
             try:
                 self._change(wanted, fresh, interrupted)
             except Waiting as error:
@@ -97,8 +98,8 @@ class Roll:
             finally:
                 self._discard(fresh)
                 self._table.release()
-            self._stock.collect()
-            self._reporter.tell()
+            self._staging.collect()
+            self._reporter.report_containers()
             return self._table.state()
 
     def _change(
@@ -112,7 +113,7 @@ class Roll:
             if spec.name not in postponed:
                 fresh.append(self._prepare(spec, interrupted))
         self._switch([i for i in old if i.spec.name not in postponed], fresh, interrupted)
-        self._settle(interrupted)
+        self._await_health(interrupted)
 
     def _prepare(self, spec: ImageSpec, interrupted: Interrupt) -> Instance:
         instance = self._table.new(spec)
@@ -147,7 +148,8 @@ class Roll:
         nobody."""
         pairs, rest = successors(old, fresh)
         for instance, successor in pairs:
-            since, ran = self._clock(), self._running.stop(instance)
+            since = self._clock()
+            ran = self._running.stop(instance)
             stopped.append(instance)
             if successor:
                 self._running.start(successor)
@@ -207,7 +209,7 @@ class Roll:
                 total_s=round(now - self._table.wanted_at, 3),
             )
 
-    def _settle(self, interrupted: Interrupt) -> None:
+    def _await_health(self, interrupted: Interrupt) -> None:
         """Waits until no health check is undecided."""
         while any(i.phase is Phase.RUNNING and not i.up for i in self._table.instances()):
             self._pause(interrupted)
@@ -231,7 +233,7 @@ class Roll:
     def stop_all(self) -> ImageState:
         """Ends every instance, dependants first, and forgets the failures: nothing is wanted to run
         now. Returns the state."""
-        with self._stock.changing:
+        with self._staging.changing:
             for instance in _dependants_first(self._table.instances()):
                 self._running.stop(instance)
                 self._take_away(instance)
@@ -239,8 +241,8 @@ class Roll:
                     STOPPED, f"image {instance.spec.name} stopped", image=instance.spec.name
                 )
             self._table.clear()
-            self._reporter.tell()
-            self._stock.collect()
+            self._reporter.report_containers()
+            self._staging.collect()
             return self._table.state()
 
 

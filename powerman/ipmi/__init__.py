@@ -1,0 +1,1 @@
+"""IPMI: our own RMCP+ sessions, consoles by Serial over LAN, and pyghmi for the rest."""

@@ -1,0 +1,1 @@
+"""Redfish: aiohttp for what is done often, sushy for the rest."""

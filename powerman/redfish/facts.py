@@ -1,0 +1,213 @@
+"""What powerman knows of a Redfish service, and what it says, as plain facts. Pure.
+
+Sources: DMTF DSP0266 (Redfish) and the ComputerSystem schema; the names are theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from layercake.kraken.errors import OperationFailed
+from powerman.driver import POWER_DRAW, PowerState, Sensor, Unsupported
+from powerman.hardware import Fact, facts
+from powerman.health import OK, VALUES, Health
+
+# Powering* is a machine on its way: what it will be is read back later.
+_POWER = {
+    "on": PowerState.ON,
+    "paused": PowerState.ON,
+    "poweringoff": PowerState.ON,
+    "off": PowerState.OFF,
+    "poweringon": PowerState.OFF,
+}
+# Which reset types do the work, best first.
+RESET_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "on": ("On", "ForceOn"),
+    "off": ("ForceOff",),
+    "soft": ("GracefulShutdown", "PushPowerButton"),
+    "cycle": ("PowerCycle", "ForceRestart"),
+    "reset": ("ForceRestart", "PowerCycle"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where a service's system is and what it can do; paths are absolute on the server."""
+
+    system: str
+    reset: str
+    reset_types: frozenset[str]
+
+
+def choose_reset(action: str, targets: Targets, where: str) -> str:
+    """The reset type for an action. A service that does not say which it knows is given the best.
+    Raises Unsupported."""
+    choices = RESET_CHOICES[action]
+    for choice in choices:
+        if choice in targets.reset_types or not targets.reset_types:
+            return choice
+    raise Unsupported(f"cannot ask {where} for {action}: it knows none of {', '.join(choices)}")
+
+
+def parse_power(system: Mapping[str, Any], where: str) -> PowerState:
+    """The power state in a ComputerSystem. Raises OperationFailed if it is missing or a word of
+    nobody's."""
+    word = system.get("PowerState")
+    try:
+        return _POWER[str(word).lower()]
+    except KeyError:
+        raise OperationFailed(
+            f"cannot read the power state at {where}: the system says PowerState {word!r}"
+        ) from None
+
+
+_PROGRESS = re.compile(r"[A-Za-z0-9]{1,60}")
+_AT_REST = ("None", "OEM", "OSBootStarted", "OSRunning")
+
+
+def progress(system: Mapping[str, Any]) -> str:
+    """What a ComputerSystem's firmware is at (BootProgress.LastState), "" if it does not say or is
+    at nothing."""
+    said = system.get("BootProgress")
+    word = str(said.get("LastState") or "") if isinstance(said, Mapping) else ""
+    return word if _PROGRESS.fullmatch(word) and word not in _AT_REST else ""
+
+
+TARGETS: Mapping[str, frozenset[str]] = {
+    "network": frozenset({"Pxe", "UefiHttp"}),
+    "media": frozenset({"Cd", "UsbCd", "Usb"}),
+    "uri": frozenset({"UefiHttp"}),
+}
+"""BootSourceOverrideTarget by what a node boots by (inventory.BOOTS)."""
+
+
+def boots_by(system: Mapping[str, Any], by: str) -> bool | None:
+    """Whether a ComputerSystem says that its next boot is by that; None if it has no override of
+    the boot source."""
+    boot = system.get("Boot")
+    target = boot.get("BootSourceOverrideTarget") if isinstance(boot, Mapping) else None
+    if not isinstance(boot, Mapping) or target is None:
+        return None
+    return (
+        str(target) in TARGETS[by]
+        and str(boot.get("BootSourceOverrideEnabled") or "") != "Disabled"
+    )
+
+
+def message_of(body: Mapping[str, Any]) -> str:
+    """The text of a Redfish error, "" if there is none (DSP0266, section 8.6)."""
+    error = body.get("error")
+    if not isinstance(error, Mapping):
+        return ""
+    info = error.get("@Message.ExtendedInfo")
+    texts = (
+        [str(i["Message"]) for i in info if isinstance(i, Mapping) and i.get("Message")]
+        if isinstance(info, list)
+        else []
+    )
+    return ("; ".join(texts) or str(error.get("message") or ""))[:300]
+
+
+_PATH = re.compile(r"/redfish/[!-~]{1,250}")
+_MODES = {"UEFI": "uefi", "Legacy": "bios"}
+_ALLOWED = "@Redfish.AllowableValues"
+_SYSTEM = ("Manufacturer", "Model", "SerialNumber", "PartNumber", "SKU", "AssetTag", "BiosVersion")
+_MANAGER = ("Manufacturer", "Model", "FirmwareVersion")
+_WATTS = (
+    ("PowerControl", "PowerConsumedWatts", POWER_DRAW),
+    ("PowerSupplies", "LastPowerOutputWatts", "Power supply"),
+)
+
+
+def link_of(resource: object, name: str) -> str:
+    """The path of the first resource in a list of links, "" without one. Only a path: it is put
+    behind the BMC's address, and a service cannot send our password elsewhere ("@other/" would)."""
+    links = resource.get(name) if isinstance(resource, Mapping) else None
+    first = links[0] if isinstance(links, list) and links else None
+    try:
+        path = (
+            urlsplit(str(first.get("@odata.id") or "")).path if isinstance(first, Mapping) else ""
+        )
+    except ValueError:
+        return ""
+    return path if _PATH.fullmatch(path) else ""
+
+
+def redfish_clock(manager: Mapping[str, Any]) -> float | None:
+    """DateTime of a Manager (DSP0268), None if it says none that is one."""
+    try:
+        at = datetime.fromisoformat(str(manager.get("DateTime")))
+        if at.tzinfo is None:
+            offset = str(manager.get("DateTimeLocalOffset") or "+00:00")
+            at = datetime.fromisoformat(f"{at.isoformat()}{offset}")
+        return at.astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def redfish_boot(
+    system: Mapping[str, Any], by: str = "network"
+) -> tuple[str, str, tuple[str, ...], bool]:
+    """(device, mode, modes that can be set, whether it can be told to boot `by` what the inventory
+    says) of a ComputerSystem's Boot (DSP0268)."""
+    boot = system.get("Boot")
+    if not isinstance(boot, Mapping):
+        return "", "", (), False
+    enabled = boot.get("BootSourceOverrideEnabled") in ("Once", "Continuous")
+    set_to = str(boot.get("BootSourceOverrideTarget") or "") if enabled else ""
+    targets = boot.get(f"BootSourceOverrideTarget{_ALLOWED}")
+    modes = boot.get(f"BootSourceOverrideMode{_ALLOWED}")
+    network = not isinstance(targets, list) or bool(TARGETS[by] & {str(t) for t in targets})
+    network = network and (by != "uri" or "HttpBootUri" in boot)
+    return (
+        "" if set_to == "None" else set_to.lower(),
+        _MODES.get(str(boot.get("BootSourceOverrideMode")), ""),
+        tuple(_MODES[m] for m in map(str, modes) if m in _MODES) if isinstance(modes, list) else (),
+        network,
+    )
+
+
+def redfish_health(system: Mapping[str, Any]) -> Health:
+    """By a ComputerSystem."""
+    status = system.get("Status")
+    found = status if isinstance(status, Mapping) else {}
+    word = str(found.get("HealthRollup") or found.get("Health") or "").upper()
+    return (
+        Health(word, "" if word == OK else "the system says so") if word in VALUES[1:] else Health()
+    )
+
+
+def redfish_facts(system: Mapping[str, Any], manager: Mapping[str, Any]) -> list[Fact]:
+    """Those of a ComputerSystem and its Manager."""
+    return [
+        *facts("System", ((key, system.get(key)) for key in _SYSTEM)),
+        *facts("BMC", ((key, manager.get(key)) for key in _MANAGER)),
+    ]
+
+
+def redfish_draw(power: Mapping[str, Any]) -> list[Sensor]:
+    """What a chassis draws (Power, PowerControl, PowerConsumedWatts), and what its power supplies
+    give."""
+    found = []
+    for kind, field, name in _WATTS:
+        members = power.get(kind)
+        for one in members if isinstance(members, list) else ():
+            value = one.get(field) if isinstance(one, Mapping) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                status = one.get("Status")
+                health = str(status.get("Health")).lower() if isinstance(status, Mapping) else ""
+                title = name if kind == "PowerControl" else str(one.get("Name") or name)[:80]
+                found.append(
+                    Sensor(
+                        title,
+                        float(value),
+                        "W",
+                        health if health in ("ok", "warning", "critical") else "unknown",
+                    )
+                )
+    return found

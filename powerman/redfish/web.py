@@ -1,0 +1,78 @@
+"""The HTTP client that all Redfish drivers share."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import ssl
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from layercake.base.text import parse_json
+from layercake.kraken.errors import OperationFailed
+
+_BIGGEST = 4 << 20
+_CLEANUP_CLOSED = sys.version_info < (3, 12, 8)
+"""asyncio before that waits for a BMC that does not end its TLS connection: aiohttp must."""
+
+
+@functools.cache
+def tls_context(verify: bool | str) -> ssl.SSLContext:
+    """The TLS context for all BMCs that are verified the same way: loading the CA bundle anew for
+    each costs more than the request.
+
+    `verify` is True (the system's CAs), the path of a CA file, or False. Raises OSError if the file
+    cannot be used.
+    """
+    if (
+        isinstance(verify, str) and not Path(verify).is_file()
+    ):  # a FIFO would be waited for, and all BMCs with it
+        raise OSError(errno.ENOENT, "it is no file", verify)
+    if verify is not False:
+        return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class Web:
+    """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that
+    sushy blocks."""
+
+    def __init__(self, threads: int = 4) -> None:
+        connector = aiohttp.TCPConnector(
+            limit=0, limit_per_host=2, enable_cleanup_closed=_CLEANUP_CLOSED
+        )
+        self.session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
+
+    async def close(self) -> None:
+        """Drops the connections and the threads; one that still waits for a BMC ends by itself."""
+        await self.session.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> Mapping[str, Any]:
+    """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no
+    use. Raises OperationFailed for one that is larger than `most` bytes, unpacked: than any
+    service's."""
+    data = bytearray()
+    async for piece in response.content.iter_any():
+        data += piece
+        if len(data) > most:
+            response.close()
+            raise OperationFailed(
+                f"cannot read what the BMC at {response.url.host} says: it has more than {most:,} "
+                "bytes"
+            )
+    try:
+        body = parse_json(bytes(data))
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
