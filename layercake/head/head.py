@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -28,7 +27,7 @@ from layercake.agents.https.requests import NodeRequests
 from layercake.agents.intake import NodeEventIntake
 from layercake.agents.joining import Joining
 from layercake.agents.pki import Authority
-from layercake.agents.sync import Loss, Sync
+from layercake.agents.sync import Sync
 from layercake.base import process
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
@@ -38,6 +37,7 @@ from layercake.features.access.people import People
 from layercake.features.access.sessions import Sessions
 from layercake.features.boots.boot_sets import BootSets
 from layercake.features.boots.node_routes import BootSetRequests
+from layercake.features.boots.watch import BootSetWatch
 from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.disks.node_routes import DiskKeyRequests
 from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
@@ -46,6 +46,7 @@ from layercake.features.files.node_routes import FileRequests
 from layercake.features.files.sources import DOCUMENTS as SOURCES
 from layercake.features.files.sources import Sources
 from layercake.features.guard.guard import Guard
+from layercake.features.guard.lost_nodes import LostNodes, power_of
 from layercake.features.guard.witness import Witnesses
 from layercake.features.images.document import ImagesDocument, addresses
 from layercake.features.images.node_keys import NodeKeyring
@@ -112,8 +113,6 @@ SIGNING = "signing/begun"
 only then."""
 NOT_WHILE_HELD = ("disks", "uinit")
 """What a node is not told of while it is being released (minos.disks, minos.tasks)."""
-REFRESH = "power.refresh"
-"""The call by which the power of a node that fell silent is read."""
 
 
 class Head:
@@ -168,7 +167,7 @@ class Head:
             self.store,
             self.engine,
             settings.guard,
-            Witnesses(self.node_link, self._power),
+            Witnesses(self.node_link, partial(power_of, self.ask)),
             self,
             self.clock,
         )
@@ -179,10 +178,12 @@ class Head:
             settings.addresses,
             self.table,
             self.clock,
-            self._lost,
+            lambda record, loss, why: self.lost_nodes.report(record, loss, why),
             self.guard.heard,
         )
         self.attended = ManualPower(self.store, self.engine, self.sync)
+        self.lost_nodes = LostNodes(self.engine, self.guard, self.attended, self.ask)
+        self.boot_set_watch = BootSetWatch(self.store, self.boots, self.notifier)
         self.listener = ModuleListener(
             self.store,
             self.table,
@@ -394,7 +395,7 @@ class Head:
             self.engine.run(),
             self._every(),
             self.database.run(self.store),
-            self._boot_sets(),
+            self.boot_set_watch.run(),
             self.rolls.run(),
             self.lag.run(self.store),
             self.thermal.run(),
@@ -428,31 +429,6 @@ class Head:
         """The rolls that Slurm's nodes are drained for: an agent is replaced while jobs run."""
         return [roll for roll in self.rolls.all() if roll.kind is not Kind.AGENT]
 
-    async def _boot_sets(self) -> None:
-        """A loop of its own: a set is some 50 MB, and read again only when it was touched."""
-        while True:
-            await asyncio.sleep(SCAN_S)
-            try:
-                self.boots_touched(await asyncio.to_thread(self.boots.look))
-            except OSError as error:
-                log.error("cannot look at the boot sets: %s", error)
-
-    def boots_touched(self, changed: Mapping[str, str]) -> None:
-        """Tells of boot sets that are not used any more, or again (BootSets.look), and gives none
-        to a node that is not."""
-        for name, why in changed.items():
-            kind, text = (
-                (events.BOOT_SET_REFUSED, why)
-                if why
-                else (events.BOOT_SET_WELL, "it is what was signed")
-            )
-            self.store.event(None, kind, f"boot set {name}: {text}", data={"set": name})
-            for record in self.store:
-                if self.boots.of(record.boots, record.node.profile, record.node.arch) == name:
-                    self.notifier.changed(record)
-        if changed:
-            self.notifier.networks()
-
     async def _check_images(self) -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no
         store."""
@@ -470,6 +446,7 @@ class Head:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.releases.stop()
+        await self.lost_nodes.stop()
         await self.guard.stop()
         self.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await self.files.close()
@@ -506,7 +483,7 @@ class Head:
             )
             self.boots.sign_all()
             self.store.documents[SIGNING] = lambda: b"1"
-        self.boots_touched(self.boots.look())
+        self.boot_set_watch.touched(self.boots.look())
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
         self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
         self.machines.load()
@@ -578,31 +555,6 @@ class Head:
         """Whatever runs on a node is started anew once a person has looked, and not before."""
         self.engine.post(record, Barred(why))
         self.engine.post(record, Discovered({"power": "HANG"}, why))
-
-    def _lost(self, record: Record, loss: Loss, why: str) -> None:
-        """A node fell silent. One whose firmware asks for a boot program hangs, as far as the
-        engine is concerned; of any other, the BMC is asked at once."""
-        self.guard.lost(record, firmware=loss is Loss.FIRMWARE)
-        if loss is Loss.FIRMWARE and record.planner.attended:
-            self.attended.restarted(record, why)
-        elif loss is Loss.FIRMWARE:
-            self.engine.post(record, Discovered({"power": "HANG"}, why))
-        if loss is Loss.FIRMWARE:
-            return
-        task = asyncio.get_running_loop().create_task(self._refresh(record))
-        self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
-
-    async def _refresh(self, record: Record) -> None:
-        with contextlib.suppress(
-            LayercakeError
-        ):  # the module that has the BMC tells of one that cannot be reached
-            await self._power(record)
-
-    async def _power(self, record: Record) -> str:
-        """What the BMC says now. Raises LayercakeError."""
-        answer = await self.ask(REFRESH, {"node": record.node.id})
-        return str(answer.get("power", "UNKNOWN"))
 
     # -- what the guard has done
 
