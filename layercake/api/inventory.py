@@ -9,7 +9,7 @@ from aiohttp import web
 
 from layercake.api.answers.inventory import Applied, GuestList, InventoryPlan, NameList, NetworkList
 from layercake.api.route import CALLER, Reach, Route, while_there
-from layercake.head.inventory_changes import Consent
+from layercake.head.new_inventory import Consent
 from layercake.head.operations import Operations
 from layercake.head.views.inventory import guests_view, names_view, networks_view
 from layercake.moduleapi.module import Role

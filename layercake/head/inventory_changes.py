@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,104 +27,20 @@ from layercake.fleet.transaction import Transaction
 from layercake.fleet.wishes import wishes
 from layercake.head import secrets
 from layercake.head.head import Head
+from layercake.head.new_inventory import NO_CONSENT, Consent, NewInventory, TakenBack, listed
 from layercake.head.reading import Answer, Question, answer, is_small, said
 from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
-from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.aside import Aside
-from layercake.moduleapi.module import Part
-from layercake.moduleapi.network import Network
 
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
 """How many nodes a message names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """What a person has agreed to: that images of `image roll` are taken back, that all nodes
-    change their images at once, that secrets are sent to other places. `by` says who it is."""
-
-    take_back: bool = False
-    at_once: bool = False
-    by: str = ""
-    confirm_secrets: bool = False
-
-
-NO_CONSENT = Consent()
-
-
-@dataclass(frozen=True, slots=True)
-class _TakenBack:
-    """Nodes that `image roll` has moved past the inventory, which would take them back."""
-
-    nodes: tuple[str, ...]
-    images: tuple[str, ...]
-    to: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"{fold(self.nodes)}: rolled to {_listed(self.images)} since; this inventory takes "
-            f"them back to {_listed(self.to)}"
-        )
-
-    def to_record(self) -> dict[str, Any]:
-        return {"nodes": list(self.nodes), "images": list(self.images), "to": list(self.to)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """An inventory that was read. `nodes` are those that are new or other than before, `known` all
-    that there were, and `removed` the names of those that are there no more; `changes` is what
-    becomes of all these."""
-
-    file: str
-    nodes: Mapping[str, Node]
-    known: Mapping[str, Node]
-    removed: tuple[str, ...]
-    networks: Mapping[str, Network]
-    warnings: tuple[Problem, ...]
-    changes: list[Change] = field(default_factory=list)
-
-    def over(self, now: Mapping[str, Node], parts: Mapping[str, Part]) -> _Read:
-        """The same, where nodes are not all as they were when it was read: rolls go on meanwhile.
-        What it said of a node that had the same entry is that entry."""
-        moved = {name for name, node in now.items() if self.known.get(name) is not node} | (
-            self.known.keys() - now.keys()
-        )
-        if not moved:
-            return self
-        given = {mac for node in self.all() for mac in node.macs}
-        wanted = {
-            node.name: entry.with_cards(node, now.get(node.name), given, parts)
-            for node in self.all()
-        }
-        nodes = {name: node for name, node in wanted.items() if name in self.nodes or name in moved}
-        changes = [change for change in self.changes if change.node not in moved]
-        changes += diff(
-            {name: now[name] for name in now if name in moved},
-            {name: nodes[name] for name in nodes if name in moved},
-        )
-        return replace(
-            self,
-            nodes=nodes,
-            known=now,
-            removed=tuple(name for name in now if name not in wanted),
-            changes=changes,
-        )
-
-    def all(self) -> Iterator[Node]:
-        """All nodes of the inventory, those that stay as they are first."""
-        gone = set(self.removed)
-        yield from (
-            node for name, node in self.known.items() if name not in gone and name not in self.nodes
-        )
-        yield from self.nodes.values()
 
 
 class InventoryChanges:
@@ -137,7 +52,7 @@ class InventoryChanges:
         self._marks: dict[str, tuple[Node, bytes]] = {}
         self._plans, self._applied = head.readers.plans, head.readers.applied
 
-    async def _parse(self, aside: Aside, text: str, file: str) -> _Read:
+    async def _parse(self, aside: Aside, text: str, file: str) -> NewInventory:
         """Reads an inventory against the images in the store; a big one in the process that this
         one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]
@@ -170,7 +85,7 @@ class InventoryChanges:
         given = {mac for node in nodes.values() for mac in node.macs}
         async for node in slowly([node for node in nodes.values() if not node.macs]):
             nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
-        found = _Read(file, nodes, known, tuple(told.removed), told.networks, warnings)
+        found = NewInventory(file, nodes, known, tuple(told.removed), told.networks, warnings)
         sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
         for names, example in sets.items():
             try:
@@ -252,7 +167,9 @@ class InventoryChanges:
             "files": files,
         }
 
-    async def _sent_elsewhere(self, changes: Iterable[Change], new: _Read) -> list[dict[str, Any]]:
+    async def _sent_elsewhere(
+        self, changes: Iterable[Change], new: NewInventory
+    ) -> list[dict[str, Any]]:
         """The nodes whose secrets would go to another place than before, with both."""
         pairs = [
             (new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE
@@ -260,7 +177,7 @@ class InventoryChanges:
         told = (secrets.sent_elsewhere(old, node, self._head.table.parts) for old, node in pairs)
         return [found async for found in slowly(told) if found]
 
-    async def _moves(self, changes: Iterable[Change], new: _Read) -> list[Move]:
+    async def _moves(self, changes: Iterable[Change], new: NewInventory) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, or is wanted off, is in
         none."""
         wanted = (
@@ -274,7 +191,7 @@ class InventoryChanges:
         ]
         return moves(wishes, settings_of(self._head.table.settings))
 
-    async def _taken_back(self, changes: Iterable[Change], new: _Read) -> list[_TakenBack]:
+    async def _taken_back(self, changes: Iterable[Change], new: NewInventory) -> list[TakenBack]:
         """The nodes whose images come from `image roll`, and that this inventory wants as one did
         before."""
         found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
@@ -282,7 +199,7 @@ class InventoryChanges:
             record, to = self._store.find(new.nodes[change.node].id), new.nodes[change.node].images
             if record is not None and record.applied == to:
                 found.setdefault((record.node.images, to), []).append(record.name)
-        return [_TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
+        return [TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
 
     def _plan_node(self, node: Node) -> dict[str, Any]:
         planner, known = self._head.table.planner_for(node), self._store.find(node.id)
@@ -386,7 +303,7 @@ class InventoryChanges:
             entry.taken(node, before, (r.node for r in self._store if r.node is not before), parts)
             check_set(self._head.desire.image(image) for image in node.images)
             secrets.refuse_outside([node], self._head.vault.directory)
-            new = _Read(
+            new = NewInventory(
                 name,
                 {name: node},
                 {name: before},
@@ -409,7 +326,7 @@ class InventoryChanges:
         await self.change(record.name, {"mac": list(macs)}, (), Consent(by=by))
 
     async def _enact(
-        self, transaction: Transaction, new: _Read, consent: Consent
+        self, transaction: Transaction, new: NewInventory, consent: Consent
     ) -> tuple[list[str], list[Roll]]:
         """Takes over what was read; the networks that are others than before, and the rolls that
         this begins. The head does other things meanwhile: entries, freezes and rolls change by
@@ -437,7 +354,7 @@ class InventoryChanges:
             self._note(transaction, node, later)
         return moved, [await self._begin(transaction, move, consent) for move in found]
 
-    def _applied_of(self, new: _Read, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
+    def _applied_of(self, new: NewInventory, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
         return {
             "revision": self._store.revision,
             "changed": [c.node for c in new.changes],
@@ -448,7 +365,7 @@ class InventoryChanges:
         }
 
     def _networks(
-        self, transaction: Transaction, new: _Read, changed: Collection[str], by: str
+        self, transaction: Transaction, new: NewInventory, changed: Collection[str], by: str
     ) -> list[str]:
         """Takes the networks over, and has the other nodes in those that are not as before told;
         the names of these networks."""
@@ -472,7 +389,7 @@ class InventoryChanges:
                 transaction.after(self._head.notifier.changed, record)
         return sorted(moved)
 
-    async def _check(self, changes: list[Change], new: _Read, consent: Consent) -> None:
+    async def _check(self, changes: list[Change], new: NewInventory, consent: Consent) -> None:
         """Raises Refused for images that nobody agreed to take back, for secrets that would go
         elsewhere, for images of nodes that a roll has, and for frozen nodes."""
         backwards = await self._taken_back(changes, new)
@@ -504,7 +421,7 @@ class InventoryChanges:
         return await self._head.rolls.start(
             transaction,
             list(move.records),
-            _listed(move.images),
+            listed(move.images),
             target,
             move.plan,
             {},
@@ -570,10 +487,6 @@ def _check_text(text: str, file: str) -> None:
         ) from None
 
 
-def _of_images(changes: Iterable[Change], new: _Read) -> list[Change]:
+def _of_images(changes: Iterable[Change], new: NewInventory) -> list[Change]:
     """The changes of images of nodes that stay, or come."""
     return [c for c in changes if c.node in new.nodes and "images" in c.fields]
-
-
-def _listed(images: Iterable[str]) -> str:
-    return ", ".join(images) or "no images"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from layercake.base.secrets import SecretRef, resolve
-from layercake.head.inventory_changes import Consent
+from layercake.head.new_inventory import Consent
 from layercake.head.secrets import Warnings
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi import module_pb2 as pb

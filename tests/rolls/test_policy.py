@@ -15,7 +15,7 @@ from layercake.features.rolls.facts import Amount, Plan
 from layercake.features.rolls.module import RollSettings
 from layercake.features.rolls.policy import plan_for
 from layercake.features.rolls.subjects import Images
-from layercake.head.inventory_changes import Consent
+from layercake.head.new_inventory import Consent
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Refused
 from tests.support.inventory import load

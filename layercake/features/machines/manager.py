@@ -10,17 +10,23 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from layercake.features.machines import events, report, whereabouts
+from layercake.features.machines import events, report
 from layercake.features.machines.drift import differences
-from layercake.features.machines.module import Whereabouts, claims
+from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.replacing import Replacing, automatic
 from layercake.features.machines.report import Report
-from layercake.features.machines.table import Machine, Rows
-from layercake.features.machines.whereabouts import Claim
+from layercake.features.machines.table import (
+    Machine,
+    Rows,
+    key_of_node,
+    key_of_stranger,
+    same_hardware,
+    summary,
+    wanted_places,
+)
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import LayercakeError, NotFound
 from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
-from minos.survey.sanitize import identity
 
 log = logging.getLogger("layercake.machines")
 MOST_STRANGERS = 20_000
@@ -30,73 +36,6 @@ how long before the end of its ticket one is told to go off."""
 WAIT, REBOOT, OFF = "wait", "reboot", "off"
 _OLD_S = 7200.0
 """A stranger that was heard so long ago claims nothing any more."""
-
-
-def of_node(record: Record) -> str:
-    """The key of a node's machine."""
-    return f"node/{record.node.id}"
-
-
-def of_stranger(mac: str) -> str:
-    """The key of a stranger's."""
-    return f"mac/{mac}"
-
-
-def wanted(record: Record) -> tuple[Claim, ...]:
-    """By what the inventory recognises a node's machine."""
-    part = record.node.parts.get("machines")
-    return claims(part if isinstance(part, Whereabouts) else None)
-
-
-def _same(one: Machine, other: Machine) -> bool:
-    """Whether both are one machine that was heard by two of its cards: each says that it has the
-    other's."""
-    return one.mac in other.macs and other.mac in one.macs
-
-
-def small(
-    key: str,
-    mac: str,
-    address: str,
-    found: Report,
-    before: Machine | None,
-    now: float,
-    relayed: tuple[str, str, str],
-) -> Machine:
-    """What is small of a report; `relayed` is what option 82 said of it."""
-    system = found.smbios.system
-    port = next(
-        ((one.switch, one.port) for one in found.neighbours.values() if one.switch), ("", "")
-    )
-    return Machine(
-        key=key,
-        mac=mac,
-        address=address,
-        first_seen=before.first_seen if before is not None else now,
-        seen=now,
-        macs=tuple(dict.fromkeys((mac, *whereabouts.macs(found))))
-        if mac
-        else whereabouts.macs(found),
-        claims=tuple(
-            (one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))
-        ),
-        relayed=relayed,
-        vendor=system.vendor,
-        product=system.product,
-        serial=identity(system.serial),
-        uuid=system.uuid,
-        cpus=found.cpu.logical,
-        memory=found.memory,
-        disks=len(found.disks),
-        gpus=len(found.gpus),
-        arch=found.arch,
-        uefi=found.uefi,
-        secure_boot=found.secure_boot == "on",
-        bmc=found.bmc.address if found.bmc else "",
-        bmc_mac=found.bmc.mac if found.bmc else "",
-        place=port,
-        accepted=before.accepted if before is not None else False,
-    )
 
 
 class Machines:
@@ -133,7 +72,7 @@ class Machines:
 
     def load(self) -> None:
         """Reads what was kept."""
-        own = {of_node(record) for record in self._store}
+        own = {key_of_node(record) for record in self._store}
         for machine in self._rows.all():
             if machine.key.startswith("node/") and machine.key not in own:
                 self._gone.append(machine.key)
@@ -177,7 +116,7 @@ class Machines:
 
     def of(self, record: Record) -> Machine | None:
         """A node's machine, as it was at its last survey."""
-        return self._all.get(of_node(record))
+        return self._all.get(key_of_node(record))
 
     def find(self, name: str) -> Machine:
         """The machine of a node, or that with a MAC address. Raises NotFound."""
@@ -185,7 +124,7 @@ class Machines:
         found = (
             self.of(record)
             if record is not None
-            else self._all.get(of_stranger(name.lower().replace("-", ":")))
+            else self._all.get(key_of_stranger(name.lower().replace("-", ":")))
         )
         if found is None:
             raise NotFound(
@@ -224,7 +163,7 @@ class Machines:
                 {
                     (claim.kind, claim.value): record
                     for record in self._store
-                    for claim in wanted(record)
+                    for claim in wanted_places(record)
                 },
             )
         return self._nodes[2:]
@@ -236,13 +175,13 @@ class Machines:
     def waits(self, mac: str) -> bool:
         """Whether a stranger with this MAC address has booted from this head, and waits to be taken
         in."""
-        found = self._all.get(of_stranger(mac))
+        found = self._all.get(key_of_stranger(mac))
         return found is not None and self.alive(found)
 
     def endorsement(self, record: Record) -> str:
         """The endorsement key that a node's machine had when it was a stranger and a person took it
         in, "" if that is not known."""
-        found = (self._all.get(of_stranger(mac)) for mac in record.node.macs)
+        found = (self._all.get(key_of_stranger(mac)) for mac in record.node.macs)
         return next((one.tpm_ek for one in found if one is not None and one.tpm_ek), "")
 
     def rivals(self, machine: Machine) -> list[Machine]:
@@ -256,14 +195,14 @@ class Machines:
         return [
             one
             for one in others
-            if not _same(one, machine) and (one.seen > since or one.key.startswith("node/"))
+            if not same_hardware(one, machine) and (one.seen > since or one.key.startswith("node/"))
         ]
 
     def claimants(self, record: Record) -> list[Machine]:
         """The strangers that are where a node is to be, or have its serial number, by the inventory
         or by its last survey."""
         own = self.of(record)
-        marks = {(one.kind, one.value) for one in wanted(record)} | set(
+        marks = {(one.kind, one.value) for one in wanted_places(record)} | set(
             own.claims if own is not None else ()
         )
         keys, since = (
@@ -288,7 +227,7 @@ class Machines:
         }
         mac = words["mac"].lower()
         left = self._tickets.check(words["ticket"], mac, address)
-        now, key = self._wall(), of_stranger(mac)
+        now, key = self._wall(), key_of_stranger(mac)
         before = self._all.get(key)
         if isinstance(body.get("report"), dict):
             await self._stranger_reports(key, mac, address, report.read(body["report"]), left)
@@ -317,7 +256,7 @@ class Machines:
             else ""
         )
         machine = replace(
-            small(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek
+            summary(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek
         )
         await self._make_room(key)
         await self._rows.put(machine, msgspec.json.encode(found))
@@ -368,7 +307,7 @@ class Machines:
         """Tells of a stranger that is where a node is to be, or has a number or a place that
         another has."""
         own = {
-            of_node(record) for record in self.owners(machine) if automatic(record)
+            key_of_node(record) for record in self.owners(machine) if automatic(record)
         }  # whose place it may take
         if rivals := [one for one in self.rivals(machine) if one.key not in own]:
             common = sorted(
@@ -390,7 +329,7 @@ class Machines:
             hint = (
                 f"if its board was replaced, `layercake node set {record.name} mac={machine.mac}`"
             )
-            both = [str(one) for one in wanted(record) if (one.kind, one.value) in marks]
+            both = [str(one) for one in wanted_places(record) if (one.kind, one.value) in marks]
             if both and record.node.macs:
                 self._store.event(
                     record,
@@ -422,14 +361,14 @@ class Machines:
     async def survey(self, record: Record, said: object) -> None:
         """A node hands its survey in. The first one is the one that later ones are held against.
         Raises InputError."""
-        found, key = report.read(said), of_node(record)
+        found, key = report.read(said), key_of_node(record)
         before, encoded = self._all.get(key), msgspec.json.encode(found)
         accepted = None
         if before is None or not before.accepted:
             accepted, baseline = encoded, found
         else:
             baseline = (await self._rows.reports(key))[1] or found
-        machine = small(
+        machine = summary(
             key,
             record.node.macs[0] if record.node.macs else "",
             record.node.ip,
@@ -446,7 +385,9 @@ class Machines:
 
     async def _known_now(self, record: Record) -> None:
         """What was a stranger and is a node now is not kept twice."""
-        gone = [of_stranger(mac) for mac in record.node.macs if of_stranger(mac) in self._all]
+        gone = [
+            key_of_stranger(mac) for mac in record.node.macs if key_of_stranger(mac) in self._all
+        ]
         left, self._gone = [key for key in self._gone if key not in self._all], []
         if gone or left:
             await self._rows.remove(*gone, *left)
@@ -486,7 +427,7 @@ class Machines:
             has.setdefault(kind, []).append(value)
         return [
             f"it has {one.kind} {', '.join(has[one.kind])}, the inventory says {one.value}"
-            for one in wanted(record)
+            for one in wanted_places(record)
             if one.kind in has and one.value not in has[one.kind]
         ]
 
@@ -515,8 +456,8 @@ class Machines:
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory. Its row goes with the next one that is written."""
         self.replacing.forget(record)
-        if self._drop(of_node(record)) is not None:
-            self._gone.append(of_node(record))
+        if self._drop(key_of_node(record)) is not None:
+            self._gone.append(key_of_node(record))
 
     def held(self, record: Record) -> str:
         """Why rolls are to leave a node out for its hardware, "" if they are not."""

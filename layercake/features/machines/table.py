@@ -10,9 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from layercake.features.machines import whereabouts
+from layercake.features.machines.module import Whereabouts, claims
 from layercake.features.machines.report import Report
+from layercake.features.machines.whereabouts import Claim
 from layercake.fleet.persistence.database import Database
-from layercake.fleet.store import Store
+from layercake.fleet.store import Record, Store
+from minos.survey.sanitize import identity
 
 T = TypeVar("T")
 
@@ -114,3 +118,70 @@ def _decoded(data: bytes | None, kind: type[T]) -> T | None:
         return None if not data else msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError:
         return None
+
+
+def key_of_node(record: Record) -> str:
+    """The key of a node's machine."""
+    return f"node/{record.node.id}"
+
+
+def key_of_stranger(mac: str) -> str:
+    """The key of a stranger's."""
+    return f"mac/{mac}"
+
+
+def wanted_places(record: Record) -> tuple[Claim, ...]:
+    """By what the inventory recognises a node's machine."""
+    part = record.node.parts.get("machines")
+    return claims(part if isinstance(part, Whereabouts) else None)
+
+
+def same_hardware(one: Machine, other: Machine) -> bool:
+    """Whether both are one machine that was heard by two of its cards: each says that it has the
+    other's."""
+    return one.mac in other.macs and other.mac in one.macs
+
+
+def summary(
+    key: str,
+    mac: str,
+    address: str,
+    found: Report,
+    before: Machine | None,
+    now: float,
+    relayed: tuple[str, str, str],
+) -> Machine:
+    """What is small of a report; `relayed` is what option 82 said of it."""
+    system = found.smbios.system
+    port = next(
+        ((one.switch, one.port) for one in found.neighbours.values() if one.switch), ("", "")
+    )
+    return Machine(
+        key=key,
+        mac=mac,
+        address=address,
+        first_seen=before.first_seen if before is not None else now,
+        seen=now,
+        macs=tuple(dict.fromkeys((mac, *whereabouts.macs(found))))
+        if mac
+        else whereabouts.macs(found),
+        claims=tuple(
+            (one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))
+        ),
+        relayed=relayed,
+        vendor=system.vendor,
+        product=system.product,
+        serial=identity(system.serial),
+        uuid=system.uuid,
+        cpus=found.cpu.logical,
+        memory=found.memory,
+        disks=len(found.disks),
+        gpus=len(found.gpus),
+        arch=found.arch,
+        uefi=found.uefi,
+        secure_boot=found.secure_boot == "on",
+        bmc=found.bmc.address if found.bmc else "",
+        bmc_mac=found.bmc.mac if found.bmc else "",
+        place=port,
+        accepted=before.accepted if before is not None else False,
+    )

@@ -9,8 +9,8 @@ from typing import Any
 
 from layercake.features.events.views import View, event_view
 from layercake.features.guard.guard import Guard
-from layercake.features.machines.manager import Machines, wanted
-from layercake.features.machines.table import Machine
+from layercake.features.machines.manager import Machines
+from layercake.features.machines.table import Machine, wanted_places
 from layercake.features.nodes.views import interfaces_view, status_of
 from layercake.fleet.store import Event, Record
 from layercake.kraken.events import Severity
@@ -86,15 +86,15 @@ def hardware_of(record: Record, machines: Machines | None) -> list[str]:
     found = [f"differs: {line}" for line in own.drift] if own is not None else []
     found += [f"moved: {line}" for line in machines.elsewhere(record)]
     if not record.node.macs:
-        what = " or ".join(map(str, wanted(record)))
+        what = " or ".join(map(str, wanted_places(record)))
         found.append(
             f"it has no `mac`, and no machine was seen yet that has its {what}: the first one is "
             "taken for it"
         )
-    elif own is None and wanted(record):
+    elif own is None and wanted_places(record):
         found.append("it has not reported yet: it is known by its MAC address alone")
     elif own is not None:
-        lacks = {one.kind for one in wanted(record)} - {kind for kind, _ in own.claims}
+        lacks = {one.kind for one in wanted_places(record)} - {kind for kind, _ in own.claims}
         found += [
             f"its {_KINDS.get(kind, kind)} was not seen in its last survey"
             for kind in sorted(lacks)
@@ -127,7 +127,7 @@ def _in_common(one: Machine, other: Machine) -> str:
 def _of_inventory(record: Record, one: Machine) -> str:
     has = set(one.claims)
     return (
-        ", ".join(str(claim) for claim in wanted(record) if (claim.kind, claim.value) in has)
+        ", ".join(str(claim) for claim in wanted_places(record) if (claim.kind, claim.value) in has)
         or "what its last survey had"
     )
 

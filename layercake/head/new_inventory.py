@@ -1,0 +1,103 @@
+"""An inventory that was read, and what somebody agrees to when it is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from layercake.inventory import entry
+from layercake.inventory.changes import Change
+from layercake.inventory.entry import diff
+from layercake.inventory.problems import Problem
+from layercake.inventory.ranges import fold
+from layercake.inventory.schema import Node
+from layercake.moduleapi.module import Part
+from layercake.moduleapi.network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What a person has agreed to: that images of `image roll` are taken back, that all nodes
+    change their images at once, that secrets are sent to other places. `by` says who it is."""
+
+    take_back: bool = False
+    at_once: bool = False
+    by: str = ""
+    confirm_secrets: bool = False
+
+
+NO_CONSENT = Consent()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """Nodes that `image roll` has moved past the inventory, which would take them back."""
+
+    nodes: tuple[str, ...]
+    images: tuple[str, ...]
+    to: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{fold(self.nodes)}: rolled to {listed(self.images)} since; this inventory takes "
+            f"them back to {listed(self.to)}"
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        return {"nodes": list(self.nodes), "images": list(self.images), "to": list(self.to)}
+
+
+@dataclass(frozen=True, slots=True)
+class NewInventory:
+    """An inventory that was read. `nodes` are those that are new or other than before, `known` all
+    that there were, and `removed` the names of those that are there no more; `changes` is what
+    becomes of all these."""
+
+    file: str
+    nodes: Mapping[str, Node]
+    known: Mapping[str, Node]
+    removed: tuple[str, ...]
+    networks: Mapping[str, Network]
+    warnings: tuple[Problem, ...]
+    changes: list[Change] = field(default_factory=list)
+
+    def over(self, now: Mapping[str, Node], parts: Mapping[str, Part]) -> NewInventory:
+        """The same, where nodes are not all as they were when it was read: rolls go on meanwhile.
+        What it said of a node that had the same entry is that entry."""
+        moved = {name for name, node in now.items() if self.known.get(name) is not node} | (
+            self.known.keys() - now.keys()
+        )
+        if not moved:
+            return self
+        given = {mac for node in self.all() for mac in node.macs}
+        wanted = {
+            node.name: entry.with_cards(node, now.get(node.name), given, parts)
+            for node in self.all()
+        }
+        nodes = {name: node for name, node in wanted.items() if name in self.nodes or name in moved}
+        changes = [change for change in self.changes if change.node not in moved]
+        changes += diff(
+            {name: now[name] for name in now if name in moved},
+            {name: nodes[name] for name in nodes if name in moved},
+        )
+        return replace(
+            self,
+            nodes=nodes,
+            known=now,
+            removed=tuple(name for name in now if name not in wanted),
+            changes=changes,
+        )
+
+    def all(self) -> Iterator[Node]:
+        """All nodes of the inventory, those that stay as they are first."""
+        gone = set(self.removed)
+        yield from (
+            node for name, node in self.known.items() if name not in gone and name not in self.nodes
+        )
+        yield from self.nodes.values()
+
+
+def listed(images: Iterable[str]) -> str:
+    """Names of images, for people."""
+    return ", ".join(images) or "no images"
