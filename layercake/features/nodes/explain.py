@@ -4,7 +4,7 @@ as text for people."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from layercake.features.events.views import View, event_view
@@ -173,47 +173,64 @@ def boot_time_text(times: dict[str, Any] | None) -> str:
 
 def explain_text(view: dict[str, Any]) -> str:
     """The explanation of `explain_view` as lines of text."""
-    lines = [
-        f"{view['node']}: {view['status']}"
-        + (f" ({view['status_text']})" if view["status_text"] else "")
-    ]
-    lines.append("  is:      " + " ".join(f"{k}={v}" for k, v in view["state"].items()))
-    lines.append(
-        "  wanted:  " + (" ".join(f"{k}={v}" for k, v in view["goal"].items()) or "nothing")
-    )
-    if view["unhealthy"]:
-        lines.append(f"  unwell:  {view['unhealthy']}")
-    lines += [f"  network: {text}" for text in view.get("network") or []]
-    lines += [f"  files:   {text}" for text in view.get("files") or []]
-    lines += [f"  disks:   {text}" for text in view.get("disks") or []]
-    lines += [f"  tpm:     {text}" for text in view.get("tpm") or []]
-    lines += [f"  machine: {text}" for text in view.get("hardware") or []]
-    blocked = view.get("blocked") or []
-    for text in [blocked] if isinstance(blocked, str) else blocked:
-        lines.append(f"  blocked: {text}")
-    chain = view.get("chain")
-    if chain is None:
-        lines.append("  way:     none")
-    elif chain:
-        lines.append("  way:")
+    status = f" ({view['status_text']})" if view["status_text"] else ""
+    lines = [f"{view['node']}: {view['status']}{status}"]
+    lines.append("  is:      " + _pairs(view["state"]))
+    lines.append("  wanted:  " + (_pairs(view["goal"]) or "nothing"))
+    for label, key in _LABELLED.items():
+        texts = view.get(key) or []
         lines += [
-            f"    {n}. {step['name']:<16} {step['doc']} [{step['where']}]"
-            for n, step in enumerate(chain, 1)
+            f"  {label + ':':<8} {text}" for text in ([texts] if isinstance(texts, str) else texts)
         ]
-    tried = view.get("attempts") or {}
-    if tried:
-        lines.append("  tried:   " + ", ".join(f"{name} {count}x" for name, count in tried.items()))
-        if view["last_error"] and not any(view["last_error"] in line for line in lines):
-            lines.append(f"  failed:  {view['last_error']}")
+    lines += _way(view.get("chain"))
+    lines += _tried(view, lines)
     if time_text := boot_time_text(view.get("boot_time")):
         lines.append(f"  boots:   {time_text}")
-    if view.get("console"):
-        lines.append("  the console said last:")
-        lines += [f"    {text}" for text in view["console"]]
-    if view["boot"]:
-        lines.append("  the last boot:")
-        lines += [f"    {_when(e['at'])} {e['kind']}: {e['text']}" for e in view["boot"]]
-    if view["trouble"]:
-        lines.append("  the last trouble:")
-        lines += [f"    {_when(e['at'])} {e['kind']}: {e['text']}" for e in view["trouble"]]
+    if console := view.get("console"):
+        lines += ["  the console said last:", *(f"    {text}" for text in console)]
+    lines += _events("  the last boot:", view["boot"])
+    lines += _events("  the last trouble:", view["trouble"])
     return "\n".join(lines)
+
+
+_LABELLED = {
+    "unwell": "unhealthy",
+    "network": "network",
+    "files": "files",
+    "disks": "disks",
+    "tpm": "tpm",
+    "machine": "hardware",
+    "blocked": "blocked",
+}
+"""{how a line begins: the key of the view that it is from, a text or some}, in their order."""
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _way(chain: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    if chain is None:
+        return ["  way:     none"]
+    steps = [
+        f"    {number}. {step['name']:<16} {step['doc']} [{step['where']}]"
+        for number, step in enumerate(chain, 1)
+    ]
+    return ["  way:", *steps] if steps else []
+
+
+def _tried(view: Mapping[str, Any], shown: Sequence[str]) -> list[str]:
+    """What was tried in vain, and its last error if nothing shown has it yet."""
+    tried = view.get("attempts") or {}
+    if not tried:
+        return []
+    lines = ["  tried:   " + ", ".join(f"{name} {count}x" for name, count in tried.items())]
+    error = view["last_error"]
+    if error and not any(error in line for line in (*shown, *lines)):
+        lines.append(f"  failed:  {error}")
+    return lines
+
+
+def _events(title: str, events: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [f"    {_when(e['at'])} {e['kind']}: {e['text']}" for e in events]
+    return [title, *lines] if lines else []

@@ -13,6 +13,7 @@ from layercake.fleet.store import Record
 from layercake.fleet.table import Table
 from layercake.fleet.wishes import wishes
 from layercake.inventory.schema import Node
+from layercake.kraken.facts import Active
 from layercake.modules.boot_timeouts import BootTimeouts
 
 
@@ -35,36 +36,45 @@ def status_of(
     `brief`: for viewers, who are not shown what a BMC or a container said."""
     machine = record.machine
     if machine.quarantine is not None:
-        name, reason = machine.quarantine.mutation, machine.quarantine.reason
-        return Status.QUARANTINED, ": ".join(filter(None, (name, "" if brief and name else reason)))
-    if machine.active is not None and (wish := wish_of(record)):
-        return (
-            Status.ASKING,
-            f"{wish}; waited for {max(0.0, now - machine.active.started):.0f} s by now",
-        )
+        name = machine.quarantine.mutation
+        reason = "" if brief and name else machine.quarantine.reason
+        return Status.QUARANTINED, ": ".join(filter(None, (name, reason)))
     if machine.active is not None:
-        return (
-            Status.WORKING,
-            f"{machine.active.mutation}, {max(0.0, now - machine.active.started):.0f} s",
-        )
+        return _under_way(record, machine.active, now)
     if record.held is not None:
         return Status.HELD, "it is being released" if brief else record.held.why
     if machine.goal.met(machine.state):
         if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
             return Status.WORKING, "the node has yet to take the newest desired state"
         return Status.CONVERGED, ""
+    return _waiting(record, now, waits, brief=brief) or _stuck(record, brief=brief)
+
+
+def _under_way(record: Record, active: Active, now: float) -> tuple[Status, str]:
+    seconds = max(0.0, now - active.started)
+    if wish := wish_of(record):
+        return Status.ASKING, f"{wish}; waited for {seconds:.0f} s by now"
+    return Status.WORKING, f"{active.mutation}, {seconds:.0f} s"
+
+
+def _waiting(
+    record: Record, now: float, waits: Verdict | None, *, brief: bool
+) -> tuple[Status, str] | None:
+    """Of a node whose next step may not begin yet."""
+    machine = record.machine
     if waits is not None and machine.asked:
         return Status.HELD, f"{machine.asked} waits" + ("" if brief else f": {waits.text}")
     if machine.held_until > now:
-        return (
-            Status.HELD,
-            f"the head has started anew; its agent has {machine.held_until - now:.0f} s to come "
-            "back",
-        )
+        left = machine.held_until - now
+        return (Status.HELD, f"the head has started anew; its agent has {left:.0f} s to come back")
     if machine.not_before > now:
-        return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s" + (
-            "" if brief else f": {machine.last_error}"
-        )
+        why = "" if brief else f": {machine.last_error}"
+        return Status.WAITING, f"next attempt in {machine.not_before - now:.0f} s{why}"
+    return None
+
+
+def _stuck(record: Record, *, brief: bool) -> tuple[Status, str]:
+    """Of a node with nothing to wait for: given up, without a way, or about to begin."""
     if record.value("image") == "FATAL":
         dead = [
             f"{c['name']}: {(not brief and c['error']) or c['last_error']}"
@@ -72,7 +82,7 @@ def status_of(
             if given_up(c["last_error"])
         ]
         return Status.QUARANTINED, f"the node has given up on {'; '.join(dead) or 'its images'}"
-    if record.planner.next(machine.state, machine.goal) is None:
+    if record.planner.next(record.machine.state, record.machine.goal) is None:
         return Status.BLOCKED, "there is no way to what is wanted; see explain"
     return Status.WORKING, ""
 
