@@ -128,7 +128,7 @@ def bmc_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             "cannot log in to the BMC at canary-bmc.example as 'canary-user': no", hint="canary-why"
         )
 
-    monkeypatch.setattr(world.head, "ask", ask)
+    world.answer_calls(monkeypatch, ask)
 
 
 async def test_no_viewer_is_shown_a_canary_and_operators_are_shown_each(

@@ -178,7 +178,7 @@ async def test_networks_are_shown_with_use_and_relay(
         return heard
 
     await world.ops.inventory.apply(MOVED, "x.yaml", None, False)
-    monkeypatch.setattr(world.head, "ask", ask)
+    world.answer_calls(monkeypatch, ask)
     shown = await networks_view(world.head, None)
     assert [(n["name"], n["nodes"], n["addresses"], n["use"], n["relay"]) for n in shown] == [
         ("far", 1, 254, 0.0039, heard["far"]),
@@ -217,7 +217,7 @@ async def test_guests_are_shown_and_counted_for_the_whole_site_alone(
     await world.ops.inventory.apply(
         NETWORKS.replace("mtu: 9000", "guests: [10.20.0.9-10.20.0.10]"), "x.yaml", None, False
     )
-    monkeypatch.setattr(world.head, "ask", ask)
+    world.answer_calls(monkeypatch, ask)
     shown = await networks_view(world.head, None)
     assert [(n["name"], n["guests"], n["guest_addresses"], n["guests_used"]) for n in shown] == [
         ("far", ["10.20.0.9-10.20.0.10"], 2, 1),
@@ -230,7 +230,7 @@ async def test_guests_are_shown_and_counted_for_the_whole_site_alone(
     ]
     assert await guests_view(world.head) == [lease, lease]
     msgspec.convert({"guests": [lease]}, GuestList, strict=True)
-    monkeypatch.setattr(world.head, "ask", nobody)
+    world.answer_calls(monkeypatch, nobody)
     assert [n["guests_used"] for n in await networks_view(world.head, None)] == [None, None]
     assert await guests_view(world.head) is None
 
@@ -241,7 +241,7 @@ async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_
     async def nobody(call: str, params: object) -> Any:
         raise Unreachable("cannot ask: the module is not there")
 
-    monkeypatch.setattr(world.head, "ask", nobody)
+    world.answer_calls(monkeypatch, nobody)
     assert await networks_view(world.head, None) == [], "a head on loopback has none"
     settings = Settings(
         interface="br0", address="10.1.0.1", gateway="10.1.0.254", dns=["10.1.0.53"]
@@ -293,7 +293,7 @@ async def test_names_are_shown_of_the_callers_nodes_and_bmcs_to_no_viewer(
             "more": 0 if start else 3,
         }
 
-    monkeypatch.setattr(world.head, "ask", ask)
+    world.answer_calls(monkeypatch, ask)
     whole = await names_view(world.head, "n0", None, brief=False)
     msgspec.convert(whole, NameList, strict=True)
     assert (

@@ -308,7 +308,7 @@ def powerman(
             raise Unreachable("cannot reach the BMC at 10.2.0.7:623: no answer")
         return {"power": "ON"}
 
-    monkeypatch.setattr(world.head, "ask", ask)
+    world.answer_calls(monkeypatch, ask)
 
 
 async def rows(client: TestClient[Any, Any], **body: Any) -> dict[str, Any]:

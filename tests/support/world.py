@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.typedefs import Handler
@@ -28,6 +29,9 @@ nodes:
   n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10}
   n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, firmware: uefi}
 """
+
+
+Answer = Callable[[str, Any], Awaitable[Any]]
 
 
 class World:
@@ -65,6 +69,14 @@ class World:
         self.head.intake.flood_s = 0.0
         self.ops = Operations(self.head)
         self.open()
+
+    def answer_calls(self, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+        """Has `answer(call, params)` answer what is asked of modules, in their place."""
+
+        async def call(module: str, name: str, params: Mapping[str, Any], timeout: float) -> Any:
+            return await answer(name, params)
+
+        monkeypatch.setattr(self.head.host, "call", call)
 
     async def close_head(self) -> None:
         await self.head.guard.stop()
