@@ -38,7 +38,7 @@ from pxe.notes import Note, Recorder
 from pxe.ntp.server import NtpServer
 from pxe.packets.dhcp import DhcpPacket
 from pxe.paths import arm64, grub, image
-from pxe.paths.boot_spec import INITRD, KERNEL, initrds, spec_for
+from pxe.paths.boot_spec import INITRD, KERNEL, boot_files, spec_for
 from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
 from pxe.settings import BootSettings, Settings
 from pxe.state import BootState, Fetchable
@@ -368,32 +368,15 @@ class PxeService(Service):
         """Lets the head itself fetch for so long; what there is to fetch for the nodes that it
         has."""
         state = self._running()
-        conf, files, missing = state.settings, dict[str, str](), dict[str, tuple[str, str]]()
-        of_set: dict[str, list[str]] = {}
-        for node in self._nodes.all():
-            of_set.setdefault(node.boot_set, []).append(node.name)
-        for chosen, names in of_set.items():
-            for name in (KERNEL, *initrds(conf.boot_dir / chosen)):
-                path = conf.boot_dir / chosen / name
-                if path.is_file():
-                    files[f"{chosen}/{name}".lstrip("/")] = str(path)
-                else:
-                    missing |= dict.fromkeys(
-                        names,
-                        (f"{path} is not there", "layercake boot build; layercake boot default"),
-                    )
+        conf = state.settings
+        files, missing = boot_files(self._nodes.all(), conf.boot_dir)
         if not self._signed:
             missing |= {
                 node.name: (NO_SHIM, INSTALL_SHIM)
                 for node in self._nodes.all()
                 if node.secure_boot and not arm64.takes(node)
             }
-        for node in filter(arm64.takes, self._nodes.all()):
-            if not arm64.in_image(conf.boot_dir / node.boot_set):
-                missing[node.name] = (
-                    f"boot set {node.boot_set or 'for it'} has no boot programs for arm64",
-                    "layercake profile build NAME --arch aarch64",
-                )
+        missing |= arm64.without_programs(self._nodes.all(), conf.boot_dir)
         state.visit.until = self._clock() + seconds
         programs = {name: str(path) for name, path in _programs(conf.ipxe_dir).items()}
         return Fetchable(

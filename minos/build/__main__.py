@@ -10,8 +10,9 @@ from pathlib import Path
 from layercake.kraken.errors import LayercakeError
 from minos.build import profiles, python
 from minos.build.archives.packing import COMPRESSORS
-from minos.build.builder import BuildOptions, build, table
+from minos.build.builder import BuildOptions, build
 from minos.build.debian import debs
+from minos.build.result import table
 
 
 def comma_separated(text: str) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +24,16 @@ from minos.build.debian import debs, disktools, programs
 from minos.build.debian.userland import Userland
 from minos.build.debian.userland import of as of_userland
 from minos.build.profiles import Profile
+from minos.build.result import (
+    CARDS,
+    DISKTOOLS,
+    HARDWARE,
+    IMAGE,
+    MODULES,
+    VMLINUZ,
+    BuildResult,
+    Part,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = (
@@ -134,17 +143,6 @@ APPLETS = (
     "cmp",
     "diff",
 )
-LIMIT = 10 * 1000 * 1000
-VMLINUZ = "vmlinuz"
-IMAGE = "minos.img"
-HARDWARE, CARDS, MODULES, DISKTOOLS = (
-    "hardware.img",
-    "cards.json",
-    tree.MODULES,
-    disktools.DISKTOOLS,
-)
-BESIDE = (HARDWARE, MODULES, DISKTOOLS)
-"""The parts that are files of their own, beside minos.img."""
 _LEVEL = 12
 """Of the drivers in hardware.img: 19 takes eight times as long, and one part in twenty less."""
 
@@ -159,54 +157,6 @@ class BuildOptions:
     profile: Profile = profiles.KNOWN[profiles.VIRTUAL]
     compression: str = "zstd"
     python: Path = field(default_factory=lambda: python.own())
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part's size in bytes: as files, and as it ships."""
-
-    raw: int
-    packed: int
-
-
-@dataclass(frozen=True, slots=True)
-class BuildResult:
-    """What was built. `initramfs_bytes` is minos.img, `hardware_bytes` hardware.img (0: the profile
-    needs none); `authorities` marks whom it trusts; `missing` are firmware files that nobody had,
-    with the modules that may ask for them."""
-
-    vmlinuz: Path
-    image: Path
-    kernel_release: str
-    initramfs_bytes: int
-    kernel_bytes: int
-    parts: Mapping[str, Part]
-    compression: str
-    profile: Profile
-    authorities: str = ""
-    hardware_bytes: int = 0
-    modules: tuple[str, ...] = field(default=())
-    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    python: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        """The content of minos.json."""
-        return {
-            "initramfs_bytes": self.initramfs_bytes,
-            "kernel_bytes": self.kernel_bytes,
-            "kernel_release": self.kernel_release,
-            "compression": self.compression,
-            "authorities": self.authorities,
-            "profile": self.profile.to_json(),
-            "hardware_bytes": self.hardware_bytes,
-            "modules": list(self.modules),
-            "firmware_missing": {name: list(users) for name, users in self.missing.items()},
-            "python": self.python,
-            "parts": {
-                name: {"bytes": part.packed, "unpacked": part.raw}
-                for name, part in self.parts.items()
-            },
-        }
 
 
 def _file(source: Path, mode: int = 0o644) -> cpio.Entry:
@@ -486,25 +436,3 @@ def append_files(base: Path, files: Mapping[str, bytes], out: Path) -> None:
         {path.lstrip("/"): cpio.regular(content) for path, content in files.items()}
     )
     write_atomic(out, data + b"\0" * (-len(data) % 4) + extra, mode=0o644)
-
-
-def table(result: BuildResult) -> str:
-    """What takes the space, for people."""
-    lines = [f"{'part':<14}{'unpacked':>12}{'packed':>12}"]
-    lines += [
-        f"{name:<14}{part.raw:>12,}{part.packed:>12,}"
-        for name, part in sorted(result.parts.items(), key=lambda item: -item[1].packed)
-    ]
-    raw = sum(part.raw for name, part in result.parts.items() if name not in BESIDE)
-    lines += [
-        f"{'minos.img':<14}{raw:>12,}{result.initramfs_bytes:>12,}",
-        f"{'vmlinuz':<14}{'':>12}{result.kernel_bytes:>12,}",
-    ]
-    if result.initramfs_bytes > LIMIT:
-        lines.append(f"minos.img is over the aim of {LIMIT:,} bytes")
-    lacking = Counter(user for users in result.missing.values() for user in users)
-    lines += [
-        f"{user} may ask for {count} firmware files that were not found"
-        for user, count in sorted(lacking.items())
-    ]
-    return "\n".join(lines)

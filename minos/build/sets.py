@@ -26,7 +26,7 @@ from layercake import __version__
 from layercake.base.files import write_json
 from layercake.base.text import parse_json
 from layercake.kraken.errors import InputError, NotFound
-from minos.build import builder
+from minos.build import result
 from minos.build.builder import BuildOptions, build
 from minos.build.debian import programs
 from minos.build.profiles import Profile
@@ -34,8 +34,10 @@ from minos.build.profiles import Profile
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 FILES = ("vmlinuz", "minos.img")
 AGENT = "agent.zip"
-HARDWARE, MODULES, DISKTOOLS = builder.HARDWARE, builder.MODULES, builder.DISKTOOLS
-_MORE = (AGENT, HARDWARE, MODULES, DISKTOOLS, builder.CARDS, "minos.json", *programs.NAMES)
+HARDWARE = result.HARDWARE
+MODULES = result.MODULES
+DISKTOOLS = result.DISKTOOLS
+_MORE = (AGENT, HARDWARE, MODULES, DISKTOOLS, result.CARDS, "minos.json", *programs.NAMES)
 SIGNATURE = "signature"
 FIRST_PYTHON = "3.11"
 """Of the sets that do not say it."""

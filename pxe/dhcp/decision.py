@@ -19,33 +19,18 @@ from dataclasses import dataclass
 from layercake.kraken.events import Severity
 from pxe import events
 from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
-from pxe.machine import (
-    ARM_CLIENTS,
-    HTTP,
-    HTTP_CLIENTS,
-    Client,
-    architecture,
-    client_of,
-    firmware_of,
-    wrong,
-)
+from pxe.dhcp.reply import reply_for
+from pxe.machine import Client, architecture, client_of, firmware_of, wrong
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
-from pxe.paths import arm64
-from pxe.paths.grub import SHIM
-from pxe.paths.image import SUFFIX as IMAGE
-from pxe.paths.ipxe import BIOS_PROGRAM, UEFI_PROGRAM
-from pxe.settings import Place, Settings, packed
+from pxe.settings import Settings, packed
 from pxe.subnet import Subnet, own
 from pxe.windows import Step, Windows
 
 NO_SHIM = "it boots with Secure Boot, but shim and GRUB are not there"
 INSTALL_SHIM = "install shim-signed and grub-efi-amd64-signed, and restart the head"
-# iPXE waits 2 s for other DHCP servers' PXE offers after each of ours unless told not to: option
-# 175, suboption 176 (no-pxedhcp).
-_NO_PXEDHCP = b"\xb0\x01\x01"
 _STEP_EVERY_S = 1.0
 _IGNORED_EVERY_S = 10.0
 _STRANGER_EVERY_S = 60.0
@@ -121,104 +106,6 @@ class Common:
         self.servers = frozenset(
             packed(head.address) for head in settings.heads if head.network.version == 4
         )
-
-
-def _program(
-    client: Client, node: Node, mac: bytes, place: Place
-) -> tuple[bytes, str, dict[int, bytes]]:
-    """siaddr, file and options that tell a client what to fetch."""
-    if client is Client.IPXE:
-        return place.packed, f"{place.http_base}/{mac.hex('-')}", {dhcp.IPXE: _NO_PXEDHCP}
-    if (
-        client in HTTP_CLIENTS
-    ):  # UEFI 2.10, 24.7.3.1: the vendor class of the answer must say HTTPClient
-        file = (
-            f"{mac.hex('-')}{IMAGE}" if node.secure_boot or client in ARM_CLIENTS else UEFI_PROGRAM
-        )
-        return dhcp.NO_ADDRESS, f"{place.http_base}/{file}", {dhcp.VENDOR_CLASS: HTTP}
-    uefi = arm64.SHIM if client in ARM_CLIENTS else SHIM if node.secure_boot else UEFI_PROGRAM
-    return (
-        place.packed,
-        BIOS_PROGRAM if client is Client.BIOS else uefi,
-        {dhcp.TFTP_SERVER: place.address.encode()},
-    )
-
-
-def echoed(packet: DhcpPacket) -> dict[int, bytes]:
-    """What goes back as it came: client id (RFC 6842), machine id (RFC 4578), and last the relay's
-    own (RFC 3046 2.2)."""
-    return {
-        c: packet.options[c]
-        for c in (dhcp.CLIENT_ID, dhcp.CLIENT_UUID, dhcp.RELAY_AGENT)
-        if c in packet.options
-    }
-
-
-def reply_to(
-    packet: DhcpPacket,
-    options: dict[int, bytes],
-    *,
-    nak: bool = False,
-    ciaddr: bytes = dhcp.NO_ADDRESS,
-    yiaddr: bytes = dhcp.NO_ADDRESS,
-    siaddr: bytes = dhcp.NO_ADDRESS,
-    file: bytes = b"",
-) -> DhcpPacket:
-    """A reply to the sender of a packet, with what goes back as it came behind these options."""
-    flags = packet.flags
-    if nak and packet.giaddr != dhcp.NO_ADDRESS:
-        # RFC 2131 section 4.3.2: the client may have no usable address
-        flags |= dhcp.BROADCAST_FLAG
-    return DhcpPacket(
-        dhcp.REPLY,
-        packet.xid,
-        packet.chaddr,
-        options | echoed(packet),
-        packet.htype,
-        packet.hlen,
-        0,
-        0,
-        flags,
-        ciaddr,
-        yiaddr,
-        siaddr,
-        packet.giaddr,
-        b"",
-        file,
-    )
-
-
-def _reply(
-    packet: DhcpPacket, kind: MessageType, node: Node, client: Client, net: Common
-) -> DhcpPacket:
-    relay = relay_of(packet)
-    subnet = node.subnet or net.own
-    server = subnet.place.packed if relay is None or relay.server is None else relay.server
-    options: dict[int, bytes] = {dhcp.MESSAGE_TYPE: bytes((kind,)), dhcp.SERVER_ID: server}
-    if kind is MessageType.NAK:
-        options[dhcp.MESSAGE] = b"not the address of this node"
-        return reply_to(packet, options, nak=True)
-    informed = packet.message_type == MessageType.INFORM
-    if not informed:
-        # RFC 2131 section 4.3.5: no lease for an address that the client has by other means
-        options |= subnet.times
-    options |= subnet.options
-    options[dhcp.HOST_NAME] = node.name.encode()
-    siaddr = dhcp.NO_ADDRESS
-    file = b""
-    if client is not Client.SYSTEM:
-        siaddr, name, more = _program(client, node, packet.mac, subnet.place)
-        file = name.encode()
-        options[dhcp.BOOT_FILE] = file
-        options |= more
-    return reply_to(
-        packet,
-        options,
-        ciaddr=packet.ciaddr if kind is MessageType.ACK else dhcp.NO_ADDRESS,
-        yiaddr=dhcp.NO_ADDRESS if informed else node.packed_ip,
-        siaddr=siaddr,
-        file=file if len(file) <= 127 else b"",  # of a longer one, option 67 alone has it
-    )
 
 
 def send(
@@ -473,9 +360,10 @@ def _answer(
     packet: DhcpPacket, node: Node, client: Client, net: Common, notes: tuple[Note, ...]
 ) -> Decision:
     """The answer to a node that is where it belongs."""
-    source = (node.subnet or net.own).place.packed
+    subnet = node.subnet or net.own
+    source = subnet.place.packed
     if packet.message_type == MessageType.DISCOVER:
-        return _offer(packet, node, client, net, notes)
+        return _offer(packet, node, client, subnet, notes)
     if packet.message_type == MessageType.INFORM:
         wanted = node.packed_ip if packet.ciaddr != dhcp.NO_ADDRESS else None
     else:
@@ -483,18 +371,18 @@ def _answer(
     if wanted is None:
         return Decision(Outcome.NOT_FOR_US)
     if wanted == node.packed_ip:
-        reply = _reply(packet, MessageType.ACK, node, client, net)
+        reply = reply_for(packet, MessageType.ACK, node, client, subnet)
         return send(Outcome.ACKED, packet, reply, source, notes)
-    reply = _reply(packet, MessageType.NAK, node, client, net)
+    reply = reply_for(packet, MessageType.NAK, node, client, subnet)
     text = f"the node asked for {dotted(wanted)}, its address is {node.ip}"
     note = Note(node.id, events.DHCP_REFUSED, text, None, {"ip": node.ip}, every=_IGNORED_EVERY_S)
     return send(Outcome.NAKED, packet, reply, source, (note,))
 
 
 def _offer(
-    packet: DhcpPacket, node: Node, client: Client, net: Common, notes: tuple[Note, ...]
+    packet: DhcpPacket, node: Node, client: Client, subnet: Subnet, notes: tuple[Note, ...]
 ) -> Decision:
-    reply = _reply(packet, MessageType.OFFER, node, client, net)
+    reply = reply_for(packet, MessageType.OFFER, node, client, subnet)
     if client is not Client.SYSTEM:
         seen = (
             f"{client.value} client {mac_text(packet.mac)} (architecture "
@@ -505,4 +393,4 @@ def _offer(
             _step(node, Step.DISCOVER, client, packet, seen),
             _step(node, Step.OFFER, client, packet, offered),
         )
-    return send(Outcome.OFFERED, packet, reply, (node.subnet or net.own).place.packed, notes)
+    return send(Outcome.OFFERED, packet, reply, subnet.place.packed, notes)

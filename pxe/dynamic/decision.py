@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pxe import events
-from pxe.dhcp.decision import Common, Decision, Outcome, reply_to, send
+from pxe.dhcp.decision import Common, Decision, Outcome, send
 from pxe.dhcp.relay import dotted, relay_of
+from pxe.dhcp.reply import reply_to
 from pxe.dynamic.networks import DynamicNetwork, DynamicNetworks, called
 from pxe.dynamic.pool import DynamicClient
 from pxe.nodes import mac_text

@@ -7,6 +7,7 @@ The programs are files of the boot set, which minos.build.debian.programs puts t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pxe.machine import AARCH64
@@ -31,3 +32,15 @@ def in_image(directory: Path) -> dict[str, Path]:
     not have them."""
     found = {path: directory / name for path, name in _IN_IMAGE.items()}
     return found if all(file.is_file() for file in found.values()) else {}
+
+
+def without_programs(nodes: Iterable[Node], boot_dir: Path) -> dict[str, tuple[str, str]]:
+    """The names of nodes whose boot set has no programs for them, with why and what to do."""
+    return {
+        node.name: (
+            f"boot set {node.boot_set or 'for it'} has no boot programs for arm64",
+            "layercake profile build NAME --arch aarch64",
+        )
+        for node in nodes
+        if takes(node) and not in_image(boot_dir / node.boot_set)
+    }

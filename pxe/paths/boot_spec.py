@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,6 +126,27 @@ def initrds(directory: Path) -> tuple[str, ...]:
     node waits for."""
     # A third of the time.
     return (HARDWARE, INITRD) if os.path.isfile(f"{directory}/{HARDWARE}") else (INITRD,)  # noqa: PTH113
+
+
+def boot_files(
+    nodes: Iterable[Node], boot_dir: Path
+) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
+    """The files of all boot sets that nodes have, {name on the servers: path}, and the names of
+    nodes that lack one, with why and what to do."""
+    files: dict[str, str] = {}
+    missing: dict[str, tuple[str, str]] = {}
+    of_set: dict[str, list[str]] = {}
+    for node in nodes:
+        of_set.setdefault(node.boot_set, []).append(node.name)
+    for chosen, names in of_set.items():
+        for name in (KERNEL, *initrds(boot_dir / chosen)):
+            path = boot_dir / chosen / name
+            if path.is_file():
+                files[f"{chosen}/{name}".lstrip("/")] = str(path)
+            else:
+                why = (f"{path} is not there", "layercake boot build; layercake boot default")
+                missing |= dict.fromkeys(names, why)
+    return files, missing
 
 
 def environment() -> ImmutableSandboxedEnvironment:

@@ -13,10 +13,11 @@ import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, build, profiles, python, sets
-from minos.build.builder import ENTRIES, LIMIT, ROOT, BuildResult
+from minos.build.builder import ENTRIES, ROOT
 from minos.build.debian import debs, elf
 from minos.build.kernel import MACHINES
 from minos.build.profiles import KNOWN
+from minos.build.result import LIMIT, BuildResult
 from pxe.paths import arm64
 
 CACHE = Path.home() / ".cache/layercake"

@@ -18,8 +18,9 @@ from layercake.kraken.errors import InputError, OperationFailed
 from minos.build import BuildOptions, BuildResult, append_files, build, table
 from minos.build import python as python_module
 from minos.build.archives import cpio, packing
-from minos.build.builder import BESIDE, ENTRIES, HARDWARE, LIMIT, MODULES, ROOT
+from minos.build.builder import ENTRIES, ROOT
 from minos.build.profiles import KNOWN, Profile
+from minos.build.result import BESIDE, HARDWARE, LIMIT, MODULES
 
 CACHE = Path.home() / ".cache/layercake"
 VIRTUAL = KNOWN["virtual"]

@@ -15,6 +15,7 @@ from layercake.kraken.errors import OperationFailed
 from minos.build import builder, kernel, profiles, tree
 from minos.build.kernel import Kernel
 from minos.build.profiles import KNOWN, Profile
+from minos.build.result import MODULES, table
 
 CACHE = Path.home() / ".cache/layercake"
 RELEASE = "6.1.0-made-up"
@@ -153,10 +154,8 @@ def test_a_set_has_the_modules_and_the_firmware_of_its_profile(
     result = builder.build(
         builder.BuildOptions(tmp_path / "out", tmp_path / "cache", profile=profile)
     )
-    root = unsquash(tmp_path / "out" / builder.MODULES, tmp_path / "root")
+    root = unsquash(tmp_path / "out" / MODULES, tmp_path / "root")
     assert sorted(p.name for p in (root / "firmware").rglob("*.bin")) == ["tg3.bin", "tg3_tso.bin"]
     assert (root / "modules" / RELEASE / "kernel/drivers/net/tg3.ko").is_file()
-    assert (
-        result.parts[builder.MODULES].packed == (tmp_path / "out" / builder.MODULES).stat().st_size
-    )
-    assert "modules.squashfs" in builder.table(result)
+    assert result.parts[MODULES].packed == (tmp_path / "out" / MODULES).stat().st_size
+    assert "modules.squashfs" in table(result)

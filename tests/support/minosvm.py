@@ -21,7 +21,7 @@ from imageapi.store.tickets import Tickets
 from layercake.agents.pki import name_of
 from layercake.kraken.wire import TO_NODE, bearer
 from minos.build import append_files
-from minos.build.builder import MODULES
+from minos.build.result import MODULES
 from tests.support.fake_head import FakeHead
 from tests.support.nodeclient import NodeClient
 from tests.support.servers import connected
