@@ -124,7 +124,8 @@ def choose(machine: Machine, given: Given, ask: Ask | None) -> Choice:
         )
     ours = {str(a.ip): a for a in machine.addresses[interface]}
     address = given.address or _address(interface, ours, ask)
-    gateway, dns = given.gateway, given.dns
+    gateway = given.gateway
+    dns = given.dns
     if gateway is None:
         gateway = machine.gateways.get(interface)
         if gateway is None and ask is not None:

@@ -49,10 +49,8 @@ def initialise(
     InputError for what is missing or cannot be used, and where settings that are there say
     otherwise.
     """
-    wanted, given = (
-        dict(options or {}),
-        Given(interface, address, gateway, None if dns is None else tuple(dns)),
-    )
+    wanted = dict(options or {})
+    given = Given(interface, address, gateway, None if dns is None else tuple(dns))
     if head_settings.present(data_dir):
         settings = _as_it_is(data_dir, given, wanted)
         echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")
@@ -147,7 +145,8 @@ def build_boot(
     it was when the profile was last built. Raises LayercakeError."""
     boot = data_dir / "boot"
     sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
-    signer, before = Signer(data_dir / "images" / "signing.key"), list[profiles.Profile]()
+    signer = Signer(data_dir / "images" / "signing.key")
+    before: list[profiles.Profile] = []
     for found in sets.all_of(boot):
         if found.profile is not None and (why := sets.trouble(boot, found.name, signer.signed)):
             echo(f"the recipe of boot set {found.name} is not used: {why}")

@@ -118,7 +118,8 @@ def bmc_clock(site: Site) -> list[Finding]:
 def bmc_boot(site: Site) -> list[Finding]:
     """What the BMCs say of the next boot: whether the machine can be told to boot by what the
     inventory says (bmc.boot), in its firmware mode (bios, uefi)."""
-    rows, nodes = _well(site), {node.name: node for node in site.nodes}
+    rows = _well(site)
+    nodes = {node.name: node for node in site.nodes}
     found = []
     deaf = [row["name"] for row in rows if not row["network"]]
     if deaf:

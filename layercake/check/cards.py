@@ -13,7 +13,8 @@ from minos.build.sets import load
 
 def lacking(nodes: Iterable[Seen], modules: Iterable[str]) -> dict[str, list[str]]:
     """{driver of the boot card: nodes that have it}, of those that are not among the modules."""
-    have, found = {*modules, *BASE}, dict[str, list[str]]()
+    have = {*modules, *BASE}
+    found: dict[str, list[str]] = {}
     for node in nodes:
         for card in node.cards:
             if card["mac"] in node.macs and card["driver"] and plain(card["driver"]) not in have:
@@ -28,7 +29,8 @@ def cards(site: Site) -> list[Finding]:
     runs."""
     if site.api is None:
         return [ok("nodes report their cards to a head that runs; this one does not")]
-    found, seen = [], {node.name: node for node in site.nodes}
+    found = []
+    seen = {node.name: node for node in site.nodes}
     for shown in site.api.get("/v1/boot")["sets"]:
         boot = load(site.data_dir / "boot", shown["name"])
         nodes = [seen[name] for name in shown["boot"] if name in seen]

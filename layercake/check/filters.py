@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ACCEPT, DROP, ON = "accept", "drop", "on"
+ACCEPT = "accept"
+DROP = "drop"
+ON = "on"
 """What becomes of a packet; ON: it goes on behind the chain."""
 _BACK = "return"
 _DEEPEST = 16
@@ -100,7 +102,8 @@ class Filter:
                 matches = _both(matches, None)
             elif kind == "vmap":
                 found = self._vmap(table, value, packet, depth)
-                matches, ends = _both(matches, found[0]), found[1]
+                matches = _both(matches, found[0])
+                ends = found[1]
             else:
                 ends |= self._verdict(table, kind, value, packet, depth)
         return matches, ends
@@ -139,7 +142,9 @@ class Filter:
         return matches, ends
 
     def _match(self, table: tuple[str, str], match: Json, packet: Packet) -> bool | None:
-        left, right, op = match.get("left"), match.get("right"), match.get("op")
+        left = match.get("left")
+        right = match.get("right")
+        op = match.get("op")
         header = (left.get("payload") or {}).get("protocol") if isinstance(left, Mapping) else None
         if header in _ELSEWHERE or (header in ("tcp", "udp") and header != packet.protocol):
             return False

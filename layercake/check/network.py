@@ -22,7 +22,8 @@ _ASKED = 64
 def interface(site: Site) -> list[Finding]:
     """The nodes' interface of config.yaml: there, up, with a carrier, with the head's address and
     prefix, an MTU of at least 1500; no other interface in the same network."""
-    settings, machine = site.settings, site.machine
+    settings = site.settings
+    machine = site.machine
     name = settings.interface
     links = machine.ip("addr", "show", "dev", name)
     if not links:
@@ -31,7 +32,8 @@ def interface(site: Site) -> list[Finding]:
                 f"there is no interface {name}", "correct `interface` in config.yaml; see `ip link`"
             )
         ]
-    link, found = links[0], list[Finding]()
+    link = links[0]
+    found: list[Finding] = []
     if "UP" not in link.get("flags", []):
         found.append(error(f"{name} is down", f"ip link set {name} up"))
     elif "LOWER_UP" not in link["flags"]:
@@ -109,7 +111,8 @@ def routing(site: Site) -> list[Finding]:
     """Whether the head routes between the nodes' network and the BMCs': forwarding of interfaces,
     and the packet filter. Whoever is root on a node could speak to every BMC then. Also BMCs that
     are in the nodes' own network."""
-    settings, found = site.settings, list[Finding]()
+    settings = site.settings
+    found: list[Finding] = []
     hosts = _hosts(site)
     if not hosts:
         return [ok("no BMC's address is known yet: nothing to look for a route to")]
@@ -158,7 +161,8 @@ def _forwards(site: Site, way: _Way, address: str) -> bool:
 
 
 def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding]:
-    nodes, node = site.settings.interface, site.nodes[0].ip if site.nodes else site.settings.address
+    nodes = site.settings.interface
+    node = site.nodes[0].ip if site.nodes else site.settings.address
     both = (
         (nodes, way.interface, node, address, "to the BMCs", 443),
         (way.interface, nodes, address, node, "from the BMCs", 22),
@@ -189,7 +193,8 @@ def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding
 def _hosts(site: Site) -> dict[str, str]:
     """{node: its BMC's IP address}; a name that cannot be resolved is the business of the check
     `bmc`. When no name server answers, no further name is asked for: each would take as long."""
-    found, flags = dict[str, str](), 0
+    found: dict[str, str] = {}
+    flags = 0
     for node in site.nodes:
         name = urlsplit(node.bmc).hostname if "://" in node.bmc else node.bmc
         try:

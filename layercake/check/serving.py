@@ -61,7 +61,8 @@ def _by_tftp(address: str, port: int, name: str, path: Path) -> str:
 
 
 def _ports(site: Site) -> list[Finding]:
-    boot, found = site.of("boot"), list[Finding]()
+    boot = site.of("boot")
+    found: list[Finding] = []
     dns = [("DNS", boot.dns.port)] if boot.dns.serve else []
     dhcp = {"serve": [boot.dhcp_port], "proxy": [boot.dhcp_port, PROXY_PORT], "off": []}[boot.dhcp]
     ports = (("TFTP", boot.tftp_port), *(("DHCP", port) for port in dhcp), *dns)
@@ -182,9 +183,11 @@ def packet_filter(site: Site) -> list[Finding]:
     """What the packet filter of this machine (nftables, also by iptables-nft) does with the
     requests of nodes on their interface: DHCP, DNS, TFTP, boot files, images, the API, state sync.
     Worked out from its rules. Rules of iptables-legacy are not seen."""
-    rules, settings = Filter(site.machine.ruleset()), site.settings
+    rules = Filter(site.machine.ruleset())
+    settings = site.settings
     node = site.nodes[0] if site.nodes else Seen(name="", macs=(), ip="", firmware="bios")
-    dropped, doubtful = list[str](), list[str]()
+    dropped: list[str] = []
+    doubtful: list[str] = []
     for what, protocol, port, source, target in _requests(site, node):
         ends = rules.verdicts(
             Packet(
@@ -209,8 +212,10 @@ def packet_filter(site: Site) -> list[Finding]:
 
 def _requests(site: Site, node: Seen) -> list[tuple[str, str, int, str, str]]:
     """(what, protocol, port, source, target) of what a node asks of the head."""
-    settings, boot = site.settings, site.of("boot")
-    head, ip = settings.address, node.ip or _neighbour(settings.address)
+    settings = site.settings
+    boot = site.of("boot")
+    head = settings.address
+    ip = node.ip or _neighbour(settings.address)
     dns = [
         ("DNS", protocol, boot.dns.port, ip, head) for protocol in ("udp", "tcp") if boot.dns.serve
     ]

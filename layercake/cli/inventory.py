@@ -123,7 +123,8 @@ def apply(
     Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in
     FILE says, or else config.yaml.
     """
-    request, out = request_of(file), app.out
+    request = request_of(file)
+    out = app.out
     planned = app.head.post("/v1/inventory/plan", request)
     changes = [Change.from_record(c) for c in planned["changes"]]
     if not out.json:
@@ -228,7 +229,8 @@ def _guests(app: App) -> Answer:
 
 def _used(network: Mapping[str, Any]) -> str:
     """How many addresses guests have, of how many."""
-    addresses, used = network.get("guest_addresses"), network.get("guests_used")
+    addresses = network.get("guest_addresses")
+    used = network.get("guests_used")
     return "-" if not addresses else f"{'?' if used is None else used} of {addresses}"
 
 
@@ -301,7 +303,8 @@ def _followed(
 ) -> Answer:
     """Follows the nodes of an inventory that was applied, and its rolls; not at all without a
     timeout."""
-    rolls, out = applied.get("rolls") or [], app.out
+    rolls = applied.get("rolls") or []
+    out = app.out
     if timeout is None:
         lines = [f"revision {applied['revision']} is wanted now", *map(begun_line, rolls)]
         return Answer({**applied, "converged": None, "nodes": []}, "\n".join(lines))

@@ -322,7 +322,9 @@ def scan(app: App, network: str) -> Answer:
     start = count = 0
     while True:
         answer = app.head.post("/v1/machines/scan", {"network": network, "start": start})
-        found, count, start = found + answer["found"], count + answer["scanned"], answer["more"]
+        found = found + answer["found"]
+        count = count + answer["scanned"]
+        start = answer["more"]
         if not start:
             break
         app.out.note(f"{count} addresses asked, {len(found)} answers")

@@ -139,7 +139,8 @@ def _images(view: Mapping[str, Any]) -> str:
 def show(app: App, name: str, history: int) -> Answer:
     """Show the node NAME and what happened to it last."""
     answer = app.head.get(f"/v1/nodes/{quoted(name)}")
-    view, events = answer["node"], answer["history"][-history:] if history else []
+    view = answer["node"]
+    events = answer["history"][-history:] if history else []
 
     def tell(out: Output) -> None:
         for label, value in _facts(view):
@@ -158,7 +159,9 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     def pairs(values: Mapping[str, str]) -> str:
         return " ".join(f"{k}={v}" for k, v in values.items()) or "-"
 
-    bmc, active, seen = view["bmc"], view["active"], view["last_seen_s"]
+    bmc = view["bmc"]
+    active = view["active"]
+    seen = view["last_seen_s"]
     yield "name", view["name"]
     yield "id", view["id"]
     yield "status", view["status"] + (f" ({view['status_text']})" if view["status_text"] else "")
@@ -404,7 +407,8 @@ def execute(
     With --json, which stands before the --, what it says is in the document, as text.
     """
     body = {"command": list(command), "container": container, "timeout_s": timeout}
-    said, code = {"out": b"", "err": b""}, None
+    said = {"out": b"", "err": b""}
+    code = None
     for line in _lines(app.head.stream("POST", f"/v1/nodes/{quoted(name)}/exec", body=body)):
         told = json.loads(line)
         if "error" in told:

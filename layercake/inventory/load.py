@@ -36,7 +36,8 @@ from layercake.moduleapi.network import Subnets, is_host
 
 SHARED = ("defaults", "groups", "networks")
 TOP = (*SHARED, "nodes")
-MAC, IP = "MAC address", "IP address"
+MAC = "MAC address"
+IP = "IP address"
 _NEEDED = {
     "mac": "a node without says where it is, `place`, or its machine's `serial` number; what is "
     "found there is its machine",
@@ -111,7 +112,9 @@ class _Loader:
         known_profiles: Mapping[str, str] | None = None,
         heads: Sequence[str] = (),
     ) -> None:
-        self._problems, self._arches, self._profiles = problems, known_arches, known_profiles
+        self._problems = problems
+        self._arches = known_arches
+        self._profiles = known_profiles
         self._root = root
         self._about = (
             known_images and sorted(known_images),
@@ -161,7 +164,8 @@ class _Loader:
             word = key, repr(plain(entry.value))
             kept = memory.find(word)
             if kept is None:  # 0.1 ms a node; else 0.5 us
-                self._nodes, self._seen = {}, {}
+                self._nodes = {}
+                self._seen = {}
                 self._declare(key, entry)
                 kept = Kept(self._nodes, frozenset(self._seen))
             if self._problems.found or not alone.isdisjoint(kept.alone):
@@ -283,7 +287,8 @@ class _Loader:
                 values_ = merged[key].value if key == "mac" else (merged[key].value,)
                 for value in values_:
                     self._unique(MAC if key == "mac" else IP, value, name, merged[key].mark)
-        arch, firmware = _value(merged, "arch", "x86_64"), _value(merged, "firmware", "bios")
+        arch = _value(merged, "arch", "x86_64")
+        firmware = _value(merged, "firmware", "bios")
         if arch == "aarch64" and firmware == "bios" and not broken & {"arch", "firmware"}:
             place = merged.get("firmware") or merged["arch"]
             self._problems.add(
@@ -339,7 +344,8 @@ class _Loader:
         self, label: str, profile: str, arch: str, where: Field | None, mark: Mark
     ) -> None:
         """The boot sets of a node's profile must be there, and for its architecture."""
-        known, place = self._profiles, where.mark if where is not None else mark
+        known = self._profiles
+        place = where.mark if where is not None else mark
         if known is None or (self._arches is not None and arch not in self._arches):
             return
         if profile and profile not in known:
@@ -367,7 +373,8 @@ class _Loader:
     def _network(self, name: str, merged: Mapping[str, Field]) -> str:
         """The network that a node's address is in. A range that is outside of all is one
         mistake."""
-        ip, said = merged["ip"], merged.get("network")
+        ip = merged["ip"]
+        said = merged.get("network")
         found = self._subnets.of(ip.value)
         if said is not None and said.value not in self._table("networks"):
             self._problems.add(
@@ -557,7 +564,8 @@ class _Loader:
 def _keys_of(part: Part) -> tuple[dict[str, str], list[str]]:
     """The fields of a part with the keys that they stand under in a merged node, and those that it
     cannot do without."""
-    known, prefix = msgspec.structs.fields(part.struct), f"{part.key}." if part.key else ""
+    known = msgspec.structs.fields(part.struct)
+    prefix = f"{part.key}." if part.key else ""
     return {field.name: prefix + field.name for field in known}, [
         field.name for field in known if field.required
     ]

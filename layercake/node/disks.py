@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from minos.agent.disks.layout import Layout
 
 TOOLS = "disktools"
-BLANK, READY = "BLANK", "READY"
+BLANK = "BLANK"
+READY = "READY"
 """Of a node without disks in the inventory: nothing is to be done, and nothing is in the way
 (minos.agent.disks.judge)."""
 KEY_BYTES = 64
@@ -51,7 +52,8 @@ class LateDisks:
     """The keeper of the disks, made when the first layout comes (minos.agent.disks.keeper)."""
 
     def __init__(self, early: Early, open_url: Fetch) -> None:
-        self._early, self._open_url = early, open_url
+        self._early = early
+        self._open_url = open_url
         self._keeper: DiskKeeper | None = None
         self._tools: Mapping[str, Any] | None = None
         self._known: Session | None = None
@@ -64,7 +66,8 @@ class LateDisks:
     def want(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks."""
         said = document.get("disk_tools")
-        self._tools, self._known = said if isinstance(said, Mapping) else None, session
+        self._tools = said if isinstance(said, Mapping) else None
+        self._known = session
         if self._keeper is None and document.get("disks"):
             self._keeper = self._make()
         if self._keeper is not None:

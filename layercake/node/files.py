@@ -118,7 +118,9 @@ class Preparing:
     (minos.agent.loop.NodeFiles)."""
 
     def __init__(self, files: FileKeeper, tasks: TaskKeeper, disks: LateDisks) -> None:
-        self._files, self._tasks, self._disks = files, tasks, disks
+        self._files = files
+        self._tasks = tasks
+        self._disks = disks
         self.look = files.look
 
     def want(self, document: Mapping[str, Any], session: Session) -> None:

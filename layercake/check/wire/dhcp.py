@@ -52,7 +52,8 @@ def discovers(port: int) -> dict[int, bytes]:
     from scapy.layers.inet import UDP
     from scapy.layers.l2 import Ether
 
-    mac, found = stranger(), {}
+    mac = stranger()
+    found = {}
     for _, options in _CLIENTS:
         number = secrets.randbits(32)
         uuid = (97, b"\0" + mac + bytes(10))
@@ -100,7 +101,8 @@ def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]
                 or _text(options.get(codec.TFTP_SERVER, b""))
                 or _ip(message.siaddr)
             )
-            server.boots, server.host = f"{show(_text(name))} from {show(host)}", host
+            server.boots = f"{show(_text(name))} from {show(host)}"
+            server.host = host
         elif options.get(codec.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
             server.boots = server.boots or "something to boot (proxyDHCP)"
     return found
@@ -205,7 +207,8 @@ def dhcp(site: Site) -> list[Finding]:
     answers are as boot.dhcp and boot.dhcp_servers have it. A server that answers known machines
     only is not found. The head's own server does not hear them. Also another server on the head
     itself, on the same interface."""
-    settings, boot = site.settings, site.of("boot")
+    settings = site.settings
+    boot = site.of("boot")
     port = boot.dhcp_port
     frames = discovers(port)
     heard = exchange(
