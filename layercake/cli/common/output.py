@@ -160,9 +160,7 @@ class Output:
 
     def table_lines(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
         """The lines of a table: not wider than the terminal, and elsewhere as wide as they come."""
-        cells = [[str(cell) for cell in given] for given in zip(*rows, strict=True)] or [
-            [] for _ in columns
-        ]
+        cells = [list(map(str, given)) for given in zip(*rows, strict=True)] or [[]] * len(columns)
         # Of thousands of nodes most cells of a column are alike: each text is looked at once.
         texts = [
             {cell: clean(cell) for cell in {column.title, *given}}
