@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,56 +34,66 @@ def interface(site: Site) -> list[Finding]:
             )
         ]
     link = links[0]
-    found: list[Finding] = []
-    if "UP" not in link.get("flags", []):
-        found.append(error(f"{name} is down", f"ip link set {name} up"))
-    elif "LOWER_UP" not in link["flags"]:
-        found.append(error(f"{name} has no carrier", "look at the cable and at the switch's port"))
     network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
-    family = "inet" if network.version == 4 else "inet6"
-    has = {
-        a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == family
-    }
-    if settings.address not in has:
-        found.append(
-            error(
-                f"{name} does not have the head's address {settings.address}: "
-                f"{', '.join(has) or 'none'}",
-                f"ip addr add {settings.address}/{settings.prefix} dev {name}, or correct "
-                "`address` in config.yaml",
-            )
-        )
-    elif has[settings.address] != settings.prefix:
-        found.append(
-            error(
-                f"{name} has {settings.address}/{has[settings.address]}, and config.yaml says "
-                f"/{settings.prefix}",
-                "correct one of the two: nodes are told that of config.yaml",
-            )
-        )
-    if link.get("mtu", _LEAST_MTU) < _LEAST_MTU:
-        found.append(
-            warning(
-                f"{name} has an MTU of {link['mtu']}: nodes send longer frames",
-                f"ip link set {name} mtu 1500",
-            )
-        )
-    for other, address in _others(machine.ip(f"-{network.version}", "addr", "show"), name):
-        if (
-            address.version == network.version
-            and address.network.overlaps(network)
-            and not address.is_loopback
-        ):
-            found.append(
-                error(
-                    f"{other} has {address}, in the nodes' network {network}: answers to nodes may "
-                    "leave by it",
-                    "take it away, or give one of the two another network",
-                )
-            )
+    found = [
+        *_link(name, link),
+        *_head_address(name, link, network.version, settings.address, settings.prefix),
+        *_mtu(name, link),
+        *_overlapping(name, network, machine.ip(f"-{network.version}", "addr", "show")),
+    ]
     return found or [
         ok(f"{name} is up, {settings.address}/{settings.prefix}, MTU {link.get('mtu')}")
     ]
+
+
+def _link(name: str, link: dict[str, Any]) -> Iterator[Finding]:
+    if "UP" not in link.get("flags", []):
+        yield error(f"{name} is down", f"ip link set {name} up")
+    elif "LOWER_UP" not in link["flags"]:
+        yield error(f"{name} has no carrier", "look at the cable and at the switch's port")
+
+
+def _head_address(
+    name: str, link: dict[str, Any], version: int, address: str, prefix: int
+) -> Iterator[Finding]:
+    """Whether the interface has the head's address of config.yaml, with its prefix."""
+    family = "inet" if version == 4 else "inet6"
+    prefixes = {
+        a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == family
+    }
+    if address not in prefixes:
+        yield error(
+            f"{name} does not have the head's address {address}: {', '.join(prefixes) or 'none'}",
+            f"ip addr add {address}/{prefix} dev {name}, or correct `address` in config.yaml",
+        )
+    elif prefixes[address] != prefix:
+        yield error(
+            f"{name} has {address}/{prefixes[address]}, and config.yaml says /{prefix}",
+            "correct one of the two: nodes are told that of config.yaml",
+        )
+
+
+def _mtu(name: str, link: dict[str, Any]) -> Iterator[Finding]:
+    if link.get("mtu", _LEAST_MTU) < _LEAST_MTU:
+        yield warning(
+            f"{name} has an MTU of {link['mtu']}: nodes send longer frames",
+            f"ip link set {name} mtu 1500",
+        )
+
+
+def _overlapping(
+    name: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network, links: list[dict[str, Any]]
+) -> Iterator[Finding]:
+    """Other interfaces that have an address in the nodes' network."""
+    for other, address in _others(links, name):
+        if address.version != network.version or address.is_loopback:
+            continue
+        if address.network.overlaps(network):
+            yield error(
+                f"{other} has {address}, in the nodes' network {network}: answers to nodes may "
+                "leave by it",
+                "take it away, or give one of the two another network",
+            )
 
 
 def _others(
@@ -117,28 +128,31 @@ def routing(site: Site) -> list[Finding]:
     if not hosts:
         return [ok("no BMC's address is known yet: nothing to look for a route to")]
     network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
-    inside = sorted(
-        name for name, address in hosts.items() if ipaddress.ip_address(address) in network
-    )
+    inside = {
+        name: address for name, address in hosts.items() if ipaddress.ip_address(address) in network
+    }
     if inside:
         found.append(
             warning(
                 f"BMCs are in the nodes' network {network}: any node can speak to them",
                 "give the BMCs a network of their own",
-                inside,
+                sorted(inside),
             )
         )
-    ways = _ways(
-        site,
-        {address for address in hosts.values() if ipaddress.ip_address(address) not in network},
-    )
-    rules = (
-        Filter(site.machine.ruleset())
-        if any(_forwards(site, way, a) for way, a in ways.items())
-        else None
-    )
+    outside = {address for address in hosts.values() if address not in inside.values()}
+    ways = _ways(site, outside)
+    found += _routes(site, ways)
+    names = ", ".join(sorted({way.interface for way in ways})) or "this machine itself"
+    return found or [ok(f"nothing is routed between {settings.interface} and the BMCs ({names})")]
+
+
+def _routes(site: Site, ways: Mapping[_Way, str]) -> list[Finding]:
+    """The ways to BMCs that nodes can go, too; each with an address that it leads to."""
+    forwards = any(_forwards(site, way, address) for way, address in ways.items())
+    rules = Filter(site.machine.ruleset()) if forwards else None
+    found: list[Finding] = []
     for way, address in ways.items():
-        if way.interface == settings.interface:
+        if way.interface == site.settings.interface:
             found.append(
                 warning(
                     f"the BMCs are reached over {way.gateway or way.interface}, in the nodes' "
@@ -148,8 +162,7 @@ def routing(site: Site) -> list[Finding]:
             )
         elif rules is not None:
             found += _between(site, rules, way, address)
-    names = ", ".join(sorted({way.interface for way in ways})) or "this machine itself"
-    return found or [ok(f"nothing is routed between {settings.interface} and the BMCs ({names})")]
+    return found
 
 
 def _forwards(site: Site, way: _Way, address: str) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from layercake.agents.pki import DAYS, RENEW_DAYS, Authority
@@ -76,23 +77,26 @@ def certificates(site: Site) -> list[Finding]:
         )
     now = site.machine.wall()
     for age in ages:
-        days = (age.until - now) / 86400
-        soon, late = _AUTHORITY_DAYS if age.what != "head" else (DAYS - RENEW_DAYS - 2, 5)
         if age.what == "head" and site.api is None:
             continue  # made anew when the head starts
-        hint = (
-            "layercake authority rotate"
-            if age.what != "head"
-            else "the head should have renewed it: see its log"
-        )
-        if days < soon:
-            text = f"the certificate of the {age.what} " + (
-                f"ends in {days:.0f} days" if days > 0 else "has ended"
-            )
-            found.append(error(text, hint) if days < late else warning(text, hint))
+        found += _expiry(age.what, (age.until - now) / 86400)
     return found or [
         ok(", ".join(f"{age.what}: {(age.until - now) / 86400:.0f} days" for age in ages))
     ]
+
+
+def _expiry(what: str, days: float) -> Iterator[Finding]:
+    """A certificate that is good for no more than a few days yet."""
+    if what == "head":
+        soon, late = DAYS - RENEW_DAYS - 2, 5
+        hint = "the head should have renewed it: see its log"
+    else:
+        soon, late = _AUTHORITY_DAYS
+        hint = "layercake authority rotate"
+    if days < soon:
+        ends = f"ends in {days:.0f} days" if days > 0 else "has ended"
+        text = f"the certificate of the {what} {ends}"
+        yield error(text, hint) if days < late else warning(text, hint)
 
 
 @check("disk")

@@ -16,7 +16,9 @@ import logging
 import socket
 import ssl
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
@@ -97,34 +99,9 @@ def http_files(site: Site) -> list[Finding]:
     the head's API, by TLS and its own authority, as agents reach it. While no head runs: whether
     there is a boot set."""
     if site.api is None:
-        sets = sorted(path.parent.name for path in (site.data_dir / "boot").glob("*/vmlinuz"))
-        return (
-            [ok(f"the head does not run: boot sets {', '.join(sets)} are there")]
-            if sets
-            else [
-                error(f"there is no boot set in {site.data_dir / 'boot'}", "layercake boot build")
-            ]
-        )
-    found = []
-    sets = site.api.get("/v1/boot")["sets"]
-    default = next((s for s in sets if s["default"]), None)
-    if default is None or default["trouble"]:
-        found.append(
-            error(
-                "nodes have nothing to boot: "
-                f"{default['trouble'] if default else 'there is no default boot set'}",
-                "layercake boot build, layercake boot default",
-            )
-        )
+        return [_built_sets(site.data_dir / "boot")]
     visit = ask(site.api, VISIT, {"seconds": FETCH_S})
-    for why, do in sorted(set(map(tuple, visit["missing"].values()))):
-        found.append(
-            error(
-                f"cannot boot: {why}",
-                do,
-                [name for name, reason in visit["missing"].items() if reason[0] == why],
-            )
-        )
+    found = [*_default_set(site.api.get("/v1/boot")["sets"]), *_missing(visit["missing"])]
     for name, path in visit["files"].items():
         if why := _by_http(f"{visit['base']}/{name}", Path(path)):
             found.append(error(f"cannot fetch {visit['base']}/{name}: {why}", _SEE))
@@ -140,6 +117,33 @@ def http_files(site: Site) -> list[Finding]:
             f"{site.settings.head_url}"
         )
     ]
+
+
+def _built_sets(boot: Path) -> Finding:
+    """Whether there is a boot set in the directory of them."""
+    sets = sorted(path.parent.name for path in boot.glob("*/vmlinuz"))
+    if not sets:
+        return error(f"there is no boot set in {boot}", "layercake boot build")
+    return ok(f"the head does not run: boot sets {', '.join(sets)} are there")
+
+
+def _default_set(sets: list[dict[str, Any]]) -> Iterator[Finding]:
+    default = next((s for s in sets if s["default"]), None)
+    trouble = default["trouble"] if default is not None else "there is no default boot set"
+    if trouble:
+        yield error(
+            f"nodes have nothing to boot: {trouble}", "layercake boot build, layercake boot default"
+        )
+
+
+def _missing(missing: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """`missing` says of nodes why they cannot be booted, and what to do about it; one finding for
+    each reason."""
+    nodes: dict[tuple[str, ...], list[str]] = {}
+    for name, reason in missing.items():
+        nodes.setdefault(tuple(reason), []).append(name)
+    for (why, do), names in sorted(nodes.items()):
+        yield error(f"cannot boot: {why}", do, names)
 
 
 def _by_http(url: str, path: Path) -> str:
