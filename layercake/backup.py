@@ -32,7 +32,8 @@ from layercake.head import settings as head_settings
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 
 MAGIC = b"layercake backup 1\n"
-SALT, NONCE = 16, 12
+SALT = 16
+NONCE = 12
 LIMIT = 2**31 - 1
 """Bytes; more AES-GCM does not take at once. Ten thousand nodes and their history are some 60 MB
 before they are compressed."""
@@ -107,7 +108,8 @@ def back_up(data_dir: Path, file: Path, secret: bytes) -> list[str]:
             "possible"
         )
     head = MAGIC + os.urandom(SALT + NONCE)
-    salt, nonce = head[len(MAGIC) : -NONCE], head[-NONCE:]
+    salt = head[len(MAGIC) : -NONCE]
+    nonce = head[-NONCE:]
     try:
         write_atomic(
             file,
@@ -125,7 +127,8 @@ def _pack(files: Mapping[str, bytes]) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
         for name, data in sorted(files.items()):
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(data), 0o600
+            entry.size = len(data)
+            entry.mode = 0o600
             archive.addfile(entry, io.BytesIO(data))
     return buffer.getvalue()
 

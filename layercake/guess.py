@@ -1,7 +1,7 @@
 """What `layercake init` can find out about this machine's network, and what it has to ask.
 
-`look` reads the machine; `choose` is a pure function from what was seen and what was said to the
-settings' first values.
+`read_machine` reads the machine; `choose` is a pure function from what was seen and what was said
+to the settings' first values.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Choice:
     dns: tuple[str, ...]
 
 
-# -- look
+# -- read
 
 
-def look() -> Machine:
+def read_machine() -> Machine:
     """What this machine's network is. Raises OperationFailed if ip(8) does not say."""
     addresses = {
         entry["ifname"]: tuple(
@@ -124,31 +124,45 @@ def choose(machine: Machine, given: Given, ask: Ask | None) -> Choice:
         )
     ours = {str(a.ip): a for a in machine.addresses[interface]}
     address = given.address or _address(interface, ours, ask)
-    gateway, dns = given.gateway, given.dns
+    gateway = given.gateway
     if gateway is None:
-        gateway = machine.gateways.get(interface)
-        if gateway is None and ask is not None:
-            gateway = ask("The nodes' default gateway", (), NONE)
-    networks = [a.network for a in ours.values()]
+        gateway = _gateway(interface, machine, ask)
+    if gateway == NONE:
+        gateway = None
+    dns = given.dns
     if dns is None:
-        dns = tuple(
-            d
-            for d in machine.dns
-            if gateway not in (None, NONE) or any(ipaddress.IPv4Address(d) in n for n in networks)
-        )
-        if not dns and ask is not None:
-            dns = tuple(
-                ask("The nodes' DNS servers, with commas between them", (), NONE).split(",")
-            )
+        dns = _dns(machine, ours, gateway is not None, ask)
     nearest = ours.get(address) or next(iter(ours.values()), None)
     prefix = nearest.network.prefixlen if nearest is not None else USUAL_PREFIX
     return Choice(
         interface,
         _ipv4(address, "--address"),
         prefix,
-        None if gateway in (None, NONE) else _ipv4(gateway, "--gateway"),
-        tuple(_ipv4(word.strip(), "--dns") for word in dns if word.strip() != NONE),
+        None if gateway is None else _ipv4(gateway, "--gateway"),
+        tuple(_ipv4(server.strip(), "--dns") for server in dns if server.strip() != NONE),
     )
+
+
+def _gateway(interface: str, machine: Machine, ask: Ask | None) -> str | None:
+    gateway = machine.gateways.get(interface)
+    if gateway is None and ask is not None:
+        return ask("The nodes' default gateway", (), NONE)
+    return gateway
+
+
+def _dns(
+    machine: Machine, ours: Mapping[str, ipaddress.IPv4Interface], routed: bool, ask: Ask | None
+) -> tuple[str, ...]:
+    """The DNS servers of this machine that nodes reach: all, if they are `routed` to other
+    networks, else those in one of our networks."""
+    servers = tuple(
+        server
+        for server in machine.dns
+        if routed or any(ipaddress.IPv4Address(server) in own.network for own in ours.values())
+    )
+    if servers or ask is None:
+        return servers
+    return tuple(ask("The nodes' DNS servers, with commas between them", (), NONE).split(","))
 
 
 def _interface(machine: Machine, ask: Ask | None) -> str:

@@ -39,7 +39,8 @@ _LEVELS = {
 def events_to_log(least: str) -> Callable[[Event], None]:
     """A listener (Store.listen) that logs events which are at least so grave. Of each kind, the log
     has so many and counts the rest, as of a line of code."""
-    log, from_level = logging.getLogger("layercake.events"), _LEVELS.get(least, logging.CRITICAL)
+    log = logging.getLogger("layercake.events")
+    from_level = _LEVELS.get(least, logging.CRITICAL)
 
     def tell(event: Event) -> None:
         level = _LEVELS[event.severity]
@@ -129,7 +130,8 @@ def serve(data_dir: Path, inherited: int | None = None) -> int:
     head_settings.load(data_dir)
     listeners = [] if inherited is None else [_inherited(inherited)]
     held = lock.take(data_dir, "serve")
-    secrets, kept = dict(os.environ), without_secrets(os.environ)
+    secrets = dict(os.environ)
+    kept = without_secrets(os.environ)
     notifier = Notifier.of(os.environ)
     os.environ.clear()  # whatever the head starts from here on has no secret in its environment
     os.environ.update(kept)

@@ -14,7 +14,7 @@ from imageapi.store.manifest import Signer
 from layercake.agents import pki
 from layercake.api import auth
 from layercake.features.access import tokens
-from layercake.guess import NONE, Ask, Given, choose, look
+from layercake.guess import NONE, Ask, Given, choose, read_machine
 from layercake.head import settings as head_settings
 from layercake.head.settings import Settings
 from layercake.inventory.problems import InventoryErrors
@@ -49,15 +49,13 @@ def initialise(
     InputError for what is missing or cannot be used, and where settings that are there say
     otherwise.
     """
-    wanted, given = (
-        dict(options or {}),
-        Given(interface, address, gateway, None if dns is None else tuple(dns)),
-    )
+    wanted = dict(options or {})
+    given = Given(interface, address, gateway, None if dns is None else tuple(dns))
     if head_settings.present(data_dir):
         settings = _as_it_is(data_dir, given, wanted)
         echo(f"{data_dir / head_settings.FILE_NAME} is there already; it stays as it is")
     else:
-        chosen = choose(look(), given, ask)
+        chosen = choose(read_machine(), given, ask)
         settings = _checked(
             {
                 "interface": chosen.interface,
@@ -147,12 +145,8 @@ def build_boot(
     it was when the profile was last built. Raises LayercakeError."""
     boot = data_dir / "boot"
     sets.adopt(boot, clear=False)  # what an older Layercake built: nodes go on booting it
-    signer, before = Signer(data_dir / "images" / "signing.key"), list[profiles.Profile]()
-    for found in sets.all_of(boot):
-        if found.profile is not None and (why := sets.trouble(boot, found.name, signer.signed)):
-            echo(f"the recipe of boot set {found.name} is not used: {why}")
-        elif found.profile is not None:
-            before.append(found.profile)
+    signer = Signer(data_dir / "images" / "signing.key")
+    before = _recipes(boot, signer, echo)
     name = profile or next(
         (p.name for p in before if p.architecture == platform.machine()), profiles.GENERAL
     )
@@ -163,16 +157,33 @@ def build_boot(
     )
     made = sets.add(boot, options, say=echo, make=signer.sign, signed=signer.signed)
     echo(f"boot set {made.name}: kernel {made.kernel}, {made.size / 1e6:.1f} MB")
-    lacking = sorted(
-        {user for users in (made.about.get("firmware_missing") or {}).values() for user in users}
-    )
-    if lacking:
+    _warn_of_firmware(made, name, echo)
+    return made
+
+
+def _recipes(boot: Path, signer: Signer, echo: Callable[[str], None]) -> list[profiles.Profile]:
+    """The profiles that boot sets were built by, but for those of sets that cannot be trusted."""
+    recipes = []
+    for boot_set in sets.all_of(boot):
+        if boot_set.profile is None:
+            continue
+        if why := sets.trouble(boot, boot_set.name, signer.signed):
+            echo(f"the recipe of boot set {boot_set.name} is not used: {why}")
+        else:
+            recipes.append(boot_set.profile)
+    return recipes
+
+
+def _warn_of_firmware(made: BootSet, profile: str, echo: Callable[[str], None]) -> None:
+    """Says which drivers of a boot set are without their firmware."""
+    missing = made.about.get("firmware_missing") or {}
+    drivers = sorted({user for users in missing.values() for user in users})
+    if drivers:
         echo(
-            f"firmware was not found for {', '.join(lacking)}: cards of these drivers may need "
-            f"`layercake profile build {name} "
+            f"firmware was not found for {', '.join(drivers)}: cards of these drivers may need "
+            f"`layercake profile build {profile} "
             "--firmware PACKAGE,..`, with packages of Debian's non-free-firmware"
         )
-    return made
 
 
 def boot_media(file: Path, ipxe: Path) -> int:

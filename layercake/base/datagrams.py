@@ -16,7 +16,8 @@ from typing import Any
 SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 8 << 20
 """What the kernel keeps while the loop is busy: a rack that is switched on speaks all at once."""
-LATE_S, LATE_SLICE_S = 0.1, 0.002
+LATE_S = 0.1
+LATE_SLICE_S = 0.002
 """From here on what has come waits too long: who is not answered says it again, and there is only
 more of it. It is read for so many seconds at a stretch then."""
 
@@ -48,9 +49,13 @@ class DatagramServer:
         failed: Callable[[OSError], None] = lambda error: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._receive, self._turn = receive, turn or self.read
-        self._failed, self._clock = failed, clock
-        self._gather_s, self._last, self._came = gather_s, 0.0, False
+        self._receive = receive
+        self._turn = turn or self.read
+        self._failed = failed
+        self._clock = clock
+        self._gather_s = gather_s
+        self._last = 0.0
+        self._came = False
         self._later: asyncio.TimerHandle | None = None
         self._at_once = at_once
         self._size = size
@@ -77,7 +82,8 @@ class DatagramServer:
         if self._turn() or not self._gather_s or self.socket is None:
             return  # what is left is read in the next round
         loop = asyncio.get_running_loop()
-        last, self._last = self._last, loop.time()
+        last = self._last
+        self._last = loop.time()
         if self._last - last < 2 * self._gather_s:
             loop.remove_reader(self.socket.fileno())
             self._later = loop.call_later(self._gather_s, self._again)
@@ -85,7 +91,8 @@ class DatagramServer:
     def _again(self) -> None:
         """What has come meanwhile is read; the loop looks at the socket again when that was
         nothing."""
-        self._later, self._came = None, False
+        self._later = None
+        self._came = False
         if self.socket is None:
             return
         loop = asyncio.get_running_loop()
@@ -102,7 +109,8 @@ class DatagramServer:
 
     def close(self) -> None:
         """Closes the socket, if it is open."""
-        made, self.socket = self.socket, None
+        made = self.socket
+        self.socket = None
         if self._later is not None:
             self._later.cancel()
         if made is not None:
@@ -119,7 +127,10 @@ class DatagramServer:
     def read(self, at_once: int = 0) -> bool:
         """Reads what is there, up to so many or the limit for one turn. Says whether there may be
         more."""
-        made, receive, size, left = self.socket, self._receive, self._size, at_once or self._at_once
+        made = self.socket
+        receive = self._receive
+        size = self._size
+        left = at_once or self._at_once
         until = (
             time.perf_counter() + LATE_SLICE_S if not at_once and self.behind_s >= LATE_S else 0.0
         )

@@ -113,7 +113,8 @@ class Guest(Between):
     knows."""
 
     def __init__(self, door: Door, address: str, due: float) -> None:
-        self.who, self.weight = "", 1.0
+        self.who = ""
+        self.weight = 1.0
         self.owes = 0.0
         self.ended = self.visited = False
         self.address = address
@@ -143,7 +144,8 @@ class Guest(Between):
 
     def owed(self) -> float:
         """Seconds that `pay` would wait; who asks for them waits otherwise."""
-        owes, self.owes = self.owes, 0.0
+        owes = self.owes
+        self.owes = 0.0
         return owes
 
     def asked(self, who: str, weight: float = 1.0) -> float:
@@ -188,7 +190,8 @@ class Guest(Between):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is done."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
-        self._transport, self.inner = transport, self._door.serve()
+        self._transport = transport
+        self.inner = self._door.serve()
         self.inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -234,7 +237,8 @@ class Door:
         self._asked = Pace(limits.asks_per_s, limits.asks_per_s * 2, self.now)
         self._most = most
         self._timer: asyncio.TimerHandle | None = None
-        self._refused, self._last = 0, ""
+        self._refused = 0
+        self._last = ""
 
     @property
     def port(self) -> int:
@@ -256,7 +260,8 @@ class Door:
 
     def close(self) -> None:
         """Lets nobody in any more. Connections are the server's to end."""
-        listeners, self._listeners = self._listeners, ()
+        listeners = self._listeners
+        self._listeners = ()
         for listener in listeners:
             self._loop.remove_reader(listener.fileno())
             listener.close()
@@ -425,7 +430,7 @@ def guest_of(transport: asyncio.Transport | None) -> Guest | None:
 def bound(addresses: list[str], port: int) -> list[socket.socket]:
     """TCP sockets for `Door.open`, all of one port, also where that is 0. Raises OSError with the
     address as its `filename`."""
-    found = list[socket.socket]()
+    found: list[socket.socket] = []
     for address in addresses:
         made = socket.socket(
             socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM

@@ -6,7 +6,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLMSG_ERROR = 2
+NLMSG_DONE = 3
 
 
 def attribute(kind: int, value: bytes) -> bytes:

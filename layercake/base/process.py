@@ -17,7 +17,9 @@ THRESHOLDS = (30_000, 1, 12_000)
 with 10,000 and 5 for 19. A roll of them takes 11.8 s with 30,000, 12.6 with 10,000. The last: all
 is looked through after so many looks of `tidy`, 10 minutes of much work, if a quarter of it is new
 since."""
-TIDY_S, IDLE_S, QUICK_S = 0.05, 0.2, 0.0005
+TIDY_S = 0.05
+IDLE_S = 0.2
+QUICK_S = 0.0005
 """Python counts new objects less those that are gone. Where each new state replaces an old one that
 count hardly grows, and what is to be looked through does: to 70 ms at once, in a roll of 10,000
 nodes. What is new since 50 ms ago takes 3 to 7. A head of which that takes less than QUICK_S has

@@ -17,7 +17,8 @@ from pathlib import Path
 from layercake.base.files import write_atomic
 from layercake.kraken.errors import InputError
 
-MAX_SECRET, MAX_WHOLE = 4096, 65536
+MAX_SECRET = 4096
+MAX_WHOLE = 65536
 OF_IMAGES = "images"
 """Below the directory of secrets: those that images name, and that their nodes get. No node gets
 another."""

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed
 
-KEY_BYTES, SIGNATURE_BYTES = 32, 64
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
 """Sizes of a public key and of a signature of Ed25519 (RFC 8032, 5.1.5 and 5.1.6)."""
 _ED25519 = 1087
 """OpenSSL's number of the kind of key (EVP_PKEY_ED25519 in <openssl/evp.h>)."""
@@ -73,8 +74,10 @@ def _proven(
 def by_certificate(pem: bytes, data: bytes, signature: bytes) -> bool:
     """Whether one of the certificates (PEM) proves the signature of the data, ECDSA or RSA over
     SHA-256. Raises OperationFailed."""
-    crypto, pointer = _libcrypto(), ctypes.c_void_p
-    bio, good = pointer(crypto.BIO_new_mem_buf(pem, len(pem))), False
+    crypto = _libcrypto()
+    pointer = ctypes.c_void_p
+    bio = pointer(crypto.BIO_new_mem_buf(pem, len(pem)))
+    good = False
     try:
         while not good and (
             certificate := pointer(crypto.PEM_read_bio_X509(bio, None, None, None))

@@ -60,7 +60,8 @@ class Tally:
             kept.told += 1
             kept.about.add(about)
             return True
-        kept.times, kept.last = kept.times + 1, text
+        kept.times += 1
+        kept.last = text
         if len(kept.about) < _ABOUT_KEPT:
             kept.about.add(about)
         return False

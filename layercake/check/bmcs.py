@@ -3,7 +3,7 @@ here it is judged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from layercake.check.finding import Finding, check, error, ok, warning
@@ -119,7 +119,8 @@ def bmc_clock(site: Site) -> list[Finding]:
 def bmc_boot(site: Site) -> list[Finding]:
     """What the BMCs say of the next boot: whether the machine can be told to boot by what the
     inventory says (bmc.boot), in its firmware mode (bios, uefi)."""
-    rows, nodes = _well(site), {node.name: node for node in site.nodes}
+    rows = _well(site)
+    nodes = {node.name: node for node in site.nodes}
     found = []
     deaf = [row["name"] for row in rows if not row["network"]]
     if deaf:
@@ -131,35 +132,28 @@ def bmc_boot(site: Site) -> list[Finding]:
             )
         )
     for mode in ("bios", "uefi"):
-        never = [
-            row["name"]
-            for row in rows
-            if row["modes"] and mode not in row["modes"] and _wants(nodes, row, mode)
-        ]
-        if never:
-            found.append(
-                error(
-                    f"their BMCs cannot boot them by {mode}, as the inventory says",
-                    "correct `firmware`",
-                    never,
-                )
-            )
-        other = [
-            row["name"]
-            for row in rows
-            if row["mode"] not in ("", mode)
-            and row["name"] not in never
-            and _wants(nodes, row, mode)
-        ]
-        if other:
-            found.append(
-                warning(
-                    f"the inventory says {mode}, and their BMCs are set to the other mode",
-                    "correct `firmware`, or the boot mode in the machine's set-up",
-                    other,
-                )
-            )
+        found += _boot_mode([row for row in rows if _wants(nodes, row, mode)], mode)
     return found or [ok(f"{len(rows)} can be told what to boot by")]
+
+
+def _boot_mode(rows: list[Row], mode: str) -> Iterator[Finding]:
+    """The machines that are to boot in this firmware mode, and cannot, or are not set to it."""
+    unable = [row["name"] for row in rows if row["modes"] and mode not in row["modes"]]
+    if unable:
+        yield error(
+            f"their BMCs cannot boot them by {mode}, as the inventory says",
+            "correct `firmware`",
+            unable,
+        )
+    other = [
+        row["name"] for row in rows if row["mode"] not in ("", mode) and row["name"] not in unable
+    ]
+    if other:
+        yield warning(
+            f"the inventory says {mode}, and their BMCs are set to the other mode",
+            "correct `firmware`, or the boot mode in the machine's set-up",
+            other,
+        )
 
 
 def _wants(nodes: dict[str, Seen], row: Row, mode: str) -> bool:

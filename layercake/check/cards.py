@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import Seen, Site
@@ -13,7 +14,8 @@ from minos.build.sets import load
 
 def lacking(nodes: Iterable[Seen], modules: Iterable[str]) -> dict[str, list[str]]:
     """{driver of the boot card: nodes that have it}, of those that are not among the modules."""
-    have, found = {*modules, *BASE}, dict[str, list[str]]()
+    have = {*modules, *BASE}
+    found: dict[str, list[str]] = {}
     for node in nodes:
         for card in node.cards:
             if card["mac"] in node.macs and card["driver"] and plain(card["driver"]) not in have:
@@ -28,40 +30,47 @@ def cards(site: Site) -> list[Finding]:
     runs."""
     if site.api is None:
         return [ok("nodes report their cards to a head that runs; this one does not")]
-    found, seen = [], {node.name: node for node in site.nodes}
-    for shown in site.api.get("/v1/boot")["sets"]:
-        boot = load(site.data_dir / "boot", shown["name"])
-        nodes = [seen[name] for name in shown["boot"] if name in seen]
+    found = _without_driver_in_set(site, site.api.get("/v1/boot")["sets"])
+    found += _without_driver_now(site)
+    known = sum(bool(node.cards) for node in site.nodes)
+    return found or [
+        ok(f"{known} of {len(site.nodes)} nodes have reported their cards; all have drivers")
+    ]
+
+
+def _without_driver_in_set(site: Site, sets: list[dict[str, Any]]) -> list[Finding]:
+    """The boot sets that lack the driver of a card that a node boots by, of those that the API
+    lists."""
+    found = []
+    seen = {node.name: node for node in site.nodes}
+    for listed in sets:
+        boot = load(site.data_dir / "boot", listed["name"])
         if boot.profile is None:
             continue  # of an older Layercake: it does not say what is in it
-        for driver, names in sorted(
-            lacking(nodes, map(str, boot.about.get("modules") or ())).items()
-        ):
+        nodes = [seen[name] for name in listed["boot"] if name in seen]
+        drivers = lacking(nodes, map(str, boot.about.get("modules") or ()))
+        for driver, names in sorted(drivers.items()):
             found.append(
                 error(
                     f"boot set {boot.name}, which they boot next, has no driver {driver} for the "
                     "card that they boot by",
                     f"`layercake profile build {boot.profile.name} --modules ...,{plain(driver)}`, "
-                    "or by a kernel that "
-                    "has it",
+                    "or by a kernel that has it",
                     names,
                 )
             )
+    return found
+
+
+def _without_driver_now(site: Site) -> list[Finding]:
+    """The cards that no driver runs, by what they are."""
     without: dict[str, list[str]] = {}
     for node in site.nodes:
         for card in node.cards:
             if not card["driver"]:
-                what = (
-                    f"{card['id']}, which needs {' or '.join(card['absent'])}"
-                    if card["absent"]
-                    else card["id"]
-                )
-                without.setdefault(what, []).append(node.name)
-    found += [
+                needs = f", which needs {' or '.join(card['absent'])}" if card["absent"] else ""
+                without.setdefault(f"{card['id']}{needs}", []).append(node.name)
+    return [
         warning(f"a network card has no driver: {what}", "see the how-to on boot profiles", names)
         for what, names in sorted(without.items())
-    ]
-    known = sum(bool(node.cards) for node in site.nodes)
-    return found or [
-        ok(f"{known} of {len(site.nodes)} nodes have reported their cards; all have drivers")
     ]

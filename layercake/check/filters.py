@@ -8,11 +8,14 @@ not: then both are possible, and the answer is a set. Sources: libnftables-json(
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ACCEPT, DROP, ON = "accept", "drop", "on"
+ACCEPT = "accept"
+DROP = "drop"
+ON = "on"
 """What becomes of a packet; ON: it goes on behind the chain."""
 _BACK = "return"
 _DEEPEST = 16
@@ -52,11 +55,7 @@ class Filter:
         hooks = ("ingress", "prerouting", "forward" if packet.out else "input")
         found = {ACCEPT}
         for chain in self._chains:
-            if (
-                chain.get("hook") not in hooks
-                or chain.get("type") == "nat"
-                or chain["family"] not in ("ip", "inet", "netdev")
-            ):
+            if chain.get("hook") not in hooks or not _judges(chain):
                 continue
             devices = _list(chain.get("dev", [])) if chain["family"] == "netdev" else [packet.into]
             if devices and packet.into not in devices:
@@ -100,7 +99,8 @@ class Filter:
                 matches = _both(matches, None)
             elif kind == "vmap":
                 found = self._vmap(table, value, packet, depth)
-                matches, ends = _both(matches, found[0]), found[1]
+                matches = _both(matches, found[0])
+                ends = found[1]
             else:
                 ends |= self._verdict(table, kind, value, packet, depth)
         return matches, ends
@@ -139,25 +139,19 @@ class Filter:
         return matches, ends
 
     def _match(self, table: tuple[str, str], match: Json, packet: Packet) -> bool | None:
-        left, right, op = match.get("left"), match.get("right"), match.get("op")
-        header = (left.get("payload") or {}).get("protocol") if isinstance(left, Mapping) else None
-        if header in _ELSEWHERE or (header in ("tcp", "udp") and header != packet.protocol):
+        left = match.get("left")
+        right = match.get("right")
+        op = str(match.get("op"))
+        if _of_other_protocol(left, packet):
             return False
         value = _field(left, packet)
         if value is None:
             return None
-        hit = self._within(table, value, right)
-        if op in ("==", "in"):
-            return hit
-        if op == "!=":
-            return None if hit is None else not hit
-        if op in ("<", ">", "<=", ">=") and isinstance(value, int) and isinstance(right, int):
-            return {
-                "<": value < right,
-                ">": value > right,
-                "<=": value <= right,
-                ">=": value >= right,
-            }[op]
+        if op in ("==", "in", "!="):
+            hit = self._within(table, value, right)
+            return not hit if op == "!=" and hit is not None else hit
+        if op in _ORDERS and isinstance(value, int) and isinstance(right, int):
+            return _ORDERS[op](value, right)
         return None
 
     def _within(self, table: tuple[str, str], value: Any, right: Any) -> bool | None:
@@ -168,26 +162,50 @@ class Filter:
         if isinstance(right, list):
             return self._any(table, value, right)
         if isinstance(right, Mapping):
-            if "set" in right:
-                return self._any(table, value, _list(right["set"]))
-            if "elem" in right:
-                return self._within(table, value, right["elem"].get("val"))
-            if "range" in right:
-                return _in_range(value, *right["range"])
-            if "prefix" in right:
-                return _in_range(value, None, f"{right['prefix']['addr']}/{right['prefix']['len']}")
-            return None
+            return self._within_object(table, value, right)
         if isinstance(value, str) and isinstance(right, str) and right.endswith("*"):
             return value.startswith(right[:-1])
         return bool(value == right)
+
+    def _within_object(
+        self, table: tuple[str, str], value: Any, right: Mapping[str, Any]
+    ) -> bool | None:
+        if "set" in right:
+            return self._any(table, value, _list(right["set"]))
+        if "elem" in right:
+            return self._within(table, value, right["elem"].get("val"))
+        if "range" in right:
+            return _in_range(value, *right["range"])
+        if "prefix" in right:
+            return _in_range(value, None, f"{right['prefix']['addr']}/{right['prefix']['len']}")
+        return None
 
     def _any(self, table: tuple[str, str], value: Any, several: list[Any]) -> bool | None:
         hits = [self._within(table, value, one) for one in several]
         return True if True in hits else None if None in hits else False
 
 
+_ORDERS: Mapping[str, Callable[[int, int], bool]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
+def _judges(chain: Json) -> bool:
+    """Whether a chain decides about our packets: no translation, and not of another family."""
+    return chain.get("type") != "nat" and chain["family"] in ("ip", "inet", "netdev")
+
+
 _ELSEWHERE = ("ip6", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah", "arp", "vlan")
 """Headers that our packets do not have."""
+
+
+def _of_other_protocol(left: Any, packet: Packet) -> bool:
+    """Whether a rule looks into a header that a packet does not have."""
+    header = (left.get("payload") or {}).get("protocol") if isinstance(left, Mapping) else None
+    return header in _ELSEWHERE or (header in ("tcp", "udp") and header != packet.protocol)
 
 
 def _field(left: Any, packet: Packet) -> Any:

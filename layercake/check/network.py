@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +23,8 @@ _ASKED = 64
 def interface(site: Site) -> list[Finding]:
     """The nodes' interface of config.yaml: there, up, with a carrier, with the head's address and
     prefix, an MTU of at least 1500; no other interface in the same network."""
-    settings, machine = site.settings, site.machine
+    settings = site.settings
+    machine = site.machine
     name = settings.interface
     links = machine.ip("addr", "show", "dev", name)
     if not links:
@@ -31,56 +33,67 @@ def interface(site: Site) -> list[Finding]:
                 f"there is no interface {name}", "correct `interface` in config.yaml; see `ip link`"
             )
         ]
-    link, found = links[0], list[Finding]()
-    if "UP" not in link.get("flags", []):
-        found.append(error(f"{name} is down", f"ip link set {name} up"))
-    elif "LOWER_UP" not in link["flags"]:
-        found.append(error(f"{name} has no carrier", "look at the cable and at the switch's port"))
+    link = links[0]
     network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
-    family = "inet" if network.version == 4 else "inet6"
-    has = {
-        a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == family
-    }
-    if settings.address not in has:
-        found.append(
-            error(
-                f"{name} does not have the head's address {settings.address}: "
-                f"{', '.join(has) or 'none'}",
-                f"ip addr add {settings.address}/{settings.prefix} dev {name}, or correct "
-                "`address` in config.yaml",
-            )
-        )
-    elif has[settings.address] != settings.prefix:
-        found.append(
-            error(
-                f"{name} has {settings.address}/{has[settings.address]}, and config.yaml says "
-                f"/{settings.prefix}",
-                "correct one of the two: nodes are told that of config.yaml",
-            )
-        )
-    if link.get("mtu", _LEAST_MTU) < _LEAST_MTU:
-        found.append(
-            warning(
-                f"{name} has an MTU of {link['mtu']}: nodes send longer frames",
-                f"ip link set {name} mtu 1500",
-            )
-        )
-    for other, address in _others(machine.ip(f"-{network.version}", "addr", "show"), name):
-        if (
-            address.version == network.version
-            and address.network.overlaps(network)
-            and not address.is_loopback
-        ):
-            found.append(
-                error(
-                    f"{other} has {address}, in the nodes' network {network}: answers to nodes may "
-                    "leave by it",
-                    "take it away, or give one of the two another network",
-                )
-            )
+    found = [
+        *_link(name, link),
+        *_head_address(name, link, network.version, settings.address, settings.prefix),
+        *_mtu(name, link),
+        *_overlapping(name, network, machine.ip(f"-{network.version}", "addr", "show")),
+    ]
     return found or [
         ok(f"{name} is up, {settings.address}/{settings.prefix}, MTU {link.get('mtu')}")
     ]
+
+
+def _link(name: str, link: dict[str, Any]) -> Iterator[Finding]:
+    if "UP" not in link.get("flags", []):
+        yield error(f"{name} is down", f"ip link set {name} up")
+    elif "LOWER_UP" not in link["flags"]:
+        yield error(f"{name} has no carrier", "look at the cable and at the switch's port")
+
+
+def _head_address(
+    name: str, link: dict[str, Any], version: int, address: str, prefix: int
+) -> Iterator[Finding]:
+    """Whether the interface has the head's address of config.yaml, with its prefix."""
+    family = "inet" if version == 4 else "inet6"
+    prefixes = {
+        a["local"]: a["prefixlen"] for a in link.get("addr_info", []) if a.get("family") == family
+    }
+    if address not in prefixes:
+        yield error(
+            f"{name} does not have the head's address {address}: {', '.join(prefixes) or 'none'}",
+            f"ip addr add {address}/{prefix} dev {name}, or correct `address` in config.yaml",
+        )
+    elif prefixes[address] != prefix:
+        yield error(
+            f"{name} has {address}/{prefixes[address]}, and config.yaml says /{prefix}",
+            "correct one of the two: nodes are told that of config.yaml",
+        )
+
+
+def _mtu(name: str, link: dict[str, Any]) -> Iterator[Finding]:
+    if link.get("mtu", _LEAST_MTU) < _LEAST_MTU:
+        yield warning(
+            f"{name} has an MTU of {link['mtu']}: nodes send longer frames",
+            f"ip link set {name} mtu 1500",
+        )
+
+
+def _overlapping(
+    name: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network, links: list[dict[str, Any]]
+) -> Iterator[Finding]:
+    """Other interfaces that have an address in the nodes' network."""
+    for other, address in _others(links, name):
+        if address.version != network.version or address.is_loopback:
+            continue
+        if address.network.overlaps(network):
+            yield error(
+                f"{other} has {address}, in the nodes' network {network}: answers to nodes may "
+                "leave by it",
+                "take it away, or give one of the two another network",
+            )
 
 
 def _others(
@@ -109,33 +122,37 @@ def routing(site: Site) -> list[Finding]:
     """Whether the head routes between the nodes' network and the BMCs': forwarding of interfaces,
     and the packet filter. Whoever is root on a node could speak to every BMC then. Also BMCs that
     are in the nodes' own network."""
-    settings, found = site.settings, list[Finding]()
+    settings = site.settings
+    found: list[Finding] = []
     hosts = _hosts(site)
     if not hosts:
         return [ok("no BMC's address is known yet: nothing to look for a route to")]
     network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
-    inside = sorted(
-        name for name, address in hosts.items() if ipaddress.ip_address(address) in network
-    )
+    inside = {
+        name: address for name, address in hosts.items() if ipaddress.ip_address(address) in network
+    }
     if inside:
         found.append(
             warning(
                 f"BMCs are in the nodes' network {network}: any node can speak to them",
                 "give the BMCs a network of their own",
-                inside,
+                sorted(inside),
             )
         )
-    ways = _ways(
-        site,
-        {address for address in hosts.values() if ipaddress.ip_address(address) not in network},
-    )
-    rules = (
-        Filter(site.machine.ruleset())
-        if any(_forwards(site, way, a) for way, a in ways.items())
-        else None
-    )
+    outside = {address for address in hosts.values() if address not in inside.values()}
+    ways = _ways(site, outside)
+    found += _routes(site, ways)
+    names = ", ".join(sorted({way.interface for way in ways})) or "this machine itself"
+    return found or [ok(f"nothing is routed between {settings.interface} and the BMCs ({names})")]
+
+
+def _routes(site: Site, ways: Mapping[_Way, str]) -> list[Finding]:
+    """The ways to BMCs that nodes can go, too; each with an address that it leads to."""
+    forwards = any(_forwards(site, way, address) for way, address in ways.items())
+    rules = Filter(site.machine.ruleset()) if forwards else None
+    found: list[Finding] = []
     for way, address in ways.items():
-        if way.interface == settings.interface:
+        if way.interface == site.settings.interface:
             found.append(
                 warning(
                     f"the BMCs are reached over {way.gateway or way.interface}, in the nodes' "
@@ -145,8 +162,7 @@ def routing(site: Site) -> list[Finding]:
             )
         elif rules is not None:
             found += _between(site, rules, way, address)
-    names = ", ".join(sorted({way.interface for way in ways})) or "this machine itself"
-    return found or [ok(f"nothing is routed between {settings.interface} and the BMCs ({names})")]
+    return found
 
 
 def _forwards(site: Site, way: _Way, address: str) -> bool:
@@ -158,7 +174,8 @@ def _forwards(site: Site, way: _Way, address: str) -> bool:
 
 
 def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding]:
-    nodes, node = site.settings.interface, site.nodes[0].ip if site.nodes else site.settings.address
+    nodes = site.settings.interface
+    node = site.nodes[0].ip if site.nodes else site.settings.address
     both = (
         (nodes, way.interface, node, address, "to the BMCs", 443),
         (way.interface, nodes, address, node, "from the BMCs", 22),
@@ -189,7 +206,8 @@ def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding
 def _hosts(site: Site) -> dict[str, str]:
     """{node: its BMC's IP address}; a name that cannot be resolved is the business of the check
     `bmc`. When no name server answers, no further name is asked for: each would take as long."""
-    found, flags = dict[str, str](), 0
+    found: dict[str, str] = {}
+    flags = 0
     for node in site.nodes:
         name = urlsplit(node.bmc).hostname if "://" in node.bmc else node.bmc
         try:

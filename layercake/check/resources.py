@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from layercake.agents.pki import DAYS, RENEW_DAYS, Authority
@@ -17,8 +18,10 @@ from layercake.kraken.errors import LayercakeError
 
 CLOCK_S = 60.0
 _GB = 1 << 30
-_LITTLE, _LEAST = 10 * _GB, _GB
-_FILES, _FILES_A_NODE = 4096, 4
+_LITTLE = 10 * _GB
+_LEAST = _GB
+_FILES = 4096
+_FILES_A_NODE = 4
 _OURS = 64
 _AUTHORITY_DAYS = (365, 30)
 SCRATCH = Path("/var/tmp")  # noqa: S108 (where images are built; nothing is written)
@@ -28,7 +31,8 @@ SCRATCH = Path("/var/tmp")  # noqa: S108 (where images are built; nothing is wri
 def time(site: Site) -> list[Finding]:
     """Whether somebody keeps the kernel's clock right (adjtimex), and whether the hardware clock,
     which the head starts with after a power failure, is within a minute of it."""
-    found, machine = list[Finding](), site.machine
+    found: list[Finding] = []
+    machine = site.machine
     if not machine.synchronised():
         found.append(
             warning(
@@ -62,7 +66,7 @@ def span(seconds: float) -> str:
 def certificates(site: Site) -> list[Finding]:
     """How long the head's certificate and its authority are still good. The head renews its own
     certificate in time while it runs."""
-    found = list[Finding]()
+    found: list[Finding] = []
     ages = Authority(site.data_dir / "pki").ages()
     for missing in sorted({"head", "authority"} - {age.what for age in ages}):
         found.append(
@@ -73,23 +77,26 @@ def certificates(site: Site) -> list[Finding]:
         )
     now = site.machine.wall()
     for age in ages:
-        days = (age.until - now) / 86400
-        soon, late = _AUTHORITY_DAYS if age.what != "head" else (DAYS - RENEW_DAYS - 2, 5)
         if age.what == "head" and site.api is None:
             continue  # made anew when the head starts
-        hint = (
-            "layercake authority rotate"
-            if age.what != "head"
-            else "the head should have renewed it: see its log"
-        )
-        if days < soon:
-            text = f"the certificate of the {age.what} " + (
-                f"ends in {days:.0f} days" if days > 0 else "has ended"
-            )
-            found.append(error(text, hint) if days < late else warning(text, hint))
+        found += _expiry(age.what, (age.until - now) / 86400)
     return found or [
         ok(", ".join(f"{age.what}: {(age.until - now) / 86400:.0f} days" for age in ages))
     ]
+
+
+def _expiry(what: str, days: float) -> Iterator[Finding]:
+    """A certificate that is good for no more than a few days yet."""
+    if what == "head":
+        soon, late = DAYS - RENEW_DAYS - 2, 5
+        hint = "the head should have renewed it: see its log"
+    else:
+        soon, late = _AUTHORITY_DAYS
+        hint = "layercake authority rotate"
+    if days < soon:
+        ends = f"ends in {days:.0f} days" if days > 0 else "has ended"
+        text = f"the certificate of the {what} {ends}"
+        yield error(text, hint) if days < late else warning(text, hint)
 
 
 @check("disk")
@@ -97,7 +104,9 @@ def disk(site: Site) -> list[Finding]:
     """Free space, and whether it can be written to, where the head's state and images are, and
     where images are built. A build takes the unpacked system two or three times, some GB: less than
     10 GB is a warning, less than 1 GB an error."""
-    found, said, seen = list[Finding](), list[str](), set[int]()
+    found: list[Finding] = []
+    said: list[str] = []
+    seen: set[int] = set()
     for what, path in (
         ("the head's state", site.data_dir),
         ("images", site.data_dir / "images"),
@@ -107,10 +116,8 @@ def disk(site: Site) -> list[Finding]:
             continue
         seen.add(device)
         facts = os.statvfs(path)
-        free, text = (
-            facts.f_bavail * facts.f_frsize,
-            f"{path} ({what}) has {facts.f_bavail * facts.f_frsize / _GB:.1f} GB free",
-        )
+        free = facts.f_bavail * facts.f_frsize
+        text = f"{path} ({what}) has {facts.f_bavail * facts.f_frsize / _GB:.1f} GB free"
         if facts.f_flag & os.ST_RDONLY:
             found.append(error(f"{path} ({what}) is read-only", "see `dmesg`; mount it writable"))
         elif free < _LITTLE:
@@ -212,7 +219,8 @@ def _neighbours(site: Site) -> list[Finding]:
     gc_thresh2, and refuses new ones beyond gc_thresh3: nodes cannot be reached then."""
     needed = len(site.nodes) + sum(bool(node.bmc) for node in site.nodes) + _OURS
     name = "net/ipv4/neigh/default/gc_thresh"
-    most, soft = site.machine.number(f"{name}3"), site.machine.number(f"{name}2")
+    most = site.machine.number(f"{name}3")
+    soft = site.machine.number(f"{name}2")
     what = (
         f"the neighbour table holds {most} addresses; {len(site.nodes)} nodes and their BMCs "
         f"are {needed - _OURS}"

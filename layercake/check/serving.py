@@ -16,7 +16,9 @@ import logging
 import socket
 import ssl
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
@@ -61,7 +63,8 @@ def _by_tftp(address: str, port: int, name: str, path: Path) -> str:
 
 
 def _ports(site: Site) -> list[Finding]:
-    boot, found = site.of("boot"), list[Finding]()
+    boot = site.of("boot")
+    found: list[Finding] = []
     dns = [("DNS", boot.dns.port)] if boot.dns.serve else []
     dhcp = {"serve": [boot.dhcp_port], "proxy": [boot.dhcp_port, PROXY_PORT], "off": []}[boot.dhcp]
     ports = (("TFTP", boot.tftp_port), *(("DHCP", port) for port in dhcp), *dns)
@@ -96,34 +99,9 @@ def http_files(site: Site) -> list[Finding]:
     the head's API, by TLS and its own authority, as agents reach it. While no head runs: whether
     there is a boot set."""
     if site.api is None:
-        sets = sorted(path.parent.name for path in (site.data_dir / "boot").glob("*/vmlinuz"))
-        return (
-            [ok(f"the head does not run: boot sets {', '.join(sets)} are there")]
-            if sets
-            else [
-                error(f"there is no boot set in {site.data_dir / 'boot'}", "layercake boot build")
-            ]
-        )
-    found = []
-    sets = site.api.get("/v1/boot")["sets"]
-    default = next((s for s in sets if s["default"]), None)
-    if default is None or default["trouble"]:
-        found.append(
-            error(
-                "nodes have nothing to boot: "
-                f"{default['trouble'] if default else 'there is no default boot set'}",
-                "layercake boot build, layercake boot default",
-            )
-        )
+        return [_built_sets(site.data_dir / "boot")]
     visit = ask(site.api, VISIT, {"seconds": FETCH_S})
-    for why, do in sorted(set(map(tuple, visit["missing"].values()))):
-        found.append(
-            error(
-                f"cannot boot: {why}",
-                do,
-                [name for name, reason in visit["missing"].items() if reason[0] == why],
-            )
-        )
+    found = [*_default_set(site.api.get("/v1/boot")["sets"]), *_missing(visit["missing"])]
     for name, path in visit["files"].items():
         if why := _by_http(f"{visit['base']}/{name}", Path(path)):
             found.append(error(f"cannot fetch {visit['base']}/{name}: {why}", _SEE))
@@ -139,6 +117,33 @@ def http_files(site: Site) -> list[Finding]:
             f"{site.settings.head_url}"
         )
     ]
+
+
+def _built_sets(boot: Path) -> Finding:
+    """Whether there is a boot set in the directory of them."""
+    sets = sorted(path.parent.name for path in boot.glob("*/vmlinuz"))
+    if not sets:
+        return error(f"there is no boot set in {boot}", "layercake boot build")
+    return ok(f"the head does not run: boot sets {', '.join(sets)} are there")
+
+
+def _default_set(sets: list[dict[str, Any]]) -> Iterator[Finding]:
+    default = next((s for s in sets if s["default"]), None)
+    trouble = default["trouble"] if default is not None else "there is no default boot set"
+    if trouble:
+        yield error(
+            f"nodes have nothing to boot: {trouble}", "layercake boot build, layercake boot default"
+        )
+
+
+def _missing(missing: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """`missing` says of nodes why they cannot be booted, and what to do about it; one finding for
+    each reason."""
+    nodes: dict[tuple[str, ...], list[str]] = {}
+    for name, reason in missing.items():
+        nodes.setdefault(tuple(reason), []).append(name)
+    for (why, do), names in sorted(nodes.items()):
+        yield error(f"cannot boot: {why}", do, names)
 
 
 def _by_http(url: str, path: Path) -> str:
@@ -182,9 +187,11 @@ def packet_filter(site: Site) -> list[Finding]:
     """What the packet filter of this machine (nftables, also by iptables-nft) does with the
     requests of nodes on their interface: DHCP, DNS, TFTP, boot files, images, the API, state sync.
     Worked out from its rules. Rules of iptables-legacy are not seen."""
-    rules, settings = Filter(site.machine.ruleset()), site.settings
+    rules = Filter(site.machine.ruleset())
+    settings = site.settings
     node = site.nodes[0] if site.nodes else Seen(name="", macs=(), ip="", firmware="bios")
-    dropped, doubtful = list[str](), list[str]()
+    dropped: list[str] = []
+    doubtful: list[str] = []
     for what, protocol, port, source, target in _requests(site, node):
         ends = rules.verdicts(
             Packet(
@@ -209,8 +216,10 @@ def packet_filter(site: Site) -> list[Finding]:
 
 def _requests(site: Site, node: Seen) -> list[tuple[str, str, int, str, str]]:
     """(what, protocol, port, source, target) of what a node asks of the head."""
-    settings, boot = site.settings, site.of("boot")
-    head, ip = settings.address, node.ip or _neighbour(settings.address)
+    settings = site.settings
+    boot = site.of("boot")
+    head = settings.address
+    ip = node.ip or _neighbour(settings.address)
     dns = [
         ("DNS", protocol, boot.dns.port, ip, head) for protocol in ("udp", "tcp") if boot.dns.serve
     ]

@@ -33,7 +33,8 @@ from layercake.modules.notifier import NotifiedNode
 from powerman.module import MODULE as POWER
 from powerman.service import PowerService
 
-LOOK, VISIT = "power.look", "boot.visit"
+LOOK = "power.look"
+VISIT = "boot.visit"
 LOOK_S = 15.0
 CALL_S = 60.0
 SLOWEST_ANSWER_S = 6.0
@@ -69,7 +70,8 @@ class Once(Generic[Found]):
     """A look that several checks share; who comes while it is under way waits for it."""
 
     def __init__(self, look: Callable[[], Found]) -> None:
-        self._look, self._lock = look, threading.Lock()
+        self._look = look
+        self._lock = threading.Lock()
         self._found: list[Found] = []
 
     def __call__(self) -> Found:
@@ -217,7 +219,9 @@ def _stored(database: Path, table: Table) -> list[Node]:
 
 async def _look(nodes: list[Node], vault: Vault, settings: Settings) -> list[dict[str, Any]]:
     """Looks at the BMCs by the power module, in this process: the head has none that runs."""
-    service, unread, record = PowerService(polls=False), list[dict[str, Any]](), POWER.record
+    service = PowerService(polls=False)
+    unread: list[dict[str, Any]] = []
+    record = POWER.record
     assert record is not None  # noqa: S101 (it is told of nodes)
     await service.start(FakeLink(), settings.site(Path()), settings.sections[POWER.section])
     try:

@@ -36,6 +36,12 @@ _PROFILES = (
     Column("BOOTED BY NEXT", flexible=True),
 )
 _PARTS = (Column("PART"), Column("UNPACKED", right=True), Column("SHIPS AS", right=True))
+_RECIPE = {
+    "name": "profile",
+    "architecture": "for",
+    "kernel": "kernel",
+    "kernel_modules": "its modules",
+}
 
 
 @click.group()
@@ -262,30 +268,27 @@ def show(app: App, name: str) -> Answer:
     chosen = next((s["name"] for s in of if s["profile_default"]), of[-1]["name"]) if of else name
     found = app.head.get(f"/v1/boot/{quoted(chosen)}")["set"]
 
-    def shown(out: Output) -> None:
-        recipe = found["profile"] or {}
-        out.line(f"boot set    {found['name']}, kernel {found['kernel']}, {size(found['size'])}")
-        for key, said in (
-            ("name", "profile"),
-            ("architecture", "for"),
-            ("kernel", "kernel"),
-            ("kernel_modules", "its modules"),
-        ):
-            if recipe.get(key):
-                out.line(f"{said:<12}{recipe[key]}")
-        for key in ("modules", "firmware"):
-            out.line(f"{key:<12}{', '.join(recipe.get(key, ())) or '-'}")
-        out.line("")
-        parts = sorted(found["parts"].items(), key=lambda part: -part[1]["bytes"])
-        rows = [[part, size(sizes["unpacked"]), size(sizes["bytes"])] for part, sizes in parts]
-        out.table(_PARTS, rows, empty="")
-        lacking = sorted({user for users in found["firmware_missing"].values() for user in users})
-        if lacking:
-            out.line(
-                f"firmware that was not there when it was built, for: {', '.join(lacking)}", YELLOW
-            )
+    return Answer(found, lambda out: _show_set(out, found))
 
-    return Answer(found, shown)
+
+def _show_set(out: Output, found: dict[str, Any]) -> None:
+    """A boot set: its recipe, and what its parts take."""
+    recipe = found["profile"] or {}
+    out.line(f"boot set    {found['name']}, kernel {found['kernel']}, {size(found['size'])}")
+    for key, label in _RECIPE.items():
+        if recipe.get(key):
+            out.line(f"{label:<12}{recipe[key]}")
+    for key in ("modules", "firmware"):
+        out.line(f"{key:<12}{', '.join(recipe.get(key, ())) or '-'}")
+    out.line("")
+    parts = sorted(found["parts"].items(), key=lambda part: -part[1]["bytes"])
+    rows = [[part, size(sizes["unpacked"]), size(sizes["bytes"])] for part, sizes in parts]
+    out.table(_PARTS, rows, empty="")
+    lacking = sorted({user for users in found["firmware_missing"].values() for user in users})
+    if lacking:
+        out.line(
+            f"firmware that was not there when it was built, for: {', '.join(lacking)}", YELLOW
+        )
 
 
 @command(profile, "default")

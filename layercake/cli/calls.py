@@ -129,20 +129,25 @@ def _show(out: Output, answers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _show_value(out: Output, value: Any) -> None:
-    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
-        names = list(dict.fromkeys(name for record in value for name in record))
-        out.table(
-            [Column(n.upper(), styled=True) for n in names],
-            [[_text(r.get(n, "-")) for n in names] for r in value],
-        )
-    elif isinstance(value, dict):
+    if isinstance(value, dict):
         for name, inner in value.items():
             out.line(f"{name}: {_text(inner)}")
-    elif isinstance(value, list):
+    elif not isinstance(value, list):
+        out.lines(_text(value))
+    elif value and all(isinstance(record, dict) for record in value):
+        _show_records(out, value)
+    else:
         for inner in value:
             out.line(_text(inner))
-    else:
-        out.lines(_text(value))
+
+
+def _show_records(out: Output, records: list[dict[str, Any]]) -> None:
+    """Objects as a table: one column for each key."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    out.table(
+        [Column(name.upper(), styled=True) for name in names],
+        [[_text(record.get(name, "-")) for name in names] for record in records],
+    )
 
 
 def _text(value: Any) -> str:

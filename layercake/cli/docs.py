@@ -154,7 +154,8 @@ def followed(text: str, name: str, titles: Mapping[str, str]) -> str:
         return _DEFINED.sub(r"- **\1**\n\n  \2", piece)
 
     text = _CONTENTS.sub(contents, text)
-    pieces, at = [], 0
+    pieces = []
+    at = 0
     for fence in _FENCE.finditer(text):  # what is typed and printed stays as it is
         pieces += [prose(text[at : fence.start()]), fence[0]]
         at = fence.end()

@@ -223,63 +223,68 @@ def status(app: App) -> Answer:
     answer = app.head.get("/v1/status")
 
     def show(out: Output) -> None:
-        nodes = answer["nodes"]
         out.line(
             f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch "
             f"{answer['epoch']}"
         )
-        out.line(
-            f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} "
-            "working, "
-            f"{nodes['quarantined']} quarantined"
-            + (f", {asking} need a person" if (asking := nodes.get("asking")) else "")
-        )
-        guard = answer["guard"]
-        if guard["frozen"]:
-            out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
-        boots = guard.get("boots") or {"waiting": 0}
-        if boots["waiting"]:
-            left = (
-                f"; all are up in about {seconds(boots['left_s'])}"
-                if boots["left_s"] is not None
-                else ""
-            )
-            out.line(
-                f"boots     {boots['booting']} under way, {boots['waiting']} wait for their "
-                f"turn{left}"
-            )
-        for outage in guard["outages"]:
-            out.line(
-                f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: "
-                f"{outage['silent']} of {outage['members']} "
-                "nodes are silent; nothing is done to them"
-            )
-        if "database" in answer:  # a head from before an upgrade does not say
-            out.line(f"database  {_database(answer['database'])}")
-        if (loop := answer.get("loop")) and not loop["well"]:
-            out.line(f"LATE      for {seconds(loop['since_s'])}: {loop['trouble']}")
-        if certificates := answer.get("certificates"):
-            out.line(
-                "certificates  "
-                + ", ".join(f"{c['what']}: {c['days']:.0f} days" for c in certificates)
-            )
-        for warning in answer.get("warnings") or []:
-            out.line(f"WARNING   {warning}")
+        out.line(_nodes_line(answer["nodes"]))
+        _show_guard(out, answer["guard"])
+        _show_troubles(out, answer)
         out.line("")
-        rows = [
-            [
-                s["name"],
-                s["state"],
-                s["pid"] or "-",
-                s["restarts"],
-                seconds(s["since_s"]),
-                s["health"] or "",
-            ]
-            for s in answer["services"]
-        ]
+        rows = [_service_row(service) for service in answer["services"]]
         out.table(_SERVICES, rows, empty="no services")
 
     return Answer(answer, show)
+
+
+def _nodes_line(nodes: Mapping[str, Any]) -> str:
+    asking = nodes.get("asking")
+    return (
+        f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
+        f"{nodes['quarantined']} quarantined"
+    ) + (f", {asking} need a person" if asking else "")
+
+
+def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:
+    """What keeps the head from working on nodes: a freeze, the queue of boots, outages."""
+    if guard["frozen"]:
+        out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
+    boots = guard.get("boots") or {"waiting": 0}
+    if boots["waiting"]:
+        known = boots["left_s"] is not None
+        left = f"; all are up in about {seconds(boots['left_s'])}" if known else ""
+        out.line(
+            f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}"
+        )
+    for outage in guard["outages"]:
+        out.line(
+            f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: "
+            f"{outage['silent']} of {outage['members']} nodes are silent; nothing is done to them"
+        )
+
+
+def _show_troubles(out: Output, answer: Mapping[str, Any]) -> None:
+    """How the head itself is: its database, its loop, its certificates, and its warnings."""
+    if "database" in answer:  # a head from before an upgrade does not say
+        out.line(f"database  {_database(answer['database'])}")
+    if (loop := answer.get("loop")) and not loop["well"]:
+        out.line(f"LATE      for {seconds(loop['since_s'])}: {loop['trouble']}")
+    if certificates := answer.get("certificates"):
+        ages = [f"{c['what']}: {c['days']:.0f} days" for c in certificates]
+        out.line(f"certificates  {', '.join(ages)}")
+    for warning in answer.get("warnings") or []:
+        out.line(f"WARNING   {warning}")
+
+
+def _service_row(service: Mapping[str, Any]) -> list[object]:
+    return [
+        service["name"],
+        service["state"],
+        service["pid"] or "-",
+        service["restarts"],
+        seconds(service["since_s"]),
+        service["health"] or "",
+    ]
 
 
 _CERTIFICATES = (Column("CERTIFICATE"), Column("GOOD UNTIL"), Column("DAYS", right=True))

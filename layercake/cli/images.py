@@ -193,7 +193,8 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
     answer = app.head.get("/v1/images/diff", a=a, b=b, timeout=LONG_S)
 
     def show(out: Output) -> None:
-        packages, files = answer["packages"], answer["files"]
+        packages = answer["packages"]
+        files = answer["files"]
         if not any(packages.values()) and not any(files.values()):
             out.line("no difference")
         for kind, sign in _SIGNS.items():
@@ -351,7 +352,8 @@ def _roll(
     """Has the head move nodes as it sees fit, and follows them; not at all without a timeout."""
     asked = {"range": nodes, "image": name, "replace": replace, "at_once": at_once, "by": who()}
     answer = app.head.post("/v1/images/roll", asked)
-    names, rolls = answer["nodes"], answer.get("rolls") or []
+    names = answer["nodes"]
+    rolls = answer.get("rolls") or []
     if timeout is None and rolls:
         return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
     if timeout is None:

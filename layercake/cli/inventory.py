@@ -123,52 +123,75 @@ def apply(
     Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in
     FILE says, or else config.yaml.
     """
-    request, out = request_of(file), app.out
+    request = request_of(file)
     planned = app.head.post("/v1/inventory/plan", request)
-    changes = [Change.from_record(c) for c in planned["changes"]]
-    if not out.json:
-        _show_plan(out, planned, at_once)
-    if not changes and not planned.get("networks") and not planned.get("files"):
+    if not app.out.json:
+        _show_plan(app.out, planned, at_once)
+    if not planned["changes"] and not _others(planned):
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
-    removed = [c.node for c in changes if c.action is Action.REMOVE]
-    if removed and not allow_remove:
+    changes = map(Change.from_record, planned["changes"])
+    removed = [change.node for change in changes if change.action is Action.REMOVE]
+    if not allow_remove:
+        _refuse_removal(request["file"], removed)
+    agreed = (
+        _may_take_back(app, request["file"], planned, take_back, yes)
+        and _may_move_secrets(app, request["file"], planned, confirm_secrets, yes)
+        and app.confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes)
+    )
+    if not agreed:
+        return Answer(code=FAILED)
+    body = {
+        **request,
+        "digest": planned["digest"],
+        "allow_remove": allow_remove,
+        "take_back": bool(planned.get("taken_back")),
+        "at_once": at_once,
+        "by": who(),
+    }
+    if planned.get("secrets"):
+        body["confirm_secrets"] = True
+    applied = app.head.post("/v1/inventory/apply", body)
+    return _followed(app, applied, removed, None if no_wait else timeout)
+
+
+def _refuse_removal(file: str, removed: Sequence[str]) -> None:
+    if removed:
         raise Refused(
-            f"cannot apply {request['file']}: it would remove {fold(removed)}",
+            f"cannot apply {file}: it would remove {fold(removed)}",
             hint="say --allow-remove if that is meant",
         )
-    backwards = planned.get("taken_back") or []
-    if backwards and not take_back:
-        if yes:
-            raise Refused(
-                f"cannot apply {request['file']}: {'; '.join(map(_taken_back, backwards))}",
-                hint="write the images that run into it, or say --take-back if that is meant",
-            )
-        if not app.confirm("Take them back?", False):
-            return Answer(code=FAILED)
-    elsewhere = planned.get("secrets") or []
-    if elsewhere and not confirm_secrets:
-        if yes:
-            raise Refused(
-                f"cannot apply {request['file']}: {'; '.join(map(_elsewhere, elsewhere))}",
-                hint="say --confirm-secrets if the new places may have them",
-            )
-        if not app.confirm("May the secrets go there?", False):
-            return Answer(code=FAILED)
-    if not app.confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes):
-        return Answer(code=FAILED)
-    applied = app.head.post(
-        "/v1/inventory/apply",
-        {
-            **request,
-            "digest": planned["digest"],
-            "allow_remove": allow_remove,
-            "take_back": bool(backwards),
-            "at_once": at_once,
-            "by": who(),
-            **({"confirm_secrets": True} if elsewhere else {}),
-        },
-    )
-    return _followed(app, applied, removed, None if no_wait else timeout)
+
+
+def _may_take_back(
+    app: App, file: str, planned: Mapping[str, Any], allowed: bool, yes: bool
+) -> bool:
+    """Asks, unless it is allowed, whether nodes may go back to the images that a roll took them
+    from. Raises Refused with --yes, which does not mean that."""
+    backwards = planned.get("taken_back")
+    if allowed or not backwards:
+        return True
+    if yes:
+        raise Refused(
+            f"cannot apply {file}: {'; '.join(map(_taken_back, backwards))}",
+            hint="write the images that run into it, or say --take-back if that is meant",
+        )
+    return app.confirm("Take them back?", False)
+
+
+def _may_move_secrets(
+    app: App, file: str, planned: Mapping[str, Any], allowed: bool, yes: bool
+) -> bool:
+    """Asks, unless it is allowed, whether secrets may go to other addresses than before. Raises
+    Refused with --yes, which does not mean that."""
+    elsewhere = planned.get("secrets")
+    if allowed or not elsewhere:
+        return True
+    if yes:
+        raise Refused(
+            f"cannot apply {file}: {'; '.join(map(_elsewhere, elsewhere))}",
+            hint="say --confirm-secrets if the new places may have them",
+        )
+    return app.confirm("May the secrets go there?", False)
 
 
 @command()
@@ -228,7 +251,8 @@ def _guests(app: App) -> Answer:
 
 def _used(network: Mapping[str, Any]) -> str:
     """How many addresses guests have, of how many."""
-    addresses, used = network.get("guest_addresses"), network.get("guests_used")
+    addresses = network.get("guest_addresses")
+    used = network.get("guests_used")
     return "-" if not addresses else f"{'?' if used is None else used} of {addresses}"
 
 
@@ -301,7 +325,8 @@ def _followed(
 ) -> Answer:
     """Follows the nodes of an inventory that was applied, and its rolls; not at all without a
     timeout."""
-    rolls, out = applied.get("rolls") or [], app.out
+    rolls = applied.get("rolls") or []
+    out = app.out
     if timeout is None:
         lines = [f"revision {applied['revision']} is wanted now", *map(begun_line, rolls)]
         return Answer({**applied, "converged": None, "nodes": []}, "\n".join(lines))
@@ -332,42 +357,68 @@ def _followed(
 def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -> None:
     """The plan as a table; nodes with the same change and the same way are one row. `at_once`:
     nothing goes by a roll."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    plans = {p["node"]: p for p in planned["plans"]}
-    for change in (Change.from_record(c) for c in planned["changes"]):
-        rows.setdefault(
-            (change.action.value, _what(change), _way(plans.get(change.node))), []
-        ).append(change.node)
     for warning in planned.get("warnings") or []:
-        place = f"{warning['file']}:{warning['line']}: " if warning["line"] else ""
-        out.note(f"{place}{warning['message']}", RED)
-    for change in (Change.from_record(c) for c in planned.get("networks") or []):
+        out.note(_warning(warning), RED)
+    for record in planned.get("networks") or []:
+        change = Change.from_record(record)
         out.line(f"network {change.node}: {_network(change)}")
     for source in planned.get("files") or []:
-        out.line(
-            f"files: {source['path']} {_SOURCE[source['action']]}, +{source['added']} "
-            f"-{source['removed']} lines, "
-            f"for {source['nodes']} node{'' if source['nodes'] == 1 else 's'}; `layercake files "
-            "diff RANGE` shows it"
-        )
-    empty = (
-        "no node changes"
-        if planned.get("networks") or planned.get("files")
-        else "nothing to change"
+        out.line(_source(source))
+    empty = "no node changes" if _others(planned) else "nothing to change"
+    out.table(_COLUMNS, _plan_rows(planned), empty=empty)
+    _show_new(out, planned["plans"])
+    _show_rolls(out, planned, at_once)
+    notes = [
+        *map(_taken_back, planned.get("taken_back") or []),
+        *map(_elsewhere, planned.get("secrets") or []),
+    ]
+    for note in notes:
+        out.note(note)
+
+
+def _others(planned: Mapping[str, Any]) -> bool:
+    """Whether anything changes that is no node."""
+    return bool(planned.get("networks") or planned.get("files"))
+
+
+def _warning(warning: Mapping[str, Any]) -> str:
+    place = f"{warning['file']}:{warning['line']}: " if warning["line"] else ""
+    return f"{place}{warning['message']}"
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    """What changes in a file that nodes get."""
+    return (
+        f"files: {source['path']} {_SOURCE[source['action']]}, +{source['added']} "
+        f"-{source['removed']} lines, for {source['nodes']} "
+        f"node{'' if source['nodes'] == 1 else 's'}; `layercake files diff RANGE` shows it"
     )
-    out.table(_COLUMNS, [(fold(nodes), *key) for key, nodes in rows.items()], empty=empty)
+
+
+def _plan_rows(planned: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The changes of nodes, those that are alike in one row."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    plans = {plan["node"]: plan for plan in planned["plans"]}
+    for record in planned["changes"]:
+        change = Change.from_record(record)
+        row = (change.action.value, _what(change), _way(plans.get(change.node)))
+        rows.setdefault(row, []).append(change.node)
+    return [(fold(nodes), *row) for row, nodes in rows.items()]
+
+
+def _show_new(out: Output, plans: Sequence[Mapping[str, Any]]) -> None:
     for adopt, text in _ADOPT.items():
-        if new := [p["node"] for p in planned["plans"] if p.get("adopt") == adopt]:
+        if new := [plan["node"] for plan in plans if plan.get("adopt") == adopt]:
             out.line(f"{fold(new)}: new; one that is found running {text}")
-    for roll in planned.get("rolls") or []:
+
+
+def _show_rolls(out: Output, planned: Mapping[str, Any], at_once: bool) -> None:
+    rolls = planned.get("rolls") or []
+    for roll in rolls:
         how = "at once" if at_once else f"by a roll, {_plan(roll['plan'])}"
         out.line(f"{fold(roll['nodes'])}: to {', '.join(roll['images']) or 'no images'} {how}")
-    if planned.get("rolls") and planned["at_once"]:
+    if rolls and planned["at_once"]:
         out.line(f"{fold(planned['at_once'])}: other images at once, nothing runs there")
-    for back in planned.get("taken_back") or []:
-        out.note(_taken_back(back))
-    for entry in planned.get("secrets") or []:
-        out.note(_elsewhere(entry))
 
 
 def _plan(plan: Mapping[str, Any]) -> str:

@@ -124,84 +124,84 @@ def show(app: App, name: str) -> Answer:
 
 
 def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a machine is, and what it has reported, as (label, text)."""
+    return [
+        *_system_facts(one, report),
+        *(("dimm", _dimm(dimm)) for dimm in report.get("dimms", [])),
+        *(("disk", _disk(disk)) for disk in report.get("disks", [])),
+        *_network_facts(one, report),
+        *(("gpu", _device(device)) for device in report.get("gpus", [])),
+        *(("fabric", _device(device)) for device in report.get("fabrics", [])),
+        ("bmc", _bmc(report.get("bmc"))),
+        ("tpm", " ".join((report.get("tpm") or "none", report.get("tpm_ek", "")[:16])).strip()),
+        *(("not seen", f"{part}: {why}") for part, why in report.get("failed", {}).items()),
+        *(("differs", line) for line in one["drift"]),
+        *(("claimed by", name) for name in one["rivals"]),
+    ]
+
+
+def _system_facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
     bios = report.get("smbios", {}).get("bios", {})
-    found = [
+    firmware = " ".join(filter(None, (bios.get(key) for key in ("vendor", "version", "date"))))
+    boots_by = "UEFI" if one["uefi"] else "BIOS"
+    return [
         ("machine", f"{one['vendor']} {one['product']}".strip() or "-"),
         ("node", one["node"] or "none"),
         ("serial", one["serial"] or "none that can be used"),
         ("uuid", one["uuid"] or "-"),
-        (
-            "firmware",
-            " ".join(filter(None, (bios.get("vendor"), bios.get("version"), bios.get("date"))))
-            or "-",
-        ),
-        (
-            "boots by",
-            ("UEFI" if one["uefi"] else "BIOS")
-            + (", Secure Boot is on" if one["secure_boot"] else ""),
-        ),
+        ("firmware", firmware or "-"),
+        ("boots by", boots_by + (", Secure Boot is on" if one["secure_boot"] else "")),
         ("cpus", f"{one['cpus']}: {report.get('cpu', {}).get('model', '-')}"),
         ("memory", _size(one["memory"])),
     ]
-    found += [
-        (
-            "dimm",
-            f"{d.get('slot', '?')}: {d.get('mb', 0)} MB {d.get('vendor', '')} {d.get('part', '')} "
-            f"{d.get('serial', '')}",
-        )
-        for d in report.get("dimms", [])
-    ]
-    found += [
-        (
-            "disk",
-            f"{d['name']}: {d['bytes'] / 1e9:.0f} GB {d.get('model', '')} {d.get('serial', '')}, "
-            "SMART "
-            f"{d.get('smart', 'not read')}",
-        )
-        for d in report.get("disks", [])
-    ]
+
+
+def _network_facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Its cards, and what switches say of where they are plugged in."""
+    facts = []
     if one["circuit"]:
-        found.append(
-            (
-                "option 82",
-                " ".join(
-                    f"{word} {one[word]}" for word in ("circuit", "remote", "relay") if one[word]
-                ),
-            )
-        )
-    near = report.get("neighbours", {})
+        keys = [key for key in ("circuit", "remote", "relay") if one[key]]
+        facts.append(("option 82", " ".join(f"{key} {one[key]}" for key in keys)))
+    neighbours = report.get("neighbours", {})
     for card in report.get("cards", []):
-        port = near.get(card["name"], {})
-        speed = (
-            f"{card.get('mbps', 0)} Mb/s"
-            if card.get("mbps")
-            else "link"
-            if card.get("link")
-            else "no link"
-        )
+        port = neighbours.get(card["name"], {})
         at = f", at {port['switch']} port {port['port']}" if port else ""
-        found.append(
-            ("card", f"{card['name']}: {card['mac']} {card.get('driver', '')}, {speed}{at}")
-        )
-    for kind, key in (("gpu", "gpus"), ("fabric", "fabrics")):
-        found += [
-            (kind, f"{d.get('slot')}: {d.get('vendor')}:{d.get('device')}")
-            for d in report.get(key, [])
-        ]
-    bmc = report.get("bmc")
-    at = (
+        name = f"{card['name']}: {card['mac']} {card.get('driver', '')}"
+        facts.append(("card", f"{name}, {_speed(card)}{at}"))
+    return facts
+
+
+def _speed(card: dict[str, Any]) -> str:
+    if card.get("mbps"):
+        return f"{card['mbps']} Mb/s"
+    return "link" if card.get("link") else "no link"
+
+
+def _dimm(dimm: dict[str, Any]) -> str:
+    return (
+        f"{dimm.get('slot', '?')}: {dimm.get('mb', 0)} MB {dimm.get('vendor', '')} "
+        f"{dimm.get('part', '')} {dimm.get('serial', '')}"
+    )
+
+
+def _disk(disk: dict[str, Any]) -> str:
+    return (
+        f"{disk['name']}: {disk['bytes'] / 1e9:.0f} GB {disk.get('model', '')} "
+        f"{disk.get('serial', '')}, SMART {disk.get('smart', 'not read')}"
+    )
+
+
+def _device(device: dict[str, Any]) -> str:
+    return f"{device.get('slot')}: {device.get('vendor')}:{device.get('device')}"
+
+
+def _bmc(bmc: dict[str, Any] | None) -> str:
+    if not bmc:
+        return "none"
+    return (
         f"{bmc.get('address') or 'no address'} ({bmc.get('mac', '-')}), firmware "
         f"{bmc.get('firmware', '-')}"
-        if bmc
-        else "none"
     )
-    found += [
-        ("bmc", at),
-        ("tpm", " ".join((report.get("tpm") or "none", report.get("tpm_ek", "")[:16])).strip()),
-    ]
-    found += [("not seen", f"{part}: {why}") for part, why in report.get("failed", {}).items()]
-    found += [("differs", line) for line in one["drift"]]
-    return found + [("claimed by", name) for name in one["rivals"]]
 
 
 @command(machine)
@@ -322,7 +322,9 @@ def scan(app: App, network: str) -> Answer:
     start = count = 0
     while True:
         answer = app.head.post("/v1/machines/scan", {"network": network, "start": start})
-        found, count, start = found + answer["found"], count + answer["scanned"], answer["more"]
+        found = found + answer["found"]
+        count = count + answer["scanned"]
+        start = answer["more"]
         if not start:
             break
         app.out.note(f"{count} addresses asked, {len(found)} answers")

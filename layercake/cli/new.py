@@ -97,7 +97,8 @@ def variable(app: App, directory: Path, name: str, values: tuple[str, ...]) -> A
             f"cannot add variable {name}: {directory} has no module and its test",
             hint="`layercake new module` makes them",
         )
-    code, test = file.read_text(), tests[0].read_text()
+    code = file.read_text()
+    test = tests[0].read_text()
     code = _checked(name, _replaced(code, r"^(?=VARIABLES = )", _filled("variable", parts), file))
     wanted = f'"{name}": "{parts["first"]}"'
     for line, more in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import click
@@ -78,53 +78,59 @@ def list_(app: App, nodes: str, where: str, columns: str, order: str) -> Answer:
         empty = "no nodes; `layercake apply FILE` brings some"
         if chosen:
             rows = [[kind.text(v) for kind in kinds] for v in answer["nodes"]]
-            out.table([column_of(name) for name in chosen], rows, empty=empty)
-            return
-        columns = (
-            Column("NAME"),
-            Column("STATUS", styled=True),
-            *(Column(v.upper(), styled=True) for v in variables),
-            Column("IMAGES"),
-            Column("IP"),
-            Column("SEEN", right=True),
-            Column("DETAIL", flexible=True),
-        )
-        rows = [
-            [
-                v["name"],
-                v["status"],
-                *(v["state"].get(name, "-") for name in variables),
-                _images(v),
-                v["ip"],
-                seconds(v["last_seen_s"]),
-                v["status_text"],
-            ]
-            for v in answer["nodes"]
-        ]
-        out.table(columns, rows, empty=empty)
+            out.table(list(map(column_of, chosen)), rows, empty=empty)
+        else:
+            rows = [_row(view, variables) for view in answer["nodes"]]
+            out.table(_columns(variables), rows, empty=empty)
 
     return Answer(answer, show)
 
 
+def _columns(variables: Sequence[str]) -> list[Column]:
+    """The columns of a list of nodes where none were chosen."""
+    return [
+        Column("NAME"),
+        Column("STATUS", styled=True),
+        *(Column(name.upper(), styled=True) for name in variables),
+        Column("IMAGES"),
+        Column("IP"),
+        Column("SEEN", right=True),
+        Column("DETAIL", flexible=True),
+    ]
+
+
+def _row(view: Mapping[str, Any], variables: Sequence[str]) -> list[str]:
+    return [
+        view["name"],
+        view["status"],
+        *(view["state"].get(name, "-") for name in variables),
+        _images(view),
+        view["ip"],
+        seconds(view["last_seen_s"]),
+        view["status_text"],
+    ]
+
+
 def _images(view: Mapping[str, Any]) -> str:
     """The images of a node: what runs, and what shall run if that is something else."""
-    if view["images"]["running"] == view["images"]["wanted"]:
-        return ",".join(i["name"] for i in view["images"]["wanted"]) or "-"
-    running = {(i["name"], i["digest"]) for i in view["images"]["running"]}
-    wanted = {(i["name"], i["digest"]) for i in view["images"]["wanted"]}
+    images = view["images"]
+    if images["running"] == images["wanted"]:
+        return ",".join(image["name"] for image in images["wanted"]) or "-"
+    running = {(image["name"], image["digest"]) for image in images["running"]}
+    wanted = {(image["name"], image["digest"]) for image in images["wanted"]}
+    if running == wanted:
+        return _image_names(running, frozenset())
+    # A digest is shown only where the name alone would hide that it changes.
     same_name = {name for name, _ in running} & {name for name, _ in wanted}
+    return f"{_image_names(running, same_name)} -> {_image_names(wanted, same_name)}"
 
-    def text(found: set[tuple[str, str]]) -> str:
-        # A digest is shown only where the name alone would hide that it changes.
-        return (
-            ",".join(
-                f"{n}@{short(d)}" if n in same_name and running != wanted else n
-                for n, d in sorted(found)
-            )
-            or "-"
-        )
 
-    return text(running) if running == wanted else f"{text(running)} -> {text(wanted)}"
+def _image_names(images: Set[tuple[str, str]], with_digest: Set[str]) -> str:
+    names = [
+        f"{name}@{short(digest)}" if name in with_digest else name
+        for name, digest in sorted(images)
+    ]
+    return ",".join(names) or "-"
 
 
 @command(node)
@@ -139,7 +145,8 @@ def _images(view: Mapping[str, Any]) -> str:
 def show(app: App, name: str, history: int) -> Answer:
     """Show the node NAME and what happened to it last."""
     answer = app.head.get(f"/v1/nodes/{quoted(name)}")
-    view, events = answer["node"], answer["history"][-history:] if history else []
+    view = answer["node"]
+    events = answer["history"][-history:] if history else []
 
     def tell(out: Output) -> None:
         for label, value in _facts(view):
@@ -155,63 +162,73 @@ def show(app: App, name: str, history: int) -> Answer:
 
 
 def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    def pairs(values: Mapping[str, str]) -> str:
-        return " ".join(f"{k}={v}" for k, v in values.items()) or "-"
-
-    bmc, active, seen = view["bmc"], view["active"], view["last_seen_s"]
+    """What a node is and does, as (label, text)."""
+    bmc = view["bmc"]
+    seen = view["last_seen_s"]
     yield "name", view["name"]
     yield "id", view["id"]
     yield "status", view["status"] + (f" ({view['status_text']})" if view["status_text"] else "")
-    yield "is", pairs(view["state"])
-    yield "wanted", pairs(view["goal"])
+    yield "is", _pairs(view["state"])
+    yield "wanted", _pairs(view["goal"])
     yield "images", _images(view)
+    yield from _network_facts(view)
+    yield from _boot_facts(view.get("boots") or {}, view.get("boot_time") or {})
+    yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none: a person switches it"
+    yield "last seen", "never" if seen is None else f"{seconds(seen)} ago"
+    yield "unchanged", f"for {seconds(view['since_s'])}"
+    yield "revision", str(view["revision"])
+    if view["active"]:
+        yield "doing", _active(view["active"])
+
+
+def _network_facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """By what a node is reached and boots, and what it has reported of that."""
     yield "address", view["ip"] + (f" in {view['network']}" if view.get("network") else "")
     yield "macs", ", ".join(view["macs"])
     yield "firmware", view["firmware"]
     if view.get("profile"):
         yield "profile", view["profile"]
     for card in view.get("cards") or ():
-        needs = f", it needs {' or '.join(card['absent'])}" if card["absent"] else ""
-        yield (
-            "card",
-            (
-                f"{card['name']} {card['mac']} {card['driver']}"
-                if card["driver"]
-                else f"{card['id']} at {card['slot']}: no driver{needs}"
-            ),
-        )
+        yield "card", _card(card)
     for one in view.get("interfaces") or ():
         yield "interface", _interface(one)
     if view.get("clock"):
         yield "clock", f"{view['clock']['off_ms']:+.1f} ms off {view['clock']['server']}"
-    sets = view.get("boots") or {}
-    if sets.get("runs"):
-        own = sets["agent"] in (None, sets["runs"])
-        yield "boot set", sets["runs"] + ("" if own else f", its agent that of {sets['agent']}")
-    if sets.get("next") not in (None, sets.get("runs")):
+
+
+def _boot_facts(sets: Mapping[str, Any], times: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The boot sets of a node, and how long it takes to boot."""
+    runs = sets.get("runs")
+    if runs:
+        own = sets["agent"] in (None, runs)
+        yield "boot set", runs + ("" if own else f", its agent that of {sets['agent']}")
+    if sets.get("next") not in (None, runs):
         yield "boots next", sets["next"]
-    times = view.get("boot_time") or {}
     if times.get("usual_s") is not None:
-        yield (
-            "boots in",
-            (
-                f"{seconds(times['usual_s'])} usually, {seconds(times['longest_s'])} at most, in "
-                f"{times['boots']} boots"
-            ),
-        )
+        usual = seconds(times["usual_s"])
+        longest = seconds(times["longest_s"])
+        yield "boots in", f"{usual} usually, {longest} at most, in {times['boots']} boots"
     if times.get("now_s") is not None:
         yield "boot", f"for {seconds(times['now_s'])}"
-    yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none: a person switches it"
-    yield "last seen", "never" if seen is None else f"{seconds(seen)} ago"
-    yield "unchanged", f"for {seconds(view['since_s'])}"
-    yield "revision", str(view["revision"])
-    if active:
-        left = "" if active["deadline_s"] is None else f", {seconds(active['deadline_s'])} left"
-        yield (
-            "doing",
-            f"{active['mutation']}, attempt {active['attempt']}, for "
-            f"{seconds(active['seconds'])}{left}",
-        )
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items()) or "-"
+
+
+def _card(card: Mapping[str, Any]) -> str:
+    if card["driver"]:
+        return f"{card['name']} {card['mac']} {card['driver']}"
+    needs = f", it needs {' or '.join(card['absent'])}" if card["absent"] else ""
+    return f"{card['id']} at {card['slot']}: no driver{needs}"
+
+
+def _active(active: Mapping[str, Any]) -> str:
+    """The mutation that is under way."""
+    left = "" if active["deadline_s"] is None else f", {seconds(active['deadline_s'])} left"
+    return (
+        f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}{left}"
+    )
 
 
 def _interface(one: Mapping[str, Any]) -> str:
@@ -404,7 +421,8 @@ def execute(
     With --json, which stands before the --, what it says is in the document, as text.
     """
     body = {"command": list(command), "container": container, "timeout_s": timeout}
-    said, code = {"out": b"", "err": b""}, None
+    said = {"out": b"", "err": b""}
+    code = None
     for line in _lines(app.head.stream("POST", f"/v1/nodes/{quoted(name)}/exec", body=body)):
         told = json.loads(line)
         if "error" in told:

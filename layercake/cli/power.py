@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -224,25 +224,32 @@ def cap(app: App, nodes: str, watts: str, yes: bool) -> Answer:
     if not watts:
         answer = app.head.get("/v1/power/cap", range=nodes, timeout=POWER_S)
     else:
-        wanted = None if watts == "none" else whole_number(watts, 65535)
-        if wanted == 0 or (wanted is None and watts != "none"):
-            raise InputError(
-                f"cannot cap the power at {show(watts)}: expected watts, or none", hint="as 350"
-            )
+        wanted = _watts(watts)
         what = "Cap no more" if wanted is None else f"Cap at {wanted} W"
         if not app.confirm(f"{what} what {nodes} draw?", yes):
             return Answer(code=FAILED)
         answer = app.head.post("/v1/power/cap", {"range": nodes, "watts": wanted}, timeout=POWER_S)
-    rows = [
-        [
-            r["node"],
-            "-" if r["error"] else "none" if r["watts"] is None else f"{r['watts']} W",
-            r["error"],
-        ]
-        for r in answer["nodes"]
-    ]
+    rows = [[r["node"], _cap(r), r["error"]] for r in answer["nodes"]]
     code = FAILED if any(r["error"] for r in answer["nodes"]) else OK
     return Answer(answer, lambda out: out.table(_CAPS, rows, empty="no nodes"), code)
+
+
+def _watts(text: str) -> int | None:
+    """A number of watts, None for "none". Raises InputError."""
+    if text == "none":
+        return None
+    watts = whole_number(text, 65535)
+    if not watts:
+        raise InputError(
+            f"cannot cap the power at {show(text)}: expected watts, or none", hint="as 350"
+        )
+    return watts
+
+
+def _cap(row: Mapping[str, Any]) -> str:
+    if row["error"]:
+        return "-"
+    return "none" if row["watts"] is None else f"{row['watts']} W"
 
 
 @command(power)

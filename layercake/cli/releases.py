@@ -88,57 +88,55 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
     names = [view["name"] for view in app.head.get("/v1/nodes", range=nodes)["nodes"]]
     found = [app.head.get(f"/v1/nodes/{quoted(name)}/releases") for name in names]
 
-    def say(out: Output) -> None:
+    def show(out: Output) -> None:
         for one in found:
-            if not one["releases"]:
+            releases = one["releases"]
+            if not releases:
                 out.line(
                     f"{one['node']}: no release" + (f"; held: {one['held']}" if one["held"] else "")
                 )
-            for it in one["releases"] if all_ else one["releases"][:1]:
-                _tell(out, one, it, last=it is one["releases"][0])
+            for number, it in enumerate(releases if all_ else releases[:1]):
+                _show_release(out, one["node"], it, "" if number else one["held"])
 
-    held = any(one["held"] for one in found)
-    return Answer({"nodes": found}, say, FAILED if held else OK)
+    is_held = any(one["held"] for one in found)
+    return Answer({"nodes": found}, show, FAILED if is_held else OK)
 
 
-def _tell(out: Output, one: dict[str, Any], it: dict[str, Any], *, last: bool) -> None:
+def _show_release(out: Output, node: str, it: dict[str, Any], held: str) -> None:
+    """A release of a node with its evidence; `held` is why the node is still held, "" if not."""
     out.line(
-        f"{one['node']}: release {it['id']}, {it['state']}, asked for by {it['by']} at "
+        f"{node}: release {it['id']}, {it['state']}, asked for by {it['by']} at "
         f"{moment(it['asked'])}"
     )
-    for word in ("abandoned_by", "freed_by"):
-        if it[word]:
-            out.line(f"{word.replace('_', ' ')} {it[word]}")
-    if last and one["held"]:
-        out.line(f"held: {one['held']}")
-    out.table(
-        _STEPS,
-        [
-            [
-                s["name"],
-                s["result"] or ("under way" if s["began"] else "-"),
-                moment(s["began"]) if s["began"] else "-",
-                f"{s['ended'] - s['began']:.0f}" if s["ended"] else "-",
-                s["tries"] or "-",
-                s["detail"],
-            ]
-            for s in it["steps"]
-        ],
-    )
+    for key in ("abandoned_by", "freed_by"):
+        if it[key]:
+            out.line(f"{key.replace('_', ' ')} {it[key]}")
+    if held:
+        out.line(f"held: {held}")
+    out.table(_STEPS, [_step_row(step) for step in it["steps"]])
     if it["disks"]:
-        out.table(
-            _DISKS,
-            [
-                [
-                    d["model"] or "-",
-                    d["serial"] or "-",
-                    d["size"],
-                    f"{d['seconds']:.1f}",
-                    "blank" if d["verified"] else "NOT blank",
-                    d["way"],
-                ]
-                for d in it["disks"]
-            ],
-        )
+        out.table(_DISKS, [_disk_row(disk) for disk in it["disks"]])
     for line in it["left"]:
         out.line(f"left: {line}")
+
+
+def _step_row(step: dict[str, Any]) -> list[object]:
+    return [
+        step["name"],
+        step["result"] or ("under way" if step["began"] else "-"),
+        moment(step["began"]) if step["began"] else "-",
+        f"{step['ended'] - step['began']:.0f}" if step["ended"] else "-",
+        step["tries"] or "-",
+        step["detail"],
+    ]
+
+
+def _disk_row(disk: dict[str, Any]) -> list[object]:
+    return [
+        disk["model"] or "-",
+        disk["serial"] or "-",
+        disk["size"],
+        f"{disk['seconds']:.1f}",
+        "blank" if disk["verified"] else "NOT blank",
+        disk["way"],
+    ]

@@ -34,7 +34,8 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "security": ("Security", RED),
     "changed": ("Changed", ""),
 }
-_SHOWN_NODES, _TEXT = 200, 160
+_SHOWN_NODES = 200
+_TEXT = 160
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h2{font-size:1.1rem;border-bottom:1px solid #8884;margin-top:1.6rem}
 table{border-collapse:collapse;width:100%}

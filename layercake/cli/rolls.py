@@ -260,7 +260,8 @@ def _result(app: App, number: int, everything: bool = False) -> Answer:
 
 def _follow(app: App, number: int, timeout: float | None) -> bool:
     """Shows a roll until it is over or paused; False if `timeout` seconds pass before."""
-    out, last = app.out, ""
+    out = app.out
+    last = ""
     with out.progress() as show:
         for answer, elapsed in looks(
             out, lambda: app.head.get(f"/v1/rolls/{number}", nodes="none"), timeout
@@ -278,7 +279,8 @@ def _follow(app: App, number: int, timeout: float | None) -> bool:
 
 
 def _picture(view: Roll, elapsed: float, out: Output) -> list[str]:
-    done, total = view["counts"].get("done", 0), max(1, view["nodes_total"])
+    done = view["counts"].get("done", 0)
+    total = max(1, view["nodes_total"])
     filled = _BAR * done // total
     bar = out.styled("━" * filled, GREEN) + out.styled("━" * (_BAR - filled), DIM)
     rows = [(k, view["counts"][k]) for k in _ORDER if view["counts"].get(k)]

@@ -28,11 +28,15 @@ LETTERS = {
     "quarantined": "Q",
 }
 """A node's letter by its status; what has none is its first letter."""
-EVERY_S, CAUSES_S = 1.0, 5.0
+EVERY_S = 1.0
+CAUSES_S = 5.0
 """How often the head is asked, and how old what is known of the causes may be."""
 FIELDS = "name,status,groups,state"
-_NO_GROUP, _OTHER, _ROOM = "-", "o", 200
-_SHOWN_CAUSES, _LEAST_GROUPS = 5, 4
+_NO_GROUP = "-"
+_OTHER = "o"
+_ROOM = 200
+_SHOWN_CAUSES = 5
+_LEAST_GROUPS = 4
 NOTHING: Mapping[str, Any] = {"causes": [], "well": 0}
 
 
@@ -189,13 +193,16 @@ def watch(app: App, timeout: float | None) -> Answer:
     ?  needs a person B  blocked           Q  quarantined
     Elsewhere than on a terminal: a line for each node whose status changes.
     """
-    rack, asked, causes = Rack(), float("-inf"), NOTHING
+    rack = Rack()
+    asked = float("-inf")
+    causes = NOTHING
 
     def ask() -> tuple[dict[str, Any], list[str]]:
         nonlocal asked, causes
         news = rack.take(app.head.get("/v1/nodes", fields=FIELDS, since=rack.change))
         if (news or causes is NOTHING) and app.out.terminal and time.monotonic() > asked + CAUSES_S:
-            causes, asked = app.head.get("/v1/causes"), time.monotonic()
+            causes = app.head.get("/v1/causes")
+            asked = time.monotonic()
         return app.head.get("/v1/status"), news
 
     with app.out.progress() as show:

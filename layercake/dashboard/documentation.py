@@ -60,7 +60,9 @@ class DocumentationSite:
         site: Callable[[], Path | None] = site_directory,
         pages: Callable[[], Path | None] = pages_directory,
     ) -> None:
-        self._greet, self._site, self._pages = greet, site, pages
+        self._greet = greet
+        self._site = site
+        self._pages = pages
         self._listing: _Listing | None = None
         self._files: dict[str, tuple[tuple[int, int], File]] = {}
 
@@ -111,7 +113,8 @@ class DocumentationSite:
             directories = [place, *(path for path in place.rglob("*") if path.is_dir())]
             changed = {path: path.stat().st_mtime_ns for path in directories}
             paths = _pages_in(place) if place == self._pages() else _site_in(place)
-            self._files, self._listing = {}, _Listing(place, paths, changed)
+            self._files = {}
+            self._listing = _Listing(place, paths, changed)
             return paths
         return listing.paths
 

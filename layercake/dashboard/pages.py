@@ -42,7 +42,8 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Vary": "Accept-Encoding",
 }
-FOR_EVER, ASK = "public, max-age=31536000, immutable", "no-cache"
+FOR_EVER = "public, max-age=31536000, immutable"
+ASK = "no-cache"
 """How long browsers keep a file: for ever, or until they have asked whether it is still the
 same."""
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from layercake.debian.environment import FROM_DEBIAN, PYTHONS, ROOT, compiled, run
 from layercake.kraken.errors import OperationFailed
 
-NAME, ARCHITECTURE = "layercake", "amd64"
+NAME = "layercake"
+ARCHITECTURE = "amd64"
 HERE = Path(__file__).parent
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 LIBRARIES = {
@@ -102,7 +103,8 @@ def write(tree: Path, version: str) -> None:
 
 def _fields(version: str, size: int, libraries: Iterable[str]) -> str:
     always, recommended = depends((ROOT / "packages.txt").read_text())
-    first, after = PYTHONS[0], int(PYTHONS[-1].partition(".")[2]) + 1
+    first = PYTHONS[0]
+    after = int(PYTHONS[-1].partition(".")[2]) + 1
     bounds = [f"python3 (>= {first}~)", f"python3 (<< 3.{after}~)"]
     words = [
         *bounds,

@@ -51,7 +51,8 @@ def copyright_file(libraries: Sequence[Library], xterm: Path) -> str:
 
 def _library(library: Library) -> str:
     metadata = Distribution.at(library.info).metadata
-    texts, notices = [], []
+    texts = []
+    notices = []
     for path in sorted(library.info.rglob("*")):
         if path.is_file() and _TEXT.search(path.name):
             text = path.read_text(errors="replace")

@@ -19,7 +19,8 @@ def components(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
     for place, package in lock["packages"].items():
         if not place:
             continue  # the project itself
-        name, version = place.rpartition("node_modules/")[2], package["version"]
+        name = place.rpartition("node_modules/")[2]
+        version = package["version"]
         group, _, short = name.rpartition("/")
         kind, _, digest = package["integrity"].partition("-")
         reference = f"pkg:npm/{name.replace('@', '%40')}@{version}"

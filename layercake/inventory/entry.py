@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from layercake.inventory.changes import Action, Change, is_empty
-from layercake.inventory.load import IP, MAC, load
+from layercake.inventory.load import load
+from layercake.inventory.nodes.claims import IP, MAC
 from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError

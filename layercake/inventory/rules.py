@@ -106,7 +106,9 @@ class Keys:
     @classmethod
     def of(cls, parts: Mapping[str, Part]) -> Keys:
         """The keys of every node and of these parts, by module."""
-        own, nested, named = dict(NODE), {}, {}
+        own = dict(NODE)
+        nested = {}
+        named = {}
         for part in parts.values():
             if part.struct.ENTRY is not None:
                 named[part.key] = rules_of(part.struct.ENTRY)

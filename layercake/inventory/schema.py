@@ -32,10 +32,9 @@ def node_id(name: str) -> str:
     digest = bytearray(
         hashlib.sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16]
     )
-    digest[6], digest[8] = (
-        digest[6] & 0x0F | 0x50,
-        digest[8] & 0x3F | 0x80,
-    )  # RFC 9562 section 5.5; uuid.uuid5 takes 12 us for it
+    # RFC 9562 section 5.5; uuid.uuid5 takes 12 us for it
+    digest[6] = digest[6] & 0x0F | 0x50
+    digest[8] = digest[8] & 0x3F | 0x80
     text = digest.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -157,12 +156,10 @@ class NodeRecords:
             if not isinstance(data, dict):
                 continue
             own = {"entries": data} if named else {k: data[k] for k in fields if k in data}
-            last, word = (
-                self._last.get(name),
-                msgspec.msgpack.encode(own),
-            )  # 1 == True, but their words differ
-            if last is None or last[0] != word:
-                last = self._last[name] = word, msgspec.convert(own, struct)
+            last = self._last.get(name)
+            encoded = msgspec.msgpack.encode(own)  # 1 == True, but they are encoded differently
+            if last is None or last[0] != encoded:
+                last = self._last[name] = encoded, msgspec.convert(own, struct)
             found[name] = last[1]
         if found.keys() != self._all.keys() or any(
             part is not self._all[name] for name, part in found.items()
@@ -232,7 +229,8 @@ class Memory:
     def begin(self, about: str) -> None:
         """Begins a reading. `about` is all else that says what becomes of an entry."""
         if about != self._about:
-            self._about, self._kept = about, {}
+            self._about = about
+            self._kept = {}
         self._now = {}
 
     def find(self, key: tuple[str, str]) -> Kept | None:
@@ -245,4 +243,5 @@ class Memory:
 
     def end(self) -> None:
         """The reading was without mistakes: what is not in this inventory is forgotten."""
-        self._kept, self._now = self._now, {}
+        self._kept = self._now
+        self._now = {}

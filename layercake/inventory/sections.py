@@ -135,7 +135,8 @@ def _beside_head(
 ) -> None:
     """Networks that the head is in may be named, as they are; nodes of any other one need a way to
     the head."""
-    subnet, addresses = ipaddress.ip_network(network.subnet), [str(own.ip) for own in heads]
+    subnet = ipaddress.ip_network(network.subnet)
+    addresses = [str(own.ip) for own in heads]
     if network.head is not None and network.head not in addresses:
         problems.add(
             entry.key_mark,

@@ -56,7 +56,8 @@ def read(
             value.mark, f"{where or 'the file'}: expected a mapping, found {describe(value)}"
         )
         return None
-    before, rules = len(problems.found), rules_of(struct)
+    before = len(problems.found)
+    rules = rules_of(struct)
     prefix = f"{where}." if where else ""
     given: dict[str, Any] = {}
     for key, entry in value.entries.items():

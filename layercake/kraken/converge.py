@@ -444,7 +444,8 @@ class _Turn:
     def begin(self, mutation: Mutation, asked: str) -> None:
         """Starts a step, unless it has to wait for its time or for permission; `asked` is what that
         was asked for before."""
-        node, name = self.node, mutation.name
+        node = self.node
+        name = mutation.name
         if node.not_before > 0 and self.news and name not in node.attempts:
             self.set(not_before=0.0)  # another step than the one that failed: no reason to wait
         if self.now < max(node.held_until, self.node.not_before):

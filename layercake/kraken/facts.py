@@ -157,7 +157,8 @@ class NodeState:
         """The node that `to_record` described. Raises InputError if the record is of another
         form."""
         try:
-            active, quarantine = record["active"], record["quarantine"]
+            active = record["active"]
+            quarantine = record["quarantine"]
             return cls(
                 int(record["state"]),
                 Goal(*(int(n) for n in record["goal"])),

@@ -95,7 +95,8 @@ def compile_step(
         after |= layout.bits(variable, new)
     wanted = mutation.requires if requires is None else requires
     single = {k: v[0] for k, v in wanted.items() if len(v) == 1}
-    mask, bits = clear, before
+    mask = clear
+    bits = before
     for variable, value in single.items():
         mask |= layout.mask(variable)
         bits |= layout.bits(variable, value)
@@ -277,7 +278,8 @@ class Graph:
         return tuple(rules)
 
     def _pack_contradictions(self) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
-        mask, bits = self.layout.mask, self.layout.bits
+        mask = self.layout.mask
+        bits = self.layout.bits
         return tuple(
             (mask(name), tuple((mask(k), bits(k, v)) for k, v in self.implied(name).items()))
             for name in self.knowable

@@ -154,7 +154,8 @@ class Planner:
         step = self._steps.get(name)
         if step is None or not step.applies(state):
             return False
-        whole, rest = self.cost(state, goal), self.cost(self.graph.apply(step, state), goal)
+        whole = self.cost(state, goal)
+        rest = self.cost(self.graph.apply(step, state), goal)
         return (
             whole is not None
             and rest is not None

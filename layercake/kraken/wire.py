@@ -140,7 +140,10 @@ def decode(data: bytes, key: bytes) -> Datagram:
 
 # A datagram's parts, for who takes it without reading it: what it starts with, what makes it fresh,
 # what it tells.
-NODE, STARTS, FRESH, TELLS = slice(4, 20), slice(0, 36), slice(36, 44), slice(44, 96)
+NODE = slice(4, 20)
+STARTS = slice(0, 36)
+FRESH = slice(36, 44)
+TELLS = slice(44, 96)
 _TELLS = struct.Struct(">QQ4s16s16s")
 _ANSWERS = MAGIC + bytes((VERSION, Kind.DESIRED))
 
@@ -197,7 +200,8 @@ def node_text(node: bytes) -> str:
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
-TO_HEAD, TO_NODE = b"http", b"node"
+TO_HEAD = b"http"
+TO_NODE = b"node"
 """Who presents a credential to whom: one that a node has sent to the head is worth nothing at the
 node's own API."""
 

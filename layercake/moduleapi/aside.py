@@ -18,7 +18,8 @@ from layercake.kraken.errors import OperationFailed, Refused
 from layercake.moduleapi.standing import Ended, Standing, TooLong, end
 
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
-RESTS, LONGEST_REST_S = 2.0, 10.0
+RESTS = 2.0
+LONGEST_REST_S = 10.0
 """After each piece of work the next waits this many times as long as the last has taken, at most so
 many seconds: what goes before and after the process is work for the head, and of that it does other
 things first."""
@@ -164,7 +165,8 @@ class Aside:
     async def _talk(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
         """Gives and takes. The pipes are bounded, so both at once."""
         sending = asyncio.create_task(_send(process, data))
-        parts, size = [], 0
+        parts = []
+        size = 0
         try:
             assert process.stdout is not None  # noqa: S101 (for the type checker)
             while part := await process.stdout.read(1 << 18):

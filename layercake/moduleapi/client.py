@@ -157,7 +157,8 @@ class _Runner:
             result.values.update(await self.service.mutate(request))
             result.ok = True
         except LayercakeError as error:
-            result.error, result.hint = error.message, error.hint
+            result.error = error.message
+            result.hint = error.hint
             result.after = error.after if isinstance(error, Stalled) else ""
         except asyncio.CancelledError:
             return
@@ -175,7 +176,8 @@ class _Runner:
             ).encode()
             answer.ok = True
         except LayercakeError as error:
-            answer.error, answer.hint = error.message, error.hint
+            answer.error = error.message
+            answer.hint = error.hint
             answer.kind = next(
                 (name for name, kind in ERROR_KINDS.items() if isinstance(error, kind)), ""
             )

@@ -126,7 +126,8 @@ def ipv4(word: str) -> str:
     try:
         version, number = number_of(word)
     except ValueError:
-        version, number = 0, 0
+        version = 0
+        number = 0
     if version != 4:
         raise Mistake(
             f"{show(word)} is not an IPv4 address",

@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from layercake.base.text import describe, show
 from layercake.moduleapi.fields import Mistake, text
 
-MOST, MOST_OF_ALL, MOST_RANGES = 4096, 65536, 16
+MOST = 4096
+MOST_OF_ALL = 65536
+MOST_RANGES = 16
 """Addresses for guests of one network, of all networks together, and ranges of one network: what is
 kept of guests is bounded."""
 LEASE_S = 600

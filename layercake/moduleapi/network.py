@@ -17,10 +17,12 @@ from layercake.moduleapi.fields import LABEL, Check, Mistake, host_ip, number_of
 from layercake.moduleapi.strangers import MOST_AT_ONCE
 
 AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
-LEAST_MTU, MOST_MTU = 1280, 9216
+LEAST_MTU = 1280
+MOST_MTU = 9216
 """What IPv6 needs at least (RFC 8200 section 5), and the largest frames that switches take."""
 HOW = "write the first address and the length of the prefix: 10.20.0.0/24"
-MAX_ROUTES, MAX_SERVERS = 32, 8
+MAX_ROUTES = 32
+MAX_SERVERS = 8
 
 
 def subnet(value: object) -> str:
@@ -275,7 +277,8 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def reaches(self, target: str) -> bool:
         """Whether its nodes have a route to an address."""
-        host, own = ipaddress.ip_address(target), ipaddress.ip_network(self.subnet)
+        host = ipaddress.ip_address(target)
+        own = ipaddress.ip_network(self.subnet)
         if host.version != own.version:
             return False
         return self.gateway is not None or any(
@@ -320,7 +323,8 @@ def is_host(word: str, within: AnyNetwork) -> bool:
     """Whether an address is one that a host of a subnet can have: not its first one, and with IPv4
     not its last one."""
     version, number = number_of(word)
-    first, last = int(within.network_address), int(within.broadcast_address)
+    first = int(within.network_address)
+    last = int(within.broadcast_address)
     return version == within.version and first < number <= last and (version == 6 or number != last)
 
 

@@ -26,7 +26,8 @@ BODY_S = 30.0
 SLICE_S = 0.0007
 """For how long requests are answered at a stretch: of a hundred that are there at once others
 waited for 30 ms, turn by turn."""
-_LONGEST, _LONGEST_HEAD = 65536, 2048
+_LONGEST = 65536
+_LONGEST_HEAD = 2048
 _HEAD = re.compile(
     rb"(GET|POST) (/[A-Za-z0-9/._:-]*) HTTP/1\.1((?:\r\n[!-9;-~]+:[\t -~]*)*)\r\n\r\n"
 )
@@ -81,9 +82,11 @@ class Stretch:
     def __init__(
         self, slice_s: float = SLICE_S, timer: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._slice_s, self._timer = slice_s, timer
+        self._slice_s = slice_s
+        self._timer = timer
         self._waiting: deque[Callable[[], None]] = deque()
-        self._used, self._begun = 0.0, False
+        self._used = 0.0
+        self._begun = False
 
     def do(self, work: Callable[[], None]) -> None:
         """Does the work, now or later. What it raises now is raised here."""
@@ -95,7 +98,8 @@ class Stretch:
             self._time(work)
 
     def _begin(self) -> None:
-        self._begun, self._used = True, 0.0
+        self._begun = True
+        self._used = 0.0
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -128,13 +132,11 @@ class QuickRequests(Between):
         idle: set[asyncio.Transport],
         stretch: Stretch,
     ) -> None:
-        self._answer, self._serve, self._idle_s, self._idle, self._stretch = (
-            answer,
-            serve,
-            idle_s,
-            idle,
-            stretch,
-        )
+        self._answer = answer
+        self._serve = serve
+        self._idle_s = idle_s
+        self._idle = idle
+        self._stretch = stretch
         self._came = b""
         self._timer: asyncio.TimerHandle | None = None
         self._until = 0.0
@@ -152,7 +154,8 @@ class QuickRequests(Between):
         if self.inner is not None:
             self.inner.data_received(data)
             return
-        waits, self._came = bool(self._came), self._came + data
+        waits = bool(self._came)
+        self._came = self._came + data
         if not waits:
             self._stretch.do(self._take)
 
@@ -160,7 +163,9 @@ class QuickRequests(Between):
         """What has come is looked at. Nobody else ends a connection that failed later."""
         if not self._came or self._transport is None:
             return
-        data, self._begun, self._came = self._begun + self._came, b"", b""
+        data = self._begun + self._came
+        self._begun = b""
+        self._came = b""
         try:
             if self._late or self._full or not self._took(data):
                 self._hand_over().data_received(data)
@@ -174,7 +179,8 @@ class QuickRequests(Between):
         head = _HEAD.match(data, 0, _LONGEST_HEAD)
         if head is None or _MORE.search(head[3]):
             return False
-        lengths, credentials = _LENGTH.findall(head[3]), _AUTHORIZATION.findall(head[3])
+        lengths = _LENGTH.findall(head[3])
+        credentials = _AUTHORIZATION.findall(head[3])
         if len(lengths) != (head[1] == b"POST") or len(credentials) > 1:
             return False
         end = head.end() + (int(lengths[0]) if lengths else 0)
@@ -187,7 +193,8 @@ class QuickRequests(Between):
         )
 
     def _answered(self, path: bytes, body: bytes | None, credential: bytes = b"") -> bool:
-        transport, guest = self._transport, guest_of(self._transport)
+        transport = self._transport
+        guest = guest_of(self._transport)
         if transport is None or guest is None:
             return False
         found = self._answer(
@@ -214,7 +221,8 @@ class QuickRequests(Between):
 
     def _write(self) -> None:
         """The answer goes out, at last before another."""
-        late, self._late = self._late, b""
+        late = self._late
+        self._late = b""
         if late and self._transport is not None:
             self._transport.write(late)
 

@@ -46,7 +46,9 @@ class Standing:
     def __init__(
         self, argv: Sequence[str], answer: int, environment: Callable[[], Mapping[str, str]]
     ) -> None:
-        self._argv, self._answer, self._environment = argv, answer, environment
+        self._argv = argv
+        self._answer = answer
+        self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -79,7 +81,8 @@ class Standing:
                 env=dict(self._environment()),
                 limit=_AT_ONCE,
             )
-        process, answered = self._process, False
+        process = self._process
+        answered = False
         # For the type checker.
         assert process is not None and process.stdin is not None and process.stdout is not None  # noqa: S101
         try:
@@ -99,7 +102,8 @@ class Standing:
 
     async def close(self) -> None:
         """Ends the process, and what it has started."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             await end(process)
 
@@ -125,7 +129,8 @@ async def end(process: asyncio.subprocess.Process) -> None:
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """The process's side: answers what comes on standard input until nobody asks any more, or it
     has grown too large."""
-    asked, told = sys.stdin.buffer, sys.stdout.buffer
+    asked = sys.stdin.buffer
+    told = sys.stdout.buffer
     while select.select([asked], [], [], IDLE_S)[0]:
         head = asked.read(_LENGTH.size)
         if len(head) < _LENGTH.size:

@@ -41,7 +41,9 @@ class Tickets:
     since the epoch."""
 
     def __init__(self, directory: Path, wall: Callable[[], float]) -> None:
-        self._file, self._wall, self._kept = directory / FILE_NAME, wall, b""
+        self._file = directory / FILE_NAME
+        self._wall = wall
+        self._kept = b""
 
     def _key(self) -> bytes:
         if not self._kept:

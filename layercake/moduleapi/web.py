@@ -53,7 +53,8 @@ async def open_to_all(request: web.Request) -> None:
 async def body_of(request: web.Request, most: int) -> bytes:
     """A request's body of at most so many bytes. Raises InputError, also for one that does not come
     to its end in time."""
-    guest, data = guest_of(request.transport), b""
+    guest = guest_of(request.transport)
+    data = b""
     if guest is not None:
         await guest.pay()
     try:
@@ -106,7 +107,9 @@ class WebServer:
         **runner: Any,
     ) -> None:
         app.middlewares.insert(0, _turns)
-        self._limits, self._quick, self._idle_s = limits, quick, idle_s
+        self._limits = limits
+        self._quick = quick
+        self._idle_s = idle_s
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -132,7 +135,8 @@ class WebServer:
     ) -> None:
         """Serves on sockets that are bound (door.bound). For the arguments see Door."""
         await self._runner.setup()
-        server, quick = self._runner.server, self._quick
+        server = self._runner.server
+        quick = self._quick
         assert server is not None  # noqa: S101 (setup makes it)
         stretch = Stretch()
         serve = (

@@ -119,7 +119,8 @@ class Api:
         )
 
     def _container_routes(self) -> tuple[Route, ...]:
-        base, found = "/imageapi/v1/container", self._images.containers
+        base = "/imageapi/v1/container"
+        found = self._images.containers
 
         def delete(request: Request, names: Mapping[str, str]) -> Reply:
             found.delete(names["id"])
@@ -254,7 +255,8 @@ class Api:
     # -----
 
     def _log(self, request: Request, names: Mapping[str, str]) -> Reply:
-        name, lines = names["name"], request.query.get("lines", "200")
+        name = names["name"]
+        lines = request.query.get("lines", "200")
         if whole_number(lines, 10_000) is None:
             raise InputError(f"cannot use lines={lines[:20]!r}: expected 0 to 10000")
         instance = self._images.newest(name)
@@ -276,11 +278,9 @@ class Api:
 
     def _exec(self, request: Request, names: Mapping[str, str]) -> Reply:
         body = _json(request)
-        command, container, timeout = (
-            command_words(body.get("command"), "command"),
-            body.get("container") or "",
-            body.get("timeout_s", 60),
-        )
+        command = command_words(body.get("command"), "command")
+        container = body.get("container") or ""
+        timeout = body.get("timeout_s", 60)
         if (
             isinstance(timeout, bool)
             or not isinstance(timeout, int | float)

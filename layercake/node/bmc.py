@@ -14,7 +14,8 @@ from minos.bmc.device import DEVICE, Ipmi
 from minos.bmc.setup import Setup, read
 
 DRIVERS = ("ipmi_si", "ipmi_devintf")
-APPEARS_S, PAUSE_S = 5.0, 0.1
+APPEARS_S = 5.0
+PAUSE_S = 0.1
 _TURN = threading.Lock()
 
 
@@ -30,7 +31,8 @@ def answer(
     try:
         ipmi = _open(need, path)
         try:
-            setup, done = Setup(ipmi.request, time.sleep, time.monotonic), body.get("apply") is True
+            setup = Setup(ipmi.request, time.sleep, time.monotonic)
+            done = body.get("apply") is True
             lines = setup.apply(wanted) if done else setup.differences(wanted)
         finally:
             ipmi.close()

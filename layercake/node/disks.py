@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from minos.agent.disks.manager import DiskManager
 
 TOOLS = "disktools"
-BLANK, READY = "BLANK", "READY"
+BLANK = "BLANK"
+READY = "READY"
 """Of a node without disks in the inventory: nothing is to be done, and nothing is in the way
 (minos.agent.disks.judge)."""
 KEY_BYTES = 64
@@ -51,7 +52,8 @@ class LateDisks:
     """The manager of the disks, made when the first layout comes (minos.agent.disks.manager)."""
 
     def __init__(self, core: AgentCore, open_url: Fetch) -> None:
-        self._core, self._open_url = core, open_url
+        self._core = core
+        self._open_url = open_url
         self._manager: DiskManager | None = None
         self._tools: Mapping[str, Any] | None = None
         self._known: Session | None = None
@@ -64,7 +66,8 @@ class LateDisks:
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks."""
         said = document.get("disk_tools")
-        self._tools, self._known = said if isinstance(said, Mapping) else None, session
+        self._tools = said if isinstance(said, Mapping) else None
+        self._known = session
         if self._manager is None and document.get("disks"):
             self._manager = self._make()
         if self._manager is not None:

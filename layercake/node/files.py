@@ -118,7 +118,9 @@ class Preparing:
     (minos.agent.loop.NodeFiles)."""
 
     def __init__(self, files: FileManager, tasks: TaskRunner, disks: LateDisks) -> None:
-        self._files, self._tasks, self._disks = files, tasks, disks
+        self._files = files
+        self._tasks = tasks
+        self._disks = disks
         self.images_started = files.images_started
 
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:

@@ -45,7 +45,8 @@ class Serving:
         try:
             if session.tls is None:
                 return
-            node, config = self._config.node_bytes, self._config
+            node = self._config.node_bytes
+            config = self._config
 
             def allowed(header: str) -> bool:
                 try:

@@ -45,7 +45,8 @@ ADDRESS = "10.97.0.1"
 KEYS = "agents.json"
 CONNECTIONS = 256
 SILENT_SHARE = 1 / 3
-MANY, ONE_S = 20_000, 0.001
+MANY = 20_000
+ONE_S = 0.001
 """More agents than these begin one after the other, with so many seconds in between; their nodes
 are known to run what they shall beforehand, as a head would time the last ones out before their
 agents begin."""
@@ -54,10 +55,12 @@ _FIRST = ipaddress.IPv4Address("10.98.0.1")
 
 async def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
     """The nodes, their sessions, and the file that tells the agents of them."""
-    agents, records = [], []
+    agents = []
+    records = []
     async with head.desire.transaction() as transaction:
         for number in range(count):
-            name, mac = f"s{number:05d}", (0x525400000000 + number).to_bytes(6, "big").hex(":")
+            name = f"s{number:05d}"
+            mac = (0x525400000000 + number).to_bytes(6, "big").hex(":")
             node = head.table.node(
                 {
                     "id": node_id(name),
@@ -80,7 +83,8 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
         agents.append(
             {"name": record.name, "node": record.node.id, "session": number + 1, "key": key}
         )
-    layout, timers = head.table.default_planner.layout.to_wire(), head.settings.sync
+    layout = head.table.default_planner.layout.to_wire()
+    timers = head.settings.sync
     path.write_text(
         json.dumps(
             {
@@ -104,7 +108,9 @@ async def serve(directory: Path, count: int, hello_s: float) -> None:
         interface="br0", address=ADDRESS, socket=str(directory / "api.sock"), sync=timers
     )
     head = Head(directory, settings)
-    api, operations, stop = Api(head), Operations(head), asyncio.Event()
+    api = Api(head)
+    operations = Operations(head)
+    stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await head.start()
     for name in ("one", "two"):
@@ -149,7 +155,8 @@ async def play(directory: Path) -> None:
         connections=CONNECTIONS,
     )
     some = [a["name"] for a in data["agents"]][: round(len(data["agents"]) * SILENT_SHARE)]
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, lambda: fleet.darken(some, dark=True))
     loop.add_signal_handler(signal.SIGUSR2, lambda: fleet.darken(some, dark=False))

@@ -21,7 +21,8 @@ there."""
 _KEPT = b"kept\n"
 """What stands in that file where the directory is kept at the end (`--keep`)."""
 PREFIX = "layercake-sim-"
-_RETRIES_S, _RETRY_S = 10.0, 0.1
+_RETRIES_S = 10.0
+_RETRY_S = 0.1
 _PATH_LENGTH = 90  # a Unix socket's path has room for 107 characters, with the file's name
 
 

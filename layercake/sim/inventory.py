@@ -43,7 +43,8 @@ def made_up(nodes: int, *, images: Iterable[str] = ("one",), rack: int = RACK) -
     lines += [f"  rack{number:04d}: {{domain: true}}" for number in racks]
     lines.append("nodes:")
     for number in racks:
-        begin, count = number * rack, min(rack, nodes - number * rack)
+        begin = number * rack
+        count = min(rack, nodes - number * rack)
         mac = (0x020000000000 + begin).to_bytes(6, "big").hex(":")
         lines.append(
             f'  r{number:04d}n[00-{count - 1:02d}]: {{groups: [rack{number:04d}], mac: "{mac}+", '

@@ -72,7 +72,8 @@ def launch(
             hint="run it as root, or allow user namespaces (sysctl "
             "kernel.unprivileged_userns_clone)",
         )
-    child, keep = _Child(), bool(options.get("keep"))
+    child = _Child()
+    keep = bool(options.get("keep"))
     with ExitStack() as stack:
         stack.enter_context(_signals(child))
         listener = stack.enter_context(open_listener(listen, remote=remote)) if listen else None

@@ -248,7 +248,9 @@ class Watch:
     """Shows how a simulation is, until it is to stop or its time is over."""
 
     def __init__(self, play: Play, stop: asyncio.Event) -> None:
-        self._play, self._stop, self._meter = play, stop, Meter(play.head.pid)
+        self._play = play
+        self._stop = stop
+        self._meter = Meter(play.head.pid)
         self._now = asyncio.get_running_loop().time
         seconds = play.options.seconds
         self._end = self._now() + seconds if seconds else float("inf")
@@ -296,7 +298,8 @@ class Watch:
 
 async def main(options: Options) -> None:
     """The simulation as a person sees it."""
-    stop, screen = asyncio.Event(), Screen(every_s=options.status_s or None)
+    stop = asyncio.Event()
+    screen = Screen(every_s=options.status_s or None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     if options.parent and os.getppid() != options.parent:

@@ -25,7 +25,8 @@ class Screen:
 
     def line(self, text: str) -> None:
         """A line that stays, at once."""
-        erase, self._status = (_ERASE if self._status else ""), ""
+        erase = _ERASE if self._status else ""
+        self._status = ""
         self._write(f"{erase}{text}\n")
 
     def status(self, text: str, now: float) -> None:

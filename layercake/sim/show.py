@@ -49,9 +49,12 @@ class Meter:
     def look(self) -> dict[str, float]:
         """Cores of the head itself and of its services since the last look, and its memory in
         MB."""
-        now, used = time.monotonic(), {pid: cpu_s(pid) for pid in family(self._pid)}
+        now = time.monotonic()
+        used = {pid: cpu_s(pid) for pid in family(self._pid)}
         spent = {pid: seconds - self._before.get(pid, seconds) for pid, seconds in used.items()}
-        took, self._at, self._before = max(1e-6, now - self._at), now, used
+        took = max(1e-6, now - self._at)
+        self._at = now
+        self._before = used
         services = sum(s for pid, s in spent.items() if pid != self._pid)
         return {
             "head": spent.get(self._pid, 0.0) / took,
@@ -62,7 +65,8 @@ class Meter:
 
 def line(status: Mapping[str, Any], fleet: Mapping[str, Any], costs: Mapping[str, float]) -> str:
     """The line of a second."""
-    nodes, guard = status["nodes"], status["guard"]
+    nodes = status["nodes"]
+    guard = status["guard"]
     parts = [f"{nodes['converged']}/{nodes['total']} converged", f"{nodes['working']} working"]
     parts += [
         f"{nodes[name]} {name}" for name in ("quarantined", "blocked", "asking") if nodes[name]

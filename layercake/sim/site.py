@@ -25,7 +25,8 @@ from layercake.sim.inventory import Cast
 from minos.build import sets
 from minos.build.profiles import Profile, of
 
-SOCKET, LOG = "api.sock", "head.log"
+SOCKET = "api.sock"
+LOG = "head.log"
 INTERFACE = "lo"
 _STARTS_S = 120.0
 _STOPS_S = 60.0
@@ -64,7 +65,8 @@ def settings_of(
     if address or config is None:
         found["address"], _, prefix = (address or cast.head).partition("/")
         found["prefix"] = int(prefix) if prefix.isdigit() else prefix
-    power, boot = dict(found.get("power") or {}), dict(found.get("boot") or {})
+    power = dict(found.get("power") or {})
+    boot = dict(found.get("boot") or {})
     power.setdefault("poll_s", max(30.0, len(cast.plates) / 100))
     power["media_port"] = 0
     boot |= {
@@ -122,7 +124,8 @@ def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> No
 def _boot_set(
     directory: Path, signer: Signer, profile: Profile | None, text: str, *, age_s: float
 ) -> None:
-    boot, new = directory / "boot", directory / "boot" / ".new"
+    boot = directory / "boot"
+    new = directory / "boot" / ".new"
     new.mkdir()
     for name in _ALL_FILES:
         (new / name).write_bytes(f"simulated {name} of {text}\n".encode())

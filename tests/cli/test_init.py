@@ -145,7 +145,7 @@ def test_servers_that_nodes_cannot_reach_are_not_for_them() -> None:
 
 
 def test_the_machine_is_read() -> None:
-    assert str(guess.look().addresses["lo"][0]) == "127.0.0.1/8"
+    assert str(guess.read_machine().addresses["lo"][0]) == "127.0.0.1/8"
 
 
 def test_the_settings_are_written_with_all_that_was_said(tmp_path: Path) -> None:

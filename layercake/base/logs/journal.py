@@ -48,7 +48,9 @@ class Journal(logging.Handler):
 
     def __init__(self, identifier: str, otherwise: logging.Handler, path: str = SOCKET) -> None:
         super().__init__()
-        self._identifier, self._otherwise, self._path = identifier, otherwise, path
+        self._identifier = identifier
+        self._otherwise = otherwise
+        self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)  # nobody waits for a journal that does not read
 

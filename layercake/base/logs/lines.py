@@ -51,7 +51,8 @@ class Repeats(logging.Filter):
         with self._lock:
             count, since = self._said.get(place, (0, record.created))
             if count <= AT_ONCE and abs(record.created - since) > PERIOD_S:
-                count, since = 0, record.created
+                count = 0
+                since = record.created
             self._said[place] = (count + 1, since)
             if count >= AT_ONCE:
                 self._last[place] = record
@@ -62,7 +63,8 @@ class Repeats(logging.Filter):
     def _over(self, place: Place) -> None:
         """What was left out in the last PERIOD_S is told."""
         with self._lock:
-            count, last = self._said.pop(place)[0] - AT_ONCE, self._last.pop(place)
+            count = self._said.pop(place)[0] - AT_ONCE
+            last = self._last.pop(place)
         text = (
             f"{count} more of these in {PERIOD_S:.0f} s, the last of them: "
             f"{last.getMessage()[:500]}"

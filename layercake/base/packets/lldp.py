@@ -9,11 +9,19 @@ from dataclasses import dataclass
 ETHERTYPE = 0x88CC
 MOST = 80
 """Characters of a name that are kept."""
-_END, _CHASSIS, _PORT, _TTL, _PORT_TEXT, _NAME, _OWN = 0, 1, 2, 3, 4, 5, 127
-_MAC, _ADDRESS = {_CHASSIS: 4, _PORT: 3}, {_CHASSIS: 5, _PORT: 4}
+_END = 0
+_CHASSIS = 1
+_PORT = 2
+_TTL = 3
+_PORT_TEXT = 4
+_NAME = 5
+_OWN = 127
+_MAC = {_CHASSIS: 4, _PORT: 3}
+_ADDRESS = {_CHASSIS: 5, _PORT: 4}
 """The subtypes of a chassis id and of a port id that are a MAC address, and a network address
 (8.5.2.2, 8.5.3.2)."""
-_VLAN, _FRAME = b"\x00\x80\xc2\x01", b"\x00\x12\x0f\x04"
+_VLAN = b"\x00\x80\xc2\x01"
+_FRAME = b"\x00\x12\x0f\x04"
 """Port VLAN id (802.1Q, annex D) and maximum frame size (802.3, 79.3.4): OUI and subtype of TLVs of
 organisations."""
 
@@ -43,7 +51,8 @@ def _tlvs(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Type and value of each element. Raises ValueError for one that is longer than the frame."""
     at = 0
     while at + 2 <= len(data):
-        kind, length = data[at] >> 1, (data[at] & 1) << 8 | data[at + 1]
+        kind = data[at] >> 1
+        length = (data[at] & 1) << 8 | data[at + 1]
         if kind == _END:
             return
         if at + 2 + length > len(data):

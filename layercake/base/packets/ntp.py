@@ -10,7 +10,8 @@ import struct
 from typing import NamedTuple
 
 PORT = 123
-CLIENT, SERVER = 3, 4
+CLIENT = 3
+SERVER = 4
 UNKNOWN = 3
 """The leap indicator of a server that is not synchronized itself."""
 
@@ -22,7 +23,8 @@ _VERSION = 4
 _PRECISION = -20
 _DISPERSION = 1 << 12
 _REFERENCE = int.from_bytes(b"LOCL", "big")
-_LEAST_STRATUM, _MOST_STRATUM = 1, 15
+_LEAST_STRATUM = 1
+_MOST_STRATUM = 15
 
 
 class Reply(NamedTuple):

@@ -8,7 +8,9 @@ from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import Seen, Site
 from layercake.check.wire.listening import ARP, Heard, exchange, hardware_address
 
-_BROADCAST, _NOBODY, _REPLY = "ff:ff:ff:ff:ff:ff", "0.0.0.0", 2
+_BROADCAST = "ff:ff:ff:ff:ff:ff"
+_NOBODY = "0.0.0.0"
+_REPLY = 2
 _MOST_S = 3.0
 
 

@@ -52,7 +52,8 @@ def discovers(port: int) -> dict[int, bytes]:
     from scapy.layers.inet import UDP
     from scapy.layers.l2 import Ether
 
-    mac, found = stranger(), {}
+    mac = stranger()
+    found = {}
     for _, options in _CLIENTS:
         number = secrets.randbits(32)
         uuid = (97, b"\0" + mac + bytes(10))
@@ -86,24 +87,26 @@ def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]
             continue
         if message.op != codec.REPLY or message.xid not in ours:
             continue
-        options = message.options
-        identity = (
-            _ip(options[codec.SERVER_ID]) if codec.SERVER_ID in options else str(packet[Ip].src)
-        )
-        server = found.setdefault((identity, str(packet.src)), Server())
-        server.gives = _ip(message.yiaddr) or server.gives
-        server.relay = _ip(message.giaddr) or server.relay
-        name = options.get(codec.BOOT_FILE) or message.file
-        if name:
-            host = (
-                _host(_text(name))
-                or _text(options.get(codec.TFTP_SERVER, b""))
-                or _ip(message.siaddr)
-            )
-            server.boots, server.host = f"{show(_text(name))} from {show(host)}", host
-        elif options.get(codec.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
-            server.boots = server.boots or "something to boot (proxyDHCP)"
+        server_id = message.options.get(codec.SERVER_ID)
+        identity = str(packet[Ip].src) if server_id is None else _ip(server_id)
+        _note_offer(found.setdefault((identity, str(packet.src)), Server()), message)
     return found
+
+
+def _note_offer(server: Server, message: codec.DhcpPacket) -> None:
+    """Adds to what a server offers what it says in one more message."""
+    server.gives = _ip(message.yiaddr) or server.gives
+    server.relay = _ip(message.giaddr) or server.relay
+    name = message.options.get(codec.BOOT_FILE) or message.file
+    if name:
+        server.host = (
+            _host(_text(name))
+            or _text(message.options.get(codec.TFTP_SERVER, b""))
+            or _ip(message.siaddr)
+        )
+        server.boots = f"{show(_text(name))} from {show(server.host)}"
+    elif message.options.get(codec.VENDOR_CLASS, b"").startswith((b"PXEClient", b"HTTPClient")):
+        server.boots = server.boots or "something to boot (proxyDHCP)"
 
 
 def _ip(address: bytes) -> str:
@@ -205,7 +208,8 @@ def dhcp(site: Site) -> list[Finding]:
     answers are as boot.dhcp and boot.dhcp_servers have it. A server that answers known machines
     only is not found. The head's own server does not hear them. Also another server on the head
     itself, on the same interface."""
-    settings, boot = site.settings, site.of("boot")
+    settings = site.settings
+    boot = site.of("boot")
     port = boot.dhcp_port
     frames = discovers(port)
     heard = exchange(

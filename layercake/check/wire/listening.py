@@ -16,8 +16,12 @@ from dataclasses import dataclass
 
 from layercake.base.packets.bpf import Program, attach
 
-IP, ARP, LLDP = 0x0800, 0x0806, 0x88CC
-_PROMISCUOUS, _ADD_MEMBERSHIP, _SOL_PACKET = 1, 1, 263
+IP = 0x0800
+ARP = 0x0806
+LLDP = 0x88CC
+_PROMISCUOUS = 1
+_ADD_MEMBERSHIP = 1
+_SOL_PACKET = 263
 _ETHERNET = 14
 _MOST = 100_000
 """Frames that are kept: a flood ends the wait."""
@@ -66,7 +70,8 @@ def exchange(
     """Sends frames on the first interface, now and every `again_s`, and returns what others sent to
     any of the interfaces within so many seconds. Our own machine's frames are none of them. Raises
     OSError."""
-    frames, heard = list(say), list[Heard]()
+    frames = list(say)
+    heard: list[Heard] = []
     sockets: dict[int, tuple[str, socket.socket]] = {}
     try:
         for interface in interfaces:

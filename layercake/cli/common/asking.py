@@ -36,10 +36,8 @@ def counted(found: Iterable[NodeView]) -> str:
     from layercake.inventory.ranges import fold
 
     nodes = list(found)
-    running, busy = (
-        running_of(nodes),
-        [n["name"] for n in nodes if n["state"].get("busy") == "BUSY"],
-    )
+    running = running_of(nodes)
+    busy = [n["name"] for n in nodes if n["state"].get("busy") == "BUSY"]
     text = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}, {len(running)} of them running"
     return text + (f", {len(busy)} BUSY ({fold(busy)})" if busy else ", none BUSY")
 

@@ -84,7 +84,8 @@ class Client:
         headers = {"Connection": "close", **self._target.headers()}
         content = None
         if body is not None:
-            content, headers["Content-Type"] = json.dumps(body), "application/json"
+            content = json.dumps(body)
+            headers["Content-Type"] = "application/json"
         try:
             connection, prefix = self._connection()
             with contextlib.closing(connection):
@@ -142,7 +143,8 @@ def unreachable(target: Target, error: Exception) -> Unreachable:
             "--url with a token"
         )
     elif isinstance(error, ssl.SSLCertVerificationError):
-        reason, hint = "its certificate is not trusted", "give the head's CA with --ca"
+        reason = "its certificate is not trusted"
+        hint = "give the head's CA with --ca"
     return Unreachable(f"cannot reach the head at {target.where}: {reason}", hint=hint)
 
 
@@ -175,7 +177,8 @@ def failure(status: int, content: bytes) -> LayercakeError:
             f"cannot do this: the head answered {status}",
             hint="is this the head's API, of the same version?",
         )
-    message, hint = str(body["error"]), str(body.get("hint") or "")
+    message = str(body["error"])
+    hint = str(body.get("hint") or "")
     if body.get("problems"):
         return _inventory_errors(body["problems"])
     if status >= 500:

@@ -106,17 +106,21 @@ class Name(click.types.StringParamType):
         return [CompletionItem(before + comma + name) for name in found[:MOST]]
 
 
+def _kinds_of(group: click.Group | None, parameter: click.Parameter) -> list[str]:
+    """The kinds of names that a parameter stands for: by its metavar, its group, or its name."""
+    metavar = (parameter.metavar or "").strip("[].")
+    kinds = [kind for kind in metavar.split("|") if kind in _KINDS]
+    if kinds:
+        return kinds
+    kind = _BY_NAME.get(parameter.name or "")
+    if group is not None and parameter.name == "name":
+        kind = _OF_GROUP.get(group.name or "") or kind
+    return [kind] if kind else []
+
+
 def complete(group: click.Group | None, command: click.Command) -> None:
     """Has the parameters of a command complete that stand for such names."""
     for parameter in command.params:
-        metavar = (parameter.metavar or "").strip("[].")
-        kinds = [kind for kind in metavar.split("|") if kind in _KINDS]
-        if not kinds:
-            own = (
-                _OF_GROUP.get(group.name or "")
-                if group is not None and parameter.name == "name"
-                else None
-            )
-            kinds = [kind for kind in (own or _BY_NAME.get(parameter.name or ""),) if kind]
+        kinds = _kinds_of(group, parameter)
         if kinds and type(parameter.type) is click.types.StringParamType:
             parameter.type = Name(kinds)

@@ -19,7 +19,13 @@ from typing import Any
 
 from layercake.kraken.errors import InputError
 
-GREEN, RED, YELLOW, _CYAN, _MAGENTA, BOLD, DIM = "32", "31", "33", "36", "35", "1", "2"
+GREEN = "32"
+RED = "31"
+YELLOW = "33"
+_CYAN = "36"
+_MAGENTA = "35"
+BOLD = "1"
+DIM = "2"
 _WORDS = {
     GREEN: "converged running ON SYNC ACTIVE done healthy add",
     RED: "blocked HANG FOREIGN ERROR error aborted unhealthy remove",
@@ -34,7 +40,8 @@ STYLES = {word: code for code, words in _WORDS.items() for word in words.split()
 )
 """Words that mean something, and the colour (an SGR code) that says so."""
 
-_GAP, _LEAST = "  ", 4
+_GAP = "  "
+_LEAST = 4
 _SPAN = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -153,9 +160,7 @@ class Output:
 
     def table_lines(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
         """The lines of a table: not wider than the terminal, and elsewhere as wide as they come."""
-        cells = [[str(cell) for cell in given] for given in zip(*rows, strict=True)] or [
-            [] for _ in columns
-        ]
+        cells = [list(map(str, given)) for given in zip(*rows, strict=True)] or [[]] * len(columns)
         # Of thousands of nodes most cells of a column are alike: each text is looked at once.
         texts = [
             {cell: clean(cell) for cell in {column.title, *given}}
@@ -235,7 +240,8 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list
         if column.flexible:
             # The first takes no more than it needs of its share; what it leaves is the next one's.
             given = min(needed, max(_LEAST, room // flexible))
-            room, flexible = room - given, flexible - 1
+            room = room - given
+            flexible = flexible - 1
         fitted.append(given)
     return fitted
 

@@ -41,7 +41,8 @@ class Keys:
             elif byte == ESCAPE:
                 if data[start:at]:
                     yield data[start:at]
-                start, self._escaped = at + 1, True
+                start = at + 1
+                self._escaped = True
         if data[start:] and not self._escaped:
             yield data[start:]
 
@@ -62,13 +63,17 @@ class Session:
     """A console that is attached to. `name` is the node's; `writing`: with keys."""
 
     def __init__(self, socket: Socket, name: str, writing: bool) -> None:
-        self._socket, self._name, self._writing = socket, name, writing
-        self._keys, self._how = Keys(), dict[str, Any]()
+        self._socket = socket
+        self._name = name
+        self._writing = writing
+        self._keys = Keys()
+        self._how = dict[str, Any]()
         self._left = asyncio.Event()
 
     async def run(self) -> None:
         """Until the person leaves, or the head ends it."""
-        loop, handle = asyncio.get_running_loop(), sys.stdin.fileno()
+        loop = asyncio.get_running_loop()
+        handle = sys.stdin.fileno()
         typed: asyncio.Queue[bytes] = asyncio.Queue()
 
         def readable() -> None:
@@ -122,7 +127,8 @@ class Session:
                 f"{how['lost']} bytes before this are not shown: they came faster than they were "
                 "read"
             )
-        before, self._how = self._how, dict(how)
+        before = self._how
+        self._how = dict(how)
         if how_text(before, self._writing) != how_text(self._how, self._writing):
             self._say(how_text(self._how, self._writing))
 

@@ -94,8 +94,11 @@ class Watch:
             before = (seen.status, seen.step, seen.finished is None)
             node = present.get(seen.name)
             if node is None:
-                seen.status, seen.text, seen.step = "gone", "no longer in the inventory", ""
-                seen.finished, seen.ok = seen.finished or elapsed, False
+                seen.status = "gone"
+                seen.text = "no longer in the inventory"
+                seen.step = ""
+                seen.finished = seen.finished or elapsed
+                seen.ok = False
             else:
                 self._judge(seen, node, elapsed)
             if before != (seen.status, seen.step, seen.finished is None):
@@ -103,12 +106,14 @@ class Watch:
         return changed
 
     def _judge(self, seen: Seen, node: NodeView, elapsed: float) -> None:
-        seen.status, seen.text = str(node["status"]), str(node["status_text"])
+        seen.status = str(node["status"])
+        seen.text = str(node["status_text"])
         seen.step = node["active"]["mutation"] if node["active"] else ""
         if self.done(node):
             seen.stuck_since = None
             if not seen.ok or seen.finished is None:
-                seen.finished, seen.ok = elapsed, True
+                seen.finished = elapsed
+                seen.ok = True
             return
         seen.ok = False
         if seen.status in STUCK_S:
@@ -138,7 +143,8 @@ def looks(
     """Asks the head again and again, `gap` seconds apart at least, until `timeout` seconds have
     passed: each answer, and the seconds since the start. A head that goes away meanwhile is waited
     for: it may be starting anew."""
-    started, away = time.monotonic(), False
+    started = time.monotonic()
+    away = False
     while True:
         asked = time.monotonic()
         try:

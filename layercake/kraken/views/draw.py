@@ -14,7 +14,10 @@ from layercake.kraken.variables import UNKNOWN
 MOST_STATES = 300
 """Beyond this many states a picture helps nobody; with a node, its path is drawn then."""
 
-_COLUMN, _ROW, _LINE, _PAD = 220, 44, 15, 10
+_COLUMN = 220
+_ROW = 44
+_LINE = 15
+_PAD = 10
 _COLOURS = {"here": "#ffd27f", "path": "#cfe8ff", "goal": "#c8f0c8", "": "#ffffff"}
 
 
@@ -189,14 +192,18 @@ def _boxes(layers: list[list[int]], picture: _Picture) -> dict[int, _Box]:
 
 def _edge(a: _Box, b: _Box, names: tuple[str, ...], bold: bool) -> list[str]:
     forward = b[0] > a[0]
-    x1, y1 = a[0] + (a[2] if forward else a[2] / 2), a[1] + (a[3] / 2 if forward else a[3])
-    x2, y2 = b[0] + (0 if forward else b[2] / 2), b[1] + (b[3] / 2 if forward else b[3])
+    x1 = a[0] + (a[2] if forward else a[2] / 2)
+    y1 = a[1] + (a[3] / 2 if forward else a[3])
+    x2 = b[0] + (0 if forward else b[2] / 2)
+    y2 = b[1] + (b[3] / 2 if forward else b[3])
     bend = max(40.0, abs(x2 - x1) / 2)
     if forward:
-        c1, c2 = (x1 + bend, y1), (x2 - bend, y2)
+        c1 = (x1 + bend, y1)
+        c2 = (x2 - bend, y2)
     else:
         drop = 30 + abs(x1 - x2) / 12
-        c1, c2 = (x1, y1 + drop), (x2, y2 + drop)
+        c1 = (x1, y1 + drop)
+        c2 = (x2, y2 + drop)
     colour, width = ("#1060c0", 2.5) if bold else ("#777777", 1)
     lines = [
         f'<path d="M{x1:.0f} {y1:.0f} C{c1[0]:.0f} {c1[1]:.0f} {c2[0]:.0f} {c2[1]:.0f} {x2:.0f} '
@@ -244,10 +251,8 @@ def svg(planner: Planner, node: NodeState | None = None) -> str:
     boxes = _boxes(layers, picture)
     width = max(x + w for x, _, w, _ in boxes.values()) + 20
     height = max(y + h for _, y, _, h in boxes.values()) + 90
-    thin, bold = (
-        _ARROW.format(id="thin", size=8, colour="#777777"),
-        _ARROW.format(id="bold", size=11, colour="#1060c0"),
-    )
+    thin = _ARROW.format(id="thin", size=8, colour="#777777")
+    bold = _ARROW.format(id="bold", size=11, colour="#1060c0")
     lines = [_HEADER.format(width=width, height=height, thin=thin, bold=bold)]
     for (source, target), names in picture.edges.items():
         lines += _edge(boxes[source], boxes[target], names, (source, target) in picture.path)

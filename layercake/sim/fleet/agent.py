@@ -21,7 +21,8 @@ from layercake.kraken.variables import Layout
 from layercake.kraken.wire import bearer
 from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
 
-STAGE_S, SWITCH_S = (0.05, 0.3), (0.05, 0.3)
+STAGE_S = (0.05, 0.3)
+SWITCH_S = (0.05, 0.3)
 EVENTS_S = 0.25
 _OF_AGENTS = ("run", "busy", "image")
 _NO_WORK = "a simulated node runs nothing"
@@ -111,7 +112,9 @@ class Agent:
     )
 
     def __init__(self, world: World, owner: Any, node: bytes, facts: Facts) -> None:
-        self._world, self.owner, self._facts = world, owner, facts
+        self._world = world
+        self.owner = owner
+        self._facts = facts
         self._codec = SyncCodec(node, facts.session, facts.key, facts.epoch, facts.layout.digest)
         self._timer = HelloTimer(facts.hello_s)
         self.authorization = bearer(facts.key, node, facts.session)
@@ -119,7 +122,8 @@ class Agent:
         self._pulling = False
         self.running: list[str] | None = None
         self._wanted: list[str] | None = None
-        self.run, self.image = "SYNC", "IDLE"
+        self.run = "SYNC"
+        self.image = "IDLE"
         self._staged: set[str] = set()
         self._answered: set[int] = set()
         self._gathered: list[Mapping[str, Any]] = []
@@ -170,7 +174,8 @@ class Agent:
 
     def broke(self) -> None:
         """A request of it found no head: the next datagram begins it anew."""
-        self._pulling, self._newest = False, self.revision
+        self._pulling = False
+        self._newest = self.revision
 
     def _tell(self, *told: Mapping[str, Any]) -> None:
         """Tells the head of events, and of those that were gathered before them."""
@@ -225,30 +230,27 @@ class Agent:
             self._world.later(self._takes(SWITCH_S), self._stop)
         elif images != self._wanted or self.run != "SYNC":
             self.run = "SYNC"
-            self._wanted, self._changes = images, self._changes + 1
+            self._wanted = images
+            self._changes = self._changes + 1
             self.image = "UPDATE" if self.running else "IDLE"
             self._world.later(self._takes(SWITCH_S), functools.partial(self._switch, images))
 
     def _stop(self) -> None:
         """Nothing runs any more, and the machine may be switched off."""
         if not self._wanted and self.run == "SYNC":
-            self.running, self.image, self.run, self._changes = (
-                None,
-                "IDLE",
-                "INIT",
-                self._changes + 1,
-            )
+            self.running = None
+            self.image = "IDLE"
+            self.run = "INIT"
+            self._changes = self._changes + 1
             self.hello()
 
     def _switch(self, images: list[str]) -> None:
         if self._wanted != images or self.run != "SYNC":
             return
         anew = self.running != images
-        self.running, self.image, self._changes = (
-            images,
-            "ACTIVE" if images else "IDLE",
-            self._changes + 1,
-        )
+        self.running = images
+        self.image = "ACTIVE" if images else "IDLE"
+        self._changes = self._changes + 1
         self.hello()
         if images and anew:
             self._gather(

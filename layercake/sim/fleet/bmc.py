@@ -29,7 +29,9 @@ class BmcServer:
         clockwork: Clockwork,
         start: Callable[[Machine], None],
     ) -> None:
-        self._machines, self._clockwork, self._start = machines, clockwork, start
+        self._machines = machines
+        self._clockwork = clockwork
+        self._start = start
         self._server: asyncio.Server | None = None
         self.answered = self.commands = self.broken = 0
 

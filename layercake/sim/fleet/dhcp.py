@@ -31,7 +31,9 @@ class Relay:
     def __init__(
         self, server: tuple[str, int], faults: Faults, cut: Callable[[Machine], bool]
     ) -> None:
-        self._server, self._faults, self._cut = server, faults, cut
+        self._server = server
+        self._faults = faults
+        self._cut = cut
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[DhcpPacket]] = {}
         self.address = str(ipaddress.IPv4Address(server[0]) + 1)

@@ -36,13 +36,11 @@ class Ether:
         *,
         own: bool = True,
     ) -> None:
-        self._machines, self._faults, self._clockwork, self._cut, self._own = (
-            machines,
-            faults,
-            clockwork,
-            cut,
-            own,
-        )
+        self._machines = machines
+        self._faults = faults
+        self._clockwork = clockwork
+        self._cut = cut
+        self._own = own
         self._socket = socket.socket(
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         )

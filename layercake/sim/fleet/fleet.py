@@ -71,7 +71,10 @@ class Fleet:
         self.machines = {
             p.name: Machine(p, uuid.UUID(p.id).bytes, faults.destiny(p.name)) for p in plates
         }
-        self.faults, self._head, self._tempo, self._own = faults, head, tempo, own
+        self.faults = faults
+        self._head = head
+        self._tempo = tempo
+        self._own = own
         self.clockwork = Clockwork(clock)
         self._ether = Ether(
             {m.node: m for m in self.machines.values()}, faults, self.clockwork, self.cut, own=own
@@ -153,7 +156,8 @@ class Fleet:
     async def _boot(self, machine: Machine) -> None:
         """One life of a machine, from power-on to its agent's join; it is asked again and again, as
         firmware does."""
-        plate, life = machine.plate, machine.life
+        plate = machine.plate
+        life = machine.life
         firmware, kernel, _, _ = draws(self.faults.seed, plate.name, "boot", life)
         try:
             await asyncio.sleep(self._tempo.firmware_s * (0.8 + 0.4 * firmware))
@@ -173,14 +177,14 @@ class Fleet:
         # a real one goes on asking once a minute, and its boot fails at the head's time
         except Refused as error:
             self._trouble(str(error))
-            machine.phase, machine.boot = Phase.HUNG, None
+            machine.phase = Phase.HUNG
+            machine.boot = None
             return
-        machine.phase, machine.boot = Phase.RUNNING, None
+        machine.phase = Phase.RUNNING
+        machine.boot = None
         self._run(machine, facts).desired(document)
-        after, machine.dies_after = (
-            machine.dies_after,
-            None,
-        )  # once: its later lives are well, or last longer
+        after = machine.dies_after
+        machine.dies_after = None  # once: its later lives are well, or last longer
         if after is not None and self.faults.every_s:
             machine.dies_after = self.faults.every_s
         if after is not None:

@@ -62,9 +62,12 @@ class Links:
     ) -> None:
         self._tls = ssl.create_default_context(cafile=str(authority))
         self._host, self._port = head
-        self._cut, self._count, self._own = cut, connections, own
+        self._cut = cut
+        self._count = connections
+        self._own = own
         self._work: asyncio.Queue[tuple[Agent, str, bytes]] = asyncio.Queue()
-        self._opening, self._joining = asyncio.Semaphore(_OPENING), asyncio.Semaphore(_JOINING)
+        self._opening = asyncio.Semaphore(_OPENING)
+        self._joining = asyncio.Semaphore(_JOINING)
         self._tasks: list[asyncio.Task[None]] = []
         self.joins = self.requests = self.troubles = 0
 

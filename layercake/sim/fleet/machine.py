@@ -66,7 +66,8 @@ class Machine:
     def off(self) -> None:
         """The power goes: whatever ran there is gone."""
         self.life += 1
-        self.phase, self.agent = Phase.OFF, None
+        self.phase = Phase.OFF
+        self.agent = None
         if self.boot is not None:
             self.boot.cancel()
             self.boot = None
