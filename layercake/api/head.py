@@ -12,8 +12,8 @@ from layercake.api.answers.head import AuthorityShown, HeadStatus
 from layercake.api.answers.nodes import Names
 from layercake.api.route import CALLER, Reach, Route
 from layercake.head.operations import Operations
-from layercake.head.secrets import Warnings
 from layercake.head.views.head import Census, head_status
+from layercake.head.views.secret_warnings import Warnings
 from layercake.moduleapi.module import Role
 
 

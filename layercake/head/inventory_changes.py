@@ -25,10 +25,10 @@ from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, WantedImage
 from layercake.fleet.transaction import Transaction
 from layercake.fleet.wishes import wishes
-from layercake.head import secrets
 from layercake.head.head import Head
 from layercake.head.new_inventory import NO_CONSENT, Consent, NewInventory, TakenBack, listed
 from layercake.head.reading import Answer, Question, answer, is_small, said
+from layercake.head.views import secret_warnings as secrets
 from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff

@@ -15,7 +15,7 @@ import pytest
 
 from layercake.base.secrets import SecretRef, resolve
 from layercake.head.new_inventory import Consent
-from layercake.head.secrets import Warnings
+from layercake.head.views.secret_warnings import Warnings
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi import module_pb2 as pb
 from tests.support.world import INVENTORY, World
