@@ -141,7 +141,7 @@ class Filter:
     def _match(self, table: tuple[str, str], match: Json, packet: Packet) -> bool | None:
         left = match.get("left")
         right = match.get("right")
-        op = match.get("op")
+        op = str(match.get("op"))
         if _of_other_protocol(left, packet):
             return False
         value = _field(left, packet)

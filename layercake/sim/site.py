@@ -189,7 +189,7 @@ class HeadProcess:
 
     def _serves(self) -> bool:
         with contextlib.suppress(OSError, OperationFailed):
-            status = self.api.ask("GET", "/v1/status")
+            status = self.api.request("GET", "/v1/status")
             return all(s["state"] == "running" for s in status["services"])
         return False
 
@@ -215,7 +215,7 @@ class HeadProcess:
     def fill(self, cast: Cast, extra: Sequence[str] = ("one", "two")) -> None:
         """Gives it images of these names and applies the inventory. Raises OperationFailed."""
         for image in sorted({*cast.images, *extra}):
-            self.api.ask(
+            self.api.request(
                 "POST",
                 "/v1/images",
                 {
@@ -224,7 +224,7 @@ class HeadProcess:
                     "systemd": False,
                 },
             )
-        self.api.ask(
+        self.api.request(
             "POST",
             "/v1/inventory/apply",
             {"yaml": cast.text, "file": "sim.yaml", "allow_remove": False},
