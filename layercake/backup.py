@@ -153,7 +153,7 @@ def restore(file: Path, data_dir: Path, secret: bytes, *, replace: bool = False)
         )
     held = lock.take(data_dir, "restore into") if filled else None
     try:
-        _put(files, data_dir)
+        _put_in_place(files, data_dir)
     except OSError as error:
         raise OperationFailed(
             f"cannot write {error.filename or data_dir}: {error.strerror}"
@@ -199,7 +199,7 @@ def _open(file: Path, secret: bytes) -> dict[str, bytes]:
     return found
 
 
-def _put(files: Mapping[str, bytes], data_dir: Path) -> None:
+def _put_in_place(files: Mapping[str, bytes], data_dir: Path) -> None:
     """Writes all into a directory of its own, checks the settings there, and moves the files into
     place. Raises OSError and InputError; nothing is moved then."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -42,7 +42,7 @@ def events_to_log(least: str) -> Callable[[Event], None]:
     log = logging.getLogger("layercake.events")
     from_level = _LEVELS.get(least, logging.CRITICAL)
 
-    def tell(event: Event) -> None:
+    def log_event(event: Event) -> None:
         level = _LEVELS[event.severity]
         if level >= from_level:
             fields = {
@@ -57,7 +57,7 @@ def events_to_log(least: str) -> Callable[[Event], None]:
                 )
             )
 
-    return tell
+    return log_event
 
 
 async def _serve(
@@ -85,7 +85,7 @@ async def _serve(
             settings.head_url,
             settings.socket,
         )
-        notifier.say(
+        notifier.send(
             "READY=1", f"STATUS=nodes come to {settings.head_url}, people to {settings.socket}"
         )
         life = asyncio.create_task(notifier.live())
@@ -96,7 +96,7 @@ async def _serve(
             f"cannot serve: {error}", hint=f"see {data_dir / head_settings.FILE_NAME}"
         ) from None
     finally:
-        notifier.say("STOPPING=1")
+        notifier.send("STOPPING=1")
         await api.stop()
         await head.stop()
         await logs.stop()

@@ -37,7 +37,7 @@ class Notifier:
             int(microseconds) / 1e6 if microseconds.isdigit() and ours else 0.0,
         )
 
-    def say(self, *words: str) -> None:
+    def send(self, *words: str) -> None:
         """Sends assignments such as READY=1. A systemd that does not listen is no reason to end."""
         if not self.address:
             return
@@ -52,5 +52,5 @@ class Notifier:
         """Gives signs of life for as long as the loop turns, which runs this: a head that hangs
         gives none, and is started anew."""
         while self.patience_s:
-            self.say("WATCHDOG=1")
+            self.send("WATCHDOG=1")
             await asyncio.sleep(self.patience_s / SHARE)

@@ -148,12 +148,12 @@ class Sim:
         """How many nodes answer to a query."""
         with contextlib.suppress(OSError, OperationFailed):  # it does not serve yet
             path = f"/v1/nodes?{urlencode({'where': query, 'fields': 'name'})}"
-            return len(Api(self.socket).ask("GET", path)["nodes"])
+            return len(Api(self.socket).request("GET", path)["nodes"])
         return 0
 
     def _called(self) -> bool:
         """Whether the outage is called, and the nodes without a BMC are given up."""
-        status = Api(self.socket).ask("GET", "/v1/status")
+        status = Api(self.socket).request("GET", "/v1/status")
         return (
             bool(status["guard"]["outages"])
             and self._count("status=quarantined") == self.plot.given_up

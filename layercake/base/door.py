@@ -256,7 +256,7 @@ class Door:
             listener.setblocking(False)
             listener.listen(_BACKLOG)
             self._loop.add_reader(listener.fileno(), self._accept, listener)
-        self._timer = self._loop.call_later(_LOOK_S, self._look)
+        self._timer = self._loop.call_later(_LOOK_S, self._enforce_limits)
 
     def close(self) -> None:
         """Lets nobody in any more. Connections are the server's to end."""
@@ -390,7 +390,7 @@ class Door:
         if guest is not None:
             guest.close()
 
-    def _look(self) -> None:
+    def _enforce_limits(self) -> None:
         """Strangers whose time is up have to go; and it is told who was refused."""
         now = self.now()
         if self._refused:
@@ -404,7 +404,7 @@ class Door:
             if guest.due <= now:
                 self.gone(guest)
                 guest.close()
-        self._timer = self._loop.call_later(_LOOK_S, self._look)
+        self._timer = self._loop.call_later(_LOOK_S, self._enforce_limits)
 
 
 def _address(source: Any, near: Collection[bytes]) -> str:

@@ -15,8 +15,8 @@ _PR_SET_DUMPABLE = 4
 THRESHOLDS = (30_000, 1, 12_000)
 """With 50,000 as the first an apply of 10,000 nodes stalls everybody for 22 ms, with 30,000 for 17,
 with 10,000 and 5 for 19. A roll of them takes 11.8 s with 30,000, 12.6 with 10,000. The last: all
-is looked through after so many looks of `tidy`, 10 minutes of much work, if a quarter of it is new
-since."""
+is looked through after so many looks of `gc_loop`, 10 minutes of much work, if a quarter of it is
+new since."""
 TIDY_S = 0.05
 IDLE_S = 0.2
 QUICK_S = 0.0005
@@ -34,13 +34,13 @@ def leave_no_core() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def settle() -> None:
+def freeze_heap() -> None:
     """What there is by now stays for good, and is not looked through any more."""
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
 
 
-async def tidy(timer: Callable[[], float] = time.perf_counter) -> None:
+async def gc_loop(timer: Callable[[], float] = time.perf_counter) -> None:
     """Looks through what is new, again and again, for ever. `timer` is in seconds."""
     while True:
         began = timer()

@@ -196,7 +196,7 @@ class Vault:
         try:
             if not path.exists():
                 write_atomic(path, make() + "\n", durable=True)
-                _settle(path.parent)
+                _sync_directory(path.parent)
         except OSError as error:
             raise InputError(f"cannot write a secret beside {ref.file}: {error.strerror}") from None
         return self.open(SecretRef(file=str(path.relative_to(self.directory)))).reveal()
@@ -206,7 +206,7 @@ class Vault:
         path = self._beside(ref)
         try:
             path.rename(path.with_name(path.name.removesuffix(_NEXT).removeprefix(".")))
-            _settle(path.parent)
+            _sync_directory(path.parent)
         except OSError as error:
             raise InputError(f"cannot write secret {ref.file}: {error.strerror}") from None
 
@@ -223,7 +223,7 @@ class Vault:
         return path.with_name(f".{path.name}{_NEXT}")
 
 
-def _settle(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -67,7 +67,7 @@ def check(name: str, *, sides: bool = False) -> Callable[[Callable[[Site], list[
     """Makes a check of a function; its docstring says what it looks at. With `sides` it is made for
     each network that the head is in (Site.sides)."""
 
-    def made(look: Callable[[Site], list[Finding]]) -> Check:
+    def decorate(look: Callable[[Site], list[Finding]]) -> Check:
         def each(site: Site) -> list[Finding]:
             return [finding for side in site.sides() for finding in look(side)]
 
@@ -75,7 +75,7 @@ def check(name: str, *, sides: bool = False) -> Callable[[Callable[[Site], list[
             name, " ".join(inspect.cleandoc(look.__doc__ or "").split()), each if sides else look
         )
 
-    return made
+    return decorate
 
 
 def ok(text: str) -> Finding:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
 from layercake.check.finding import Finding, check, error, ok, warning
-from layercake.check.site import VISIT, Seen, Site, ask
+from layercake.check.site import VISIT, Seen, Site, call_module
 from pxe.dhcp.proxydhcp import PORT as PROXY_PORT
 
 FETCH_S = 30.0
@@ -38,7 +38,7 @@ def tftp(site: Site) -> list[Finding]:
     there."""
     if site.api is None:
         return _ports(site)
-    visit = ask(site.api, VISIT, {"seconds": FETCH_S})
+    visit = call_module(site.api, VISIT, {"seconds": FETCH_S})
     found = []
     for name, path in visit["programs"].items():
         why = _by_tftp(visit["address"], visit["tftp_port"], name, Path(path))
@@ -100,7 +100,7 @@ def http_files(site: Site) -> list[Finding]:
     there is a boot set."""
     if site.api is None:
         return [_built_sets(site.data_dir / "boot")]
-    visit = ask(site.api, VISIT, {"seconds": FETCH_S})
+    visit = call_module(site.api, VISIT, {"seconds": FETCH_S})
     found = [*_default_set(site.api.get("/v1/boot")["sets"]), *_missing(visit["missing"])]
     for name, path in visit["files"].items():
         if why := _by_http(f"{visit['base']}/{name}", Path(path)):

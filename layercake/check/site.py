@@ -125,7 +125,7 @@ class Site:
         ]
 
 
-def ask(api: Api, call: str, params: Mapping[str, Any]) -> Any:
+def call_module(api: Api, call: str, params: Mapping[str, Any]) -> Any:
     """What a module of the head that runs answers. Raises LayercakeError."""
     (answer,) = api.post(
         f"/v1/calls/{call}", {"range": "", "params": dict(params)}, timeout=CALL_S
@@ -167,7 +167,9 @@ def survey(
     }
     if api is not None and inventory is None:
         nodes = tuple(_of_view(view) for view in api.get("/v1/nodes", timeout=CALL_S)["nodes"])
-        return Site(nodes=nodes, look=Once(lambda: ask(api, LOOK, {"limit_s": LOOK_S})), **common)
+        return Site(
+            nodes=nodes, look=Once(lambda: call_module(api, LOOK, {"limit_s": LOOK_S})), **common
+        )
     if inventory is not None:
         records = list(load(inventory, parts=table.parts).nodes.values())
     else:
@@ -176,7 +178,7 @@ def survey(
     return Site(
         nodes=tuple(_of_record(node, table) for node in records),
         **common,
-        look=Once(lambda: asyncio.run(_look(records, vault, settings))),
+        look=Once(lambda: asyncio.run(_read_bmcs(records, vault, settings))),
     )
 
 
@@ -217,7 +219,7 @@ def _stored(database: Path, table: Table) -> list[Node]:
         ]
 
 
-async def _look(nodes: list[Node], vault: Vault, settings: Settings) -> list[dict[str, Any]]:
+async def _read_bmcs(nodes: list[Node], vault: Vault, settings: Settings) -> list[dict[str, Any]]:
     """Looks at the BMCs by the power module, in this process: the head has none that runs."""
     service = PowerService(polls=False)
     unread: list[dict[str, Any]] = []

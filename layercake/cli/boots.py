@@ -163,7 +163,7 @@ def roll(
     return watched(app, int(answer["roll"]["id"]), timeout)
 
 
-def _words(
+def _split_names(
     ctx: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[str, ...] | None:
     return None if text is None else tuple(word for word in text.split(",") if word)
@@ -225,14 +225,14 @@ def list_profiles(app: App) -> Answer:
 )
 @click.option(
     "--modules",
-    callback=_words,
+    callback=_split_names,
     metavar="NAME,..",
     help="Module sets (server-nics, storage, infiniband, ipmi, usb, misc), and modules by their "
     "names.",
 )
 @click.option(
     "--firmware",
-    callback=_words,
+    callback=_split_names,
     metavar="PACKAGE|DIR,..",
     help="Where the firmware is that modules ask for: Debian packages, directories.",
 )

@@ -55,7 +55,7 @@ def show(app: App, node: str, path: str) -> Answer:
         for f in found["files"]
     ]
 
-    def say(out: Output) -> None:
+    def show(out: Output) -> None:
         out.table(_FILES, rows, empty="no files")
         for error in found["errors"]:
             out.note(f"{node} says: {error}")
@@ -63,7 +63,7 @@ def show(app: App, node: str, path: str) -> Answer:
             out.note(f"{node} has not said yet that it has these")
 
     return Answer(
-        found, say, FAILED if found["errors"] or any(f["error"] for f in found["files"]) else OK
+        found, show, FAILED if found["errors"] or any(f["error"] for f in found["files"]) else OK
     )
 
 
@@ -99,7 +99,7 @@ def diff(app: App, range_: str, file: str) -> Answer:
     request = {"range": range_, **(request_of(file) if file else {})}
     found = app.head.post("/v1/files/diff", request)
 
-    def say(out: Output) -> None:
+    def show(out: Output) -> None:
         if not found["changes"]:
             out.line("no file changes")
         for change in found["changes"]:
@@ -107,7 +107,7 @@ def diff(app: App, range_: str, file: str) -> Answer:
             out.line(f"{fold(change['nodes'])}: {change['path']} for {change['for']} ({then})")
             _lines(out, change["diff"])
 
-    return Answer(found, say)
+    return Answer(found, show)
 
 
 @command()

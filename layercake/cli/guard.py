@@ -217,7 +217,7 @@ def explain(app: App, nodes: str) -> Answer:
     status = app.head.get("/v1/status")
     answer = app.head.get("/v1/causes", range=nodes)
 
-    def say(out: Output) -> None:
+    def show(out: Output) -> None:
         for line, style in alarms(status):
             out.line(line, style)
         for cause in answer["causes"]:
@@ -233,7 +233,7 @@ def explain(app: App, nodes: str) -> Answer:
             f"{answer['well']} node{' is' if answer['well'] == 1 else 's are'} as wanted{stopped}"
         )
 
-    return Answer(answer, say, FAILED if answer["causes"] else OK)
+    return Answer(answer, show, FAILED if answer["causes"] else OK)
 
 
 def _beside(out: Output, one: Mapping[str, Any]) -> None:

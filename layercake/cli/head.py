@@ -109,7 +109,7 @@ def init(
     # installed.
     from layercake.setup import initialise
 
-    ask = None if yes or app.out.json or not sys.stdin.isatty() else _ask
+    ask = None if yes or app.out.json or not sys.stdin.isatty() else _prompt
     lines: list[str] = []
     initialise(
         data_dir,
@@ -126,7 +126,7 @@ def init(
     return Answer({"data_dir": str(data_dir), "messages": lines})
 
 
-def _ask(question: str, answers: Sequence[str], usual: str) -> str:
+def _prompt(question: str, answers: Sequence[str], usual: str) -> str:
     """Asks until there is an answer. Raises click.Abort for Ctrl-C."""
     kind = click.Choice(answers) if answers else None
     return str(

@@ -213,14 +213,14 @@ def _progress() -> Iterator[Callable[[str, float | None], None]]:
     if not sys.stderr.isatty():
         last = ""
 
-        def tell(what: str, done: float | None) -> None:
+        def show_step(what: str, done: float | None) -> None:
             nonlocal last
             if what != last:
                 sys.stderr.write(clean(what) + "\n")
                 sys.stderr.flush()
             last = what
 
-        yield tell
+        yield show_step
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -332,7 +332,7 @@ def _followed(
         return Answer({**applied, "converged": None, "nodes": []}, "\n".join(lines))
     later = {name for roll in rolls for name in roll["nodes"]}
     watch = Watch([n for n in applied["changed"] if n not in removed and n not in later], converged)
-    out.say(
+    out.progress_line(
         f"revision {applied['revision']}; following {len(watch.names)} nodes, at most "
         f"{timeout:.0f} s"
     )

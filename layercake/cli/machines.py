@@ -116,11 +116,11 @@ def show(app: App, name: str) -> Answer:
     """Show what a machine has reported of its hardware."""
     answer = app.head.get(f"/v1/machines/{quoted(name)}")
 
-    def tell(out: Output) -> None:
+    def show_facts(out: Output) -> None:
         for label, value in _facts(answer["machine"], answer["report"] or {}):
             out.line(f"{label:<10} {value}")
 
-    return Answer(answer, tell)
+    return Answer(answer, show_facts)
 
 
 def _facts(one: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -388,7 +388,7 @@ def disks(app: App, node: str) -> Answer:
         for d in found["disks"]
     ]
 
-    def say(out: Output) -> None:
+    def show(out: Output) -> None:
         out.table(
             _DISKS,
             rows,
@@ -404,7 +404,7 @@ def disks(app: App, node: str) -> Answer:
                 f"disk {word['disk']} was given free by {word['by']}, and is not made anew yet"
             )
 
-    return Answer(found, say, FAILED if found["state"] in ("FOREIGN", "ERROR") else OK)
+    return Answer(found, show, FAILED if found["state"] in ("FOREIGN", "ERROR") else OK)
 
 
 @command(machine)

@@ -148,7 +148,7 @@ def show(app: App, name: str, history: int) -> Answer:
     view = answer["node"]
     events = answer["history"][-history:] if history else []
 
-    def tell(out: Output) -> None:
+    def show_node(out: Output) -> None:
         for label, value in _facts(view):
             out.line(f"{label:<10} {value}")
         if view.get("containers"):
@@ -158,7 +158,7 @@ def show(app: App, name: str, history: int) -> Answer:
             out.line("")
             out.table(HISTORY, [event_row(e) for e in events])
 
-    return Answer({**answer, "history": events}, tell)
+    return Answer({**answer, "history": events}, show_node)
 
 
 def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

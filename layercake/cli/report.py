@@ -92,7 +92,7 @@ def title(report: Report) -> str:
     return f"{report['head']}, {moment(report['since'])} to {moment(report['until'])}"
 
 
-def say(report: Report, out: Output) -> None:
+def show_report(report: Report, out: Output) -> None:
     """The report on a terminal."""
     out.line(title(report), BOLD)
     for number, line in enumerate(now_lines(report)):
@@ -165,7 +165,7 @@ def report(app: App, last_: str, file: Path | None) -> Answer:
     now."""
     found = app.head.get("/v1/report", hours=math.ceil(span(last_) / 3600))
     if file is None:
-        return Answer(found, lambda out: say(found, out))
+        return Answer(found, lambda out: show_report(found, out))
     try:
         file.write_text(page(found), encoding="utf-8")
     except OSError as error:

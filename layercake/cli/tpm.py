@@ -80,7 +80,7 @@ def show(app: App, node: str, log: bool) -> Answer:
     answer = app.head.get(f"/v1/nodes/{quoted(node)}/tpm")
     one = answer["tpm"]
 
-    def say(out: Output) -> None:
+    def show_tpm(out: Output) -> None:
         for label, value in _facts(one):
             out.line(f"{label:<10} {value}")
         if one["registers"]:
@@ -104,7 +104,7 @@ def show(app: App, node: str, log: bool) -> Answer:
                 empty="it has shown no event log",
             )
 
-    return Answer(answer, say, FAILED if one["troubles"] else OK)
+    return Answer(answer, show_tpm, FAILED if one["troubles"] else OK)
 
 
 def _facts(one: dict[str, Any]) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ class Rack:
         self.change = ""
         self._nodes: dict[str, tuple[str, str, str]] = {}
 
-    def take(self, answer: Mapping[str, Any]) -> list[str]:
+    def apply_answer(self, answer: Mapping[str, Any]) -> list[str]:
         """Takes an answer of GET /v1/nodes in; what is news: how many there are, then a line for
         each whose status is another."""
         first = not self.change
@@ -197,16 +197,16 @@ def watch(app: App, timeout: float | None) -> Answer:
     asked = float("-inf")
     causes = NOTHING
 
-    def ask() -> tuple[dict[str, Any], list[str]]:
+    def poll() -> tuple[dict[str, Any], list[str]]:
         nonlocal asked, causes
-        news = rack.take(app.head.get("/v1/nodes", fields=FIELDS, since=rack.change))
+        news = rack.apply_answer(app.head.get("/v1/nodes", fields=FIELDS, since=rack.change))
         if (news or causes is NOTHING) and app.out.terminal and time.monotonic() > asked + CAUSES_S:
             causes = app.head.get("/v1/causes")
             asked = time.monotonic()
         return app.head.get("/v1/status"), news
 
     with app.out.progress() as show:
-        for (status, news), _ in looks(app.out, ask, timeout, EVERY_S):
+        for (status, news), _ in looks(app.out, poll, timeout, EVERY_S):
             rolls = app.head.get("/v1/rolls")["rolls"] if app.out.terminal else []
             show(
                 news,

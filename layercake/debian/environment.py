@@ -89,46 +89,58 @@ def make(place: Path, scratch: Path, environment: Mapping[str, str]) -> list[Lib
     wanted.write_text(without((ROOT / "requirements.lock").read_text(), FROM_DEBIAN))
     sites = {number: _site(place, number) for number in PYTHONS}
     for number, site in sites.items():
-        install = (
-            "pip",
-            "install",
-            "--target",
-            str(site),
-            "--python-version",
-            number,
-            "--python-platform",
-            PLATFORM,
-            "--only-binary",
-            ":all:",
-            "--no-deps",
-            "--link-mode",
-            "copy",
-            "--no-compile",
-        )
-        _uv(*install, "--require-hashes", "-r", str(wanted), environment=environment)
-        _uv(*install, str(wheel), environment=environment)
-        for name in (*_BESIDE, *LEFT_OUT):
-            for path in site.glob(name):
-                _remove(path)
+        _install(site, number, wanted, wheel, environment)
     _share(place / SHARED, list(sites.values()))
-    libraries: dict[str, Library] = {}
-    for site in (place / SHARED, *sites.values()):
-        for record in sorted(site.glob("*.dist-info/RECORD")):
-            name = record.parent.name
-            files = {
-                *_patterns(site, record),
-                *(libraries[name].files if name in libraries else ()),
-            }
-            libraries[name] = Library(record.parent, tuple(sorted(files)))
-        for name in _RECORDS:
-            for path in site.glob(f"*.dist-info/{name}"):
-                path.unlink()
+    libraries = _libraries([place / SHARED, *sites.values()])
     for site in sites.values():
         (site / "layercake.pth").write_text("".join(f"{path}\n" for path in PATHS))
     _strip(place, environment)
     (place / "bin").mkdir()
     (place / "bin" / "python3").symlink_to("../../../bin/python3")
     (place / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    return libraries
+
+
+def _install(
+    site: Path, number: str, wanted: Path, wheel: Path, environment: Mapping[str, str]
+) -> None:
+    """Installs the libraries of a file of requirements, and our wheel, for one Python."""
+    install = (
+        "pip",
+        "install",
+        "--target",
+        str(site),
+        "--python-version",
+        number,
+        "--python-platform",
+        PLATFORM,
+        "--only-binary",
+        ":all:",
+        "--no-deps",
+        "--link-mode",
+        "copy",
+        "--no-compile",
+    )
+    _uv(*install, "--require-hashes", "-r", str(wanted), environment=environment)
+    _uv(*install, str(wheel), environment=environment)
+    for name in (*_BESIDE, *LEFT_OUT):
+        for path in site.glob(name):
+            _remove(path)
+
+
+def _libraries(sites: Sequence[Path]) -> list[Library]:
+    """The libraries in these directories, by their names. Their records of the installation are
+    removed."""
+    libraries: dict[str, Library] = {}
+    for site in sites:
+        for record in sorted(site.glob("*.dist-info/RECORD")):
+            name = record.parent.name
+            before = libraries[name].files if name in libraries else ()
+            files = {*_patterns(site, record), *before}
+            libraries[name] = Library(record.parent, tuple(sorted(files)))
+        for name in _RECORDS:
+            for path in site.glob(f"*.dist-info/{name}"):
+                path.unlink()
     return [library for _, library in sorted(libraries.items())]
 
 

@@ -387,7 +387,7 @@ class Head:
         """Loads the state, opens the sockets, starts the modules' processes and the loops."""
         sys.setswitchinterval(THREAD_S)
         self.load()
-        process.settle()
+        process.freeze_heap()
         self.sync.open()
         await self.host.start(self.listener)
         self.services.start()
@@ -399,7 +399,7 @@ class Head:
             self.rolls.run(),
             self.lag.run(self.store),
             self.thermal.run(),
-            process.tidy(),
+            process.gc_loop(),
         )
         self._tasks = [asyncio.create_task(loop) for loop in loops]
         self._tasks += Webhooks(

@@ -145,7 +145,7 @@ class _Loader:
                 raise Again
             alone |= kept.alone
             found |= kept.nodes
-            memory.keep(word, kept)
+            memory.remember(word, kept)
         if self._problems.found or len(found) > ranges.MAX_NODES:
             raise Again
         memory.end()

@@ -8,7 +8,7 @@ needed: a command that folds no names starts faster.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from layercake.base.text import nearest, show
 from layercake.kraken.errors import InputError
@@ -82,16 +82,19 @@ def expand(
     if text[1:] in members and text[0] == "@" and (ordered := _in_order(members[text[1:]])):
         return ordered
     names = _parse(text, {group: ",".join(sorted(nodes)) for group, nodes in members.items()})
-    valid = set(known)
-    unknown = [name for name in names if name not in valid]
-    if unknown:
-        more = f" and {len(unknown) - 1} more of this range" if len(unknown) > 1 else ""
-        raise UnknownName(
-            text, f"there is no node {unknown[0]}{more}", hint=nearest(unknown[0], valid)
-        )
+    _refuse_unknown(text, names, set(known))
     if not names:
         raise BadRange(text, "it names no node", hint=SYNTAX)
     return names
+
+
+def _refuse_unknown(text: str, names: Sequence[str], known: Set[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        more = f" and {len(unknown) - 1} more of this range" if len(unknown) > 1 else ""
+        raise UnknownName(
+            text, f"there is no node {unknown[0]}{more}", hint=nearest(unknown[0], known)
+        )
 
 
 def _in_order(names: Collection[str]) -> list[str]:

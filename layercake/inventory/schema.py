@@ -237,7 +237,7 @@ class Memory:
         """What an entry, by its key and the words of its values, has become before."""
         return self._kept.get(key)
 
-    def keep(self, key: tuple[str, str], kept: Kept) -> None:
+    def remember(self, key: tuple[str, str], kept: Kept) -> None:
         """Notes what one has become in this reading."""
         self._now[key] = kept
 

@@ -379,38 +379,35 @@ class Reader:
     ) -> None:
         """One value per node: a list with as many items, or a start that counts up. A single node
         takes one value."""
-        found: list[Field] = []
         try:
-            word = value.value if isinstance(value, Scalar) else None
-            start = _start(word) if isinstance(word, str) else None
-            if (starts := _starts(value) if rule.several else None) and rule.after is not None:
-                found = [
-                    Field(
-                        tuple(one for start in starts for one in rule.after(start, i)), value.mark
-                    )
-                    for i in range(count)
-                ]
-            elif start is not None and rule.after is not None:
-                found = [Field(rule.after(start, i), value.mark) for i in range(count)]
-            elif not is_range:
-                found = [Field(rule.one(plain(value)), value.mark)]
-            elif isinstance(value, Listing) and len(value.items) == count:
-                found = self._items(section, key, rule.one, value)
-            elif isinstance(value, Listing):
-                raise Mistake(
-                    f"the range has {count} nodes, the list {len(value.items)} values",
-                    "list one value for each node",
-                )
-            else:
-                counting = ', or a start that counts up, as "10.0.0.1+"' if rule.after else ""
-                raise Mistake(
-                    f"one value for a range of {count} nodes",
-                    f"write a list with one for each{counting}",
-                )
+            found = self._values(section, key, rule, value, count, is_range)
         except Mistake as mistake:
             self._broken(section, key, value.mark, mistake)
+            return
         if len(found) == count:
             section.each[key] = tuple(found)
+
+    def _values(
+        self, section: Section, key: str, rule: Rule, value: Marked, count: int, is_range: bool
+    ) -> list[Field]:
+        """As many values as there are nodes, fewer if an item of a list was a mistake. Raises
+        Mistake."""
+        if rule.after is not None and (counted := _counted(rule, rule.after, value, count)):
+            return counted
+        if not is_range:
+            return [Field(rule.one(plain(value)), value.mark)]
+        if not isinstance(value, Listing):
+            counting = ', or a start that counts up, as "10.0.0.1+"' if rule.after else ""
+            raise Mistake(
+                f"one value for a range of {count} nodes",
+                f"write a list with one for each{counting}",
+            )
+        if len(value.items) != count:
+            raise Mistake(
+                f"the range has {count} nodes, the list {len(value.items)} values",
+                "list one value for each node",
+            )
+        return self._items(section, key, rule.one, value)
 
     def _items(
         self, section: Section, key: str, check: Callable[[Any], Any], value: Listing
@@ -455,6 +452,22 @@ class Reader:
                 nearest(name, self._groups) or "declare it under groups",
             )
         return name
+
+
+def _counted(
+    rule: Rule, after: Callable[[str, int], Any], value: Marked, count: int
+) -> list[Field]:
+    """The values that count up from a start, or from several starts; [] where nothing counts up."""
+    if rule.several and (starts := _starts(value)):
+        return [
+            Field(tuple(one for start in starts for one in after(start, i)), value.mark)
+            for i in range(count)
+        ]
+    text = value.value if isinstance(value, Scalar) else None
+    start = _start(text) if isinstance(text, str) else None
+    if start is None:
+        return []
+    return [Field(after(start, i), value.mark) for i in range(count)]
 
 
 def _starts(value: Marked) -> list[str]:

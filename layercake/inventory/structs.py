@@ -12,7 +12,7 @@ import msgspec
 
 from layercake.base.text import nearest, show
 from layercake.inventory.problems import Mark, Problems
-from layercake.inventory.rules import rules_of
+from layercake.inventory.rules import Rule, rules_of
 from layercake.inventory.yaml_marks import Marked, Scalar, Table, describe, parse, plain
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import Mistake
@@ -70,23 +70,31 @@ def read(
                 nearest(key, {*rules, *beside}),
             )
             continue
-        inner, several = _struct_of(struct, key)
+        name = prefix + key
         try:
-            if inner is None:
-                given[key] = rules[key].one(plain(entry.value))
-            elif several and isinstance(entry.value, Table):
-                given[key] = {
-                    k: read(e.value, inner, problems, f"{prefix}{key}.{k}")
-                    for k, e in entry.value.entries.items()
-                }
-            else:
-                given[key] = read(entry.value, inner, problems, prefix + key)
+            given[key] = _read_field(struct, key, entry.value, rules[key], problems, name)
         except Mistake as mistake:
-            problems.add(entry.value.mark, f"{prefix}{key}: {mistake.message}", mistake.hint)
+            problems.add(entry.value.mark, f"{name}: {mistake.message}", mistake.hint)
     for key, rule in rules.items():
         if rule.required and key not in value.entries:
             problems.add(value.mark, f"{prefix}{key} is missing", rule.missing)
     return struct(**given) if len(problems.found) == before else None
+
+
+def _read_field(
+    struct: type[msgspec.Struct], key: str, value: Marked, rule: Rule, problems: Problems, name: str
+) -> Any:
+    """The value of a field. Raises Mistake; those within a struct that it holds go to
+    `problems`."""
+    inner, several = _struct_of(struct, key)
+    if inner is None:
+        return rule.one(plain(value))
+    if several and isinstance(value, Table):
+        return {
+            k: read(entry.value, inner, problems, f"{name}.{k}")
+            for k, entry in value.entries.items()
+        }
+    return read(value, inner, problems, name)
 
 
 def _struct_of(struct: type[msgspec.Struct], key: str) -> tuple[type[msgspec.Struct] | None, bool]:

@@ -157,9 +157,9 @@ class QuickRequests(Between):
         waits = bool(self._came)
         self._came = self._came + data
         if not waits:
-            self._stretch.do(self._take)
+            self._stretch.do(self._process_input)
 
-    def _take(self) -> None:
+    def _process_input(self) -> None:
         """What has come is looked at. Nobody else ends a connection that failed later."""
         if not self._came or self._transport is None:
             return
@@ -245,15 +245,15 @@ class QuickRequests(Between):
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = loop.call_at(self._until, self._look)
+            self._timer = loop.call_at(self._until, self._close_if_idle)
 
-    def _look(self) -> None:
+    def _close_if_idle(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
         if self._transport is not None and loop.time() >= self._until:
             self._transport.close()
         else:
-            self._timer = loop.call_at(self._until, self._look)
+            self._timer = loop.call_at(self._until, self._close_if_idle)
 
     def _rest(self) -> None:
         if self._timer is not None:
@@ -274,7 +274,7 @@ class QuickRequests(Between):
 
     def eof_received(self) -> bool | None:
         """Nothing more comes, but what was asked is answered."""
-        self._take()
+        self._process_input()
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:

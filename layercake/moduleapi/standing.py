@@ -64,13 +64,13 @@ class Standing:
         """The answer. Whoever gives up ends the process. Raises Ended, TooLong."""
         known = self.pid != 0
         try:
-            return await self._ask(data)
+            return await self._exchange(data)
         except Ended as ended:
             if not known or ended.status:
                 raise
-        return await self._ask(data)  # it went to rest at this moment
+        return await self._exchange(data)  # it went to rest at this moment
 
-    async def _ask(self, data: bytes) -> bytes:
+    async def _exchange(self, data: bytes) -> bytes:
         if not self.pid:
             await self.close()
             self._process = await asyncio.create_subprocess_exec(

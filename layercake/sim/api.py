@@ -30,7 +30,7 @@ class Api:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def request(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON that a request is answered with. Raises OSError if no head is there,
         OperationFailed if it refuses."""
         connection = _Connection(self._path)

@@ -80,14 +80,19 @@ def _replace(node: yaml.Node) -> None:
     for key, value in node.value:
         _replace(key)
         if key.value == "bmc" and isinstance(value, yaml.MappingNode):
-            value.value = [pair for pair in value.value if pair[0].value in _KEPT]
-            for field, content in tuple(value.value):
-                if field.value == "driver":
-                    content.value = SIM
-                elif field.value == "address" and "://" in str(content.value):
-                    _plain(value, content)
+            _replace_bmc(value)
         else:
             _replace(value)
+
+
+def _replace_bmc(bmc: yaml.MappingNode) -> None:
+    """Makes a BMC one of the simulation's: without its secrets, by the driver for made-up ones."""
+    bmc.value = [pair for pair in bmc.value if pair[0].value in _KEPT]
+    for field, content in tuple(bmc.value):
+        if field.value == "driver":
+            content.value = SIM
+        elif field.value == "address" and "://" in str(content.value):
+            _plain(bmc, content)
 
 
 def _plain(bmc: yaml.MappingNode, address: yaml.ScalarNode) -> None:

@@ -134,7 +134,7 @@ def share_of(words: str) -> float:
     return share
 
 
-def made(options: Options, screen: Screen) -> Play:
+def build_play(options: Options, screen: Screen) -> Play:
     """The parts of a simulation in a directory that is claimed for it; nothing runs yet. Raises
     InputError."""
     place = Path(options.directory).absolute()
@@ -209,7 +209,7 @@ async def run(
     stays = "" if options.keep else ", which is removed at the end"
     screen.line(f"starting a head for simulated nodes in {path}{stays}")
     try:
-        await _play(made(options, screen), stop, then)
+        await _play(build_play(options, screen), stop, then)
     finally:
         if not options.keep:
             directory.remove(path)
@@ -273,7 +273,7 @@ class Watch:
     async def _status(self) -> Mapping[str, Any]:
         try:
             answer: Mapping[str, Any] = await asyncio.to_thread(
-                self._play.head.api.ask, "GET", "/v1/status"
+                self._play.head.api.request, "GET", "/v1/status"
             )
             return answer
         except OSError as error:

@@ -65,11 +65,13 @@ def settings_of(
     if address or config is None:
         found["address"], _, prefix = (address or cast.head).partition("/")
         found["prefix"] = int(prefix) if prefix.isdigit() else prefix
-    power = dict(found.get("power") or {})
-    boot = dict(found.get("boot") or {})
-    power.setdefault("poll_s", max(30.0, len(cast.plates) / 100))
-    power["media_port"] = 0
-    boot |= {
+    power = {
+        "poll_s": max(30.0, len(cast.plates) / 100),
+        **(found.get("power") or {}),
+        "media_port": 0,
+    }
+    boot = {
+        **(found.get("boot") or {}),
         "dhcp": "serve" if dhcp else "off",
         "ipxe_dir": str(directory / "ipxe"),
         "ra_prefix": None,
@@ -85,15 +87,20 @@ def settings_of(
         "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"},
     }
     for name, value in (changes or {}).items():
-        *path, last = name.split(".")
-        place = found
-        for word in path:
-            place = place.setdefault(word, {})
-            if not isinstance(place, dict):
-                raise InputError(f"cannot set {name}: {word} is no section of the settings")
-        place[last] = value
+        _set(found, name, value)
     (directory / head_settings.FILE_NAME).write_text(yaml.safe_dump(found))
     return head_settings.load(directory)
+
+
+def _set(settings: dict[str, Any], name: str, value: Any) -> None:
+    """Sets the setting of this dotted name. Raises InputError."""
+    *sections, last = name.split(".")
+    place = settings
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise InputError(f"cannot set {name}: {section} is no section of the settings")
+    place[last] = value
 
 
 def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> None:
@@ -189,7 +196,7 @@ class HeadProcess:
 
     def _serves(self) -> bool:
         with contextlib.suppress(OSError, OperationFailed):
-            status = self.api.ask("GET", "/v1/status")
+            status = self.api.request("GET", "/v1/status")
             return all(s["state"] == "running" for s in status["services"])
         return False
 
@@ -215,7 +222,7 @@ class HeadProcess:
     def fill(self, cast: Cast, extra: Sequence[str] = ("one", "two")) -> None:
         """Gives it images of these names and applies the inventory. Raises OperationFailed."""
         for image in sorted({*cast.images, *extra}):
-            self.api.ask(
+            self.api.request(
                 "POST",
                 "/v1/images",
                 {
@@ -224,7 +231,7 @@ class HeadProcess:
                     "systemd": False,
                 },
             )
-        self.api.ask(
+        self.api.request(
             "POST",
             "/v1/inventory/apply",
             {"yaml": cast.text, "file": "sim.yaml", "allow_remove": False},

@@ -35,7 +35,7 @@ def fingerprint(certificate: Path) -> str:
 def link(api: Api, certificate: Path, command: str) -> list[str]:
     """How to open the dashboard; the last line is a link that signs in once. `command` is the
     command line that talks to the head. Raises OSError, OperationFailed."""
-    ticket = api.ask("POST", "/v1/session/ticket", {"exec": True})
+    ticket = api.request("POST", "/v1/session/ticket", {"exec": True})
     return [
         "",
         "The browser warns of the certificate, which this simulation has made for itself. Its "

@@ -32,7 +32,7 @@ def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
 
 def test_it_is_heard(systemd: tuple[socket.socket, str]) -> None:
     heard, name = systemd
-    Notifier.of({"NOTIFY_SOCKET": name}).say("READY=1", "STATUS=well")
+    Notifier.of({"NOTIFY_SOCKET": name}).send("READY=1", "STATUS=well")
     assert heard.recv(1000) == b"READY=1\nSTATUS=well"
 
 
@@ -54,7 +54,7 @@ async def test_life_is_shown_until_the_loop_stands(systemd: tuple[socket.socket,
 async def test_without_systemd_nothing_is_said() -> None:
     for environ in ({}, {"NOTIFY_SOCKET": "/nowhere/at/all", "WATCHDOG_USEC": "0"}):
         notifier = Notifier.of(environ)
-        notifier.say("READY=1")
+        notifier.send("READY=1")
         await notifier.live()
 
 

@@ -39,7 +39,7 @@ async def test_what_is_new_is_looked_through_again_and_again(
     gc.disable()  # nobody else finds them
     try:
         with pytest.raises(asyncio.CancelledError):
-            await process.tidy(timer)
+            await process.gc_loop(timer)
     finally:
         gc.enable()
     assert rested == [rests] * 3 and len(knots) == 2

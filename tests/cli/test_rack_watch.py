@@ -58,7 +58,7 @@ def seen(
 
 def test_each_node_is_a_letter_in_the_row_of_its_group() -> None:
     rack = Rack()
-    rack.take(
+    rack.apply_answer(
         answer(
             view("n10", "quarantined"),
             view("n2"),
@@ -75,18 +75,18 @@ def test_each_node_is_a_letter_in_the_row_of_its_group() -> None:
 
 def test_only_what_changes_is_told_and_what_is_gone_is_gone() -> None:
     rack = Rack()
-    assert rack.take(answer(view("n1"), view("n2"))) == ["2 nodes: 2 converged"]
-    assert rack.take(answer(view("n1", "working"), whole=False, change="a-2")) == [
+    assert rack.apply_answer(answer(view("n1"), view("n2"))) == ["2 nodes: 2 converged"]
+    assert rack.apply_answer(answer(view("n1", "working"), whole=False, change="a-2")) == [
         "n1  converged -> working"
     ]
     assert rack.change == "a-2" and rack.counts == {"working": 1, "converged": 1}
-    assert rack.take(answer(whole=False, removed=("n1",))) == ["n1  gone"]
-    assert rack.take(answer(view("n3"))) == ["n2  gone"] and rack.counts == {"converged": 1}
+    assert rack.apply_answer(answer(whole=False, removed=("n1",))) == ["n1  gone"]
+    assert rack.apply_answer(answer(view("n3"))) == ["n2  gone"] and rack.counts == {"converged": 1}
 
 
 def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
     rack = Rack()
-    rack.take(
+    rack.apply_answer(
         answer(
             *(
                 view(f"n{i}", "quarantined" if i % 7 == 0 else "converged", f"r{i // 500}")

@@ -72,7 +72,7 @@ def watched(socket: Path) -> list[str]:
     """What `layercake watch` shows on a terminal of that size, at this moment."""
     head, rack, out = Client(Target(socket=str(socket))), Rack(), Output()
     out.colour = True
-    rack.take(head.get("/v1/nodes", fields=FIELDS, since=""))
+    rack.apply_answer(head.get("/v1/nodes", fields=FIELDS, since=""))
     rolls = head.get("/v1/rolls")["rolls"]
     return picture(rack, head.get("/v1/status"), head.get("/v1/causes"), rolls, out, WIDTH, HEIGHT)
 

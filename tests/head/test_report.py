@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from layercake.cli.common.output import Output
-from layercake.cli.report import page, say
+from layercake.cli.report import page, show_report
 from layercake.fleet import events
 from tests.support.api import served
 from tests.support.world import World
@@ -90,7 +90,7 @@ async def test_it_is_shown_as_text_and_as_a_page(world: World) -> None:
     with redirect_stdout(shown):
         out = Output()
         out.colour = False
-        say(found, out)
+        show_report(found, out)
     text = shown.getvalue()
     assert (
         "Failed\n     3  power.order-failed of n[0-1]\n" in text

@@ -48,7 +48,7 @@ class Simulation:
 
     def get(self, path: str) -> Any:
         """What the head says."""
-        return self.api.ask("GET", path)
+        return self.api.request("GET", path)
 
     def nodes(self) -> dict[str, int]:
         """The nodes by status."""

@@ -110,7 +110,10 @@ def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events
                 client.ws_connect(address, ssl=trusting(sim)) as events,
             ):
                 await asyncio.to_thread(
-                    sim.api.ask, "POST", "/v1/nodes/state", {"range": "r0000n05", "state": "off"}
+                    sim.api.request,
+                    "POST",
+                    "/v1/nodes/state",
+                    {"range": "r0000n05", "state": "off"},
                 )
                 return await events.receive_json()
 
@@ -118,7 +121,7 @@ def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events
 
 
 def test_another_link_is_for_the_same_place(sim: Launched) -> None:
-    url = sim.api.ask("POST", "/v1/session/ticket", {})["url"]
+    url = sim.api.request("POST", "/v1/session/ticket", {})["url"]
     assert url.partition("#")[0] == sim.line("#ticket=").partition("#")[0]
     assert (
         ask(sim, url, "/dashboard/session", body={"ticket": url.partition("#ticket=")[2]})[0] == 200
@@ -167,7 +170,7 @@ def test_a_second_one_beside_it_and_an_interrupt_leaves_nothing(
         )
         assert other.end(signal.SIGINT) == 0
     assert other.left() == []
-    assert sim.api.ask("GET", "/v1/status")["nodes"]["total"] == 6
+    assert sim.api.request("GET", "/v1/status")["nodes"]["total"] == 6
 
 
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
@@ -238,7 +241,7 @@ def test_what_a_simulated_node_cannot_do_says_so(sim: Launched, method: str, pat
         else ""
     )
     with pytest.raises(OperationFailed, match=SAID) as caught:
-        sim.api.ask(method, place + query, BODIES.get(path) if method == "POST" else None)
+        sim.api.request(method, place + query, BODIES.get(path) if method == "POST" else None)
     assert " 403 " in str(caught.value) and ROUTES[method, path] in str(caught.value)
 
 
@@ -246,7 +249,7 @@ def test_what_a_simulated_node_cannot_do_says_so(sim: Launched, method: str, pat
 def test_a_call_that_a_simulated_node_cannot_answer_says_so(sim: Launched, name: str) -> None:
     of = "" if name == "power.scan" else NODE
     with pytest.raises(OperationFailed, match=SAID) as caught:
-        sim.api.ask("POST", f"/v1/calls/{name}", {"range": of})
+        sim.api.request("POST", f"/v1/calls/{name}", {"range": of})
     assert CALLS[name] in str(caught.value)
 
 
@@ -258,14 +261,14 @@ def test_a_node_that_does_not_exist_is_not_called_simulated(
 ) -> None:
     place = path.replace("{name}", "nosuch")
     with pytest.raises(OperationFailed, match="cannot find node 'nosuch'") as caught:
-        sim.api.ask(method, place, BODIES.get(path) if method == "POST" else None)
+        sim.api.request(method, place, BODIES.get(path) if method == "POST" else None)
     assert " 404 " in str(caught.value) and "simulated" not in str(caught.value)
 
 
 def test_nodes_of_a_range_that_do_not_exist_are_not_called_simulated(sim: Launched) -> None:
     for body in ({"range": "nosuch"}, {"range": f"{NODE},nosuch"}):
         with pytest.raises(OperationFailed, match="there is no node nosuch") as caught:
-            sim.api.ask("POST", "/v1/power/setup", body)
+            sim.api.request("POST", "/v1/power/setup", body)
         assert " 400 " in str(caught.value)
     with pytest.raises(OperationFailed, match="there is no node nosuch"):
-        sim.api.ask("GET", "/v1/power/cap?range=nosuch")
+        sim.api.request("GET", "/v1/power/cap?range=nosuch")

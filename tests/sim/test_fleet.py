@@ -37,11 +37,11 @@ def test_two_hundred_nodes_come_from_cold_to_running_by_real_joins_and_nothing_i
         )
         # Off, by its agent's leave, and a cycle: what people do to machines reaches the simulated
         # ones.
-        sim.api.ask("POST", "/v1/nodes/state", {"range": "r0000n[00-09]", "state": "off"})
+        sim.api.request("POST", "/v1/nodes/state", {"range": "r0000n[00-09]", "state": "off"})
         sim.until(
             "off", lambda: sim.get("/v1/nodes/r0000n05")["node"]["state"]["power"] == "OFF", 30
         )
-        sim.api.ask("POST", "/v1/nodes/state", {"range": "r0000n[00-09]", "state": "up"})
+        sim.api.request("POST", "/v1/nodes/state", {"range": "r0000n[00-09]", "state": "up"})
         sim.until("up again", lambda: sim.nodes()["converged"] == 200, 60)
         head = int((place / "head.lock").stat().st_ino)
         assert sim.end() == 0
@@ -60,7 +60,7 @@ def test_machines_that_ask_by_dhcp_boot_by_what_they_are_told(place: Path) -> No
 def test_an_image_is_rolled_over_a_simulated_fleet(place: Path) -> None:
     with playing(place, nodes=60) as sim:
         all_up(sim, 60)
-        sim.api.ask(
+        sim.api.request(
             "POST",
             "/v1/rolls",
             {"range": "@all", "image": "two", "batch": "50%", "health_timeout_s": 0.0},

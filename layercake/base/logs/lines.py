@@ -92,12 +92,12 @@ def start(form: str, identifier: str = "") -> None:
         handler = Journal(identifier, handler)
         handler.setFormatter(Lines("%(message)s"))
 
-    def say(record: logging.LogRecord) -> None:
+    def emit_locked(record: logging.LogRecord) -> None:
         handler.acquire()
         try:
             handler.emit(record)
         finally:
             handler.release()
 
-    handler.addFilter(Repeats(say))
+    handler.addFilter(Repeats(emit_locked))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

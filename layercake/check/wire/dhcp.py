@@ -126,7 +126,7 @@ def _text(value: bytes) -> str:
     return value.rstrip(b"\0").decode("ascii", "replace")
 
 
-def _words(key: tuple[str, str], server: Server, who: str = "another DHCP server") -> str:
+def _offer_text(key: tuple[str, str], server: Server, who: str = "another DHCP server") -> str:
     offers = [f"addresses ({server.gives})"] * bool(server.gives) + [server.boots] * bool(
         server.boots
     )
@@ -145,19 +145,19 @@ def judge(
     for key, server in sorted(found.items()):
         if key[0] in boot.dhcp_servers:
             said.append(
-                _expected(_words(key, server, "the site's DHCP server"), server, boot, head)
+                _expected(_offer_text(key, server, "the site's DHCP server"), server, boot, head)
             )
         elif boot.dhcp != "serve" and not boot.dhcp_servers:
             said.append(
                 warning(
-                    _words(key, server),
+                    _offer_text(key, server),
                     "if it is the site's, name it in boot.dhcp_servers; if not, switch it off",
                 )
             )
         else:
             said.append(
                 error(
-                    _words(key, server),
+                    _offer_text(key, server),
                     "switch it off, or keep it from this network; nodes take whichever answer "
                     "comes "
                     "first. The site's own are named in boot.dhcp_servers",

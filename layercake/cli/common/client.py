@@ -40,39 +40,39 @@ class Client:
 
     def get(self, path: str, *, timeout: float = REQUEST_S, **query: Query) -> Any:
         """The JSON at a path. `timeout` is in seconds, for each piece of the answer."""
-        with self._ask("GET", path, query, timeout=timeout) as response:
+        with self._open("GET", path, query, timeout=timeout) as response:
             return _decode(response.read())
 
     def post(self, path: str, body: Mapping[str, Any], *, timeout: float = REQUEST_S) -> Any:
         """Posts JSON, returns JSON."""
-        with self._ask("POST", path, body=body, timeout=timeout) as response:
+        with self._open("POST", path, body=body, timeout=timeout) as response:
             return _decode(response.read())
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Sends changes as JSON, returns JSON."""
-        with self._ask("PATCH", path, body=body, timeout=REQUEST_S) as response:
+        with self._open("PATCH", path, body=body, timeout=REQUEST_S) as response:
             return _decode(response.read())
 
     def delete(self, path: str) -> Any:
         """Deletes, returns JSON."""
-        with self._ask("DELETE", path, timeout=REQUEST_S) as response:
+        with self._open("DELETE", path, timeout=REQUEST_S) as response:
             return _decode(response.read())
 
     def text(self, path: str, **query: Query) -> str:
         """The text at a path (a graph)."""
-        with self._ask("GET", path, query, timeout=REQUEST_S) as response:
+        with self._open("GET", path, query, timeout=REQUEST_S) as response:
             return response.read().decode(errors="replace")
 
     def stream(
         self, method: str, path: str, *, body: Mapping[str, Any] | None = None, **query: Query
     ) -> Iterator[bytes]:
         """An answer as it comes, for as long as it takes."""
-        with self._ask(method, path, query, body=body, timeout=None) as response:
+        with self._open(method, path, query, body=body, timeout=None) as response:
             while data := response.read1(_PIECE):
                 yield data
 
     @contextlib.contextmanager
-    def _ask(
+    def _open(
         self,
         method: str,
         path: str,

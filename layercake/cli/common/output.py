@@ -115,7 +115,7 @@ class Output:
         for line in text.splitlines():
             self.line(line)
 
-    def say(self, text: str) -> None:
+    def progress_line(self, text: str) -> None:
         """A line on the way, before the command's answer; none with --json."""
         if not self.json:
             self.line(text)

@@ -101,8 +101,8 @@ class Session:
                 sys.stdout.buffer.write(told)
                 sys.stdout.buffer.flush()
             else:
-                self._told(told)
-        self._say("the head has ended it")
+                self._apply_status(told)
+        self._print_notice("the head has ended it")
 
     async def _type(self, typed: asyncio.Queue[bytes]) -> None:
         while True:
@@ -112,27 +112,27 @@ class Session:
                 elif piece == "q":
                     self._left.set()
                 elif piece == "w":
-                    self._say(how_text(self._how, self._writing))
+                    self._print_notice(how_text(self._how, self._writing))
                 elif piece == "?":
-                    self._say(HELP)
+                    self._print_notice(HELP)
                 else:
-                    await self._socket.say({"b": {"break": True}, "t": {"take": True}}[piece])
+                    await self._socket.send_json({"b": {"break": True}, "t": {"take": True}}[piece])
 
-    def _told(self, how: Mapping[str, Any]) -> None:
+    def _apply_status(self, how: Mapping[str, Any]) -> None:
         if "error" in how:
-            self._say(str(how["error"]))
+            self._print_notice(str(how["error"]))
             return
         if how["lost"]:
-            self._say(
+            self._print_notice(
                 f"{how['lost']} bytes before this are not shown: they came faster than they were "
                 "read"
             )
         before = self._how
         self._how = dict(how)
         if how_text(before, self._writing) != how_text(self._how, self._writing):
-            self._say(how_text(self._how, self._writing))
+            self._print_notice(how_text(self._how, self._writing))
 
-    def _say(self, text: str) -> None:
+    def _print_notice(self, text: str) -> None:
         sys.stdout.write(f"\r\n[{self._name}: {clean(text)}]\r\n")
         sys.stdout.flush()
 

@@ -37,7 +37,7 @@ class Socket:
         """Sends bytes."""
         await self._socket.send_bytes(data)
 
-    async def say(self, value: Any) -> None:
+    async def send_json(self, value: Any) -> None:
         """Sends JSON."""
         await self._socket.send_str(json.dumps(value))
 

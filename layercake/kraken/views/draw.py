@@ -33,30 +33,13 @@ class _Picture:
 
 
 def _picture(planner: Planner, node: NodeState | None) -> _Picture:
-    graph = planner.graph
     trail = [] if node is None else [node.state]
     taken: list[tuple[int, int, str]] = []
     for m in (planner.chain(node.state, node.goal) or ()) if node is not None else ():
         trail.append(planner.after(m.name, trail[-1]))
         taken.append((trail[-2], trail[-1], m.name))
-    states: list[int] = list(graph.states)
-    if len(states) > MOST_STATES:
-        if not trail:
-            raise InputError(
-                f"cannot draw the state graph: it has {len(states)} states",
-                hint="name a node, then its path is drawn",
-            )
-        states = []
-    states += [s for s in trail if s not in states]
-    shown = set(states)
-    edges: dict[tuple[int, int], list[str]] = {}
-    for source, index, target in graph.edges:
-        if source in shown and target in shown:
-            edges.setdefault((source, target), []).append(graph.steps[index].mutation.name)
-    for source, target, name in taken:
-        names = edges.setdefault((source, target), [])
-        if name not in names:
-            names.append(name)
+    states = _shown_states(planner, trail)
+    edges = _edges(planner, set(states), taken)
     roles = dict.fromkeys(states, "")
     if node is not None:
         roles |= dict.fromkeys(trail, "path")
@@ -69,6 +52,36 @@ def _picture(planner: Planner, node: NodeState | None) -> _Picture:
         {k: tuple(sorted(v)) for k, v in sorted(edges.items())},
         frozenset((a, b) for a, b, _ in taken),
     )
+
+
+def _shown_states(planner: Planner, trail: list[int]) -> list[int]:
+    """All states, or only those of the trail where there are too many to draw. Raises
+    InputError."""
+    states = list(planner.graph.states)
+    if len(states) > MOST_STATES:
+        if not trail:
+            raise InputError(
+                f"cannot draw the state graph: it has {len(states)} states",
+                hint="name a node, then its path is drawn",
+            )
+        states = []
+    return [*states, *(state for state in trail if state not in states)]
+
+
+def _edges(
+    planner: Planner, shown: set[int], taken: list[tuple[int, int, str]]
+) -> dict[tuple[int, int], list[str]]:
+    """The mutations that lead from one shown state to another, and those that are `taken`."""
+    graph = planner.graph
+    edges: dict[tuple[int, int], list[str]] = {}
+    for source, index, target in graph.edges:
+        if source in shown and target in shown:
+            edges.setdefault((source, target), []).append(graph.steps[index].mutation.name)
+    for source, target, name in taken:
+        names = edges.setdefault((source, target), [])
+        if name not in names:
+            names.append(name)
+    return edges
 
 
 def _label(planner: Planner, state: int) -> tuple[str, ...]:

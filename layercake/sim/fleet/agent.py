@@ -177,7 +177,7 @@ class Agent:
         self._pulling = False
         self._newest = self.revision
 
-    def _tell(self, *told: Mapping[str, Any]) -> None:
+    def _send_events(self, *told: Mapping[str, Any]) -> None:
         """Tells the head of events, and of those that were gathered before them."""
         told = (*self._gathered, *told)
         if told:
@@ -187,7 +187,7 @@ class Agent:
     def _gather(self, *told: Mapping[str, Any]) -> None:
         """The same of events that nobody waits for: with what comes soon after."""
         if not self._gathered:
-            self._world.later(EVENTS_S, self._tell)
+            self._world.later(EVENTS_S, self._send_events)
         self._gathered += told
 
     def desired(self, document: Mapping[str, Any]) -> None:
@@ -206,7 +206,7 @@ class Agent:
             if digest in (self.running or ()):
                 self._gather(event)
             else:
-                self._world.later(self._takes(STAGE_S), functools.partial(self._tell, event))
+                self._world.later(self._takes(STAGE_S), functools.partial(self._send_events, event))
         self._staged = set(stage)
         for request in document["requests"]:
             if request["id"] not in self._answered:

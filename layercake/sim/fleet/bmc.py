@@ -48,13 +48,13 @@ class BmcServer:
         try:
             while line := await reader.readline():
                 number, what, key = json.loads(line)
-                self._take(writer, number, what, self._machines.get(key))
+                self._answer_frame(writer, number, what, self._machines.get(key))
         except ConnectionError:
             self.broken += 1
         finally:
             writer.close()
 
-    def _take(
+    def _answer_frame(
         self, writer: asyncio.StreamWriter, number: int, what: str, machine: Machine | None
     ) -> None:
         def answer(found: list[Any]) -> None:

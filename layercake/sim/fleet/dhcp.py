@@ -60,12 +60,12 @@ class Relay:
         which that is, the script. Raises OperationFailed if nobody answers, or if it is not told
         one."""
         for client in (_FIRMWARE, _IPXE):
-            offer = await self._ask(machine, MessageType.DISCOVER, client, {})
+            offer = await self._exchange(machine, MessageType.DISCOVER, client, {})
             chosen = {
                 dhcp.REQUESTED_IP: offer.yiaddr,
                 dhcp.SERVER_ID: offer.options.get(dhcp.SERVER_ID, bytes(4)),
             }
-            given = await self._ask(machine, MessageType.REQUEST, client, chosen)
+            given = await self._exchange(machine, MessageType.REQUEST, client, chosen)
             if socket.inet_ntoa(given.yiaddr) != machine.plate.ip:
                 raise OperationFailed(
                     f"cannot boot {machine.plate.name}: DHCP gives {socket.inet_ntoa(given.yiaddr)}"
@@ -77,7 +77,7 @@ class Relay:
             )
         return url
 
-    async def _ask(
+    async def _exchange(
         self, machine: Machine, kind: MessageType, client: dict[int, bytes], more: dict[int, bytes]
     ) -> DhcpPacket:
         number = next(self._numbers) & 0xFFFFFFFF

@@ -94,9 +94,9 @@ class Ether:
             except (BlockingIOError, ConnectionError):
                 return
             with contextlib.suppress(WireError, KeyError):
-                self._take(self._machines[peek(data)[0]], data)
+                self._deliver(self._machines[peek(data)[0]], data)
 
-    def _take(self, machine: Machine, data: bytes) -> None:
+    def _deliver(self, machine: Machine, data: bytes) -> None:
         machine.heard += 1
         if self._cut(machine):
             return

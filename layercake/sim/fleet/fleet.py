@@ -236,9 +236,9 @@ class Fleet:
             return
         if agent.due <= self.now():
             agent.hello()
-        self._look(agent)
+        self._schedule_hello(agent)
 
-    def _look(self, agent: Agent) -> None:
+    def _schedule_hello(self, agent: Agent) -> None:
         due = agent.due
         if agent.told_at <= self.now() or due < agent.told_at:
             agent.told_at = due
@@ -253,7 +253,7 @@ class Fleet:
         """Sends a datagram."""
         self._ether.send(agent.owner, data)
         if agent.told_at:
-            self.clockwork.later(0.0, lambda: self._look(agent))
+            self.clockwork.later(0.0, lambda: self._schedule_hello(agent))
 
     def ask(self, agent: Agent, line: str, body: bytes = b"") -> None:
         """Makes a request."""
