@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-import minos.events
 from imageapi.store.open import open_store
 from imageapi.store.tickets import Tickets as ImageTickets
 from layercake.agents.client import NodeLink
@@ -39,22 +38,14 @@ from layercake.features.boots.boot_sets import BootSets
 from layercake.features.boots.node_routes import BootSetRequests
 from layercake.features.boots.watch import BootSetWatch
 from layercake.features.disks.node_disks import NodeDisks
-from layercake.features.disks.node_routes import DiskKeyRequests
-from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.features.files.node_files import NodeFiles
-from layercake.features.files.node_routes import FileRequests
-from layercake.features.files.sources import DOCUMENTS as SOURCES
-from layercake.features.files.sources import Sources
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.lost_nodes import LostNodes, power_of
 from layercake.features.guard.witness import Witnesses
-from layercake.features.images.document import ImagesDocument, addresses
+from layercake.features.images.document import ImageAddresses, ImagesDocument
 from layercake.features.images.node_keys import NodeKeyring
 from layercake.features.images.node_routes import ImageSecretRequests
 from layercake.features.machines.manager import Machines
-from layercake.features.machines.module import HARDWARE
-from layercake.features.machines.node_routes import MachineRequests
-from layercake.features.machines.table import Rows
 from layercake.features.nodes.lists.facts import Unmet
 from layercake.features.nodes.lists.listing import Listing
 from layercake.features.nodes.lists.metrics import Tally
@@ -66,11 +57,8 @@ from layercake.features.rolls import subjects
 from layercake.features.rolls.facts import Kind, Roll
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.slurm import Scontrol, Slurm
-from layercake.features.thermal.manager import FILE as CAPS
 from layercake.features.thermal.manager import ThermalManager
-from layercake.features.thermal.module import MODULE as THERMAL
 from layercake.features.tpm.manager import Tpms
-from layercake.features.tpm.node_routes import TpmCheck
 from layercake.features.webhooks.sender import Webhooks
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -81,16 +69,17 @@ from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.transaction import Transaction
+from layercake.head.features import FEATURES
 from layercake.head.lag import Lag
 from layercake.head.loading import load_modules, section
 from layercake.head.reading import Readers
 from layercake.head.settings import Settings
 from layercake.inventory.schema import Node
+from layercake.kernel.kernel import Kernel
 from layercake.kraken.converge import Barred, Cleared, Discovered, NodeState
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.network import facing
-from layercake.moduleapi.strangers import Tickets
 from layercake.modules.boot_timeouts import BootTimeouts
 from layercake.modules.calls import ModuleCalls
 from layercake.modules.dispatch import Dispatcher
@@ -224,57 +213,39 @@ class Head:
         self.rolls.stopped = lambda record: (
             self.guard.stopped(record) or self.machines.held(record) or self.table.held(record)
         )
-        self.machines = Machines(
-            self.store,
-            Rows(self.database, self.store),
-            Tickets(data_dir, self.store.wall),
-            self.ask,
-            self.store.wall,
+        self.requests = NodeRequests(self.store, self.sync)
+        self.addresses = ImageAddresses(
+            self._serves, section(settings, "images").http_port, ImageTickets(self.images.directory)
         )
-        self.machines.drifted = self._drifted
-        self.machines.replacing.keeps = lambda record: (
-            "its agent answers" if self.sync.speaks(record) else self.guard.stopped(record)
-        )
-        self.listener.claimed = self.machines.replacing.asked
         self._heads = settings.heads
-        self.files = NodeFiles(
+        self.kernel = Kernel(
+            data_dir,
+            partial(section, settings),
+            self._serves,
+            self.clock,
             self.store,
+            self.table,
+            self.engine,
+            self.database,
             self.desire,
+            self.sync,
+            self.joining,
+            self.requests,
             self.networks,
             self.vault,
-            section(settings, "files"),
-            Sources(data_dir / "files"),
-            self._serves,
-            self._told_anew,
-        )
-        self.disks = NodeDisks(self.store, self.desire, self.boots, self._told_anew)
-        self.tpms = Tpms(
-            self.store,
-            self.database,
-            section(settings, "tpm"),
-            self.clock,
-            lambda r: self.boots.served(r.boots, r.node.profile, r.node.arch),
-            self.machines.endorsement,
-        )
-        self.thermal = ThermalManager(
-            data_dir / CAPS,
-            self.store,
-            self.engine,
-            self.desire,
+            self.notifier,
             self.ask,
-            self.sync.push,
-            self.guard.stopped,
-            active=self.table.modules.get(THERMAL.name) is THERMAL,
         )
-        self.requests = NodeRequests(self.store, self.sync)
-        self.intake = NodeEventIntake(
-            self.store,
-            {
-                minos.events.FILES: self.files.heard,
-                minos.events.DISKS: self.disks.heard,
-                minos.events.THERMAL: self.thermal.heard,
-            },
-        )
+        for part in (self.boots, self.guard, self.addresses):
+            self.kernel.provide(part)
+        self.kernel.start(FEATURES)
+        self.machines = self.kernel.part(Machines)
+        self.files = self.kernel.part(NodeFiles)
+        self.disks = self.kernel.part(NodeDisks)
+        self.tpms = self.kernel.part(Tpms)
+        self.thermal = self.kernel.part(ThermalManager)
+        self.listener.claimed = self.machines.replacing.asked
+        self.intake = NodeEventIntake(self.store, self.kernel.hears())
         self.document = self._desired_document()
         self.nodes = self._node_api()
         self.releases = ReleaseManager(
@@ -308,8 +279,7 @@ class Head:
 
     def _desired_document(self) -> DesiredDocument:
         """What nodes are told: of each part that has something to say."""
-        tickets = ImageTickets(self.images.directory)
-        address = addresses(self._serves, section(self.settings, "images").http_port, tickets)
+        address = self.addresses.address
 
         def kernel_modules(record: Record) -> dict[str, Any] | None:
             """The modules of the kernel that a node has booted; they lie where its images do."""
@@ -335,20 +305,11 @@ class Head:
             address, self.images.attachment, self.images.signature, kernel_modules
         )
         return DesiredDocument(
-            (
-                of_modules,
-                self.files.document,
-                partial(self.disks.document, address=address),
-                images.of,
-                self.requests.document,
-                agent,
-                trust,
-            )
+            (of_modules, self.kernel.document, images.of, self.requests.document, agent, trust)
         )
 
     def _node_api(self) -> NodeApi:
         """The routes of nodes, of each part that has some."""
-        check = TpmCheck(self.store, self.joining, self.tpms)
         join = JoinApi(
             self.store,
             self.desire,
@@ -357,21 +318,19 @@ class Head:
             self.table,
             self.authority,
             self.document,
-            check,
+            self.kernel,
             self._serves,
             (lambda record: {"image_key": self.images.signer.public},),
         )
-        guard_secrets = self.tpms.guard_secrets
+        secrets = ImageSecretRequests(
+            self.store, self.images, self.vault, self.document, self.kernel.guard_secrets
+        )
+        more_drivers = self.settings.more_drivers
         routes = (
             *join.routes(),
-            *check.routes(),
-            *ImageSecretRequests(
-                self.store, self.images, self.vault, self.document, guard_secrets
-            ).routes(),
-            *DiskKeyRequests(self.disks, guard_secrets).routes(),
-            *FileRequests(self.files, guard_secrets).routes(),
-            *BootSetRequests(self.boots, more_drivers=self.settings.more_drivers).routes(),
-            *MachineRequests(self.machines).routes(),
+            *secrets.routes(),
+            *BootSetRequests(self.boots, more_drivers=more_drivers).routes(),
+            *self.kernel.node_routes(),
         )
         authenticator = SessionAuthenticator(self.store)
         return NodeApi(authenticator, self.document, self.requests, self.intake, self.sync, routes)
@@ -398,7 +357,7 @@ class Head:
             self.boot_set_watch.run(),
             self.rolls.run(),
             self.lag.run(self.store),
-            self.thermal.run(),
+            *self.kernel.loops(),
             process.gc_loop(),
         )
         self._tasks = [asyncio.create_task(loop) for loop in loops]
@@ -449,7 +408,7 @@ class Head:
         await self.lost_nodes.stop()
         await self.guard.stop()
         self.store.event(None, events.HEAD_STOPPED, "the head is stopping")
-        await self.files.close()
+        await self.kernel.stop()
         await self.readers.close()
         await self.host.stop()
         await self.services.stop()
@@ -469,8 +428,6 @@ class Head:
     def _load(self) -> None:
         was = self.database.load(self.store, self.table)
         self.networks.load(self.database.documents(NETWORKS))
-        self.files.load(self.database.documents(SOURCES) | self.database.documents(HOST_KEYS))
-        self.disks.load(self.database.documents)
         self.releases.load()
         grace = self.clock() + self.settings.sync.dead_s + self.settings.sync.hello_s
         self.desire.resume(was, self.clock(), grace)
@@ -486,8 +443,7 @@ class Head:
         self.boot_set_watch.touched(self.boots.look())
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
         self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
-        self.machines.load()
-        self.tpms.load()
+        self.kernel.load()
         self.guard.load(self.database.documents("guard/"), grace)
         self.rolls.load()
 
@@ -508,6 +464,7 @@ class Head:
                         look()
                         await asyncio.sleep(0)
                 self.rolls.tick()
+                self.kernel.tick()
                 self.releases.look()
                 self.store.count()
                 self.database.health.look(self.store)
@@ -531,25 +488,11 @@ class Head:
         self.sync.forget(record)
         self.guard.forget(record)
         self.patience.forget(record)
-        self.files.forget(record)
         self.releases.removed(record)
-        self.disks.forget(record)
-        self.thermal.forget(record)
+        self.kernel.forget(record)
         self.store.remove(record)
         self.notifier.removed(record)
-        self.machines.removed(record)
-        self.tpms.removed(record)
-
-    def _drifted(self, record: Record, lines: tuple[str, ...]) -> None:
-        """A node's hardware was looked at: whether it is as it was accepted."""
-        found = {HARDWARE.name: "DRIFTED" if lines else "OK"}
-        self.engine.post(record, Discovered(found, lines[0] if lines else "its survey"))
-
-    def _told_anew(self, record: Record) -> None:
-        """What a node is told has changed, beside what is wanted of it."""
-        record.cfg_revision += 1
-        self.store.mark(record)
-        self.sync.push(record)
+        self.kernel.removed(record)
 
     def _barred(self, record: Record, why: str) -> None:
         """Whatever runs on a node is started anew once a person has looked, and not before."""

@@ -14,15 +14,20 @@ Address = Callable[[str, str], str]
 kernel's modules of a boot set."""
 
 
-def addresses(serves: Callable[[str], str], port: int, tickets: Tickets) -> Address:
+class ImageAddresses:
     """Addresses at the image service, whose address for a node `serves` gives, each with a
     ticket."""
 
-    def address(digest: str, node: str) -> str:
-        content = digest.removeprefix("blake2b:")
-        return f"http://{serves(node)}:{port}/images/{content}?{tickets.issue(content, node)}"
+    def __init__(self, serves: Callable[[str], str], port: int, tickets: Tickets) -> None:
+        self._serves = serves
+        self._port = port
+        self._tickets = tickets
 
-    return address
+    def address(self, digest: str, node: str) -> str:
+        """See Address."""
+        content = digest.removeprefix("blake2b:")
+        ticket = self._tickets.issue(content, node)
+        return f"http://{self._serves(node)}:{self._port}/images/{content}?{ticket}"
 
 
 def no_attachment(digest: str, node: str) -> Attachment | None:

@@ -48,6 +48,9 @@ class Machines:
         tickets: Tickets,
         ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
         wall: Callable[[], float],
+        *,
+        drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None,
+        keeps: Callable[[Record], str] = lambda record: "",
     ) -> None:
         self._store, self._rows, self._tickets, self._ask, self._wall = (
             store,
@@ -66,9 +69,8 @@ class Machines:
             {},
             {},
         )
-        self.replacing = Replacing(store, self, ask, wall)
-        self.drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None
-        """Told what a node's hardware differs in after each of its surveys."""
+        self.replacing = Replacing(store, self, ask, wall, keeps)
+        self._drifted = drifted
 
     def load(self) -> None:
         """Reads what was kept."""
@@ -80,7 +82,7 @@ class Machines:
                 self._keep(machine)
         for record in self._store:
             if (known := self.of(record)) is not None:
-                self.drifted(record, known.drift)
+                self._drifted(record, known.drift)
 
     def _keep(self, machine: Machine) -> None:
         """Has a machine in memory, in the place of what was known of it."""
@@ -414,7 +416,7 @@ class Machines:
                 events.MOVED,
                 f"it is at {' port '.join(now.place)}, it was at {' port '.join(before.place)}",
             )
-        self.drifted(record, now.drift)
+        self._drifted(record, now.drift)
 
     def elsewhere(self, record: Record, machine: Machine | None = None) -> list[str]:
         """Where a node's machine is not what the inventory says of it; of what it does not say
@@ -444,7 +446,7 @@ class Machines:
             machine = replace(machine, accepted=True, drift=differences(found, found))
             await self._rows.put(machine, None, msgspec.json.encode(found))
             self._keep(machine)
-            self.drifted(record, machine.drift)
+            self._drifted(record, machine.drift)
             done.append(record)
         return done
 

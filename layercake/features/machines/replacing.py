@@ -61,7 +61,9 @@ class Known(Protocol):
 
 
 class Replacing:
-    """Decides. `ask` calls a module, `wall` gives seconds since the epoch."""
+    """Decides. `ask` calls a module, `wall` gives seconds since the epoch, `keeps` says why a
+    node's machine cannot have been replaced, or is to be left alone by a person's word; "" if
+    nothing says so."""
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class Replacing:
         known: Known,
         ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
         wall: Callable[[], float],
+        keeps: Callable[[Record], str],
     ) -> None:
         self._store, self._known, self._ask, self._wall = store, known, ask, wall
         self._claims: dict[str, dict[str, Claimant]] = {}
@@ -76,9 +79,7 @@ class Replacing:
         self._done: dict[str, float] = {}
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.keeps: Callable[[Record], str] = lambda record: ""
-        """Why a node's machine cannot have been replaced, or is to be left alone by a person's
-        word; "" if nothing says so."""
+        self.keeps = keeps
         self.take: Callable[[Record, list[str], str], Awaitable[object]] | None = None
         """Makes MAC addresses those of a node, and says why. Raises LayercakeError."""
 

@@ -1,0 +1,1 @@
+"""What the head offers its features, and what a feature is."""
