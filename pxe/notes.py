@@ -92,7 +92,7 @@ class Recorder:
         new = (
             self._limit.allow((note.node, note.kind, note.about), note.every, now)
             if note.node
-            else self._strangers.take(note.kind, note.about, note.text, now)
+            else self._strangers.admit(note.kind, note.about, note.text, now)
         )
         if note.every and not new:
             self.counters["notes.limited"] += 1
@@ -139,7 +139,7 @@ class Recorder:
 
     def passes_over(self, kind: EventKind, about: Hashable, text: str) -> bool:
         """Whether one more of strangers is only counted; it is, then."""
-        return self._strangers.only_counts(kind) and not self._strangers.take(
+        return self._strangers.only_counts(kind) and not self._strangers.admit(
             kind, about, text, self._clock()
         )
 

@@ -48,7 +48,7 @@ class Tally:
         self._at_once = at_once
         self._kept: dict[Hashable, _Kept] = {}
 
-    def take(self, key: Hashable, about: Hashable, text: str, now: float) -> bool:
+    def admit(self, key: Hashable, about: Hashable, text: str, now: float) -> bool:
         """Whether this is to be told now; else it is counted. `about` tells different ones
         apart."""
         if key not in self._kept and len(self._kept) >= self._keys:

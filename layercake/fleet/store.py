@@ -397,7 +397,7 @@ class Store:
         itself is counted, and told later."""
         if kind.security:
             key = (kind, record.node.id if record is not None else "")
-            if not self._tally.take(key, (data or {}).get("address", ""), text, self._clock()):
+            if not self._tally.admit(key, (data or {}).get("address", ""), text, self._clock()):
                 return
         self._add(record, kind, text, severity, data, at)
 

@@ -49,18 +49,14 @@ def read(
 ) -> S | None:
     """A mapping as a struct; keys in `beside` are somebody else's. Mistakes go to `problems`, and
     None is returned then."""
-    if isinstance(value, Scalar) and value.value is None:
-        value = Table(value.mark, {})
-    if not isinstance(value, Table):
-        problems.add(
-            value.mark, f"{where or 'the file'}: expected a mapping, found {describe(value)}"
-        )
+    table = _table(value, problems, where or "the file")
+    if table is None:
         return None
     before = len(problems.found)
     rules = rules_of(struct)
     prefix = f"{where}." if where else ""
     given: dict[str, Any] = {}
-    for key, entry in value.entries.items():
+    for key, entry in table.entries.items():
         if key in beside:
             continue
         if key not in rules:
@@ -75,10 +71,20 @@ def read(
             given[key] = _read_field(struct, key, entry.value, rules[key], problems, name)
         except Mistake as mistake:
             problems.add(entry.value.mark, f"{name}: {mistake.message}", mistake.hint)
-    for key, rule in rules.items():
-        if rule.required and key not in value.entries:
-            problems.add(value.mark, f"{prefix}{key} is missing", rule.missing)
+    missing = [key for key, rule in rules.items() if rule.required and key not in table.entries]
+    for key in missing:
+        problems.add(table.mark, f"{prefix}{key} is missing", rules[key].missing)
     return struct(**given) if len(problems.found) == before else None
+
+
+def _table(value: Marked, problems: Problems, name: str) -> Table | None:
+    """A mapping, an empty one for nothing; None for what is none, which is a mistake."""
+    if isinstance(value, Table):
+        return value
+    if isinstance(value, Scalar) and value.value is None:
+        return Table(value.mark, {})
+    problems.add(value.mark, f"{name}: expected a mapping, found {describe(value)}")
+    return None
 
 
 def _read_field(

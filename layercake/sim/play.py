@@ -134,25 +134,30 @@ def share_of(words: str) -> float:
     return share
 
 
+def _heads(options: Options, config: Mapping[str, Any] | None) -> list[str]:
+    """The head's address with its prefix, by the options or the site's settings; none if neither
+    has it. Raises InputError."""
+    if options.address:
+        head = options.address
+    elif config:
+        head = f"{config.get('address')}/{config.get('prefix', 24)}"
+    else:
+        return []
+    try:
+        ipaddress.IPv4Interface(head)
+    except ValueError:
+        raise InputError(
+            f"cannot use {head} as the head's address", hint="such as 10.0.0.1/8"
+        ) from None
+    return [head]
+
+
 def build_play(options: Options, screen: Screen) -> Play:
     """The parts of a simulation in a directory that is claimed for it; nothing runs yet. Raises
     InputError."""
     place = Path(options.directory).absolute()
     config = _config(Path(options.config)) if options.config else None
-    heads = (
-        [options.address]
-        if options.address
-        else [f"{config.get('address')}/{config.get('prefix', 24)}"]
-        if config
-        else []
-    )
-    for head in heads:
-        try:
-            ipaddress.IPv4Interface(head)
-        except ValueError:
-            raise InputError(
-                f"cannot use {head} as the head's address", hint="such as 10.0.0.1/8"
-            ) from None
+    heads = _heads(options, config)
     cast = (
         inventory.of_file(Path(options.inventory), heads)
         if options.inventory

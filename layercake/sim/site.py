@@ -61,10 +61,10 @@ def settings_of(
     """The settings of the head, written down. `config` are those of a site, `changes` are by their
     dotted names, `address` is the head's with its prefix, `url` is where browsers reach it. Raises
     InputError, InventoryErrors."""
-    found: dict[str, Any] = {key: value for key, value in (config or {}).items() if key not in _OWN}
+    given = {} if config is None else config
+    found: dict[str, Any] = {key: value for key, value in given.items() if key not in _OWN}
     if address or config is None:
-        found["address"], _, prefix = (address or cast.head).partition("/")
-        found["prefix"] = int(prefix) if prefix.isdigit() else prefix
+        found |= _head_address(address or cast.head)
     power = {
         "poll_s": max(30.0, len(cast.plates) / 100),
         **(found.get("power") or {}),
@@ -86,21 +86,27 @@ def settings_of(
         "boot": boot,
         "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"},
     }
-    for name, value in (changes or {}).items():
-        _set(found, name, value)
+    _apply_changes(found, {} if changes is None else changes)
     (directory / head_settings.FILE_NAME).write_text(yaml.safe_dump(found))
     return head_settings.load(directory)
 
 
-def _set(settings: dict[str, Any], name: str, value: Any) -> None:
-    """Sets the setting of this dotted name. Raises InputError."""
-    *sections, last = name.split(".")
-    place = settings
-    for section in sections:
-        place = place.setdefault(section, {})
-        if not isinstance(place, dict):
-            raise InputError(f"cannot set {name}: {section} is no section of the settings")
-    place[last] = value
+def _head_address(text: str) -> dict[str, Any]:
+    """The settings of an address with its prefix."""
+    address, _, prefix = text.partition("/")
+    return {"address": address, "prefix": int(prefix) if prefix.isdigit() else prefix}
+
+
+def _apply_changes(settings: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Changes settings by their dotted names. Raises InputError."""
+    for name, value in changes.items():
+        *sections, last = name.split(".")
+        place = settings
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise InputError(f"cannot set {name}: {section} is no section of the settings")
+        place[last] = value
 
 
 def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> None:

@@ -126,45 +126,48 @@ def dot(planner: Planner, node: NodeState | None = None) -> str:
 
 
 def _layers(picture: _Picture) -> list[list[int]]:
-    """Longest-path layers. Edges that close a circle, found by walking depth first from the least
-    known state, do not count."""
-    following: dict[int, list[int]] = {s: [] for s in picture.labels}
-    for source, target in picture.edges:
-        following[source].append(target)
-    order: list[int] = []
-    colour: dict[int, int] = {}
-    forward: set[tuple[int, int]] = set()
-    for start in sorted(picture.labels, key=lambda s: (len(picture.labels[s]), s)):
-        stack = [(start, iter(following[start]))] if start not in colour else []
-        colour.setdefault(start, 1)
-        while stack:
-            state, rest = stack[-1]
-            for target in rest:
-                if colour.get(target) != 1:
-                    forward.add((state, target))
-                if target not in colour:
-                    colour[target] = 1
-                    stack.append((target, iter(following[target])))
-                    break
-            else:
-                colour[state] = 2
-                order.append(state)
-                stack.pop()
+    """Longest-path layers. Edges that close a circle do not count."""
+    order, following = _without_circles(picture)
     depth = dict.fromkeys(picture.labels, 0)
     for state in reversed(order):
         for target in following[state]:
-            if (state, target) in forward:
-                depth[target] = max(depth[target], depth[state] + 1)
-    for state in (
-        order
-    ):  # successors come first here; a state that nothing leads to moves up beside what it leads to
-        later = [depth[t] for t in following[state] if (state, t) in forward]
-        if later and state:
-            depth[state] = min(later) - 1
+            depth[target] = max(depth[target], depth[state] + 1)
+    # Successors come first here: a state that nothing leads to moves up beside what it leads to.
+    for state in order:
+        if following[state] and state:
+            depth[state] = min(depth[target] for target in following[state]) - 1
     layers: list[list[int]] = [[] for _ in range(max(depth.values()) + 1)]
     for state in sorted(depth):
         layers[depth[state]].append(state)
     return _untangled(layers, picture)
+
+
+def _without_circles(picture: _Picture) -> tuple[list[int], dict[int, list[int]]]:
+    """The states, each after all that follow it, and what follows each of them: without the edges
+    that close a circle, found by walking depth first from the least known state."""
+    following: dict[int, list[int]] = {s: [] for s in picture.labels}
+    for source, target in picture.edges:
+        following[source].append(target)
+    order: list[int] = []
+    forward: dict[int, list[int]] = {s: [] for s in picture.labels}
+    on_path: dict[int, bool] = {}  # of the states that were reached
+    for start in sorted(picture.labels, key=lambda s: (len(picture.labels[s]), s)):
+        stack = [(start, iter(following[start]))] if start not in on_path else []
+        on_path.setdefault(start, True)
+        while stack:
+            state, rest = stack[-1]
+            for target in rest:
+                if not on_path.get(target):
+                    forward[state].append(target)
+                if target not in on_path:
+                    on_path[target] = True
+                    stack.append((target, iter(following[target])))
+                    break
+            else:
+                on_path[state] = False
+                order.append(state)
+                stack.pop()
+    return order, forward
 
 
 def _untangled(layers: list[list[int]], picture: _Picture) -> list[list[int]]:

@@ -159,25 +159,28 @@ def _blocked(
         yield f"in quarantine{after}: {q.reason} (hint: {CLEAR_HINT})"
     if chain is None:
         yield from _why_no_chain(planner, node.state, node.goal)
-    if (
-        node.active is not None
-        and node.active.mutation in planner
-        and (wish := planner.mutation(node.active.mutation).person)
-    ):
-        yield f"a person is waited for: {wish}"
+    if node.active is not None and node.active.mutation in planner:
+        wish = planner.mutation(node.active.mutation).person
+        if wish:
+            yield f"a person is waited for: {wish}"
     if not chain or node.quarantine is not None or node.active is not None:
         return
+    yield from _waits(node, now, chain[0])
+
+
+def _waits(node: NodeState, now: float, first: Mutation) -> Iterator[str]:
+    """Until when the first mutation of a node's chain is not begun."""
     if now < node.held_until:
         yield (
             f"held for another {node.held_until - now:.0f} s: the service was started again and "
             "listens first for what runs"
         )
     if now < node.not_before:
-        attempt = node.attempts.get(chain[0].name, 0) + 1
+        attempt = node.attempts.get(first.name, 0) + 1
         error = f": {node.last_error}" if node.last_error else ""
         yield (
             f"backing off for another {node.not_before - now:.0f} s before attempt {attempt} at "
-            f"{chain[0].name}{error}"
+            f"{first.name}{error}"
         )
 
 

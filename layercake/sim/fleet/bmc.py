@@ -17,6 +17,9 @@ _LINE = 4096
 _TAKES_S = 0.3
 """How long the power takes to come or go."""
 _SHUTS_S = 2.0
+_SECONDS = {"soft": _SHUTS_S}
+_SAME_FOR_ALL: dict[str, Any] = {"inlet": 21.5, "boot-network": True}
+"""What every simulated BMC answers."""
 
 
 class BmcServer:
@@ -77,14 +80,12 @@ class BmcServer:
         """Carries a command out, or not; what is answered."""
         if what == "state":
             return "ON" if machine.on else "OFF"
-        if what == "inlet":
-            return 21.5
-        if what == "boot-network":
-            return True
+        if what in _SAME_FOR_ALL:
+            return _SAME_FOR_ALL[what]
         self.commands += 1
         if machine.destiny.bmc is Bmc.LIAR:
             return True
-        seconds = _SHUTS_S if what == "soft" else _TAKES_S
+        seconds = _SECONDS.get(what, _TAKES_S)
         if what == "on" and not machine.on:
             self._clockwork.later(seconds, lambda: None if machine.on else self._start(machine))
         elif what in ("off", "soft"):
