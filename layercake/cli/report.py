@@ -129,8 +129,8 @@ def page(report: Report) -> str:
     ]
     for name, lines in report["sections"].items():
         rows = "".join(
-            f"<tr><td>{line['count']}<td>{text(what(line))}<br><small>{text(line['meaning'])}<br>{text(last(line))}"
-            "</small>"
+            f"<tr><td>{line['count']}<td>{text(what(line))}<br>"
+            f"<small>{text(line['meaning'])}<br>{text(last(line))}</small>"
             for line in lines
         )
         parts += (

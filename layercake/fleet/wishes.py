@@ -24,7 +24,8 @@ def priority(value: object) -> int:
 
 
 _KEY = re.compile(
-    r"(ssh-(ed25519|rsa)|ecdsa-sha2-nistp(256|384|521)|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
+    r"(ssh-(ed25519|rsa)|ecdsa-sha2-nistp(256|384|521)"
+    r"|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
     r" [A-Za-z0-9+/]{40,8192}={0,3}( [ -~]{0,200})?"
 )
 _MOST_KEYS = 100

@@ -63,7 +63,8 @@ def ipv4_list(value: object) -> list[str]:
 
 
 _SERVER = re.compile(
-    r"https://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))(?::(?P<port>[0-9]{1,5}))?"
+    r"https://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))"
+    r"(?::(?P<port>[0-9]{1,5}))?"
 )
 
 

@@ -84,7 +84,8 @@ class Standing:
         process = self._process
         answered = False
         # For the type checker.
-        assert process is not None and process.stdin is not None and process.stdout is not None  # noqa: S101
+        assert process is not None  # noqa: S101
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101
         try:
             process.stdin.write(_LENGTH.pack(len(data)) + data)
             await process.stdin.drain()

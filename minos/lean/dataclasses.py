@@ -163,7 +163,8 @@ def _init(cls: type, all_of: Any, frozen: bool) -> Callable[..., None]:
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
     # Names of our own fields.
-    exec(f"def __init__({', '.join(words)}):\n" + "\n".join(lines or [" pass"]), scope)  # noqa: S102
+    body = "\n".join(lines or [" pass"])
+    exec(f"def __init__({', '.join(words)}):\n{body}", scope)  # noqa: S102
     made: Callable[..., None] = scope["__init__"]
     return made
 

@@ -29,13 +29,15 @@ from minos.tpm.wire import (
 
 _SECRET_256 = bytes.fromhex("837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa")
 _SECRET_384 = bytes.fromhex(
-    "8bbf2266537c171cb56e403c4dc1d4b64f432611dc386e6f532050c3278c930e143e8bb1133824ccb431053871c6db53"
+    "8bbf2266537c171cb56e403c4dc1d4b64f432611dc386e6f"
+    "532050c3278c930e143e8bb1133824ccb431053871c6db53"
 )
 """PolicySecret(TPM_RH_ENDORSEMENT) by SHA-256 and SHA-384: the policy of all endorsement keys of
 the low range, policy A."""
 _STORED_256 = bytes.fromhex("3767e2edd43ff45a3a7e1eaefcef78643dca964632e7aad82c673a30d8633fde")
 _STORED_384 = bytes.fromhex(
-    "d6032ce61f2fb3c240eb3cf6a33237ef2b6a16f4293c22b455e261cffd217ad5b4947c2d73e63005eed2dc2b3593d165"
+    "d6032ce61f2fb3c240eb3cf6a33237ef2b6a16f4293c22b4"
+    "55e261cffd217ad5b4947c2d73e63005eed2dc2b3593d165"
 )
 """Policy C, a policy that an owner may put into the TPM: keys of the high range can be used by A or
 C (section B.6)."""

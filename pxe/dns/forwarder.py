@@ -6,10 +6,12 @@ and number are drawn for each question anew.
 from __future__ import annotations
 
 import asyncio
+import operator
 import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from pxe.dns.cache import BadAnswer, Cache, Kept, failure, key_of, read, render
 from pxe.packets import dns
@@ -83,7 +85,7 @@ class Forwarder:
             async with asyncio.timeout(ALL_S):
                 for server in [*self._order, *self._order]:
                     if (kept := await self._of(server, query)) is not None:
-                        self._order.sort(key=lambda each, first=server: each != first)  # type: ignore[misc]
+                        self._order.sort(key=partial(operator.ne, server))
                         break
         except TimeoutError:
             kept = None

@@ -125,7 +125,8 @@ def initrds(directory: Path) -> tuple[str, ...]:
     """The archives of a boot set in the order that they are fetched in: minOS last, it is what a
     node waits for."""
     # A third of the time.
-    return (HARDWARE, INITRD) if os.path.isfile(f"{directory}/{HARDWARE}") else (INITRD,)  # noqa: PTH113
+    has_hardware = os.path.isfile(f"{directory}/{HARDWARE}")  # noqa: PTH113
+    return (HARDWARE, INITRD) if has_hardware else (INITRD,)
 
 
 def boot_files(

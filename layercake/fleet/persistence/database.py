@@ -34,6 +34,7 @@ from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
 log = logging.getLogger("layercake.database")
+_EVENT = "id, at, node, kind, severity, text, data"
 SLICE_S = 0.0015
 T = TypeVar("T")
 Row: TypeAlias = tuple[int, str, str]
@@ -170,7 +171,7 @@ class Database:
         """The newest events of a table, oldest first."""
         query = (
             # Ours.
-            f"SELECT id, at, node, kind, severity, text, data FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608
+            f"SELECT {_EVENT} FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608
         )
         rows = self._db.execute(query, (newest,)).fetchall()
         return [event_of(row, security=table == "alarms") for row in reversed(rows)]

@@ -34,7 +34,8 @@ ALARM_S = 3600.0
 """For how long something that was told once is shown."""
 _GRAVE = frozenset({str(Severity.WARNING), str(Severity.ERROR)})
 _ADDRESS = re.compile(
-    r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-f:]+\](:\d+)?|\b(?=[0-9a-f]+:[0-9a-f]*:)[0-9a-f:]{4,39}\b"
+    r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-f:]+\](:\d+)?"
+    r"|\b(?=[0-9a-f]+:[0-9a-f]*:)[0-9a-f:]{4,39}\b"
 )
 _COUNT = re.compile(r"\b\d+(\.\d+)?(?= ?(s|ms|seconds|attempts?|times)\b)")
 
