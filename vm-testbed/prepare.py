@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -71,12 +72,23 @@ def run_after(command: Sequence[str]) -> int:
     """Runs the command. It is told to end when this process is, or dies; Ctrl-C reaches it from the
     terminal."""
     signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which it would inherit
+    started: list[subprocess.Popen[bytes]] = []
+    ended = threading.Event()
+
+    def end(*_: object) -> None:
+        ended.set()
+        for process in started:
+            process.terminate()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
     process = subprocess.Popen(
         ["setpriv", "--pdeathsig", "TERM", "--", *command],
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: process.terminate())
+    started.append(process)
+    if ended.is_set():  # before it was known whom to end
+        process.terminate()
     return process.wait()
 
 

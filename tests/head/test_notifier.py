@@ -52,7 +52,7 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
     event = next(e for e in world.events_of("n0") if e.kind == "service.refused")
     assert (
         "module aaa" in event.text
-        and "ValueError at test_telling.py:" in event.text
+        and "ValueError at test_notifier.py:" in event.text
         and "hunter2" not in event.text
     )
     notifier.everything(module)
