@@ -70,12 +70,12 @@ from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.transaction import Transaction
 from layercake.head.features import FEATURES
-from layercake.head.lag import Lag
 from layercake.head.loading import load_modules, section
 from layercake.head.reading import Readers
 from layercake.head.settings import Settings
 from layercake.inventory.schema import Node
 from layercake.kernel.kernel import Kernel
+from layercake.kernel.lag import Lag
 from layercake.kraken.converge import Barred, Cleared, Discovered, NodeState
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind

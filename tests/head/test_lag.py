@@ -14,13 +14,13 @@ import pytest
 
 from layercake.cli.guard import alarms
 from layercake.fleet import events
-from layercake.head.lag import AGAIN_S, BEAT_S, LATE_S, WINDOW_S, Lag
 from layercake.head.views.head import head_status
+from layercake.kernel.lag import AGAIN_S, BEAT_S, LATE_S, WINDOW_S, Lag
 from tests.support.world import World
 
 LOOKED_AT = """
 import asyncio, json, sys, time
-from layercake.head.lag import Lag
+from layercake.kernel.lag import Lag
 
 class Deaf:
     def event(self, *told, **data):
@@ -112,7 +112,7 @@ def test_a_process_that_works_and_one_that_was_suspended_are_told_apart(
 
 def test_a_loop_that_is_stuck_has_its_stack_in_the_log() -> None:
     source = LOOKED_AT.replace(
-        "lag = Lag()", "import layercake.head.lag as module; module.STUCK_S = 0.5; lag = Lag()"
+        "lag = Lag()", "import layercake.kernel.lag as module; module.STUCK_S = 0.5; lag = Lag()"
     )
     done = subprocess.run(
         [sys.executable, "-c", source, "1.6"], capture_output=True, text=True, check=True
