@@ -48,7 +48,7 @@ _DOCUMENT = "guard/freeze"
 replace = msgspec.structs.replace
 
 
-class PowerOrders(Protocol):
+class GuardActions(Protocol):
     """What the guard has done elsewhere."""
 
     def want_again(self, record: Record) -> None:
@@ -74,7 +74,7 @@ class Guard:
         engine: Engine,
         settings: GuardSettings,
         witnesses: Witnesses,
-        hands: PowerOrders,
+        hands: GuardActions,
         clock: Clock,
     ) -> None:
         self._store, self._engine, self._settings = store, engine, settings
