@@ -19,6 +19,7 @@ _MASKS: Sequence[tuple[re.Pattern[str], str]] = [
         (r"\b\d+(\.\d+)? ?(B|kB|MB|GB|KiB|MiB|GiB)\b", "SIZE"),
         (r"\b\d+(\.\d+)? ?(ms|s|m|min|h|d|days)\b", "SPAN"),
         (r"\bSPAN( SPAN)+\b", "SPAN"),
+        (r"(\broll \d+ to \S+: staging;) .*", r"\1 COUNTS"),
         (r"(?<![\w.])\d{3,}(?![\w.])", "NUMBER"),
         (r" +", " "),
     )
@@ -26,8 +27,8 @@ _MASKS: Sequence[tuple[re.Pattern[str], str]] = [
 
 
 def masked(line: str) -> str:
-    """A line without times, spans, sizes, versions, ids, large numbers, and the width of
-    columns."""
+    """A line without times, spans, sizes, versions, ids, large numbers, how far the nodes of a roll
+    are with staging, and the width of columns."""
     for pattern, name in _MASKS:
         line = pattern.sub(name, line)
     return line.strip()

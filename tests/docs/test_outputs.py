@@ -155,6 +155,12 @@ def test_times_and_ids_may_differ_and_nothing_else() -> None:
     assert masks.difference(shown, again[:2]) and masks.difference(shown[:2], again)
 
 
+def test_how_far_nodes_are_with_staging_may_differ() -> None:
+    shown = ["  0.0s  roll 1 to web:2: staging; 4 staging"]
+    assert not masks.difference(shown, ["0.1s  roll 1 to web:2: staging; 3 waiting, 1 staging"])
+    assert masks.difference(shown, ["0.1s  roll 1 to web:2: paused; 4 staging"])
+
+
 def test_what_is_left_out_may_be_anything_and_what_is_shown_may_not() -> None:
     output = ["first", "second", "third", "last"]
     for shown in (
