@@ -55,7 +55,8 @@ class Gate(Protocol):
 
 
 class Engine:
-    """Feeds events to the nodes' state machines and carries out the effects."""
+    """Feeds events to the nodes' state machines and carries out the effects. `gate` gives who says
+    when a step may begin, None as long as nobody has it wait."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Engine:
         hands: EffectRunner,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
+        gate: Callable[[], Gate | None] = lambda: None,
     ) -> None:
         self._store = store
         self._hands = hands
@@ -71,7 +73,7 @@ class Engine:
         self._queue: deque[tuple[str, Event]] = deque()
         self._draining = False
         self._due: list[tuple[float, str]] = []
-        self.gate: Gate | None = None
+        self._gate = gate
         store.on_adopted(self.expect)
 
     def post(self, record: Record, event: Event) -> None:
@@ -189,10 +191,10 @@ class Engine:
                 )
                 self._hands.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
-                if self.gate is None:
+                if (gate := self._gate()) is None:
                     self.post(record, Permitted(mutation))
                 else:
-                    self.gate.asked(record, mutation)
+                    gate.asked(record, mutation)
             case converge.Cancel(mutation, why):
                 note(
                     record,
@@ -215,8 +217,8 @@ class Engine:
                     f"{mutation}, attempt {attempt}: {error}{when}",
                     data=data,
                 )
-                if self.gate is not None:
-                    self.gate.failed(record, error, for_good=False)
+                if (gate := self._gate()) is not None:
+                    gate.failed(record, error, for_good=False)
             case converge.Quarantined(quarantine):
                 tried = (
                     f" after {quarantine.attempts} attempts at {quarantine.mutation}"
@@ -225,8 +227,8 @@ class Engine:
                 )
                 text = f"quarantined{tried}: {quarantine.reason}"
                 note(record, QUARANTINE_SET, text, data={"mutation": quarantine.mutation})
-                if self.gate is not None:
-                    self.gate.failed(record, quarantine.reason, for_good=True)
+                if (gate := self._gate()) is not None:
+                    gate.failed(record, quarantine.reason, for_good=True)
             case converge.Unquarantined(why):
                 note(record, QUARANTINE_CLEARED, f"out of quarantine: {why}")
             case converge.NoChain():
@@ -243,8 +245,8 @@ class Engine:
         )
         self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
         self._hands.changed(record, before)
-        if self.gate is not None:
-            self.gate.changed(record)
+        if (gate := self._gate()) is not None:
+            gate.changed(record)
 
 
 def _alike(record: Record, known: NodeState, event: Event | None) -> Hashable | None:

@@ -30,7 +30,7 @@ _WORTH_S = 1.0
 
 class ModuleListener:
     """Hears what modules say (host.Listener), and lets nothing through that is not the module's to
-    say."""
+    say. `claimed` is told what is said of a machine that claims a node's place."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class ModuleListener:
         attended: ManualPower,
         patience: BootTimeouts,
         set_health: Callable[[str, str], None],
+        claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None,
     ) -> None:
         self._store, self._table, self._engine, self._sync = store, table, engine, sync
         self._dispatcher, self._teller, self._joining, self._attended = (
@@ -56,8 +57,7 @@ class ModuleListener:
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
-        self.claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None
-        """Told what is said of a machine that claims a node's place."""
+        self._claimed = claimed
 
     def attached(self, module: str) -> None:
         """It gets the nodes, their states and the attempts that are under way."""
@@ -173,7 +173,7 @@ class ModuleListener:
         elif known.bearing is Bearing.DISPUTE:
             self._joining.asked_again(record, str(data.get("ip", "")))
         elif known.bearing is Bearing.CLAIM:
-            self.claimed(record, data)
+            self._claimed(record, data)
         elif known.bearing is Bearing.PROGRESS:
             self._patience.stepped(record)
         elif known.bearing is Bearing.FIRMWARE:

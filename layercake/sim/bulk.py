@@ -24,13 +24,13 @@ import signal
 import sys
 from pathlib import Path
 
+from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.api.server import Api
 from layercake.base.door import open_files
+from layercake.features.images.operations import Images
 from layercake.fleet.store import Session, WantedImage
 from layercake.head.head import Head
-from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
@@ -70,7 +70,7 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
                     "images": [image.name],
                 }
             )
-            records.append(head.add(transaction, node))
+            records.append(head.membership.add(transaction, node))
             head.desire.want(transaction, records[-1], (image,))
     known = {"power": "ON", "boot": "INIT", "run": "INIT"}
     if count > MANY:
@@ -108,16 +108,15 @@ async def serve(directory: Path, count: int, hello_s: float) -> None:
         interface="br0", address=ADDRESS, socket=str(directory / "api.sock"), sync=timers
     )
     head = Head(directory, settings)
-    api = Api(head)
-    operations = Operations(head)
+    api = head.api()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await head.start()
     for name in ("one", "two"):
         file = directory / f"{name}.squashfs"
         file.write_bytes(b"hsqs" + name.encode() * 100)
-        await operations.images.add(file, name, {"systemd": False})
-    image = head.images.get("one")
+        await head.part(Images).add(file, name, {"systemd": False})
+    image = head.part(ImageStore).get("one")
     partial = directory / f".{KEYS}"
     await install(
         head,

@@ -14,10 +14,10 @@ import pytest
 
 from layercake import __version__
 from layercake.agents import pki
-from layercake.api.server import Api
 from layercake.cli import audit
 from layercake.cli.common.output import YELLOW, Output
 from layercake.cli.main import main
+from layercake.features.access.tokens import Tokens
 from tests.support.world import INVENTORY, World
 
 
@@ -39,7 +39,7 @@ async def world(
     pki.create(tmp_path / "pki", "127.0.0.1")
     await found.ops.inventory.apply(INVENTORY, "rack.yaml", None, False)
     found.attach("n0")
-    api = Api(found.head)
+    api = found.head.api()
     await api.start()
     monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
     yield found
@@ -187,7 +187,7 @@ async def test_a_token_is_made_used_over_the_network_and_revoked(
         == 0
     )
     text = capsys.readouterr().out.splitlines()[-1]
-    assert world.head.tokens.find(text) is not None, "alone on the last line"
+    assert world.head.part(Tokens).find(text) is not None, "alone on the last line"
 
 
 async def test_the_audit_log_is_exported_whole(

@@ -15,9 +15,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from layercake.api.caller import Caller
 from layercake.base.clock import Clock
 from layercake.base.places import Places
-from layercake.features.access.caller import Caller
 from layercake.kraken.errors import Refused
 
 LIFETIME_S = 12 * 3600.0
@@ -87,10 +87,9 @@ class Sessions:
     """The sessions of a head. `ended` is called with the id (Caller.session) of each that is over:
     what it has open ends."""
 
-    def __init__(self, wall: Clock) -> None:
+    def __init__(self, wall: Clock, ended: Callable[[str], None] = lambda session: None) -> None:
         self._wall = wall
-        self.ended: Callable[[str], None] = lambda session: None
-        self._sessions = _Secrets(wall, EACH, MOST, lambda held: self.ended(_name(held)))
+        self._sessions = _Secrets(wall, EACH, MOST, lambda held: ended(_name(held)))
         self._tickets = _Secrets(wall, TICKETS_EACH, TICKETS, lambda held: None)
 
     def ticket(self, caller: Caller, *, exec: bool = False) -> str:

@@ -13,10 +13,11 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from layercake.agents.orders import PowerOrders
 from layercake.base.clock import Clock
 from layercake.features.guard import outage
 from layercake.features.guard.members import Members
@@ -48,16 +49,6 @@ _DOCUMENT = "guard/freeze"
 replace = msgspec.structs.replace
 
 
-class GuardActions(Protocol):
-    """What the guard has done elsewhere."""
-
-    def want_again(self, record: Record) -> None:
-        """What is wanted of a node follows from its orders anew."""
-
-    def take(self, record: Record, by: str) -> None:
-        """A machine that was found running becomes ours: it is started anew."""
-
-
 @dataclass(slots=True)
 class _Asked:
     mutation: str
@@ -66,7 +57,8 @@ class _Asked:
 
 
 class Guard:
-    """Says when a step may begin. Runs on the event loop."""
+    """Says when a step may begin. Runs on the event loop. `written` says whether what is known of a
+    node is on disk."""
 
     def __init__(
         self,
@@ -74,11 +66,12 @@ class Guard:
         engine: Engine,
         settings: GuardSettings,
         witnesses: Witnesses,
-        hands: GuardActions,
+        orders: PowerOrders,
         clock: Clock,
+        written: Callable[[str], bool] = lambda key: True,
     ) -> None:
         self._store, self._engine, self._settings = store, engine, settings
-        self._witnesses, self._hands, self._clock = witnesses, hands, clock
+        self._witnesses, self._orders, self._clock = witnesses, orders, clock
         self._slots, self._queue, self._admitting = Slots(settings), Queue(), False
         self._members = Members(store)
         self._stopped = Noted(store, lambda record: record.care.maintenance is not None)
@@ -94,7 +87,7 @@ class Guard:
         self._done: dict[
             str, float
         ] = {}  # nodes whose order is done, and until when that is waited for to be written
-        self.written: Callable[[str], bool] = lambda key: True
+        self.written = written
         self._expected, self._expected_until = set[str](), 0.0
         self.outages: dict[str, Outage] = {}
         self.freeze: Stop | None = None
@@ -179,7 +172,7 @@ class Guard:
             self._store.mark(record)
             if order.what == "cycle":
                 self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
-            self._hands.want_again(record)
+            self._orders.want_again(record)
         elif record.meant == "off" and care.up:
             record.care = replace(care, up=False, busy=False)
             self._silent.pop(record.node.id, None)
@@ -210,7 +203,7 @@ class Guard:
                 events.POWER_ORDER_FAILED,
                 f"{order.what} ordered by {order.by} has failed: {why}",
             )
-            self._hands.want_again(record)
+            self._orders.want_again(record)
 
     # -- may it?
 
@@ -238,7 +231,7 @@ class Guard:
             del self._waiting[key]
             self._begin(record, asked.mutation)
         elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
-            self._hands.take(record, "the inventory (adopt: reset)")
+            self._orders.take_over(record, "the inventory (adopt: reset)")
         else:
             self._tell(record, asked, verdict)
             asked.verdict = verdict
