@@ -96,11 +96,11 @@ class Head:
             self.store,
             self.table,
             self.host,
-            self.features.boot_set,
+            self.features.decisions.boot_set,
             self.vault,
             self.settings.site(self.data_dir),
             self.networks,
-            self.features.boot_sets_of_strangers,
+            self.features.decisions.boot_sets_of_strangers,
         )
         self.boot_timeouts = BootTimeouts(
             self.store, lambda record, event: self.engine.post(record, event), self.clock
@@ -113,7 +113,7 @@ class Head:
     def _make_fleet(self) -> None:
         """The engine and who talks to the nodes."""
         store, features = self.store, self.features
-        self.engine = Engine(store, self.effects, self.clock, gate=lambda: features.gate)
+        self.engine = Engine(store, self.effects, self.clock, gate=lambda: features.decisions.gate)
         self.sync = Sync(
             store,
             self.engine,
@@ -121,8 +121,8 @@ class Head:
             self.settings.addresses,
             self.table,
             self.clock,
-            features.lost,
-            features.heard,
+            features.decisions.lost,
+            features.decisions.heard,
         )
         self.manual_power = ManualPower(store, self.engine, self.sync)
         self.listener = ModuleListener(
@@ -136,9 +136,11 @@ class Head:
             self.manual_power,
             self.boot_timeouts,
             self.services.set_health,
-            features.claimed,
+            features.decisions.claimed,
         )
-        self.desire = DesiredState(store, self.engine, self.database, self.table, features.image)
+        self.desire = DesiredState(
+            store, self.engine, self.database, self.table, features.decisions.image
+        )
         self.membership = Membership(
             store,
             self.table,

@@ -100,13 +100,14 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     await room.says("NORMAL", 50)
     assert (
         room.state == "NORMAL"
-        and room.world.head.features.stopped(record) == ""
+        and room.world.head.features.decisions.stopped(record) == ""
         and not room.told("thermal.changed")
     )
     assert room.world.head.part(ThermalManager).heat() == Heat()
     await room.says("HIGH", 82)
-    assert room.state == "HIGH" and "it is too warm: HIGH" in room.world.head.features.stopped(
-        record
+    assert (
+        room.state == "HIGH"
+        and "it is too warm: HIGH" in room.world.head.features.decisions.stopped(record)
     )
     assert room.asked == [("power.set-cap", 300)]
     assert room.world.head.part(ThermalManager).heat() == Heat({"n0": record.node.id})
@@ -119,7 +120,7 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     await room.says("NORMAL", 60)
     assert (
         room.state == "NORMAL"
-        and room.world.head.features.stopped(record) == ""
+        and room.world.head.features.decisions.stopped(record) == ""
         and room.asked[1:] == [("power.set-cap", None)]
     )
     assert room.told("thermal.acted") == [
@@ -188,7 +189,7 @@ async def test_without_a_word_in_the_inventory_it_is_told_and_nothing_is_done(ro
     ]
     assert (
         room.world.node("n0").node.state == "up"
-        and room.world.head.features.stopped(room.world.node("n0")) == ""
+        and room.world.head.features.decisions.stopped(room.world.node("n0")) == ""
     )
 
 

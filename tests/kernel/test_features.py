@@ -71,7 +71,7 @@ async def test_each_hook_of_a_feature_is_called(world: World) -> None:
     running = kernel.running
     running.load()
     running.tick()
-    running.guard_secrets(record, "a key")
+    running.decisions.guard_secrets(record, "a key")
     assert running.document(record)["recorder"] == "n0"
     assert kernel.part(Recorder) is recorder
     world.head.membership.forget(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layercake.features.tpm.evidence.judging import MOST_SETS, judge
+from layercake.features.tpm.judging import MOST_SETS, judge
 from layercake.features.tpm.module import TpmPart, complete
 from layercake.features.tpm.table import Known, Shown
 from layercake.moduleapi.fields import Mistake

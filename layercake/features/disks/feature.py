@@ -20,7 +20,7 @@ def _start(kernel: Kernel) -> Running:
         (disks,),
         load=partial(disks.load, kernel.database.documents),
         forget=disks.forget,
-        node_routes=DiskKeyRequests(disks, kernel.running.guard_secrets).routes(),
+        node_routes=DiskKeyRequests(disks, kernel.running.decisions.guard_secrets).routes(),
         document=partial(disks.document, address=address),
         troubles={"disks": disks.troubles},
         hears={minos.events.DISKS: disks.heard},

@@ -9,7 +9,7 @@ from layercake.kernel.kernel import Kernel
 
 def _start(kernel: Kernel) -> Running:
     history = kernel.database.history
-    routes = EventRoutes(kernel.store, kernel.table, history, kernel.running.matching)
+    routes = EventRoutes(kernel.store, kernel.table, history, kernel.running.decisions.matching)
     return Running(routes=(routes,))
 
 

@@ -37,7 +37,7 @@ def _start(kernel: Kernel) -> Running:
         stop=files.close,
         forget=files.forget,
         routes=(FileRoutes(operations, kernel.store),),
-        node_routes=FileRequests(files, kernel.running.guard_secrets).routes(),
+        node_routes=FileRequests(files, kernel.running.decisions.guard_secrets).routes(),
         document=files.document,
         troubles={"files": files.troubles},
         hears={minos.events.FILES: files.heard},

@@ -29,7 +29,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.desire,
         guard,
         kernel.clock,
-        kernel.running.stops_changed,
+        kernel.running.decisions.stops_changed,
         kernel.orders,
     )
 

@@ -25,12 +25,15 @@ def _start(kernel: Kernel) -> Running:
     images = open_store(kernel.data_dir / "images", settings)
     addresses = ImageAddresses(kernel.serves, settings.http_port, Tickets(images.directory))
     document = ImagesDocument(
-        addresses.address, images.attachment, images.signature, kernel.running.kernel_modules
+        addresses.address,
+        images.attachment,
+        images.signature,
+        kernel.running.decisions.kernel_modules,
     )
     node_keys = NodeKeyring(kernel.store, images, kernel.sync)
     operations = Images(kernel.store, kernel.part(Rolls), images, node_keys)
     secrets = ImageSecretRequests(
-        kernel.store, images, kernel.vault, document, kernel.running.guard_secrets
+        kernel.store, images, kernel.vault, document, kernel.running.decisions.guard_secrets
     )
 
     def wanted(name: str) -> WantedImage:

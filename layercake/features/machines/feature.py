@@ -39,7 +39,7 @@ def _start(kernel: Kernel) -> Running:
         store.wall,
         drifted=drifted,
         keeps=keeps,
-        take=kernel.running.change_cards,
+        take=kernel.running.decisions.change_cards,
     )
 
     def hardware(record: Record) -> list[str]:

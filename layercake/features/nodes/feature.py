@@ -30,7 +30,7 @@ def _start(kernel: Kernel) -> Running:
         store, kernel.desire, guard, clock, kernel.sync, kernel.node_link, kernel.requests
     )
     explainer = Explainer(
-        table, clock, guard, kernel.boot_timeouts, kernel.running.troubles, consoles
+        table, clock, guard, kernel.boot_timeouts, kernel.running.decisions.troubles, consoles
     )
     causes = CauseFinder(store, table, clock, guard, kernel.boot_timeouts, unmet, consoles)
     history = kernel.database.history

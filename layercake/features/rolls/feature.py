@@ -15,7 +15,7 @@ from layercake.kernel.kernel import Kernel
 
 def _start(kernel: Kernel) -> Running:
     def stopped(record: Record) -> str:
-        return kernel.running.stopped(record) or kernel.table.held(record)
+        return kernel.running.decisions.stopped(record) or kernel.table.held(record)
 
     desire = kernel.desire
     boot_sets = subjects.BootSets(

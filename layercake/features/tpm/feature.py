@@ -17,7 +17,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.database,
         kernel.section("tpm"),
         kernel.clock,
-        kernel.running.boot_set,
+        kernel.running.decisions.boot_set,
         kernel.part(Machines).endorsement,
     )
     check = TpmCheck(kernel.store, kernel.joining, tpms)

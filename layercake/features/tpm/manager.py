@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from layercake.base.clock import Clock
 from layercake.base.text import printable
-from layercake.features.tpm import events
-from layercake.features.tpm.evidence import certificate, credential, judging, log, quote
+from layercake.features.tpm import events, judging
+from layercake.features.tpm.evidence import certificate, credential, log, quote
 from layercake.features.tpm.module import NOTHING, TpmPart, TpmSettings
 from layercake.features.tpm.table import LAST, Known, Logs, Rows, Shown
 from layercake.fleet.persistence.database import Database

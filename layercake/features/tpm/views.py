@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.features.tpm.evidence import judging
+from layercake.features.tpm import judging
 from layercake.features.tpm.manager import Tpms
 from layercake.features.tpm.module import TpmPart
 from layercake.features.tpm.table import Known, Shown, compared
