@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import BOLD, DIM, GREEN, STYLES, Output, clean, seconds
-from layercake.cli.common.watch import looks
-from layercake.cli.guard import alarms
-from layercake.cli.rolls import OVER, one_line
+from layercake.client.command import Answer, App, command
+from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, seconds
+from layercake.client.watch import looks
+from layercake.features.guard.commands import alarms
+from layercake.features.rolls.commands import OVER, one_line
 from layercake.inventory.ranges import fold
 
 LETTERS = {

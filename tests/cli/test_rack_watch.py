@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from layercake.cli import watch as rackwatch
-from layercake.cli.common.output import Output
-from layercake.cli.common.watch import looks
 from layercake.cli.main import main
 from layercake.cli.watch import NOTHING, Rack, picture
+from layercake.client.output import Output
+from layercake.client.watch import looks
 from tests.support.rollnodes import Site, on_socket
 
 QUIET: dict[str, Any] = {

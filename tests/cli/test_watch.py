@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layercake.cli.common.watch import Watch, converged, rolled
+from layercake.client.watch import Watch, converged, rolled
 from tests.cli.canned_api import node_view, working
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from layercake.agents.reports import heard, interfaces
 from layercake.api.answers.nodes import InterfaceShown
-from layercake.cli.nodes import _interface as line
+from layercake.features.nodes.commands import _interface as line
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.nodes.views import node_view
 from layercake.fleet.store import Record

@@ -15,7 +15,7 @@ from imageapi.spec.objects import parse_mount
 from imageapi.store.store import ImageStore, container_spec
 from layercake.api.auth import create
 from layercake.base.text import whole_number
-from layercake.cli.common.output import span
+from layercake.client.output import span
 from layercake.head.modules import standard
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors

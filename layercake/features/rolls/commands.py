@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from layercake.cli.common.asking import who
-from layercake.cli.common.command import FAILED, OK, Answer, App, command
-from layercake.cli.common.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
-from layercake.cli.common.watch import looks
+from layercake.client.command import FAILED, OK, Answer, App, command
+from layercake.client.confirm import who
+from layercake.client.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
+from layercake.client.watch import looks
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from layercake.cli.common.client import Client
-from layercake.cli.common.output import BOLD, Column, Output, seconds
+from layercake.client.http import Client
+from layercake.client.output import BOLD, Column, Output, seconds
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, Unreachable
 

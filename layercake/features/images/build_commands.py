@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from layercake.cli.common.client import LONG_S
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import YELLOW, Output, clean, short, size
+from layercake.client.command import Answer, App, command
+from layercake.client.http import LONG_S
+from layercake.client.output import YELLOW, Output, clean, short, size
 from layercake.kraken.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,17 +10,9 @@ from typing import Any
 import click
 
 from layercake import documentation
-from layercake.cli.common.asking import counted, who
-from layercake.cli.common.command import (
-    FAILED,
-    OK,
-    Answer,
-    App,
-    command,
-    nodes_argument,
-    yes_option,
-)
-from layercake.cli.common.output import BOLD, RED, YELLOW, Column, Output, seconds, span
+from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import counted, who
+from layercake.client.output import BOLD, RED, YELLOW, Column, Output, seconds, span
 from layercake.inventory.ranges import fold
 
 _OUTAGES = (
