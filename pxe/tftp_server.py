@@ -235,7 +235,8 @@ class TftpServer:
             sock.close()
             self._counters["tftp.send-failed"] += 1
             return
-        now, cut = self._clock(), terms.window > 1 and _cuts(sock, terms.block + 4)
+        now = self._clock()
+        cut = terms.window > 1 and _cuts(sock, terms.block + 4)
         live = self._live[peer] = _Live(
             peer, data, name, len(content), sock, Transfer(content, terms, now), now, cut
         )
@@ -288,7 +289,8 @@ class TftpServer:
         self._end(live)
 
     def _ready(self, epoll: select.epoll) -> None:
-        left, live_by = _AT_ONCE, self._by_socket.get
+        left = _AT_ONCE
+        live_by = self._by_socket.get
         while left > 0 and not epoll.closed and (ready := epoll.poll(0, left)):
             left -= len(ready)
             now = self._clock()

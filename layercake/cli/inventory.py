@@ -335,7 +335,7 @@ def _followed(
         **applied,
         **rolled.document,
         "converged": well,
-        "nodes": [s.to_record() for s in watch.seen.values()],
+        "nodes": [s.to_record() for s in watch.nodes.values()],
     }
     return Answer(document, show, OK if well else FAILED)
 

@@ -270,7 +270,7 @@ class Watch:
             except TimeoutError:
                 status = await self._status()
                 self._play.screen.status(
-                    line(status, self._play.fleet.view(), self._meter.look()), self._now()
+                    line(status, self._play.fleet.view(), self._meter.sample()), self._now()
                 )
                 if true(status):
                     return

@@ -72,7 +72,8 @@ class _Conversation(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has come."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
-        self._transport, self._guest = transport, guest_of(transport)
+        self._transport = transport
+        self._guest = guest_of(transport)
         self._there.add(self)
         self._room.set()
         self._rest()
@@ -130,7 +131,8 @@ class _Conversation(asyncio.Protocol):
 
     async def _work(self, message: bytes | None) -> None:
         """Answers what is there."""
-        guest, transport = self._guest, self._transport
+        guest = self._guest
+        transport = self._transport
         assert guest is not None and transport is not None  # noqa: S101 (for the type checker)
         try:
             while message is not None:

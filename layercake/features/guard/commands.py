@@ -103,10 +103,10 @@ def _agreed(app: App, nodes: str, what: str, yes: bool) -> bool:
     )
 
 
-@command()
+@command(name="take")
 @nodes_argument
 @yes_option
-def take(app: App, nodes: str, yes: bool) -> Answer:
+def take_over(app: App, nodes: str, yes: bool) -> Answer:
     """Take over the machines of RANGE that were found running: whatever runs there ends, and they
     boot anew."""
     if not _agreed(app, nodes, "Whatever runs there is ended. Take", yes):

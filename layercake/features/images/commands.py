@@ -15,7 +15,7 @@ from layercake.client.confirm import confirm_images, who
 from layercake.client.http import LONG_S, quoted
 from layercake.client.output import Column, Output, moment, short, size
 from layercake.client.watch import Watch, follow, rolled, summary
-from layercake.features.images.build_commands import build, container_file, variables, words
+from layercake.features.images.build_commands import build, container_file, split_command, variables
 from layercake.features.rolls.commands import (
     begin,
     begun_line,
@@ -135,7 +135,7 @@ def add(
         "path": file if app.target.url else str(Path(file).expanduser().absolute()),
         "name": name,
         "systemd": systemd,
-        "command": words(init),
+        "command": split_command(init),
         "env": variables(environment),
         "workdir": workdir,
         "stop_timeout_s": stop_timeout,
@@ -367,7 +367,7 @@ def _roll(
     document = {
         "names": names,
         "done": there,
-        "nodes": [s.to_record() for s in watch.seen.values()],
+        "nodes": [s.to_record() for s in watch.nodes.values()],
     }
     return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
 

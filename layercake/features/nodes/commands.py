@@ -15,7 +15,7 @@ from layercake.client.confirm import confirm_stop, who
 from layercake.client.http import quoted
 from layercake.client.output import Column, Output, seconds, short
 from layercake.features.events.commands import HISTORY, event_row
-from layercake.features.guard.commands import maintenance, remedy, take
+from layercake.features.guard.commands import maintenance, remedy, take_over
 from layercake.features.releases.commands import release
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed, Unreachable
@@ -37,7 +37,7 @@ def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
 
 
-for _command in (maintenance, take, remedy, release):
+for _command in (maintenance, take_over, remedy, release):
     node.add_command(_command)
 
 

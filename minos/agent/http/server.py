@@ -33,13 +33,16 @@ from layercake.kraken.errors import (
     Unreachable,
 )
 
-HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
+HEAD_LIMIT = 16384
+BODY_LIMIT = 1 << 20
 CONNECTIONS = 32
 """Requests of the head that are answered at once."""
-STRANGERS, OF_ONE = 48, 16
+STRANGERS = 48
+OF_ONE = 16
 """Connections that have not shown the head's credential yet: in all, and of one address. A newcomer
 is let in for the oldest."""
-KNOCKS_PER_S, KNOCKS = 5.0, 50.0
+KNOCKS_PER_S = 5.0
+KNOCKS = 50.0
 """How often an address may come without it."""
 PATIENCE = 10.0
 """Seconds for the handshake and the arrival of a request's head, and once more for its body;
@@ -61,7 +64,9 @@ REASONS = {
     502: "Bad Gateway",
     503: "Service Unavailable",
 }
-JSON, TEXT, LINES = "application/json", "text/plain; charset=utf-8", "application/x-ndjson"
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+LINES = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +349,8 @@ def _listen(port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         address = "::"
     except OSError:
-        listener, address = socket.socket(socket.AF_INET, socket.SOCK_STREAM), ""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        address = ""
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
