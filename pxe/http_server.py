@@ -19,8 +19,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from layercake.moduleapi.quick import Asked, Quick
 from layercake.moduleapi.web import WebServer, known
@@ -79,7 +79,7 @@ class HttpServer:
             app, LIMITS.beside(addresses), quick=self._quick, handler_cancellation=True
         )
         try:
-            await server.open(*door.bound(addresses, settings.http_port))
+            await server.open(*tcp_listener.bound_sockets(addresses, settings.http_port))
         except OSError as error:
             await self.close()
             raise OperationFailed(

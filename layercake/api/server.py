@@ -20,8 +20,8 @@ from layercake.api.gate import MAX_BODY, Gate
 from layercake.api.openapi import document
 from layercake.api.route import Route
 from layercake.api.table import routes
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.dashboard.documentation import DocumentationSite
 from layercake.dashboard.pages import Pages
 from layercake.features.access.caller import Caller
@@ -44,7 +44,7 @@ IDLE_S = 3600.0
 request."""
 LOCAL = Limits(known=200, most=200)
 """The Unix socket has connections of its own, in the file descriptors that the network does not get
-(door.RESERVE)."""
+(tcp_listener.RESERVE)."""
 _STATUS = (
     (auth.NotKnown, 401),
     (Refused, 403),
@@ -91,11 +91,11 @@ class Api:
             self._server(LOCAL, local=True),
             self._server(Limits().beside(settings.addresses), local=False),
         )
-        await people.open(auth.listen(settings), local=True, relief=network.shed)
+        await people.open(auth.listen(settings), local=True, relief=network.evict)
         await asyncio.to_thread(self._head.authority.renew, *settings.certificate_names)
         context = pki.serving(self._head.authority)
         self._renewing = asyncio.create_task(self._operations.authority.look())
-        own = door.bound(
+        own = tcp_listener.bound_sockets(
             [settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port
         )
         await network.open(*own, *self._inherited, context=context)
