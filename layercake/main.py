@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from layercake.api.caller import printable
-from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.logs.journal import FIELDS
 from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.fleet.store import Event
 from layercake.head import lock
 from layercake.head import settings as head_settings
@@ -119,7 +119,7 @@ def serve(data_dir: Path, inherited: int | None = None) -> int:
     of a listening socket on which the API is served, too. Raises InputError for what a person has
     to mend."""
     lines.start("%(asctime)s %(levelname)s %(name)s: %(message)s", "layercake")
-    open_files()
+    raise_file_limit()
     os.umask(0o077)
     leave_no_core()
     head_settings.load(data_dir)

@@ -139,7 +139,8 @@ def takers(
 
 def wanted(globs: Globs, names: Iterable[str]) -> dict[str, str]:
     """{module: a device that wants it}, for the devices with these modaliases."""
-    lengths, found = lengths_of(globs), dict[str, str]()
+    lengths = lengths_of(globs)
+    found = dict[str, str]()
     for name in names:
         for module in takers(globs, lengths, name, found):
             found[module] = name
@@ -316,7 +317,8 @@ class Plug:
 
     def without(self) -> list[Device]:
         """The network cards on PCI that no driver has taken."""
-        root, found = f"{self.root}/bus/pci/devices", []
+        root = f"{self.root}/bus/pci/devices"
+        found = []
         for slot in _names(root):
             if _read(f"{root}/{slot}/class").startswith("0x02") and not _target(
                 f"{root}/{slot}/driver"
@@ -397,7 +399,8 @@ def cold_plug(plug: Plug) -> float:
     quiet = 0
     while quiet < _SETTLED:
         if plug.wave():
-            quiet, last = 0, time.monotonic()
+            quiet = 0
+            last = time.monotonic()
         else:
             quiet += 1
             time.sleep(_BETWEEN_S)
@@ -424,7 +427,8 @@ def write_report(plug: Plug, run: str, seconds: float) -> None:
             "undriven": undriven(plug.root),
         }
     )
-    path, new = Path(run, FOUND), Path(run, f"{FOUND}.new")
+    path = Path(run, FOUND)
+    new = Path(run, f"{FOUND}.new")
     if not path.exists() or path.read_text() != text:
         new.write_text(text)
         new.replace(path)

@@ -25,10 +25,16 @@ from layercake.moduleapi.module import NodePart, Unique
 NAME_LENGTH = 15
 """Bytes of an interface's name without its end (IFNAMSIZ of Linux' include/uapi/linux/if.h is
 16)."""
-LEAST_MTU, MOST_MTU, USUAL_MTU, IPV6_MTU = 68, 65535, 1500, 1280
+LEAST_MTU = 68
+MOST_MTU = 65535
+USUAL_MTU = 1500
+IPV6_MTU = 1280
 """What IPv4 needs at least (RFC 791 section 3.2), the most there is, what a card has by itself, and
 what IPv6 needs (RFC 8200)."""
-MAX_INTERFACES, MAX_ADDRESSES, MAX_ROUTES, MAX_LEGS = 64, 32, 64, 16
+MAX_INTERFACES = 64
+MAX_ADDRESSES = 32
+MAX_ROUTES = 64
+MAX_LEGS = 16
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{NAME_LENGTH - 1}}}", re.ASCII)
 _RESERVED = ("lo", "all", "default")
 """The loopback, and two that mean something else below /proc/sys/net."""
@@ -61,7 +67,8 @@ def address(word: str) -> str:
         raise Mistake(
             f"{show(word)} is not an IP address with a prefix", "as 10.20.0.5/24 or fd20::5/64"
         ) from None
-    ip, net = found.ip, found.network
+    ip = found.ip
+    net = found.network
     if ip.is_multicast or ip.is_loopback or ip.is_unspecified or net.prefixlen == 0:
         raise Mistake(
             f"{show(word)} cannot be an interface's address",
@@ -123,7 +130,8 @@ def routes(value: object) -> dict[str, str]:
     found: dict[str, str] = {}
     for word, via in value.items():
         try:
-            target, router = ipaddress.ip_network(text(word)), ipaddress.ip_address(text(via))
+            target = ipaddress.ip_network(text(word))
+            router = ipaddress.ip_address(text(via))
         except ValueError:
             raise Mistake(
                 f"{show(str(word))}: {show(str(via))} is not a route",
@@ -415,7 +423,8 @@ def _tagged(name: str, one: Interface, its: Vlan, found: Mapping[str, Interface]
 
 def _no_circle(found: Mapping[str, Interface]) -> None:
     for name in found:
-        way, at = [name], found[name].vlan
+        way = [name]
+        at = found[name].vlan
         while at is not None:
             if at.of in way:
                 raise Mistake(

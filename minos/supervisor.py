@@ -29,7 +29,8 @@ from layercake.kraken.backoff import backoff
 from minos import syscalls
 from minos.programs import NAME, TURN, Programs
 
-BACKOFF_FIRST, BACKOFF_MAX = 0.2, 30.0
+BACKOFF_FIRST = 0.2
+BACKOFF_MAX = 30.0
 STEADY = 60.0
 """An agent that ran this many seconds was healthy: its next death starts the back-off anew."""
 KEEP_EXITS = 512
@@ -120,7 +121,8 @@ class Supervisor:
         self._runs(self._fork(self.programs.current, {}))
 
     def _runs(self, pid: int) -> None:
-        self.agent_pid, self.started = pid, time.monotonic()
+        self.agent_pid = pid
+        self.started = time.monotonic()
         write_atomic(self.run_dir / "agent.pid", f"{pid}\n")
 
     def _make_ready(self) -> None:
@@ -137,7 +139,8 @@ class Supervisor:
         """The agent has ended. Whether another one takes over."""
         if self._next is None:
             return False
-        (pid, go), self._next = self._next, None
+        pid, go = self._next
+        self._next = None
         os.write(go, b"x")
         os.close(go)
         self._runs(pid)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 MOST = 200
 """Facts of one machine."""
-_VALUE, _WORD = 120, 60
+_VALUE = 120
+_WORD = 60
 
 
 @dataclass(frozen=True, slots=True)

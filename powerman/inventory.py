@@ -15,7 +15,8 @@ from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import LABEL, Check, Mistake, host, ip_after, one_of, port, text
 from layercake.moduleapi.module import NodePart, Unique
 
-TIMEOUT_S, LONGEST_S = 8.0, 300.0
+TIMEOUT_S = 8.0
+LONGEST_S = 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
 SIM = "sim"
 """The driver of BMCs that are made up by `layercake sim` (powerman.drivers.sim); no person needs to

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.moduleapi.web import WebServer, known
 from powerman.driver import unreachable
@@ -104,7 +104,7 @@ class MediumServer:
         app.router.add_get(f"/media/{{ticket}}/{NAME}", self._send)
         server = WebServer(app, LIMITS, handler_cancellation=True)
         try:
-            await server.open(*door.bound([address], self._port))
+            await server.open(*tcp_listener.bound_sockets([address], self._port))
         except OSError as error:
             await server.close()
             raise OperationFailed(

@@ -49,8 +49,11 @@ ROOM = 6.0
 # per second that the BMC takes for an answer: ROOM times longer with one of 2.5 s, and of 10 s
 _SLOWNESS = 2.0
 _PROMPT_S = 1.0  # a BMC that takes longer for an answer is asked nothing that can be left out
-_FIRST_LOOK_S, _LOOK_GROWTH, _LAST_LOOK_S = 0.1, 1.6, 1.0
-_FIRST_REST_S, _LAST_REST_S = 0.5, 4.0
+_FIRST_LOOK_S = 0.1
+_LOOK_GROWTH = 1.6
+_LAST_LOOK_S = 1.0
+_FIRST_REST_S = 0.5
+_LAST_REST_S = 4.0
 # of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
 _SOFT_SHARE = 0.6
 

@@ -19,7 +19,8 @@ from pxe.dns_settings import HEAD
 MAX_KERNEL_ARGS = (
     1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
 )
-MAX_ALIASES, MAX_ALIAS = 16, 190
+MAX_ALIASES = 16
+MAX_ALIAS = 190
 _CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
 
 

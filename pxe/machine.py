@@ -10,8 +10,10 @@ import enum
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket
 
-PXE, HTTP = b"PXEClient", b"HTTPClient"
-X86_64, AARCH64 = "x86_64", "aarch64"
+PXE = b"PXEClient"
+HTTP = b"HTTPClient"
+X86_64 = "x86_64"
+AARCH64 = "aarch64"
 ARCHITECTURES = (X86_64, AARCH64)
 """Of the machines that there is a boot path for."""
 
@@ -39,13 +41,15 @@ FIRMWARE = {
 }
 """By the number in option 93, which is 61 in DHCPv6. EDK II says 7 for x86-64, others say 9."""
 
-HTTP_CLIENTS, ARM_CLIENTS = (Client.UEFI_HTTP, Client.ARM64_HTTP), (Client.ARM64, Client.ARM64_HTTP)
+HTTP_CLIENTS = (Client.UEFI_HTTP, Client.ARM64_HTTP)
+ARM_CLIENTS = (Client.ARM64, Client.ARM64_HTTP)
 
 
 def user_classes(value: bytes) -> list[bytes]:
     """The classes in option 77: RFC 3004 has a length byte before each, iPXE sends its name
     bare."""
-    classes, at = [value], 0
+    classes = [value]
+    at = 0
     while at < len(value):
         length = value[at]
         classes.append(value[at + 1 : at + 1 + length])
@@ -79,7 +83,8 @@ def firmware_of(packet: DhcpPacket) -> Client:
 
 def client_of(packet: DhcpPacket) -> Client:
     """Whether firmware asks or a running system, and which kind of firmware."""
-    options, found = packet.options, firmware_of(packet)
+    options = packet.options
+    found = firmware_of(packet)
     if dhcp.IPXE in options or b"iPXE" in user_classes(options.get(dhcp.USER_CLASS, b"")):
         return Client.OTHER if found in (Client.OTHER, *ARM_CLIENTS) else Client.IPXE
     if (

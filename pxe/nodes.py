@@ -171,7 +171,8 @@ def _check_address(
 
 def _names(name: str, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """The aliases of a node and the address of its BMC. Raises InputError."""
-    aliases, bmc = record.get("aliases") or (), record.get("bmc") or ""
+    aliases = record.get("aliases") or ()
+    bmc = record.get("bmc") or ""
     if not isinstance(aliases, list | tuple) or not all(
         isinstance(alias, str) and _NAME.fullmatch(alias) for alias in aliases
     ):

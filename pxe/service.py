@@ -90,7 +90,8 @@ class PxeService(Service):
         self._link = link
         self._state = state = BootState(conf, self._nodes, self._windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
-        signed, in_image = grub.programs(_LIBRARY), image.programs(_LIBRARY)
+        signed = grub.programs(_LIBRARY)
+        in_image = image.programs(_LIBRARY)
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
         self._http = HttpServer(state, programs, in_image)
@@ -170,7 +171,8 @@ class PxeService(Service):
     def _open_dhcp_on(
         self, interface: str, conf: Settings, foreign_servers: ForeignServers, recorder: Recorder
     ) -> None:
-        common, proxy = Common(conf, interface, signed=self._signed), conf.dhcp == "proxy"
+        common = Common(conf, interface, signed=self._signed)
+        proxy = conf.dhcp == "proxy"
 
         def watch(packet: DhcpPacket) -> tuple[Note, ...]:
             self._look_for_disk_boot(packet, recorder)
@@ -469,11 +471,10 @@ class PxeService(Service):
 
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""
-        why, node = (
-            self._windows.why_stalled(request.node, request.timeout, self._clock()),
-            self._nodes.by_id(request.node),
-        )
-        subnet, heads = node.subnet if node is not None else None, self._running().settings.heads
+        why = self._windows.why_stalled(request.node, request.timeout, self._clock())
+        node = self._nodes.by_id(request.node)
+        subnet = node.subnet if node is not None else None
+        heads = self._running().settings.heads
         if (
             subnet is not None
             and self._windows.silent(request.node)

@@ -16,7 +16,8 @@ from pxe.windows import Step, Window, Windows
 
 _REFUSED_EVERY_S = 10.0
 _OTHER_EVERY_S = 30.0
-_NAMES_KEPT, _NAME_SHOWN = 8, 60
+_NAMES_KEPT = 8
+_NAME_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

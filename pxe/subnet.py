@@ -107,12 +107,11 @@ def _shared(text: str, usual: _Usual) -> Subnet:
 
 
 def _build(name: str, found: Network, usual: _Usual) -> Subnet:
-    network, servers, lease = (
-        ipaddress.ip_network(found.subnet),
-        found.dns or usual.dns,
-        found.lease_s or usual.lease_s,
-    )
-    domain, clocks = found.domain or usual.domain, found.ntp or usual.ntp
+    network = ipaddress.ip_network(found.subnet)
+    servers = found.dns or usual.dns
+    lease = found.lease_s or usual.lease_s
+    domain = found.domain or usual.domain
+    clocks = found.ntp or usual.ntp
     options = _options(network, found, servers, clocks, domain) if network.version == 4 else {}
     return Subnet(
         usual.place,

@@ -26,7 +26,8 @@ from imageapi.build.tools import PATH, Line, run
 from imageapi.spec.privileges import CAPABILITIES, HIDDEN, READ_ONLY, system_calls
 from layercake.kraken.errors import OperationFailed
 
-FIRST_USER, USERS = 1 << 30, 1 << 16
+FIRST_USER = 1 << 30
+USERS = 1 << 16
 """The head's users that the box's users 0 to 65535 are: far from those of people and services."""
 
 NAMESPACES = Path("/proc/sys/user/max_user_namespaces")

@@ -22,7 +22,10 @@ CHECKS = {
 }
 """{kind: what it asks for}"""
 
-STARTING, HEALTHY, UNHEALTHY, DEGRADED = "starting", "healthy", "unhealthy", "degraded"
+STARTING = "starting"
+HEALTHY = "healthy"
+UNHEALTHY = "unhealthy"
+DEGRADED = "degraded"
 """What a container with a health check is; one without a check has the health "". DEGRADED: its
 systemd was well and is so no more. That is told and nothing else is done: work may go on in there,
 and systemd has rules of its own for units that fail."""

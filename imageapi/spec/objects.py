@@ -41,7 +41,8 @@ _FSTYPE = re.compile(r"[a-z0-9.]{1,20}")
 _EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
 _DEPTH = 4
 _URIS = "file, nfs, nbd, iscsi, http or https, then ://"
-NBD_PORT, ISCSI_PORT = 10809, 3260
+NBD_PORT = 10809
+ISCSI_PORT = 3260
 
 
 def _text(

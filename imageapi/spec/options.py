@@ -44,7 +44,9 @@ FILESYSTEMS = (
 )
 """Those of block devices."""
 
-_NUMBER, _OCTAL, _WORD = "[0-9]{1,9}", "[0-7]{1,4}", "[A-Za-z0-9_-]{1,40}"
+_NUMBER = "[0-9]{1,9}"
+_OCTAL = "[0-7]{1,4}"
+_WORD = "[A-Za-z0-9_-]{1,40}"
 _DOS = {
     "uid": _NUMBER,
     "gid": _NUMBER,

@@ -36,7 +36,8 @@ CHUNK = 4 << 20
 SNAPSHOT = "v1"
 PREFIX = "image."
 PARTIAL = "partial."
-MANIFEST, SIGNATURE = "layercake.manifest", "layercake.signature"
+MANIFEST = "layercake.manifest"
+SIGNATURE = "layercake.signature"
 STALE_S = 3600.0
 LIMITS = ("client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout")
 """What librados waits for, by default for ever."""

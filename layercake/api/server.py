@@ -22,8 +22,8 @@ from layercake.api.gate import MAX_BODY, Gate
 from layercake.api.local import SocketSettings, by_peer, listen
 from layercake.api.openapi import document
 from layercake.api.route import Route
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.dashboard.documentation import DocumentationSite
 from layercake.dashboard.pages import PATH, Pages
 from layercake.fleet.store import Store
@@ -45,7 +45,7 @@ IDLE_S = 3600.0
 request."""
 LOCAL = Limits(known=200, most=200)
 """The Unix socket has connections of its own, in the file descriptors that the network does not get
-(door.RESERVE)."""
+(tcp_listener.RESERVE)."""
 SIGN_IN = PATH + "session"
 """Where the page sends what a session is traded for. Programs have tokens and need none of it."""
 _STATUS = (
@@ -136,10 +136,10 @@ class Api:
         settings = self._settings
         people = self._server(LOCAL, local=True)
         network = self._server(Limits().beside(settings.addresses), local=False)
-        await people.open(listen(settings), local=True, relief=network.shed)
+        await people.open(listen(settings), local=True, relief=network.evict)
         await asyncio.to_thread(self._authority.renew, *settings.certificate_names)
         listen_on = [settings.api_listen] if settings.api_listen else list(settings.addresses)
-        own = door.bound(listen_on, settings.api_port)
+        own = tcp_listener.bound_sockets(listen_on, settings.api_port)
         await network.open(*own, *self._inherited, context=pki.serving(self._authority))
 
     async def stop(self) -> None:

@@ -88,7 +88,8 @@ def certificates(site: Site) -> list[Finding]:
 def _expiry(what: str, days: float) -> Iterator[Finding]:
     """A certificate that is good for no more than a few days yet."""
     if what == "head":
-        soon, late = DAYS - RENEW_DAYS - 2, 5
+        soon = DAYS - RENEW_DAYS - 2
+        late = 5
         hint = "the head should have renewed it: see its log"
     else:
         soon, late = _AUTHORITY_DAYS

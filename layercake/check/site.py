@@ -42,7 +42,7 @@ Found = TypeVar("Found")
 
 
 class Api(Protocol):
-    """The API of a head that runs (layercake.cli.common.client.Client). Both raise
+    """The API of a head that runs (layercake.client.http.Client). Both raise
     LayercakeError."""
 
     def get(self, path: str, *, timeout: float = CALL_S) -> Any:

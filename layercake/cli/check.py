@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from layercake.cli.common.client import Client
-from layercake.cli.common.command import FAILED, OK, Answer, App, command
-from layercake.cli.common.output import GREEN, RED, YELLOW, Output
-from layercake.cli.common.target import Target
 from layercake.cli.head import data_option
+from layercake.client.command import FAILED, OK, Answer, App, command
+from layercake.client.http import Client
+from layercake.client.output import GREEN, RED, YELLOW, Output
+from layercake.client.target import Target
 from layercake.kraken.errors import InputError, Unreachable
 
 _STYLES = {"ok": GREEN, "warning": YELLOW, "error": RED}

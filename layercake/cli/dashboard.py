@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import Output, seconds
+from layercake.client.command import Answer, App, command
+from layercake.client.output import Output, seconds
 
 
 @command()

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import click
 
 from layercake import documentation
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import Output
+from layercake.client.command import Answer, App, command
+from layercake.client.output import Output
 from layercake.kraken.errors import NotFound, OperationFailed
 
 MOST_WIDE = 100

@@ -1,4 +1,4 @@
-"""`layercake init`, `serve`, `status`, `authority`, `backup`, `restore`: the head itself."""
+"""`layercake init`, `serve`, `status`, `backup`, `restore`: the head itself."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.asking import who
-from layercake.cli.common.command import FAILED, Answer, App, command, yes_option
-from layercake.cli.common.output import Column, Output, moment, seconds
-from layercake.inventory.ranges import fold
+from layercake.client.command import Answer, App, command, yes_option
+from layercake.client.output import Column, Output, seconds
 from layercake.kraken.errors import InputError
 
 DEFAULT_DATA = "/var/lib/layercake"
@@ -285,63 +283,3 @@ def _service_row(service: Mapping[str, Any]) -> list[object]:
         seconds(service["since_s"]),
         service["health"] or "",
     ]
-
-
-_CERTIFICATES = (Column("CERTIFICATE"), Column("GOOD UNTIL"), Column("DAYS", right=True))
-
-
-@click.group()
-def authority() -> None:
-    """The authority that nodes know the head by. Certificates renew themselves; the authority is
-    replaced in two steps."""
-
-
-def _shown(answer: Mapping[str, Any], out: Output) -> None:
-    out.table(
-        _CERTIFICATES,
-        [[c["what"], moment(c["until"]), f"{c['days']:.0f}"] for c in answer["certificates"]],
-        empty="no certificates",
-    )
-    if answer["changing"]:
-        out.line("")
-        out.line(
-            f"nodes that do not know the next authority yet:      {fold(answer['nodes']) or 'none'}"
-        )
-        out.line(
-            "boot sets in use that do not know it:               "
-            f"{', '.join(answer['boot_sets']) or 'none'}"
-        )
-
-
-@command(authority)
-def show(app: App) -> Answer:
-    """Show how long the certificates are good, and how far a replacement is."""
-    answer = app.head.get("/v1/authority")
-    return Answer(answer, lambda out: _shown(answer, out))
-
-
-@command(authority)
-@yes_option
-def rotate(app: App, yes: bool) -> Answer:
-    """Begin to replace the authority: nodes learn to trust the next one too. Then build a boot set,
-    make it the default, and `authority finish`."""
-    if not app.confirm("Begin to replace the head's authority? Nothing that runs is touched.", yes):
-        return Answer(code=FAILED)
-    answer = app.head.post("/v1/authority/rotate", {"by": who()})
-    return Answer(answer, lambda out: _shown(answer, out))
-
-
-@command(authority)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Also cut off nodes and boot sets that know only the old authority.",
-)
-@yes_option
-def finish(app: App, force: bool, yes: bool) -> Answer:
-    """End the replacement: the old authority is trusted no more. Clients need the new pki/ca.pem
-    then."""
-    if not app.confirm("Trust the next authority alone from now on?", yes):
-        return Answer(code=FAILED)
-    answer = app.head.post("/v1/authority/finish", {"by": who(), "force": force})
-    return Answer(answer, lambda out: _shown(answer, out))

@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from layercake.cli.common.asking import at_stake, who
-from layercake.cli.common.command import FAILED, OK, Answer, App, command, yes_option
-from layercake.cli.common.output import RED, Column, Output, seconds
-from layercake.cli.common.watch import Watch, converged, follow, summary
-from layercake.cli.rolls import begun_line, watched_all
+from layercake.client.command import FAILED, OK, Answer, App, command, yes_option
+from layercake.client.confirm import at_stake, who
+from layercake.client.inventory_file import request_of
+from layercake.client.output import RED, Column, Output, seconds
+from layercake.client.watch import Watch, converged, follow, summary
+from layercake.features.rolls.commands import begun_line, watched_all
 from layercake.inventory.changes import Action, Change, show_value
 from layercake.inventory.ranges import fold
-from layercake.inventory.source import read as read_source
-from layercake.kraken.errors import InputError, Refused
+from layercake.kraken.errors import Refused
 
 _COLUMNS = (
     Column("NODES"),
@@ -61,18 +59,6 @@ _ADOPT = {
 
 
 _SOURCE = {"add": "is new", "change": "changes", "remove": "is used no more"}
-
-
-def request_of(file: str) -> dict[str, str]:
-    """The request for an inventory file; "-" is standard input."""
-    if file == "-":
-        try:
-            return {"yaml": sys.stdin.buffer.read().decode(), "file": "<stdin>"}
-        except UnicodeDecodeError as error:
-            raise InputError(
-                "cannot read inventory from standard input: it is not UTF-8"
-            ) from error
-    return {"yaml": read_source(Path(file)), "file": file}
 
 
 @command()
@@ -349,7 +335,7 @@ def _followed(
         **applied,
         **rolled.document,
         "converged": well,
-        "nodes": [s.to_record() for s in watch.seen.values()],
+        "nodes": [s.to_record() for s in watch.nodes.values()],
     }
     return Answer(document, show, OK if well else FAILED)
 

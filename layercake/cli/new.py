@@ -15,8 +15,8 @@ from string import Template
 import click
 
 from layercake.base.files import write_atomic
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import Output
+from layercake.client.command import Answer, App, command
+from layercake.client.output import Output
 from layercake.kraken.errors import InputError
 
 TEMPLATES = Path(__file__).parent / "templates"

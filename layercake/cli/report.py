@@ -10,19 +10,9 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import (
-    BOLD,
-    RED,
-    STYLES,
-    YELLOW,
-    Output,
-    clean,
-    moment,
-    seconds,
-    span,
-)
-from layercake.cli.rolls import one_line
+from layercake.client.command import Answer, App, command
+from layercake.client.output import BOLD, RED, STYLES, YELLOW, Output, clean, moment, seconds, span
+from layercake.features.rolls.commands import one_line
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
 from layercake.cli.head import setting
+from layercake.client.command import Answer, App, command
 from layercake.kraken.errors import InputError
 
 _MANY = 100_000

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import BOLD, DIM, GREEN, STYLES, Output, clean, seconds
-from layercake.cli.common.watch import looks
-from layercake.cli.guard import alarms
-from layercake.cli.rolls import OVER, one_line
+from layercake.client.command import Answer, App, command
+from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, seconds
+from layercake.client.watch import poll
+from layercake.features.guard.commands import alarms
+from layercake.features.rolls.commands import OVER, one_line
 from layercake.inventory.ranges import fold
 
 LETTERS = {
@@ -197,7 +197,7 @@ def watch(app: App, timeout: float | None) -> Answer:
     asked = float("-inf")
     causes = NOTHING
 
-    def poll() -> tuple[dict[str, Any], list[str]]:
+    def fetch() -> tuple[dict[str, Any], list[str]]:
         nonlocal asked, causes
         news = rack.apply_answer(app.head.get("/v1/nodes", fields=FIELDS, since=rack.change))
         if (news or causes is NOTHING) and app.out.terminal and time.monotonic() > asked + CAUSES_S:
@@ -206,7 +206,7 @@ def watch(app: App, timeout: float | None) -> Answer:
         return app.head.get("/v1/status"), news
 
     with app.out.progress() as show:
-        for (status, news), _ in looks(app.out, poll, timeout, EVERY_S):
+        for (status, news), _ in poll(app.out, fetch, timeout, EVERY_S):
             rolls = app.head.get("/v1/rolls")["rolls"] if app.out.terminal else []
             show(
                 news,

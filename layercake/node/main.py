@@ -30,8 +30,8 @@ API_PORT = 8444
 """Where a node's own API listens; agents on a host take any port, because several may run there."""
 
 
-def say(text: str) -> None:
-    """A line on the console, with the seconds since the kernel started."""
+def print_line(text: str) -> None:
+    """Prints a line on the console, with the seconds since the kernel started."""
     # The console is our output.
     print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201
 
@@ -51,9 +51,11 @@ def start(
     if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
         importlib.import_module("layercake.node.wiring")
     wait_for_turn(config.run)
-    core = AgentCore(config, say=say, wall=time.time, jitter=jitter)
-    joins = f"joining {config.head} as {config.name or config.node}"
-    say(f"agent: session {core.session.number} goes on" if core.session else f"agent: {joins}")
+    core = AgentCore(config, say=print_line, wall=time.time, jitter=jitter)
+    doing = f"joining {config.head} as {config.name or config.node}"
+    if core.session:
+        doing = f"session {core.session.number} goes on"
+    print_line(f"agent: {doing}")
     core.link.start()
     from layercake.node.wiring import make  # while the link joins; see above
 
@@ -92,7 +94,7 @@ def main_on_node(run: str) -> None:
     if found.discover:
         from minos.survey.visit import visit  # here: nodes do not need it
 
-        visit(config, say)
+        visit(config, print_line)
         return
     start(config, api_port=API_PORT, owner=True)
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.base.door import open_files
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.features.images.operations import Images
 from layercake.fleet.store import Session, WantedImage
 from layercake.head.head import Head
@@ -174,7 +174,7 @@ async def play(directory: Path) -> None:
 def main() -> None:
     """With PROFILE in the environment, a profile goes to standard error at the end."""
     os.umask(0o077)
-    open_files()
+    raise_file_limit()
     profile = cProfile.Profile() if os.environ.get("PROFILE") else None
     if profile:
         profile.enable()

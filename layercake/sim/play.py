@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from layercake.base.door import open_files
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.head.settings import Settings
 from layercake.inventory import ranges
 from layercake.inventory.problems import InventoryErrors
@@ -208,7 +208,7 @@ async def run(
     """Plays; `then` is what happens once the inventory is applied. Whatever comes, nothing is left
     running, and no directory unless it is to be kept. Raises LayercakeError and OSError."""
     namespace.set_up()
-    open_files()
+    raise_file_limit()
     path = Path(options.directory).absolute()
     lock = options.lock if options.lock >= 0 else directory.claim(path)
     stays = "" if options.keep else ", which is removed at the end"
@@ -270,7 +270,7 @@ class Watch:
             except TimeoutError:
                 status = await self._status()
                 self._play.screen.status(
-                    line(status, self._play.fleet.view(), self._meter.look()), self._now()
+                    line(status, self._play.fleet.view(), self._meter.sample()), self._now()
                 )
                 if true(status):
                     return

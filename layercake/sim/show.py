@@ -39,15 +39,15 @@ def rss_mb(pid: int) -> float:
 
 
 class Meter:
-    """What the head costs, since it was looked at last."""
+    """What the head costs, from one sample to the next."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._before: dict[int, float] = {}
         self._at = time.monotonic()
 
-    def look(self) -> dict[str, float]:
-        """Cores of the head itself and of its services since the last look, and its memory in
+    def sample(self) -> dict[str, float]:
+        """Cores of the head itself and of its services since the last sample, and its memory in
         MB."""
         now = time.monotonic()
         used = {pid: cpu_s(pid) for pid in family(self._pid)}

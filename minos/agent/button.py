@@ -17,10 +17,20 @@ from layercake.kraken.errors import OperationFailed
 from minos.agent.core import Pressed
 from minos.netlink import message
 
-_GENERIC, _SOL_NETLINK, _ADD_MEMBERSHIP = 16, 270, 1
-_CONTROL, _GET_FAMILY, _FAMILY_NAME, _GROUPS, _GROUP_NAME, _GROUP_ID = 16, 3, 2, 7, 1, 2
-_FAMILY, _GROUP, _EVENT = b"acpi_event\0", b"acpi_mc_group\0", 1
-_CLASS, _PRESSED = b"button/power", 0x80
+_GENERIC = 16
+_SOL_NETLINK = 270
+_ADD_MEMBERSHIP = 1
+_CONTROL = 16
+_GET_FAMILY = 3
+_FAMILY_NAME = 2
+_GROUPS = 7
+_GROUP_NAME = 1
+_GROUP_ID = 2
+_FAMILY = b"acpi_event\0"
+_GROUP = b"acpi_mc_group\0"
+_EVENT = 1
+_CLASS = b"button/power"
+_PRESSED = 0x80
 _SAID = struct.Struct("=20s15sxII")
 """Class of the device, its name, what it tells, how often it did (struct acpi_genl_event)."""
 _HEAD = 4

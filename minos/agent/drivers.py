@@ -39,8 +39,10 @@ LONGEST = 1024
 less than a hundred."""
 FIRMWARE_LIMIT = 64 << 20
 """Bytes of firmware that one module may ask for: all of it stays in the node's memory."""
-BACKOFF_FIRST, BACKOFF_MAX = 0.5, 60.0
-BIND_LOOKS, BIND_EVERY_S = 10, 0.1
+BACKOFF_FIRST = 0.5
+BACKOFF_MAX = 60.0
+BIND_LOOKS = 10
+BIND_EVERY_S = 0.1
 """How often a device is looked at that is not bound yet by its driver, before the node says that it
 was not: some probe aside."""
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
@@ -55,7 +57,8 @@ Part = tuple[str, int]
 
 def part(said: Any) -> Part:
     """Raises ValueError, TypeError, KeyError for what is none."""
-    digest, size = said["digest"], said["size"]
+    digest = said["digest"]
+    size = said["size"]
     if not _DIGEST.fullmatch(digest) or type(size) is not int or not 0 < size <= BODY_LIMIT:
         raise ValueError("a digest or size is not as agreed")
     return digest, size
@@ -147,7 +150,8 @@ class Drivers:
     def get(self, devices: Mapping[str, list[str]]) -> bool:
         """Gets what devices without a driver, {what they say they are: their names}, can have.
         Whether any has one now. Waits for a head that is away. Never raises LayercakeError."""
-        names, came = sorted(name for name in devices if len(name) <= LONGEST), False
+        names = sorted(name for name in devices if len(name) <= LONGEST)
+        came = False
         for at in range(0, len(names), AT_ONCE):
             with contextlib.closing(self):
                 came |= self._some({name: devices[name] for name in names[at : at + AT_ONCE]})

@@ -60,7 +60,9 @@ class Hardware:
         self._session = session
         self._read()
         if self._thread is not None and not self._thread.is_alive():
-            self._thread, self._news, self._changed_at = None, True, self._clock()
+            self._thread = None
+            self._news = True
+            self._changed_at = self._clock()
         if self._news and ask and self._thread is None:
             self._news = False
             self._go_on()
@@ -90,13 +92,13 @@ class Hardware:
             return
         if touched == self._seen:
             return
-        self._seen, self._news, self._found = touched, True, json.loads(self._path.read_text())
+        self._found = json.loads(self._path.read_text())
+        self._seen = touched
+        self._news = True
         self._changed_at = self._clock()
-        cards, count, took = (
-            self._found["cards"],
-            len(self._found["modules"]),
-            self._found["cold_plug_s"],
-        )
+        cards = self._found["cards"]
+        count = len(self._found["modules"])
+        took = self._found["cold_plug_s"]
         self._event(
             HARDWARE,
             f"{count} drivers, all there after {took} s",

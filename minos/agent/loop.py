@@ -263,7 +263,8 @@ class Agent:
 
     def _look_around(self, work: Work) -> None:
         """What is done in every round."""
-        now, machine = self._clock(), work.machine
+        now = self._clock()
+        machine = work.machine
         if now >= machine.wake:
             machine.tick()
         busy = self._is_busy()

@@ -18,17 +18,35 @@ from layercake.kraken.errors import InputError, OperationFailed
 from minos.bmc.device import APP, TRANSPORT, Ask, Refusal
 from minos.bmc.inspect import survey
 
-MOST_NAME, SHORT, LONG = 16, 16, 20
+MOST_NAME = 16
+SHORT = 16
+LONG = 20
 """Bytes of a user's name, and of a password in its two forms (22.30)."""
-READ_S, PAUSE_S = 10.0, 0.5
+READ_S = 10.0
+PAUSE_S = 0.5
 """For how many seconds a value is read back until it is there, and how often."""
-ADMIN, ALWAYS = 4, 2
-_SET_CHANNEL, _GET_CHANNEL_ACCESS = 0x40, 0x41
-_SET_ACCESS, _GET_ACCESS, _SET_NAME, _GET_NAME, _PASSWORD = 0x43, 0x44, 0x45, 0x46, 0x47
-_ENABLE, _SET, _TEST = 1, 2, 3
+ADMIN = 4
+ALWAYS = 2
+_SET_CHANNEL = 0x40
+_GET_CHANNEL_ACCESS = 0x41
+_SET_ACCESS = 0x43
+_GET_ACCESS = 0x44
+_SET_NAME = 0x45
+_GET_NAME = 0x46
+_PASSWORD = 0x47
+_ENABLE = 1
+_SET = 2
+_TEST = 3
 _SET_LAN = 0x01
-_PROGRESS, _IP, _SOURCE, _MASK, _GATEWAY, _STATIC = 0, 3, 4, 6, 12, 1
-_COMPLETE, _WRITING, _COMMIT = 0, 1, 2
+_PROGRESS = 0
+_IP = 3
+_SOURCE = 4
+_MASK = 6
+_GATEWAY = 12
+_STATIC = 1
+_COMPLETE = 0
+_WRITING = 1
+_COMMIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +158,8 @@ class Setup:
         second for each."""
         if self._number:
             return self._read(self._number)
-        most, free = self._ask(APP, _GET_ACCESS, bytes((self._channel, 1)))[0] & 0x3F, None
+        most = self._ask(APP, _GET_ACCESS, bytes((self._channel, 1)))[0] & 0x3F
+        free = None
         for user in map(self._read, range(2, most + 1)):
             if user.name == wanted.user:
                 break
@@ -166,7 +185,8 @@ class Setup:
             )
         except Refusal:  # as some answer for a place that nobody has
             name = ""
-        status, rights = access[1] >> 6, access[3]
+        status = access[1] >> 6
+        rights = access[3]
         return _User(
             number,
             name,

@@ -25,7 +25,8 @@ def imported(root: str, entries: list[str]) -> list[tuple[str, str, bool]]:
         importlib.import_module(entry)
     found = []
     for module in list(sys.modules.values()):
-        spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+        spec = getattr(module, "__spec__", None)
+        file = getattr(module, "__file__", None)
         if spec and file and spec.origin != "frozen":
             found.append((spec.name, file, hasattr(module, "__path__")))
     return sorted(set(found))

@@ -41,7 +41,8 @@ HELD = "drivers of its kind are loaded by a boot profile or an image that names 
 
 MOST = 64
 """How many modules one answer describes; a machine wants a handful."""
-_SMALL, _KEPT = 1 << 20, 32
+_SMALL = 1 << 20
+_KEPT = 32
 """Files up to so many bytes are kept in memory, and how many of them."""
 _PREFIX = re.compile(r"[*?[]")
 _LINKS = "rtnl-link-"

@@ -137,7 +137,9 @@ def firmware_of(
     """The firmware that modules may ask for, looked for in directories laid out as /lib/firmware:
     ({path below: file}, {what nobody has: the modules that may ask for it}). A file may be packed,
     as the kernel unpacks it: its path has the ending then."""
-    places, files, missing = list(places), dict[str, Path](), dict[str, tuple[str, ...]]()
+    places = list(places)
+    files = dict[str, Path]()
+    missing = dict[str, tuple[str, ...]]()
     for wanted, users in sorted(_wanted(found, names).items()):
         name, file = next(
             (
@@ -192,7 +194,8 @@ def cards(found: Kernel, names: Iterable[str]) -> bytes:
     """The content of cards.json: the network cards on PCI, as vendor:device, that the modules drive
     (`have`), and those that other modules of this kernel would drive, with these (`lacking`)."""
     inside = {*names, *kernel.order(found, profiles.BASE)}
-    have, lacking = set(), dict[str, list[str]]()
+    have = set()
+    lacking = dict[str, list[str]]()
     for module in found.index.values():
         if not is_network(module) and module.name not in inside:
             continue

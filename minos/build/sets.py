@@ -108,7 +108,8 @@ def trouble(boot: Path, name: str, signed: Signed) -> str:
     directory = boot / name
     try:
         said = parse_json((directory / SIGNATURE).read_bytes())
-        text, signature = str(said["manifest"]), str(said["signature"])
+        text = str(said["manifest"])
+        signature = str(said["signature"])
     except FileNotFoundError:
         return "it is not signed"
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -116,7 +117,8 @@ def trouble(boot: Path, name: str, signed: Signed) -> str:
     if not signed(text, signature):
         return "it is not signed by this head"
     try:
-        told, found = json.loads(text), _digests(directory)
+        told = json.loads(text)
+        found = _digests(directory)
     except OSError as error:
         return f"{error.filename} cannot be read: {error.strerror}"
     if told["set"] != name:
@@ -132,7 +134,8 @@ def signed_digest(boot: Path, name: str, file: str, signed: Signed) -> str:
     such file. Raises InputError for a set that is not signed so. Reads nothing else."""
     try:
         said = parse_json((boot / name / SIGNATURE).read_bytes())
-        text, signature = str(said["manifest"]), str(said["signature"])
+        text = str(said["manifest"])
+        signature = str(said["signature"])
         told = json.loads(text) if signed(text, signature) else {}
         if told.get("set") != name:
             raise InputError(f"cannot use boot set {name}: it is not signed by this head")

@@ -22,7 +22,10 @@ from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
 from layercake.moduleapi.module import NodePart
 
-MAX_LAYOUTS, MAX_VOLUMES, MAX_DISKS, MAX_WORDS = 16, 16, 64, 64
+MAX_LAYOUTS = 16
+MAX_VOLUMES = 16
+MAX_DISKS = 64
+MAX_WORDS = 64
 NAME = re.compile(r"[a-z][a-z0-9]{0,11}")
 _SIZE = re.compile(r"([1-9][0-9]{0,6})([MGT])")
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -24,14 +24,22 @@ Ioctl = Callable[[int, int, bytearray], int]
 """(descriptor, request, what is handed in and out) -> what the kernel returns. Raises OSError."""
 PIECE = 1 << 30
 """Bytes that are overwritten at a time: so often it is said how far it is."""
-SAMPLES, SAMPLE = 256, 64 << 10
-FORMAT, SECURITY, ZEROS = "NVMe Format", "ATA Security Erase", "overwritten with zeros"
+SAMPLES = 256
+SAMPLE = 64 << 10
+FORMAT = "NVMe Format"
+SECURITY = "ATA Security Erase"
+ZEROS = "overwritten with zeros"
 PASSWORD = b"layercake".ljust(32, b"\0")
 """For the seconds or hours of a Security Erase: a disk that loses its power meanwhile is locked
 with it, and erased with it."""
-_DISCARD, _ZEROOUT, _FLUSH = 0x1277, 0x127F, 0x1261
-_NVME_ADMIN, _NVME_ID, _SG_IO = 0xC0484E41, 0x4E40, 0x2285
-_IDENTIFY, _FORMAT = 0x06, 0x80
+_DISCARD = 0x1277
+_ZEROOUT = 0x127F
+_FLUSH = 0x1261
+_NVME_ADMIN = 0xC0484E41
+_NVME_ID = 0x4E40
+_SG_IO = 0x2285
+_IDENTIFY = 0x06
+_FORMAT = 0x80
 _DAY_MS = 24 * 3600 * 1000
 _SOON_MS = 15_000
 
@@ -131,12 +139,14 @@ class Drive:
         OperationFailed."""
         try:
             space = self._ioctl(self._handle, _NVME_ID, bytearray(8))
-            controller, namespace = self._identify(0, 1), self._identify(space, 0)
+            controller = self._identify(0, 1)
+            namespace = self._identify(space, 0)
         except OSError:
             return False
         if not controller[256] & 2:  # OACS: Format NVM
             return False
-        layout, protection = namespace[26], namespace[29]
+        layout = namespace[26]
+        protection = namespace[29]
         word = (
             (layout & 0x0F) | (layout >> 5 & 3) << 12 | (layout >> 4 & 1) << 4
         )  # as it is formatted now
@@ -252,7 +262,8 @@ class Drive:
             )
         )
         buffer = ctypes.create_string_buffer(data or bytes(512), 512)
-        sense, block = ctypes.create_string_buffer(32), ctypes.create_string_buffer(packet, 16)
+        sense = ctypes.create_string_buffer(32)
+        block = ctypes.create_string_buffer(packet, 16)
         size, address = (512, ctypes.addressof(buffer)) if flags else (0, 0)
         header = bytearray(
             struct.pack(

@@ -14,7 +14,9 @@ from operator import attrgetter
 from typing import Any
 
 MISSING: Any = object()
-FIELDS, SHOWN, COMPARED = "__dataclass_fields__", "__dataclass_shown__", "__dataclass_compared__"
+FIELDS = "__dataclass_fields__"
+SHOWN = "__dataclass_shown__"
+COMPARED = "__dataclass_compared__"
 
 
 class FrozenInstanceError(AttributeError):
@@ -147,7 +149,8 @@ def _with_slots(cls: type, new: dict[str, Field], members: dict[str, Any]) -> ty
 
 def _init(cls: type, all_of: Any, frozen: bool) -> Callable[..., None]:
     scope: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
-    words, lines = ["self"], []
+    words = ["self"]
+    lines = []
     for f in all_of:
         name = value = f.name
         if f.default_factory is not MISSING:

@@ -11,10 +11,15 @@ from typing import Any
 
 from minos.survey.sanitize import number, plain, read
 
-_DISKS, _CARDS, _PCI = 256, 64, 256
+_DISKS = 256
+_CARDS = 64
+_PCI = 256
 _SKIPPED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "mtd")
 _UP = 0x1
-_DISPLAY, _ACCELERATOR, _FABRIC, _OTHER_NET = "0x03", "0x12", "0x0207", "0x0280"
+_DISPLAY = "0x03"
+_ACCELERATOR = "0x12"
+_FABRIC = "0x0207"
+_OTHER_NET = "0x0280"
 _VIDEO_ONLY = ("0x1234", "0x1013", "0x15ad", "0x1b36", "0x1a03", "0x102b")
 """Who makes the display adapters of BMCs and of virtual machines: QEMU, Cirrus, VMware, Red Hat,
 ASPEED, Matrox."""
@@ -22,7 +27,10 @@ ASPEED, Matrox."""
 
 def processors(proc: Path) -> dict[str, Any]:
     """{"model", "logical", "cores", "sockets"}."""
-    model, cores, sockets, logical = "", set[tuple[str, str]](), set[str](), 0
+    model = ""
+    cores = set[tuple[str, str]]()
+    sockets = set[str]()
+    logical = 0
     for block in (proc / "cpuinfo").read_text(errors="replace").split("\n\n"):
         rows = {
             k.strip(): v.strip() for k, _, v in (line.partition(":") for line in block.splitlines())
@@ -122,7 +130,8 @@ def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {"gpus": [], "fabrics": []}
     root = sys / "bus/pci/devices"
     for path in sorted(root.iterdir()) if root.is_dir() else ():
-        kind, vendor = read(path / "class"), read(path / "vendor")
+        kind = read(path / "class")
+        vendor = read(path / "vendor")
         what = (
             "gpus"
             if kind.startswith((_DISPLAY, _ACCELERATOR)) and vendor not in _VIDEO_ONLY

@@ -13,7 +13,9 @@ from pathlib import Path
 from layercake.base.packets.lldp import ETHERTYPE, Neighbour, parse
 from minos import syscalls
 
-_ADD_MEMBERSHIP, _SOL_PACKET, _MULTICAST = 1, 263, 0
+_ADD_MEMBERSHIP = 1
+_SOL_PACKET = 263
+_MULTICAST = 0
 _GROUP = bytes.fromhex("0180c200000e")
 _MOST = 1514
 

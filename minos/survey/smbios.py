@@ -10,8 +10,14 @@ from minos.survey.sanitize import plain
 
 MOST = 4096
 """Structures that are read at most."""
-BIOS, SYSTEM, BOARD, CHASSIS, PROCESSOR, MEMORY = 0, 1, 2, 3, 4, 17
-_DIMMS, _SOCKETS = 1024, 64
+BIOS = 0
+SYSTEM = 1
+BOARD = 2
+CHASSIS = 3
+PROCESSOR = 4
+MEMORY = 17
+_DIMMS = 1024
+_SOCKETS = 64
 _MORE = 0xFF
 """A count of one byte that is in a field of two instead."""
 _POPULATED = 0x40

@@ -13,7 +13,10 @@ from layercake.base.text import describe, show
 from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
 from layercake.moduleapi.module import NodePart
 
-MAX_TASKS, MAX_WORDS, MAX_WORD, MAX_ENTRIES = 100, 64, 4096, 100
+MAX_TASKS = 100
+MAX_WORDS = 64
+MAX_WORD = 4096
+MAX_ENTRIES = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _KEY = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_:*-]+)+")
 _MODULE = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -11,25 +11,27 @@ from minos.tpm.device import Transport
 from minos.tpm.keys import POLICY_OR, Endorsement
 from minos.tpm.wire import GENERATED, NULL, Reader, selection, sized, u8, u16, u32
 
-OWNER, ENDORSEMENT, LOCKOUT, NOTHING, PASSWORD = (
-    0x40000001,
-    0x4000000B,
-    0x4000000A,
-    0x40000007,
-    0x40000009,
-)
+OWNER = 0x40000001
+ENDORSEMENT = 0x4000000B
+LOCKOUT = 0x4000000A
+NOTHING = 0x40000007
+PASSWORD = 0x40000009
 """Permanent handles (TPM_RH, TPM_RS; Part 2 section 7.4)."""
-_NO_SESSIONS, _SESSIONS = 0x8001, 0x8002
-_NV_READ, _CREATE_PRIMARY, _ACTIVATE, _POLICY_SECRET, _QUOTE = 0x14E, 0x131, 0x147, 0x151, 0x158
-_NV_READ_PUBLIC, _READ_PUBLIC, _START_SESSION, _CAPABILITY, _PCR_READ = (
-    0x169,
-    0x173,
-    0x176,
-    0x17A,
-    0x17E,
-)
+_NO_SESSIONS = 0x8001
+_SESSIONS = 0x8002
+_NV_READ = 0x14E
+_CREATE_PRIMARY = 0x131
+_ACTIVATE = 0x147
+_POLICY_SECRET = 0x151
+_QUOTE = 0x158
+_NV_READ_PUBLIC = 0x169
+_READ_PUBLIC = 0x173
+_START_SESSION = 0x176
+_CAPABILITY = 0x17A
+_PCR_READ = 0x17E
 _CLEAR = 0x126
-_RETRY, _TRIES = (0x922, 0x908, 0x90A), 20
+_RETRY = (0x922, 0x908, 0x90A)
+_TRIES = 20
 """TPM_RC_RETRY, _YIELDED, _TESTING: the same command is to be sent again (Part 2 section 6.6.3)."""
 _MEANING = {
     0x98E: "its password is another one",
@@ -42,7 +44,8 @@ _MEANING = {
     0x185: "the hierarchy is switched off in the firmware",
 }
 _NO_PASSWORD = u32(PASSWORD) + sized(b"") + u8(0) + sized(b"")
-_MOST_NV, _NV_AT_ONCE = 8192, 512
+_MOST_NV = 8192
+_NV_AT_ONCE = 512
 _AT_ONCE = 8
 """Registers that a TPM gives in one answer."""
 
@@ -68,7 +71,8 @@ class Tpm:
             try:
                 answer = Reader(self._transport.exchange(command))
                 answer.read(2)
-                size, result = answer.number(4), answer.number(4)
+                size = answer.number(4)
+                result = answer.number(4)
             except (OSError, ValueError) as error:
                 raise OperationFailed(f"cannot use the TPM: command {code:#x}: {error}") from None
             if result not in _RETRY:
@@ -106,7 +110,8 @@ class Tpm:
             answer = self._command(_PCR_READ, selection(tuple(missing[:_AT_ONCE])), sessions=False)
             try:
                 answer.read(4)
-                given, count = answer.selection(), answer.number(4)
+                given = answer.selection()
+                count = answer.number(4)
                 some = {
                     number: answer.sized() for number, _ in zip(given, range(count), strict=False)
                 }
@@ -132,7 +137,8 @@ class Tpm:
         )
         answer = self._command(_CREATE_PRIMARY, body)
         try:
-            handle, _ = answer.number(4), answer.number(4)
+            handle = answer.number(4)
+            answer.number(4)  # parameterSize
             return handle, answer.sized()
         except ValueError as error:
             raise _odd(error) from None

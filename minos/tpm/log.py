@@ -18,8 +18,12 @@ from minos import syscalls
 from minos.tpm.wire import REGISTERS, SHA256, Reader
 
 LOG = Path("/sys/kernel/security/tpm0/binary_bios_measurements")
-MOST_BYTES, MOST_EVENTS, MOST_TEXT = 1 << 20, 512, 160
-NO_ACTION, TAG, EFI = 0x3, 0x6, 0x80000000
+MOST_BYTES = 1 << 20
+MOST_EVENTS = 512
+MOST_TEXT = 160
+NO_ACTION = 0x3
+TAG = 0x6
+EFI = 0x80000000
 """An event that went into no register, one with a number and a length before its text, and what the
 types of UEFI begin at (section 10.4.1)."""
 TYPES = {
@@ -47,7 +51,8 @@ TYPES = {
     EFI + 0xC: "variable",
     EFI + 0xE0: "authority",
 }
-_VARIABLES, _PROGRAMS = (EFI + 1, EFI + 2, EFI + 0xC, EFI + 0xE0), (EFI + 3, EFI + 4, EFI + 5)
+_VARIABLES = (EFI + 1, EFI + 2, EFI + 0xC, EFI + 0xE0)
+_PROGRAMS = (EFI + 3, EFI + 4, EFI + 5)
 _SIZES = {0x4: 20, SHA256: 32, 0xC: 48, 0xD: 64}
 _SPEC_ID = b"Spec ID Event03\0"
 
@@ -75,7 +80,8 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
     with contextlib.suppress(ValueError):  # what was read until then counts
         sizes = _head(reader)
         while reader.left and len(found) < MOST_EVENTS:
-            register, kind = reader.number(4), reader.number(4)
+            register = reader.number(4)
+            kind = reader.number(4)
             digests = {}
             count = reader.number(4)
             if count > len(sizes):
@@ -118,7 +124,8 @@ def describe(kind: int, said: bytes) -> str:
     with contextlib.suppress(ValueError):
         if kind in _VARIABLES:
             reader.read(16)
-            length, _ = reader.number(8), reader.number(8)
+            length = reader.number(8)
+            reader.number(8)  # VariableDataLength
             return _plain(_wide(reader.read(2 * min(length, MOST_TEXT))))
         if kind in _PROGRAMS:
             reader.read(24)
@@ -134,7 +141,9 @@ def _path(data: bytes) -> str:
     reader = Reader(data, "<")
     words: list[str] = []
     while reader.left >= 4 and len(words) < 16:
-        kind, sub, size = reader.number(1), reader.number(1), reader.number(2)
+        kind = reader.number(1)
+        sub = reader.number(1)
+        size = reader.number(2)
         node = reader.read(size - 4)
         if kind == _PATH_END:
             break

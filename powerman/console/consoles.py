@@ -27,7 +27,8 @@ from powerman.settings import ConsoleSettings
 OPENING = 16
 """Consoles that are opened at the same time."""
 FLUSH_S = 0.5
-_TROUBLE_S, _SWEEP_S = 5.0, 600.0
+_TROUBLE_S = 5.0
+_SWEEP_S = 600.0
 _TELL_AFTER = 3
 _LINE = 256  # bytes of a line of a log, on average and generously
 _CLOSE_S = 3.0

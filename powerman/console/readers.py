@@ -14,7 +14,8 @@ from layercake.kraken.errors import NotFound, Refused
 
 GONE_S = 45.0
 """A reader that asks for nothing in so long is gone."""
-KEPT, KEPT_IDLE = 64 << 10, 8 << 10
+KEPT = 64 << 10
+KEPT_IDLE = 8 << 10
 """Bytes of a console that are kept for its readers, and for the next one while it has none."""
 MOST = 32
 """Readers of one console."""

@@ -16,7 +16,8 @@ from layercake.moduleapi.aside import Aside, Bounds
 from powerman.console.lines import STAMP, parse_stamp
 from powerman.console.logs import name_of
 
-PATTERN, MOST = 200, 10_000
+PATTERN = 200
+MOST = 10_000
 """Characters of a pattern; matches of one search."""
 _TEXT = 1000  # of a line that is shown
 _ASIDE = Aside(

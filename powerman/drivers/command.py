@@ -41,8 +41,11 @@ from powerman.hardware import Fact
 from powerman.health import Health
 from powerman.settings import BmcSpec, Program
 
-_USAGE, _UNAVAILABLE, _NO_PERMISSION = 64, 69, 77  # sysexits.h: EX_USAGE, EX_UNAVAILABLE, EX_NOPERM
-_MOST, _FLOOD = 4096, 1 << 20  # bytes: what is kept of an output, and what no program has to say
+_USAGE = 64  # sysexits.h: EX_USAGE
+_UNAVAILABLE = 69  # EX_UNAVAILABLE
+_NO_PERMISSION = 77  # EX_NOPERM
+_MOST = 4096  # bytes of an output that are kept
+_FLOOD = 1 << 20  # bytes that no program has to say
 # for what is still in the pipes of one that has ended; what it left running may hold them for ever
 _REST_S = 0.5
 _REASON = 200  # characters

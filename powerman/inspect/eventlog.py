@@ -34,7 +34,8 @@ MOST = 20
 _AT_ONCE = 16
 _TICK_S = 0.5
 _TURN_S = 5.0
-_SAVE_S, _SAVE_AGAIN_S = 5.0, 60.0
+_SAVE_S = 5.0
+_SAVE_AGAIN_S = 60.0
 _TEXT = 200
 _SEVERITY = {"warning": Severity.WARNING, "critical": Severity.ERROR, "failed": Severity.ERROR}
 

@@ -29,11 +29,14 @@ PAGE = 256
 """Addresses that are asked at a time."""
 A_SECOND = 100.0
 """Addresses that are begun with in a second."""
-IPMI_PORT, REDFISH_PORT = 623, 443
+IPMI_PORT = 623
+REDFISH_PORT = 443
 _WAITS_S = (0.4, 0.6, 1.0)
 _ROOT = "/redfish/v1/"
-_LIMIT_S, _CONNECT_S = 5.0, 2.3
-_MOST, _MOST_BYTES = 64, 64 << 10
+_LIMIT_S = 5.0
+_CONNECT_S = 2.3
+_MOST = 64
+_MOST_BYTES = 64 << 10
 _MAKERS = {2: "IBM", 11: "HPE", 343: "Intel", 674: "Dell", 10876: "Supermicro", 19046: "Lenovo"}
 """Of IANA's enterprise numbers those that are seen most."""
 

@@ -124,7 +124,9 @@ class Line:
         self._parse = parse
         self._packet = packet
         self._waits = iter(waits)
-        self._answer, self._sent, self._began = self._loop.create_future(), 0, self._loop.time()
+        self._answer = self._loop.create_future()
+        self._sent = 0
+        self._began = self._loop.time()
         self._send_again()
         try:
             return cast(Parsed, await self._answer)

@@ -16,7 +16,10 @@ from powerman.ipmi.rmcp import Malformed
 
 NACK = 0x40
 # What the BMC says in its fourth byte (table 15-2) ...
-UNAVAILABLE, ENDED, OVERRUN, BROKE = 0x20, 0x10, 0x08, 0x04
+UNAVAILABLE = 0x20
+ENDED = 0x10
+OVERRUN = 0x08
+BROKE = 0x04
 # ... and what we ask in ours.
 BREAK = 0x10
 
@@ -27,7 +30,9 @@ HELD_S = 0.5
 """How long nothing is sent to a BMC that could not take what it got."""
 QUEUE = 8192
 """Bytes that may wait to be sent: a long paste. More is not taken."""
-_HEAD, _BIGGEST, _LEAST = 4, 200, 16
+_HEAD = 4
+_BIGGEST = 200
+_LEAST = 16
 
 
 class Packet(NamedTuple):

@@ -23,8 +23,11 @@ from pxe.windows import Windows
 CHADDR = slice(28, 34)
 """Where a packet has the client's MAC address (RFC 2131 section 2)."""
 Decide = Callable[[DhcpPacket, Nodes, Windows, Common, float], Decision]
-_XID, _AFTER_XID, _AFTER_SECS = slice(4, 8), 8, 10
-_EACH, _LONGEST = 4, 1024
+_XID = slice(4, 8)
+_AFTER_XID = 8
+_AFTER_SECS = 10
+_EACH = 4
+_LONGEST = 1024
 """Answers that are kept of a node, and bytes of a packet whose answer is."""
 HEARD = frozenset(
     {Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM}
@@ -126,7 +129,8 @@ class Answers:
         node = self._nodes.by_mac(packet.mac)
         if node is None or found.outcome not in HEARD:
             return made
-        network, relay = node.subnet.name if node.subnet is not None else "", relay_of(packet)
+        network = node.subnet.name if node.subnet is not None else ""
+        relay = relay_of(packet)
         if relay is not None:
             self._relays.record(network, relay)
         if (

@@ -163,7 +163,8 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
     """The decision on a packet from another network than the node's own, None for one that is where
     it belongs. What comes straight from an address of the node itself has been routed here: it
     renews its lease."""
-    relay, subnet = relay_of(packet), node.subnet or net.own
+    relay = relay_of(packet)
+    subnet = node.subnet or net.own
     if relay is None:
         if not net.apart or subnet.network in net.here or packet.ciaddr == node.packed_ip:
             return None

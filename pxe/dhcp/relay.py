@@ -10,7 +10,10 @@ from layercake.base.text import clean
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket
 
-CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
+CIRCUIT = 1
+REMOTE = 2
+LINK = 5
+SERVER = 11
 """Sub-options of option 82: the port and the relay itself (RFC 3046), the link's address if giaddr
 is of another (RFC 3527), and the relay's address in the place of the server's (RFC 5107)."""
 MOST = 255

@@ -55,7 +55,8 @@ class AnswerSniffer:
 
     def close(self) -> None:
         """Stops."""
-        made, self._socket = self._socket, None
+        made = self._socket
+        self._socket = None
         if made is not None:
             asyncio.get_running_loop().remove_reader(made.fileno())
             made.close()

@@ -17,14 +17,19 @@ from dnslib.dns import DNSError as BadRecord
 from pxe.packets import dns
 from pxe.packets.dns import HEADER, DnsError, Query, Rcode, Type
 
-LONGEST_S, LONGEST_NOT_S, FAILED_S = 3600, 300, 2
+LONGEST_S = 3600
+LONGEST_NOT_S = 300
+FAILED_S = 2
 """How long an answer is kept at most, that there is none, and that nobody could be asked (RFC
 9520)."""
-SIZE, BYTES, EACH = 10_000, 8 << 20, 8192
+SIZE = 10_000
+BYTES = 8 << 20
+EACH = 8192
 """How many answers are kept, how many bytes of them, and the longest."""
 _RECORDS = 512
 _FIXED = struct.Struct("!HHIH")
-_TTL_AT, _TTL = 4, struct.Struct("!I")
+_TTL_AT = 4
+_TTL = struct.Struct("!I")
 Key = tuple[bytes, int, bool, bool]
 
 
@@ -87,7 +92,8 @@ def read(data: bytes, query: Query, now: float) -> Kept:
         place, rtype, ttl, length = _record(data, at)
         if rtype == Type.OPT:
             break  # the last, but for signatures that hold no longer
-        start, at = at, place + _FIXED.size + length
+        start = at
+        at = place + _FIXED.size + length
         if at > len(data):
             raise BadAnswer("it ends too early")
         _TTL.pack_into(whole, place + _TTL_AT, 0xFFFFFFFF)
@@ -129,7 +135,8 @@ def render(kept: Kept, query: Query, now: float, room: int = 0) -> bytes:
     flags = dns.QR | dns.RA | query.flags & (dns.RD | dns.CD)
     if len(kept.data) + len(edns) > (room or query.room):
         return HEADER.pack(query.id, flags | dns.TC, 1, 0, 0, bool(edns)) + query.question + edns
-    made, gone = bytearray(kept.data), int(now - kept.at)
+    made = bytearray(kept.data)
+    gone = int(now - kept.at)
     question = query.question
     made[HEADER.size : HEADER.size + len(question)] = question
     for place, ttl in kept.ttls:

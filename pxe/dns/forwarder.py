@@ -18,12 +18,16 @@ from pxe.packets import dns
 from pxe.packets.dns import HEADER, Query, Rcode
 
 PORT = 53
-WAIT_S, ALL_S = 1.5, 5.0
+WAIT_S = 1.5
+ALL_S = 5.0
 """How long one server is waited for, and all of them."""
-MOST, EACH = 512, 64
+MOST = 512
+EACH = 64
 """Questions that are open at a time, and those of one client."""
 _SIZE = 4096
-_FIRST_PORT, _PORTS, _TRIES = 1024, 64512, 8
+_FIRST_PORT = 1024
+_PORTS = 64512
+_TRIES = 8
 
 
 class Forwarder:
@@ -113,7 +117,8 @@ class Forwarder:
         ) + query.question + edns
 
     async def _by_udp(self, server: str, query: Query) -> tuple[Kept | None, bool]:
-        loop, (number, question) = asyncio.get_running_loop(), self._question(query)
+        loop = asyncio.get_running_loop()
+        number, question = self._question(query)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
             _bind(sock)
             sock.connect((server, self._port))  # the kernel lets nobody else's datagrams in

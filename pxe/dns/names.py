@@ -100,7 +100,8 @@ class Names:
         """Counts the nodes of a network and a domain: both are ours as long as there are any."""
         domain = records.domain_of(node, self._settings)
         times = self._times.setdefault(domain, Counter())
-        ntp, had = node.subnet.ntp if node.subnet is not None else (), set(times)
+        ntp = node.subnet.ntp if node.subnet is not None else ()
+        had = set(times)
         times[ntp] += count
         if not times[ntp]:
             del times[ntp]

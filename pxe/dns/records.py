@@ -15,7 +15,9 @@ from pxe.settings import Settings
 
 BMC = "-bmc"
 """What a node's name has behind it for its BMC: n0-bmc."""
-NAME, ALIAS, CONTROLLER = 0, 1, 2
+NAME = 0
+ALIAS = 1
+CONTROLLER = 2
 """The ranks: who has a name that several claim."""
 _SRV = struct.Struct("!HHH")
 _NTP_PORT = 123
@@ -50,7 +52,8 @@ def six_of(node: Node, settings: Settings) -> ipaddress.IPv6Address | None:
 
 def of_node(node: Node, settings: Settings) -> tuple[Entry, ...]:
     """A node's records; a name that is too long for DNS has none."""
-    domain, six = domain_of(node, settings), six_of(node, settings)
+    domain = domain_of(node, settings)
+    six = six_of(node, settings)
     own: list[_Address] = [ipaddress.ip_address(node.ip), *([six] if six is not None else [])]
     found = [*_addresses(node.name, full(node.name, domain), own, NAME, node.name)]
     if node.bmc:
@@ -102,7 +105,8 @@ def _wire(name: str) -> bytes:
 def of_head(domain: str, ntp: tuple[str, ...], settings: Settings) -> tuple[Entry, ...]:
     """What the head itself has in a domain: its name, the API, files for booting, and time servers
     if its networks have any."""
-    head, url = wire(f"{HEAD}.{domain}"), urlsplit(settings.head_url)
+    head = wire(f"{HEAD}.{domain}")
+    url = urlsplit(settings.head_url)
     addresses = [ipaddress.ip_address(own.address) for own in settings.heads]
     found = [Entry(head, _kind(address), address.packed, -1) for address in addresses]
     found += [

@@ -21,7 +21,8 @@ from pxe.packets.dhcp import DhcpPacket
 from pxe.settings import Settings
 from pxe.subnet import Subnet, of, times
 
-A_SECOND, AT_ONCE = 200.0, 1000.0
+A_SECOND = 200.0
+AT_ONCE = 1000.0
 """Packets of machines that have no address here that are read in a second in the long run, and at
 once: of more nothing is read."""
 PAGE = 1000
@@ -144,7 +145,8 @@ class DynamicNetworks:
             return False
         if any(network.pool.knows(mac) for network in self._networks.values()):
             return True
-        self._room, self._at = min(AT_ONCE, self._room + (now - self._at) * A_SECOND), now
+        self._room = min(AT_ONCE, self._room + (now - self._at) * A_SECOND)
+        self._at = now
         if self._room < 1.0:
             return False
         self._room -= 1.0

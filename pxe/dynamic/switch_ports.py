@@ -24,7 +24,8 @@ MOST_STRANGERS = 4096
 _EVERY_S = 30.0
 _LONGEST = 64
 """Bytes of a circuit or a remote identifier that can be a place: longer ones are shown cut off."""
-_A_SECOND, _AT_ONCE = 100.0, 500.0
+_A_SECOND = 100.0
+_AT_ONCE = 500.0
 """Packets of unknown machines that are read in a second in the long run, and at once."""
 _NOWHERE = ("", "", "")
 _WORTH = (MessageType.DISCOVER, MessageType.REQUEST)
@@ -99,7 +100,8 @@ class SwitchPorts:
         if not self._at:
             return False
         now = self._clock()
-        self._room, self._filled = min(_AT_ONCE, self._room + (now - self._filled) * _A_SECOND), now
+        self._room = min(_AT_ONCE, self._room + (now - self._filled) * _A_SECOND)
+        self._filled = now
         if self._room < 1.0:
             return False
         self._room -= 1.0
@@ -156,9 +158,11 @@ class SwitchPorts:
     def sightings(self, macs: Iterable[bytes]) -> dict[str, PortSighting]:
         """What was heard of cards, by their MAC addresses. Of a node's that was not heard yet,
         since when nothing came."""
-        now, found = self._clock(), dict[str, PortSighting]()
+        now = self._clock()
+        found = dict[str, PortSighting]()
         for mac in macs:
-            node, one = self._nodes.by_mac(mac), self._strangers.get(mac)
+            node = self._nodes.by_mac(mac)
+            one = self._strangers.get(mac)
             if node is not None and not node.stranger:
                 one = self._own.get(node.id, (_NOWHERE, self._began))
             if one is not None:

@@ -22,7 +22,9 @@ from pxe.nodes import Node, mac_text
 from pxe.settings import Settings
 from pxe.subnet import own
 
-KERNEL, INITRD, HARDWARE = "vmlinuz", "minos.img", "hardware.img"
+KERNEL = "vmlinuz"
+INITRD = "minos.img"
+HARDWARE = "hardware.img"
 _WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]-]+")
 _CONSOLE = re.compile(r"[A-Za-z]+[0-9]*(,[0-9]+[noe]?[78]?r?)?")
 _KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")

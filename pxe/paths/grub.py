@@ -10,7 +10,9 @@ from pathlib import Path
 
 from pxe.paths.boot_spec import KERNEL, BootSpec, environment
 
-SHIM, GRUB, CONFIG = "shimx64.efi", "grubx64.efi", "grub/grub.cfg"
+SHIM = "shimx64.efi"
+GRUB = "grubx64.efi"
+CONFIG = "grub/grub.cfg"
 FILES = {SHIM: "shim/shimx64.efi.signed", GRUB: "grub/x86_64-efi-signed/grubnetx64.efi.signed"}
 """What clients ask for, and where it is below /usr/lib in the packages shim-signed and
 grub-efi-amd64-signed. Shim asks for GRUB by this name."""

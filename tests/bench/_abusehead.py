@@ -26,9 +26,9 @@ from typing import Any
 from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.process import THRESHOLDS
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.features.access.tokens import FILE_NAME, blake2b
 from layercake.features.guard.guard import Guard
 from layercake.fleet.store import Session, WantedImage
@@ -161,7 +161,7 @@ def main() -> None:
     """As `layercake serve` does it."""
     os.umask(0o077)
     lines.start("%(levelname)s %(name)s: %(message)s")
-    open_files()
+    raise_file_limit()
     run = partial(
         serve, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), bare="--bare" in sys.argv
     )

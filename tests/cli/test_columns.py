@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from layercake.cli.common.columns import KINDS, arranged, kind_of
 from layercake.cli.main import main
+from layercake.client.columns import KINDS, arranged, kind_of
 from layercake.kraken.errors import InputError
 from tests.support.rollnodes import Site, on_socket
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from layercake.cli.common.client import failure, quoted
+from layercake.client.http import failure, quoted
 from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refused
 from tests.cli.canned_api import CannedApi
 
@@ -149,7 +149,7 @@ def test_interruption_is_exit_130(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("layercake.cli.common.client.Client.get", interrupted)
+    monkeypatch.setattr("layercake.client.http.Client.get", interrupted)
     assert run("status").code == 130
 
 

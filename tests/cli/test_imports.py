@@ -72,11 +72,11 @@ def test_version_imports_no_command() -> None:
     assert found == {
         "layercake.cli",
         "layercake.cli.main",
-        "layercake.cli.common",
-        "layercake.cli.common.command",
-        "layercake.cli.common.names",
-        "layercake.cli.common.output",
-        "layercake.cli.common.target",
+        "layercake.client",
+        "layercake.client.command",
+        "layercake.client.completion",
+        "layercake.client.output",
+        "layercake.client.target",
         "layercake.kraken",
         "layercake.kraken.errors",
     }

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from layercake.cli.common.output import Column, Output, clean, seconds, short, size, width
+from layercake.client.output import Column, Output, clean, seconds, short, size, width
 
 COLUMNS = (Column("NODE"), Column("STATUS", styled=True), Column("DETAIL", flexible=True))
 ROWS = [["n0", "quarantined", "d" * 200]]

@@ -14,9 +14,8 @@ import pytest
 
 from layercake import __version__
 from layercake.agents import pki
-from layercake.cli import audit
-from layercake.cli.common.output import YELLOW, Output
 from layercake.cli.main import main
+from layercake.client.output import YELLOW, Output
 from layercake.features.access.tokens import Tokens
 from tests.support.world import INVENTORY, World
 
@@ -196,7 +195,7 @@ async def test_the_audit_log_is_exported_whole(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audit, "PAGE", 2)
+    monkeypatch.setattr("layercake.features.access.commands.AUDIT_PAGE", 2)
     for _ in range(5):
         assert await asyncio.to_thread(main, ["node", "clear", "n0"]) == 0
     file = tmp_path / "audit.jsonl"

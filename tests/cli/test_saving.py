@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from layercake.cli.common.saving import Rolled, edited, save
+from layercake.client.save_images import Rolled, edited, save
 from layercake.inventory.ranges import names_of
 from layercake.kraken.errors import InputError
 from tests.cli.canned_api import CannedApi, node_view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layercake.cli.common.watch import Watch, converged, rolled
+from layercake.client.watch import Watch, converged, rolled
 from tests.cli.canned_api import node_view, working
 
 
@@ -39,7 +39,7 @@ def test_the_time_is_when_it_was_first_there() -> None:
     watch.update([node_view()], 4.0)
     watch.update([node_view()], 9.0)
     assert watch.over and watch.ok
-    assert watch.seen["n0"].to_record() == {
+    assert watch.nodes["n0"].to_record() == {
         "name": "n0",
         "status": "converged",
         "status_text": "",
@@ -73,4 +73,4 @@ def test_a_node_that_is_gone_has_failed() -> None:
     watch = Watch(["n0"], converged)
     watch.update([], 1.0)
     assert watch.over and not watch.ok
-    assert watch.seen["n0"].to_record()["seconds"] is None
+    assert watch.nodes["n0"].to_record()["seconds"] is None

@@ -17,7 +17,8 @@ from layercake.kraken.events import EventKind
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("layercake", "pxe", "powerman", "imageapi", "minos")
 HEAD_SIDE = tuple(
-    f"layercake/{name}" for name in ("head", "features", "modules", "agents", "fleet", "api", "cli")
+    f"layercake/{name}"
+    for name in ("head", "features", "modules", "agents", "fleet", "api", "client", "cli")
 )
 STOREYS = ("layercake/cli",)
 NOUNS = {
@@ -44,7 +45,7 @@ NOUNS = {
     "report",
 }
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
-    "layercake/cli": {"main", "images_build", "new", "check", "sim", "watch", "docs"}
+    "layercake/cli": {"main", "boot_build", "new", "check", "sim", "watch", "docs"}
 }
 
 
@@ -167,7 +168,10 @@ def test_every_event_kind_is_declared_once_and_named_nowhere_else() -> None:
         for node in strings(tree)
         if node.value in kinds
     ]
-    assert not [s for s in spelled if not s.startswith("layercake/cli/")], "use the constant"
+    elsewhere = [
+        s for s in spelled if "commands.py" not in s and not s.startswith("layercake/cli/")
+    ]
+    assert not elsewhere, "use the constant"
 
 
 def test_every_event_kind_is_told_somewhere() -> None:

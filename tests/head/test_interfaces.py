@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from layercake.agents.reports import heard, interfaces
-from layercake.cli.nodes import _interface as line
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.answers import InterfaceShown
+from layercake.features.nodes.commands import _interface as line
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.nodes.views import node_view
 from layercake.fleet.store import Record

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from layercake.cli.guard import alarms
+from layercake.features.guard.commands import alarms
 from layercake.features.status.views import Observed, head_status
 from layercake.fleet import events
 from layercake.kernel.lag import AGAIN_S, BEAT_S, LATE_S, WINDOW_S, Lag

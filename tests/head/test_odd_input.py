@@ -14,7 +14,7 @@ from imageapi.spec.attachment import parse_rbd
 from imageapi.spec.objects import parse_mount
 from imageapi.store.store import ImageStore, container_spec
 from layercake.base.text import whole_number
-from layercake.cli.common.output import span
+from layercake.client.output import span
 from layercake.features.access.doors import create
 from layercake.head.modules import standard
 from layercake.inventory.load import load

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from patience import patience
 
-from layercake.cli.machines import inserted
+from layercake.features.machines.commands import inserted
 from layercake.features.machines.manager import Machines
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.strangers import LIFE_S, Tickets

@@ -26,11 +26,15 @@ from imageapi.spec.objects import Spec
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 SESSIONS = Path("/sys/class/iscsi_session")
-CONNECT_S, DEVICE_S, SCAN_S, END_S = 10.0, 15.0, 40.0, 40.0
+CONNECT_S = 10.0
+DEVICE_S = 15.0
+SCAN_S = 40.0
+END_S = 40.0
 """Seconds: for the portal to answer, for the device to appear, for the target to say what it has,
 for a session to end."""
 
-RECOVERY_S, PING_S = 60, 10
+RECOVERY_S = 60
+PING_S = 10
 """Seconds: that I/O waits for a target which does not answer, and between looks whether it does,
 and for its answer."""
 

@@ -17,10 +17,16 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 Exchange = Callable[[bytes, bytes], tuple[bytes, bytes]]
 """Sends a PDU (its header of 48 bytes, its data) and returns the target's answer."""
 
-LOGIN, LOGIN_ANSWER = 0x43, 0x23
-TRANSIT, CONTINUE = 0x80, 0x40
-SECURITY, OPERATIONAL, FULL = 0, 1, 3
-ROUNDS, ANSWER_LIMIT, CHALLENGE_LIMIT = 12, 65536, 1024
+LOGIN = 0x43
+LOGIN_ANSWER = 0x23
+TRANSIT = 0x80
+CONTINUE = 0x40
+SECURITY = 0
+OPERATIONAL = 1
+FULL = 3
+ROUNDS = 12
+ANSWER_LIMIT = 65536
+CHALLENGE_LIMIT = 1024
 DATA_LIMIT = 8192
 """Bytes of a PDU's data before anything else was agreed (RFC 7143, 13.12)."""
 

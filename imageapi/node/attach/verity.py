@@ -30,9 +30,16 @@ TARGET = Path("/sys/module/dm_verity")
 _HEAD = struct.Struct("=3I2IIiIIIQ128s129s7x")
 _TARGET = struct.Struct("=QQiI16s")
 _SIZE = 4096
-_CREATE, _REMOVE, _SUSPEND, _STATUS, _LOAD, _TABLE_STATUS = 3, 4, 6, 7, 9, 12
-_READONLY, _ACTIVE = 1, 1 << 5
-BUSY_TRIES, BUSY_PAUSE = 40, 0.05
+_CREATE = 3
+_REMOVE = 4
+_SUSPEND = 6
+_STATUS = 7
+_LOAD = 9
+_TABLE_STATUS = 12
+_READONLY = 1
+_ACTIVE = 1 << 5
+BUSY_TRIES = 40
+BUSY_PAUSE = 0.05
 _ABSENT = (errno.ENXIO, errno.ENODEV, errno.ENOENT)
 """There is no such view; or the kernel has no device-mapper, with its device file there (udev makes
 it beforehand) or not."""

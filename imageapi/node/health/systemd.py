@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-_FAILED, _JOBS = "== failed", "== jobs"
+_FAILED = "== failed"
+_JOBS = "== jobs"
 _SCRIPT = f"""
 state=$(systemctl is-system-running 2>&1)
 echo "$state"

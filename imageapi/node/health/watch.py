@@ -18,7 +18,8 @@ from typing import Protocol
 from imageapi.node.container.execute import ExecContext
 from imageapi.spec.health import DEGRADED, HEALTHY, STARTING, UNHEALTHY, Health
 
-QUICK_MIN, QUICK_MAX = 0.1, 1.0
+QUICK_MIN = 0.1
+QUICK_MAX = 1.0
 IDLE_WAIT = 3600.0
 
 

@@ -16,7 +16,8 @@ from imageapi.spec.state import ImageState, LastError
 from layercake.kraken.backoff import backoff
 
 ATTEMPTS = 3
-BACKOFF, BACKOFF_MOST = 5.0, 20.0
+BACKOFF = 5.0
+BACKOFF_MOST = 20.0
 """Seconds after the first failure of an image, and at most."""
 
 ERROR_LIMIT = 500

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from layercake.api.caller import Caller
 from layercake.base.clock import Clock
-from layercake.base.places import Places
+from layercake.base.quotas import SlotPool
 from layercake.kraken.errors import Refused
 
 LIFETIME_S = 12 * 3600.0
@@ -43,7 +43,7 @@ class _Secrets:
 
     def __init__(self, wall: Clock, each: int, most: int, ended: Callable[[_Held], None]) -> None:
         self._wall, self._ended = wall, ended
-        self._places: Places[_Held] = Places(each, most)
+        self._slots: SlotPool[_Held] = SlotPool(each, most)
         self._held: dict[str, _Held] = {}
 
     def make(self, caller: Caller, seconds: float) -> tuple[str, _Held]:
@@ -55,7 +55,7 @@ class _Secrets:
             float("inf"),
         )
         held = self._held[_digest(text)] = _Held(caller, until, _digest(text))
-        gone = self._places.take(_owner(caller), held)
+        gone = self._slots.add(_owner(caller), held)
         if gone is not None:
             self.drop(gone)
         return text, held
@@ -71,7 +71,7 @@ class _Secrets:
     def drop(self, held: _Held) -> None:
         """It is good for nothing any more."""
         if self._held.pop(held.digest, None) is not None:
-            self._places.leave(_owner(held.caller), held)
+            self._slots.remove(_owner(held.caller), held)
             self._ended(held)
 
 

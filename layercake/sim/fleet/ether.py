@@ -111,4 +111,4 @@ class Ether:
     def _in(self, machine: Machine, data: bytes) -> None:
         if machine.agent is not None:
             with contextlib.suppress(WireError):  # of an earlier life, or overtaken
-                machine.agent.heard(data)
+                machine.agent.datagram_received(data)

@@ -249,15 +249,15 @@ class Fleet:
             agent.told_at = 0.0
             self._speak(agent)
 
-    def say(self, agent: Agent, data: bytes) -> None:
+    def send_datagram(self, agent: Agent, data: bytes) -> None:
         """Sends a datagram."""
         self._ether.send(agent.owner, data)
         if agent.told_at:
             self.clockwork.later(0.0, lambda: self._schedule_hello(agent))
 
-    def ask(self, agent: Agent, line: str, body: bytes = b"") -> None:
+    def send_request(self, agent: Agent, line: str, body: bytes = b"") -> None:
         """Makes a request."""
-        self.links.ask(agent, line, body)
+        self.links.queue_request(agent, line, body)
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Has something done later."""

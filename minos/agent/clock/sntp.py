@@ -39,7 +39,8 @@ def _once(server: str, port: int) -> Sample | None:
         sock.settimeout(TIMEOUT_S)
         try:
             sock.connect((server, port))  # then no other host's answers are heard
-            asked_at, began = time.time(), time.monotonic()
+            asked_at = time.time()
+            began = time.monotonic()
             sock.send(ntp.question(mark))
             data = sock.recv(512)
         except OSError:

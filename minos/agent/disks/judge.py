@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from minos.agent.disks.layout import KEPT, Layout, read_mark, short
 from minos.agent.disks.scan import Disk, matches
 
-BLANK, FOREIGN, READY, ERROR = "BLANK", "FOREIGN", "READY", "ERROR"
+BLANK = "BLANK"
+FOREIGN = "FOREIGN"
+READY = "READY"
+ERROR = "ERROR"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from layercake.kraken.errors import OperationFailed
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,11}", re.ASCII)
 _MARK = re.compile(r"lc:([0-9a-f]{8}):([nsk]):([0-9a-f]{8}):([a-z][a-z0-9]{0,11})", re.ASCII)
-NEW, SCRATCH, KEPT = "n", "s", "k"
+NEW = "n"
+SCRATCH = "s"
+KEPT = "k"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ from minos.events import DISK_FAILED, DISK_FOREIGN, DISK_WIPED, DISKS, DISKS_REA
 RECORD = "disks.json"
 KEPT_AT = "kept"
 """Below RUN: a link to where containers keep what they keep."""
-APPEAR_S, LOOK_S, POLL_S = 60.0, 0.5, 5.0
+APPEAR_S = 60.0
+LOOK_S = 0.5
+POLL_S = 5.0
 """Seconds that disks may take to appear after a boot; between two looks then; between two looks
 while something is in the way."""
 
@@ -113,9 +115,11 @@ class DiskManager:
         """Takes over what the head wants of the disks, and the words of persons: {id: (disk, mark
         of what it holds)}."""
         try:
-            layouts, broken = parse(document.get("disks")), ""
+            layouts = parse(document.get("disks"))
+            broken = ""
         except OperationFailed as error:
-            layouts, broken = (), str(error)
+            layouts = ()
+            broken = str(error)
         said = document.get("disk_words")
         words = (
             {
@@ -127,7 +131,9 @@ class DiskManager:
             else {}
         )
         if (layouts, words, broken) != (self._layouts, self._words, self._broken):
-            self._layouts, self._words, self._broken = layouts, words, broken
+            self._layouts = layouts
+            self._words = words
+            self._broken = broken
             self._news.set()
 
     def report_again(self) -> None:
@@ -161,7 +167,8 @@ class DiskManager:
             found = self._judge()
             if whole(found) in (ERROR, FOREIGN):
                 return self._bring_up(found)
-            began, self._loading_s = self._clock(), 0.0
+            began = self._clock()
+            self._loading_s = 0.0
             for at, one in enumerate(found):
                 if one.state == BLANK:
                     found[at] = self._make(one, at)
@@ -186,7 +193,8 @@ class DiskManager:
                 continue
             with self._turn:
                 self._news.clear()
-                before, found = self._plain(), self._judge()
+                before = self._plain()
+                found = self._judge()
                 if whole(found) not in (ERROR, FOREIGN):
                     self.value = BLANK
                     return BLANK
@@ -340,7 +348,8 @@ class DiskManager:
             return replace(one, state=ERROR, why=str(error))
         keeps = next((v for v in one.layout.volumes if v.keeps), None)
         if keeps is not None:
-            link, target = self._config.run / KEPT_AT, keeps.mount or f"/kept/{one.layout.name}"
+            link = self._config.run / KEPT_AT
+            target = keeps.mount or f"/kept/{one.layout.name}"
             if not link.is_symlink() or str(link.readlink()) != target:
                 link.unlink(missing_ok=True)
                 link.symlink_to(target)

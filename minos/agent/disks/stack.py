@@ -289,7 +289,8 @@ class Stack:
             f"/dev/{disk.name}",
             given=self._table(disk, mark).encode(),
         )
-        others, self._disks = self._disks, [disk]
+        others = self._disks
+        self._disks = [disk]
         (part,) = self._settled(mark)
         self._disks = [*others, *self._disks]
         self._tools.run("mdadm", "--manage", f"/dev/md{FIRST_MD + self._number}", "--add", part)

@@ -27,7 +27,8 @@ from minos.agent.state import Config, Session
 from minos.events import FILES, FILES_FAILED, FILES_WRITTEN
 
 RECORD = "files.json"
-RETRY_FIRST, RETRY_MAX = 0.5, 30.0
+RETRY_FIRST = 0.5
+RETRY_MAX = 30.0
 
 
 class Running(Protocol):
@@ -101,7 +102,9 @@ class FileManager:
         try:
             data = read_json(self._file)
             if isinstance(data, dict):
-                self._has, self._written = parse(data["manifest"]), dict(data["written"])
+                written = dict(data["written"])
+                self._has = parse(data["manifest"])
+                self._written = written
         except (ValueError, KeyError, TypeError, OperationFailed):
             self._has = None  # the head knows all that stood there
 
@@ -117,7 +120,8 @@ class FileManager:
         said = document.get("files")
         if not isinstance(said, Mapping) or not isinstance(mark := said.get("mark"), str):
             return
-        self._session, self._wanted = session, mark
+        self._session = session
+        self._wanted = mark
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="files", daemon=True)
             self._thread.start()
@@ -249,7 +253,8 @@ class FileManager:
     def _write_own(self, manifest: Manifest) -> None:
         """The files of minOS itself."""
         assert self._own is not None  # noqa: S101 (for the type checker)
-        root, changed = Root(self._own), []
+        root = Root(self._own)
+        changed = []
         try:
             for entry in manifest.chosen(MINOS).values():
                 try:

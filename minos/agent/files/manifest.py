@@ -9,7 +9,9 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed
 
-MINOS, METADATA, ALL = "minos", "metadata", "*"
+MINOS = "minos"
+METADATA = "metadata"
+ALL = "*"
 _ACTIONS = ("", "write", "restart")
 
 
@@ -81,7 +83,8 @@ def parse(document: object) -> Manifest:
 
 
 def _entry(data: Mapping[str, Any]) -> Entry:
-    targets, path = tuple(map(str, data["to"])), data["path"]
+    targets = tuple(map(str, data["to"]))
+    path = data["path"]
     if (
         not isinstance(path, str)
         or not path.startswith("/")

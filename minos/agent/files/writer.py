@@ -23,7 +23,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2 = 437
 """The same number on x86_64 and aarch64."""
 _HOW = struct.Struct("QQQ")
-_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
+_NO_MAGICLINKS = 0x02
+_IN_ROOT = 0x10
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_SAME = 8 << 20
 

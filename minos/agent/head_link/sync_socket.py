@@ -73,7 +73,8 @@ class SyncSocket:
 
     def hello(self, *, revision: int, changes: int, mask: int, state: int) -> None:
         """Says HELLO if something has changed or the time has come."""
-        news, now = (self._codec.epoch, revision, state), self._clock()
+        news = (self._codec.epoch, revision, state)
+        now = self._clock()
         if news == self._said and now < self._timer.due:
             return
         data = self._codec.hello(
@@ -103,7 +104,8 @@ class SyncSocket:
             self._timer.answered(self._clock(), self._jitter())
             if isinstance(said, NewEpoch):
                 self._say("agent: the head was started again")
-                restarted, self._newest = True, 0
+                restarted = True
+                self._newest = 0
                 self._timer.now()
                 self._link.pull()
                 continue

@@ -166,12 +166,14 @@ class Connection:
                 self.close()
                 raise Unreachable(f"cannot reach {self.url.authority}: {_reason(again)}") from None
         if method == "HEAD" or head.status in (204, 304):
-            self._left, self._chunked = 0, False
+            self._left = 0
+            self._chunked = False
         return head
 
     def _exchange(self, data: bytes) -> Head:
         if self._socket is None:
-            self._socket, self._buffer = self._open(), b""
+            self._socket = self._open()
+            self._buffer = b""
         self._socket.sendall(data)
         while True:
             text = self._until(b"\r\n\r\n")
@@ -226,7 +228,8 @@ class Connection:
     def _read_to_end(self) -> bytes:
         """The next bytes of a body that ends with the connection."""
         if self._buffer:
-            part, self._buffer = self._buffer, b""
+            part = self._buffer
+            self._buffer = b""
             return part
         data = self._socket.recv(1 << 18) if self._socket else b""
         if not data:
@@ -239,7 +242,8 @@ class Connection:
     ) -> tuple[int, bytes]:
         """A whole exchange: (status, body). Raises Unreachable or OperationFailed."""
         head = self.start(method, path, headers, body)
-        parts, length = [], 0
+        parts = []
+        length = 0
         try:
             while part := self.read(1 << 18):
                 parts.append(part)

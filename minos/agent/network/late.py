@@ -36,7 +36,8 @@ class LateNetwork:
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a document says. What goes wrong is told; the node does its work without. An
         older head says nothing: then all stays as it is."""
-        said, self._session = document.get("interfaces"), session
+        said = document.get("interfaces")
+        self._session = session
         if (
             said is None
             or not self._owner

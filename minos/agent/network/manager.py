@@ -31,7 +31,8 @@ REACH_S = 40.0
 a port that is new to them."""
 RETRY_S = 60.0
 ROUNDS = 60
-_SOON, _IDLE = 0.5, 60.0
+_SOON = 0.5
+_IDLE = 60.0
 
 
 class Kernel(Protocol):
@@ -150,7 +151,9 @@ class InterfaceManager:
         return bond.bond.legs if bond is not None and bond.bond is not None else ()
 
     def _finish_change(self, shown: list[View], troubles: Mapping[str, str]) -> None:
-        self._calm, self._before, self._live = True, {}, True
+        self._calm = True
+        self._before = {}
+        self._live = True
         self._save(shown)
         if self._wanted and not troubles:
             names = ", ".join(sorted(self._wanted))
@@ -186,8 +189,13 @@ class InterfaceManager:
             return
         if wanted != self._wanted:
             self._before = {**self._before, **self._wanted}
-        self._document, self._wanted, self._calm = said, wanted, False
-        self._failed, self._without, self._out, self._patience = {}, {}, {}, self._clock() + CARDS_S
+        self._document = said
+        self._wanted = wanted
+        self._calm = False
+        self._failed = {}
+        self._without = {}
+        self._out = {}
+        self._patience = self._clock() + CARDS_S
 
     def _waits(self, wanted: Mapping[str, Interface]) -> dict[str, str]:
         seen = self._kernel.read_state()
@@ -205,7 +213,8 @@ class InterfaceManager:
         try:
             found = read_json(self._path)
             document = found["interfaces"]
-            self._wanted, self._document = read(document), document
+            self._wanted = read(document)
+            self._document = document
         except (
             OSError,
             ValueError,
@@ -228,7 +237,8 @@ class InterfaceManager:
     def _approach(self) -> tuple[Seen, Seen, set[str]]:
         """Does all that can be done. What there was and what there is then, and the interfaces that
         were not as wanted. Raises OperationFailed, OSError if nothing can be seen."""
-        touched, moved = set[str](), False
+        touched = set[str]()
+        moved = False
         seen = began = self._kernel.read_state()
         self._modules(seen)
         for _ in range(ROUNDS):
@@ -253,7 +263,8 @@ class InterfaceManager:
     def _all(self, todo: list[Step]) -> bool:
         """Does the steps of a stage; what follows on one that failed is left out. Whether the boot
         card has become a leg."""
-        stopped, moved = set[str](), False
+        stopped = set[str]()
+        moved = False
         for step in todo:
             if step.on in stopped:
                 continue

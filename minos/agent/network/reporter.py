@@ -69,7 +69,8 @@ class InterfaceReporter:
 
     def all(self, shown: list[View], troubles: Mapping[str, str]) -> bool:
         """Tells what is new; whether that is something to write down."""
-        before, legs = self._last, dict(self.legs)
+        before = self._last
+        legs = dict(self.legs)
         self._last = {str(view["name"]): view for view in shown}
         self._tell_changes()
         for name, why in troubles.items():
@@ -81,7 +82,8 @@ class InterfaceReporter:
         if shown != self._told:
             self._late = self._clock() < self._told_at + VIEWS_S
             if not self._late:
-                self._told, self._told_at = shown, self._clock()
+                self._told = shown
+                self._told_at = self._clock()
                 self._event(NETWORK, f"{len(shown)} interfaces", interfaces=shown)
         return before != self._last or legs != self.legs
 

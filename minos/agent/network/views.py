@@ -9,14 +9,12 @@ from minos.agent.network.steps import Seen, link_of
 from minos.agent.network.wanted import Interface, Interfaces
 from minos.agent.network.wire import Link
 
-UP, DOWN, NO_CARRIER, NO_PARTNER, APART, MISSING = (
-    "up",
-    "down",
-    "no carrier",
-    "no partner",
-    "apart",
-    "missing",
-)
+UP = "up"
+DOWN = "down"
+NO_CARRIER = "no carrier"
+NO_PARTNER = "no partner"
+APART = "apart"
+MISSING = "missing"
 
 View = Mapping[str, Any]
 

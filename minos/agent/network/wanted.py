@@ -125,7 +125,9 @@ def _number(found: Any, least: int, most: int) -> int:
 
 
 def _bond(said: Mapping[str, Any]) -> Bond:
-    mode, rate, primary = said["mode"], said.get("lacp_rate", "slow"), said.get("primary", "")
+    mode = said["mode"]
+    rate = said.get("lacp_rate", "slow")
+    primary = said.get("primary", "")
     if mode not in ("active-backup", "802.3ad") or rate not in ("slow", "fast"):
         raise ValueError("a bond is not as agreed")
     legs = tuple(map(_name, _list(said["legs"], 16)))
@@ -139,7 +141,9 @@ def _bond(said: Mapping[str, Any]) -> Bond:
 
 
 def _interface(name: str, said: Mapping[str, Any]) -> Interface:
-    mac, bond, vlan = said.get("mac", ""), said.get("bond"), said.get("vlan")
+    mac = said.get("mac", "")
+    bond = said.get("bond")
+    vlan = said.get("vlan")
     if [bool(mac), bond is not None, vlan is not None].count(True) != 1 or (
         mac and not _MAC.fullmatch(mac)
     ):
@@ -231,7 +235,8 @@ def _boot_routes(boot: Boot, named: Collection[str]) -> list[Route]:
 
 def _inside(host: str, network: str) -> bool:
     """Whether an address is in the network that another one, with a prefix, is in."""
-    one, other = parsed(host), parsed(network)
+    one = parsed(host)
+    other = parsed(network)
     shift = 8 * len(one.packed) - other.prefix
     return (
         one.family == other.family
@@ -244,7 +249,8 @@ def waits(before: Interfaces, wanted: Interfaces, boot: Boot) -> dict[str, str]:
     """{interface: why} of changes that would take the network from what runs: they are made when
     the node boots next."""
     found: dict[str, str] = {}
-    old, new = holder(before, boot), holder(wanted, boot)
+    old = holder(before, boot)
+    new = holder(wanted, boot)
     comes = old == "" and new == boot_card(wanted, boot)
     goes = new == "" and old == boot_card(before, boot)
     if old != new and not comes and not goes:

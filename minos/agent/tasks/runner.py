@@ -19,7 +19,8 @@ from minos.agent.tasks.task import Task, applies, do, parse
 from minos.events import TASK_DONE, TASK_FAILED
 
 RECORD = "tasks.json"
-RETRY_FIRST, RETRY_MAX = 1.0, 15.0
+RETRY_FIRST = 1.0
+RETRY_MAX = 15.0
 
 
 class TaskRunner:
@@ -78,7 +79,8 @@ class TaskRunner:
     def _bring_about(self, task: Task) -> None:
         if not applies(task, self._traits):
             return
-        began, failures = self._clock(), 0
+        began = self._clock()
+        failures = 0
         while True:
             try:
                 do(task, {"LAYERCAKE_NODE": self._config.name}, self._clock)

@@ -69,7 +69,8 @@ def _commands(data: Mapping[str, Any], mount: Mapping[str, Any]) -> tuple[tuple[
     commands += [("modprobe", *str(module).split()) for module in data.get("modules") or ()]
     if mount:
         options = ("-o", str(mount["options"])) if mount.get("options") else ()
-        what, where = str(mount["what"]), str(mount["where"])
+        what = str(mount["what"])
+        where = str(mount["where"])
         commands.append(("mount", "-t", str(mount["type"]), *options, what, where))
     return tuple(commands)
 
@@ -144,7 +145,8 @@ def _run(
 def _listen(process: subprocess.Popen[bytes], left: float) -> tuple[bytes, bool]:
     """The end of what it says until it ends, and whether it took too long. What it leaves running
     may hold the pipe open."""
-    said, deadline = b"", time.monotonic() + left
+    said = b""
+    deadline = time.monotonic() + left
     assert process.stdout is not None  # noqa: S101 (for the type checker)
     handle = os.pidfd_open(process.pid)
     poll = select.poll()

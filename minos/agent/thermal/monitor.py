@@ -64,7 +64,9 @@ class ThermalMonitor:
         if by is not None:
             warmer = state != NORMAL and abs(by.celsius - self._told) >= TOLD_C
             if self._forgotten or warmer or state != self._state:
-                self._forgotten, self._state, self._told = False, state, by.celsius
+                self._forgotten = False
+                self._state = state
+                self._told = by.celsius
                 limit = by.critical if state == CRITICAL else by.high
                 self._event(
                     THERMAL,

@@ -103,7 +103,8 @@ def apart(
     for part in ("state/lists/partial", "archives/partial", "log"):
         (directory / part).mkdir(parents=True, exist_ok=True)
     (directory / "status").touch()
-    file, stamp = directory / "apt.conf", directory / "updated"
+    file = directory / "apt.conf"
+    stamp = directory / "updated"
     file.write_text(_configuration(directory, debian))
     found = ("-c", str(file))
     if not stamp.exists() or abs(time.time() - stamp.stat().st_mtime) > _LISTS_S:

@@ -13,8 +13,12 @@ from pathlib import Path
 from layercake.kraken.errors import OperationFailed
 from minos.build.kernel import MACHINES
 
-_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
-_END, _NEEDED, _STRINGS = 0, 1, 5
+_LOAD = 1
+_DYNAMIC = 2
+_INTERPRETER = 3
+_END = 0
+_NEEDED = 1
+_STRINGS = 5
 
 
 @dataclass(frozen=True, slots=True)

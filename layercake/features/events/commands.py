@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import STYLES, Column, moment, span
+from layercake.client.command import Answer, App, command
+from layercake.client.output import STYLES, Column, moment, span
 from layercake.kraken.errors import InputError
 
 HISTORY = (
@@ -95,7 +95,7 @@ def events(
             raise click.UsageError("--follow goes with --node, --kind, --since and --limit")
         import asyncio
 
-        from layercake.cli.common.follow import Follower  # slow to import
+        from layercake.client.event_stream import Follower  # slow to import
 
         asyncio.run(
             Follower(app, lambda event: _show(app, event), limit, node=node, kind=kind).run(since)

@@ -10,21 +10,19 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.asking import confirm_images, who
-from layercake.cli.common.client import LONG_S, quoted
-from layercake.cli.common.command import (
-    FAILED,
-    OK,
-    Answer,
-    App,
-    command,
-    nodes_argument,
-    yes_option,
+from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import confirm_images, who
+from layercake.client.http import LONG_S, quoted
+from layercake.client.output import Column, Output, moment, short, size
+from layercake.client.watch import Watch, follow, rolled, summary
+from layercake.features.images.build_commands import build, container_file, split_command, variables
+from layercake.features.rolls.commands import (
+    begin,
+    begun_line,
+    plan_options,
+    request_of,
+    watched_all,
 )
-from layercake.cli.common.output import Column, Output, moment, short, size
-from layercake.cli.common.watch import Watch, follow, rolled, summary
-from layercake.cli.images_build import build, container_file, variables, words
-from layercake.cli.rolls import begin, begun_line, plan_options, request_of, watched_all
 from layercake.inventory.ranges import fold
 
 _LIST = (
@@ -137,7 +135,7 @@ def add(
         "path": file if app.target.url else str(Path(file).expanduser().absolute()),
         "name": name,
         "systemd": systemd,
-        "command": words(init),
+        "command": split_command(init),
         "env": variables(environment),
         "workdir": workdir,
         "stop_timeout_s": stop_timeout,
@@ -316,7 +314,7 @@ def _saving(
     anything is done, if that file cannot say what the roll makes of the nodes."""
     if file is None:
         return lambda answer: answer
-    from layercake.cli.common.saving import Rolled, edited, save
+    from layercake.client.save_images import Rolled, edited, save
     from layercake.inventory.source import read
 
     rolled = Rolled(
@@ -369,7 +367,7 @@ def _roll(
     document = {
         "names": names,
         "done": there,
-        "nodes": [s.to_record() for s in watch.seen.values()],
+        "nodes": [s.to_record() for s in watch.nodes.values()],
     }
     return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.client import quoted
-from layercake.cli.common.command import FAILED, OK, Answer, App, command
-from layercake.cli.common.output import Column, Output
+from layercake.client.command import FAILED, OK, Answer, App, command
+from layercake.client.http import quoted
+from layercake.client.output import Column, Output
 from layercake.inventory.ranges import fold
 
 _FILES = (
@@ -94,7 +94,7 @@ def _lines(out: Output, text: str) -> None:
 def diff(app: App, range_: str, file: str) -> Answer:
     """Show how the files of the nodes of RANGE would change by applying now: the inventory FILE, or
     the one in force, with the directory of files as it is. Changes nothing."""
-    from layercake.cli.inventory import request_of
+    from layercake.client.inventory_file import request_of  # the other commands need no inventory
 
     request = {"range": range_, **(request_of(file) if file else {})}
     found = app.head.post("/v1/files/diff", request)

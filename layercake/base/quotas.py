@@ -1,9 +1,9 @@
-"""Who may hold how many places, and how often somebody may knock: what every open socket asks of
-strangers. Pure.
+"""How many slots each owner may hold, and how often each key may do something: what every open
+socket asks of strangers. Pure.
 
-A newcomer always gets a place; who has held his for longest goes: first of those of the same owner,
-then of the owner with the most. So idle ones never keep others out, and who does his work at once
-is never the oldest.
+A newcomer always gets a slot, and the oldest holder goes for it: first of the same owner, then of
+the owner with the most. So idle ones never keep others out, and who does his work at once is never
+the oldest.
 """
 
 from __future__ import annotations
@@ -12,73 +12,73 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-Guest = TypeVar("Guest")
+Holder = TypeVar("Holder")
 
 
-class Places(Generic[Guest]):
-    """At most `each` places for one owner and `most` in all. `stays` says of a guest that it shall
+class SlotPool(Generic[Holder]):
+    """At most `each` slots for one owner and `most` in all. `stays` says of a holder that it shall
     not be the one to go."""
 
     def __init__(
-        self, each: int, most: int, stays: Callable[[Guest], bool] = lambda guest: False
+        self, each: int, most: int, stays: Callable[[Holder], bool] = lambda holder: False
     ) -> None:
         self._each = each
         self._most = most
         self._stays = stays
-        self._of: dict[str, dict[Guest, None]] = {}
+        self._of: dict[str, dict[Holder, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def of(self, owner: str) -> int:
-        """How many places an owner holds."""
+    def count_of(self, owner: str) -> int:
+        """How many slots an owner holds."""
         return len(self._of.get(owner, ()))
 
-    def take(self, owner: str, guest: Guest) -> Guest | None:
-        """Gives the guest a place. Returns who has to go for it: it holds no place any more."""
+    def add(self, owner: str, holder: Holder) -> Holder | None:
+        """Gives the holder a slot. Returns who has to go for it: it holds no slot any more."""
         held = self._of.setdefault(owner, {})
-        held[guest] = None
+        held[holder] = None
         self._count += 1
         if len(held) > self._each:
             return self._oldest(owner)
-        return self.shed() if self._count > self._most else None
+        return self.evict() if self._count > self._most else None
 
-    def shed(self) -> Guest | None:
-        """Takes the oldest place of the owner with the most. None if there is none to take."""
+    def evict(self) -> Holder | None:
+        """Removes and returns the oldest holder of the owner with the most; None without any."""
         return (
             self._oldest(max(self._of, key=lambda owner: len(self._of[owner])))
             if self._of
             else None
         )
 
-    def _oldest(self, owner: str) -> Guest:
+    def _oldest(self, owner: str) -> Holder:
         held = self._of[owner]
-        guest = next((g for g in held if not self._stays(g)), None)
-        if guest is None:
-            guest = next(reversed(held))  # all are at work: the newest has done the least of it
-        self.leave(owner, guest)
-        return guest
+        holder = next((g for g in held if not self._stays(g)), None)
+        if holder is None:
+            holder = next(reversed(held))  # all are at work: the newest has done the least of it
+        self.remove(owner, holder)
+        return holder
 
-    def leave(self, owner: str, guest: Guest) -> None:
-        """The guest is gone; one that holds no place is fine."""
+    def remove(self, owner: str, holder: Holder) -> None:
+        """The holder is gone; one that holds no slot is fine."""
         held = self._of.get(owner, {})
-        if guest in held:
-            del held[guest]
+        if holder in held:
+            del held[holder]
             self._count -= 1
             if not held:
                 del self._of[owner]
 
-    def held(self, owner: str) -> list[Guest]:
-        """Who hold the places of an owner."""
+    def held_by(self, owner: str) -> list[Holder]:
+        """The holders of an owner's slots."""
         return list(self._of.get(owner, ()))
 
-    def guests(self) -> list[Guest]:
-        """All who hold a place."""
-        return [guest for held in self._of.values() for guest in held]
+    def holders(self) -> list[Holder]:
+        """All holders."""
+        return [holder for held in self._of.values() for holder in held]
 
 
-class Pace:
+class RateLimiter:
     """How often each key may do something: `burst` times at once, then `per_s` times a second.
     `clock` is in seconds."""
 
@@ -95,7 +95,7 @@ class Pace:
     def __len__(self) -> int:
         return len(self._left)
 
-    def wait(self, key: str, cost: float = 1.0) -> float:
+    def charge(self, key: str, cost: float = 1.0) -> float:
         """Spends, and says for how many seconds the key is ahead of its pace: 0.0 if it is not."""
         now = self._clock()
         left, at = self._left.pop(key, (self._burst, now))
@@ -105,9 +105,9 @@ class Pace:
             self._left.popitem(last=False)
         return max(0.0, -left / self._per_s)
 
-    def may(self, key: str) -> bool:
+    def allow(self, key: str) -> bool:
         """Spends, if the key is not ahead of its pace; whether it was not."""
-        if self.wait(key) > 0.0:
+        if self.charge(key) > 0.0:
             self.refund(key)
             return False
         return True

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from layercake.cli.common.asking import who
-from layercake.cli.common.command import FAILED, OK, Answer, App, command
-from layercake.cli.common.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
-from layercake.cli.common.watch import looks
+from layercake.client.command import FAILED, OK, Answer, App, command
+from layercake.client.confirm import who
+from layercake.client.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
+from layercake.client.watch import poll
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
 
@@ -263,7 +263,7 @@ def _follow(app: App, number: int, timeout: float | None) -> bool:
     out = app.out
     last = ""
     with out.progress() as show:
-        for answer, elapsed in looks(
+        for answer, elapsed in poll(
             out, lambda: app.head.get(f"/v1/rolls/{number}", nodes="none"), timeout
         ):
             view = answer["roll"]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from layercake.cli.common.client import Client
-from layercake.cli.common.output import BOLD, Column, Output, seconds
+from layercake.client.http import Client
+from layercake.client.output import BOLD, Column, Output, seconds
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, Unreachable
 
@@ -51,7 +51,7 @@ def _digests(images: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
 
 
 @dataclass(slots=True)
-class Seen:
+class NodeProgress:
     """What is known of one node: `step` is the mutation under way, `finished` is in seconds since
     the start, None as long as it is under way."""
 
@@ -81,64 +81,65 @@ class Watch:
 
     names: Sequence[str]
     done: Done
-    seen: dict[str, Seen] = field(init=False)
+    nodes: dict[str, NodeProgress] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seen = {name: Seen(name) for name in self.names}
+        self.nodes = {name: NodeProgress(name) for name in self.names}
 
-    def update(self, nodes: Iterable[NodeView], elapsed: float) -> list[Seen]:
+    def update(self, nodes: Iterable[NodeView], elapsed: float) -> list[NodeProgress]:
         """Takes a snapshot; returns the nodes that look different now."""
         changed = []
         present = {n["name"]: n for n in nodes}
-        for seen in self.seen.values():
-            before = (seen.status, seen.step, seen.finished is None)
-            node = present.get(seen.name)
+        for progress in self.nodes.values():
+            before = (progress.status, progress.step, progress.finished is None)
+            node = present.get(progress.name)
             if node is None:
-                seen.status = "gone"
-                seen.text = "no longer in the inventory"
-                seen.step = ""
-                seen.finished = seen.finished or elapsed
-                seen.ok = False
+                progress.status = "gone"
+                progress.text = "no longer in the inventory"
+                progress.step = ""
+                progress.finished = progress.finished or elapsed
+                progress.ok = False
             else:
-                self._judge(seen, node, elapsed)
-            if before != (seen.status, seen.step, seen.finished is None):
-                changed.append(seen)
+                self._judge(progress, node, elapsed)
+            if before != (progress.status, progress.step, progress.finished is None):
+                changed.append(progress)
         return changed
 
-    def _judge(self, seen: Seen, node: NodeView, elapsed: float) -> None:
-        seen.status = str(node["status"])
-        seen.text = str(node["status_text"])
-        seen.step = node["active"]["mutation"] if node["active"] else ""
+    def _judge(self, progress: NodeProgress, node: NodeView, elapsed: float) -> None:
+        progress.status = str(node["status"])
+        progress.text = str(node["status_text"])
+        progress.step = node["active"]["mutation"] if node["active"] else ""
         if self.done(node):
-            seen.stuck_since = None
-            if not seen.ok or seen.finished is None:
-                seen.finished = elapsed
-                seen.ok = True
+            progress.stuck_since = None
+            if not progress.ok or progress.finished is None:
+                progress.finished = elapsed
+                progress.ok = True
             return
-        seen.ok = False
-        if seen.status in STUCK_S:
-            seen.stuck_since = elapsed if seen.stuck_since is None else seen.stuck_since
-            seen.finished = elapsed if elapsed - seen.stuck_since >= STUCK_S[seen.status] else None
+        progress.ok = False
+        if progress.status in STUCK_S:
+            progress.stuck_since = elapsed if progress.stuck_since is None else progress.stuck_since
+            stuck_for = elapsed - progress.stuck_since
+            progress.finished = elapsed if stuck_for >= STUCK_S[progress.status] else None
         else:
-            seen.stuck_since = seen.finished = None
+            progress.stuck_since = progress.finished = None
 
     @property
     def over(self) -> bool:
         """Whether each node is where it should be, or stuck."""
-        return all(s.finished is not None for s in self.seen.values())
+        return all(s.finished is not None for s in self.nodes.values())
 
     @property
     def ok(self) -> bool:
         """Whether each node is where it should be."""
-        return all(s.ok for s in self.seen.values())
+        return all(s.ok for s in self.nodes.values())
 
-    def failed(self) -> list[Seen]:
+    def failed(self) -> list[NodeProgress]:
         """The nodes that are not."""
-        return [s for s in self.seen.values() if not s.ok]
+        return [s for s in self.nodes.values() if not s.ok]
 
 
-def looks(
-    out: Output, ask: Callable[[], T], timeout: float | None, gap: float | None = None
+def poll(
+    out: Output, fetch: Callable[[], T], timeout: float | None, gap: float | None = None
 ) -> Iterator[tuple[T, float]]:
     """Asks the head again and again, `gap` seconds apart at least, until `timeout` seconds have
     passed: each answer, and the seconds since the start. A head that goes away meanwhile is waited
@@ -148,7 +149,7 @@ def looks(
     while True:
         asked = time.monotonic()
         try:
-            answer = ask()
+            answer = fetch()
             away = False
             yield answer, time.monotonic() - started
         except Unreachable as error:
@@ -169,23 +170,23 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
         return True
     wanted = fold(watch.names)
 
-    def ask() -> Sequence[NodeView]:
+    def fetch() -> Sequence[NodeView]:
         nonlocal wanted
         try:
             found: Sequence[NodeView] = head.get("/v1/nodes", range=wanted)["nodes"]
         except InputError:
-            # A node was removed meanwhile, and the range names it no longer: look at all, and call
+            # A node was removed meanwhile, and the range names it no longer: ask for all, and call
             # that one gone.
             if not wanted:
                 raise
             wanted = ""
-            return ask()
+            return fetch()
         return found
 
     if len(wanted) > _LONGEST_QUERY:
         wanted = ""
     with out.progress() as show:
-        for nodes, elapsed in looks(out, ask, timeout):
+        for nodes, elapsed in poll(out, fetch, timeout):
             changed = watch.update(nodes, elapsed)
             news = [
                 f"{elapsed:7.1f}s  {s.name}  {s.status}" + (f"  {s.text}" if s.text else "")
@@ -199,7 +200,7 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
 
 def _picture(watch: Watch, elapsed: float, out: Output) -> list[str]:
     """The unfinished nodes first, no more than the terminal has lines."""
-    ordered = sorted(watch.seen.values(), key=lambda s: s.ok)
+    ordered = sorted(watch.nodes.values(), key=lambda s: s.ok)
     room = max(3, out.height - 4)
     rows = [
         (s.name, s.status, seconds(s.finished if s.ok else elapsed), s.text) for s in ordered[:room]
@@ -218,14 +219,14 @@ def summary(watch: Watch, out: Output, timeout: float) -> None:
         _COLUMNS,
         [
             (s.name, s.status, seconds(s.finished) if s.ok else "-", s.text)
-            for s in watch.seen.values()
+            for s in watch.nodes.values()
         ],
     )
     failed = watch.failed()
     if failed:
         late = "" if watch.over else f" after {timeout:.0f} s"
         out.note(
-            f"{len(failed)} of {len(watch.seen)} nodes are not where they should be{late}: "
+            f"{len(failed)} of {len(watch.nodes)} nodes are not where they should be{late}: "
             f"{fold(s.name for s in failed)}"
         )
         out.note(f"hint: layercake node explain {failed[0].name}")

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NoReturn
 
-from layercake.cli.common.command import App
-from layercake.cli.common.target import Target
-from layercake.cli.common.websocket import connected
+from layercake.client.command import App
+from layercake.client.target import Target
+from layercake.client.websocket import connected
 from layercake.kraken.errors import Unreachable
 
 RETRY_S = 2.0

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from layercake.cli.common.command import App
+    from layercake.client.command import App
 
 NodeView = Mapping[str, Any]
 

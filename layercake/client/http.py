@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlencode
 
-from layercake.cli.common.target import Target
+from layercake.client.target import Target
 from layercake.kraken.errors import (
     InputError,
     LayercakeError,

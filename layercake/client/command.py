@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from layercake.cli.common.names import complete
-from layercake.cli.common.output import Output
-from layercake.cli.common.target import Target
+from layercake.client.completion import complete
+from layercake.client.output import Output
+from layercake.client.target import Target
 from layercake.kraken.errors import InputError
 
 if TYPE_CHECKING:
-    from layercake.cli.common.client import Client
+    from layercake.client.http import Client
 
 OK, FAILED, BAD_INPUT, UNREACHABLE, REFUSED = range(5)
 JSON = click.Option(
@@ -48,7 +48,7 @@ class App:
     @functools.cached_property
     def head(self) -> Client:
         """The head. Making it asks nothing yet."""
-        from layercake.cli.common.client import Client  # `layercake --version` needs none
+        from layercake.client.http import Client  # `layercake --version` needs none
 
         return Client(self.target)
 

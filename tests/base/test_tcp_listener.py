@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 from patience import patience
 
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.moduleapi.web import WebServer, body_of, known, open_to_all
 
 LIMITS = Limits(
@@ -28,7 +28,7 @@ LIMITS = Limits(
     answer_s=1.0,
     per_s=5.0,
     burst=100.0,
-    asks_per_s=20.0,
+    requests_per_s=20.0,
 )
 ME = b"GET /me?who=%s HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -57,7 +57,7 @@ async def served(limits: Limits = LIMITS) -> AsyncIterator[int]:
     app.router.add_get("/big", _big)
     app.router.add_get("/open", _open)
     server = WebServer(app, limits, idle_s=30.0)
-    await server.open(*door.bound(["127.0.0.1"], 0))
+    await server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
     try:
         yield server.port
     finally:
@@ -170,7 +170,7 @@ async def test_one_that_is_known_has_so_many_connections_and_asks_so_fast() -> N
 
 
 async def test_who_asks_too_much_by_ever_new_connections_waits_as_on_one() -> None:
-    async with served(Limits(asks_per_s=20.0, burst=1000.0)) as port:
+    async with served(Limits(requests_per_s=20.0, burst=1000.0)) as port:
         since = asyncio.get_running_loop().time()
         for _ in range(60):
             link = knock(port, data=ME % b"n0")
@@ -184,19 +184,19 @@ async def test_who_asks_too_much_by_ever_new_connections_waits_as_on_one() -> No
 async def test_who_has_left_holds_no_place_when_its_request_comes_to_something() -> None:
     async def late(request: web.Request) -> web.Response:
         assert request.transport is not None
-        guest = door.guest_of(request.transport)
-        assert guest is not None
+        connection = tcp_listener.connection_of(request.transport)
+        assert connection is not None
         arrived.set()
         await left.wait()
-        guest.known("n0")
-        done.append(guest.who)
+        connection.identify("n0")
+        done.append(connection.who)
         return web.Response()
 
     arrived, left, done = asyncio.Event(), asyncio.Event(), list[str]()
     app = web.Application()
     app.router.add_get("/late", late)
     server = WebServer(app, LIMITS)
-    await server.open(*door.bound(["127.0.0.1"], 0))
+    await server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
     try:
         link = knock(server.port, data=b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(arrived.wait(), 5)
@@ -204,13 +204,15 @@ async def test_who_has_left_holds_no_place_when_its_request_comes_to_something()
         await asyncio.sleep(0.1)
         left.set()
         await asyncio.sleep(0.1)
-        assert done == [""] and server.door is not None and server.door.there() == 0
+        assert (
+            done == [""] and server.listener is not None and server.listener.connection_count() == 0
+        )
     finally:
         await server.close()
 
 
 async def test_big_requests_and_answers_count_as_several() -> None:
-    async with served(Limits(asks_per_s=20.0)) as port:
+    async with served(Limits(requests_per_s=20.0)) as port:
         link, since = knock(port, data=ME % b"n0"), asyncio.get_running_loop().time()
         assert b"you are n0" in await said(link)
         for _ in range(6):
@@ -243,20 +245,20 @@ async def test_without_file_descriptors_a_stranger_goes_and_the_log_stays_short(
             assert b"you are n0" in await said(link)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        told = [r for r in caplog.records if r.name == "layercake.door"]
+        told = [r for r in caplog.records if r.name == "layercake.tcp_listener"]
         assert 0 < len(told) < 40 and not any(r.exc_info for r in caplog.records)
 
 
 def test_machines_of_a_network_of_the_heads_own_count_each_for_itself() -> None:
     near = Limits().beside(["10.0.0.1", "fd00:121::1"]).near
-    assert door._address(("fd00:121::56", 1, 0, 0), near) == "fd00:121::56"
-    assert door._address(("fd00:122::56", 1, 0, 0), near) == "fd00:122::"
-    assert door._address(("::ffff:10.0.0.9", 1, 0, 0), near) == "10.0.0.9"
+    assert tcp_listener._address(("fd00:121::56", 1, 0, 0), near) == "fd00:121::56"
+    assert tcp_listener._address(("fd00:122::56", 1, 0, 0), near) == "fd00:122::"
+    assert tcp_listener._address(("::ffff:10.0.0.9", 1, 0, 0), near) == "10.0.0.9"
 
 
 async def test_what_is_open_to_all_is_no_failed_knock_and_its_connection_goes_on() -> None:
     ask = b"GET /open HTTP/1.1\r\nHost: x\r\n\r\n"
-    async with served(replace(LIMITS, burst=3.0, per_s=0.01, asks_per_s=1000.0)) as port:
+    async with served(replace(LIMITS, burst=3.0, per_s=0.01, requests_per_s=1000.0)) as port:
         for _ in range(12):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             for _ in range(3):

@@ -8,9 +8,7 @@ from typing import Any
 import click
 
 from layercake.base.text import show, whole_number
-from layercake.cli.calls import perform
-from layercake.cli.common.asking import confirm_stop
-from layercake.cli.common.command import (
+from layercake.client.command import (
     FAILED,
     OK,
     REFUSED,
@@ -20,7 +18,9 @@ from layercake.cli.common.command import (
     nodes_argument,
     yes_option,
 )
-from layercake.cli.common.output import Column, Output
+from layercake.client.confirm import confirm_stop
+from layercake.client.output import Column, Output
+from layercake.features.calls.commands import perform
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
 

@@ -12,8 +12,8 @@ import tty
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from layercake.cli.common.output import clean
-from layercake.cli.common.websocket import Socket
+from layercake.client.output import clean
+from layercake.client.websocket import Socket
 
 ESCAPE = 0x1D  # ctrl-]
 HELP = (

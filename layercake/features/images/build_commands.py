@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from layercake.cli.common.client import LONG_S
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import YELLOW, Output, clean, short, size
+from layercake.client.command import Answer, App, command
+from layercake.client.http import LONG_S
+from layercake.client.output import YELLOW, Output, clean, short, size
 from layercake.kraken.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def container_file(path: str | None) -> dict[str, Any]:
     return found
 
 
-def words(command: str | None) -> list[str] | None:
+def split_command(command: str | None) -> list[str] | None:
     """The words of --command. Raises InputError."""
     if command is None:
         return None
@@ -181,7 +181,7 @@ def build(
         build_args,
         all_root,
         systemd,
-        tuple(words(init) or ()),
+        tuple(split_command(init) or ()),
         tuple(variables(environment).items()),
         network,
         cosign_key,

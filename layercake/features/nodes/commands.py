@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.asking import confirm_stop, who
-from layercake.cli.common.client import quoted
-from layercake.cli.common.columns import arranged, column_of, fields_of, kind_of
-from layercake.cli.common.command import FAILED, Answer, App, command, nodes_argument, yes_option
-from layercake.cli.common.output import Column, Output, seconds, short
-from layercake.cli.events import HISTORY, event_row
-from layercake.cli.guard import maintenance, remedy, take
-from layercake.cli.releases import release
+from layercake.client.columns import arranged, column_of, fields_of, kind_of
+from layercake.client.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import confirm_stop, who
+from layercake.client.http import quoted
+from layercake.client.output import Column, Output, seconds, short
+from layercake.features.events.commands import HISTORY, event_row
+from layercake.features.guard.commands import maintenance, remedy, take_over
+from layercake.features.releases.commands import release
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed, Unreachable
 
@@ -37,7 +37,7 @@ def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
 
 
-for _command in (maintenance, take, remedy, release):
+for _command in (maintenance, take_over, remedy, release):
     node.add_command(_command)
 
 
@@ -349,7 +349,8 @@ def set_(
     Keys in a mapping are written bmc.address. Write it into your inventory too: the next `apply`
     wants what stands there.
     """
-    from layercake.cli.rolls import begun_line  # here, and below: other commands need none of it
+    # Imported here, and below: the other commands need none of it.
+    from layercake.features.rolls.commands import begun_line
 
     wanted = dict(_value(word) for word in values)
     if not wanted and not unset:

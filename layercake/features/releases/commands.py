@@ -6,18 +6,10 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.asking import counted, who
-from layercake.cli.common.client import quoted
-from layercake.cli.common.command import (
-    FAILED,
-    OK,
-    Answer,
-    App,
-    command,
-    nodes_argument,
-    yes_option,
-)
-from layercake.cli.common.output import Column, Output, moment
+from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import counted, who
+from layercake.client.http import quoted
+from layercake.client.output import Column, Output, moment
 from layercake.inventory.ranges import fold
 
 _STEPS = (

@@ -10,17 +10,9 @@ from typing import Any
 import click
 
 from layercake import documentation
-from layercake.cli.common.asking import counted, who
-from layercake.cli.common.command import (
-    FAILED,
-    OK,
-    Answer,
-    App,
-    command,
-    nodes_argument,
-    yes_option,
-)
-from layercake.cli.common.output import BOLD, RED, YELLOW, Column, Output, seconds, span
+from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import counted, who
+from layercake.client.output import BOLD, RED, YELLOW, Column, Output, seconds, span
 from layercake.inventory.ranges import fold
 
 _OUTAGES = (
@@ -111,10 +103,10 @@ def _agreed(app: App, nodes: str, what: str, yes: bool) -> bool:
     )
 
 
-@command()
+@command(name="take")
 @nodes_argument
 @yes_option
-def take(app: App, nodes: str, yes: bool) -> Answer:
+def take_over(app: App, nodes: str, yes: bool) -> Answer:
     """Take over the machines of RANGE that were found running: whatever runs there ends, and they
     boot anew."""
     if not _agreed(app, nodes, "Whatever runs there is ended. Take", yes):

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.client import quoted
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import Column, Output, moment, seconds, size
+from layercake.client.command import Answer, App, command
+from layercake.client.http import quoted
+from layercake.client.output import Column, Output, moment, seconds, size
 from layercake.kraken.errors import InputError, Refused
 
 _LIST = (
@@ -165,8 +165,8 @@ def _live(app: App, name: str, reading: bool, take: bool) -> Answer:
 def _attended(app: App, name: str, path: str, *, writing: bool, take: bool = False) -> Answer:
     import asyncio
 
-    from layercake.cli.common.terminal import HELP, Session, raw  # slow to import
-    from layercake.cli.common.websocket import connected
+    from layercake.client.websocket import connected
+    from layercake.features.consoles.terminal import HELP, Session, raw  # slow to import
 
     async def attend() -> None:
         async with connected(app.target, path, take="1" if take else "") as socket:
@@ -183,7 +183,7 @@ def _piped(app: App, path: str) -> Answer:
     """What the console says, to what is no terminal; until it is interrupted."""
     import asyncio
 
-    from layercake.cli.common.websocket import connected
+    from layercake.client.websocket import connected
 
     async def read() -> None:
         async with connected(app.target, path) as socket:

@@ -85,8 +85,8 @@ class Name(click.types.StringParamType):
             CompletionItem,
         )  # here, and below: commands need none of it
 
-        from layercake.cli.common.client import Client
-        from layercake.cli.common.target import DEFAULT_SOCKET, Target
+        from layercake.client.http import Client
+        from layercake.client.target import DEFAULT_SOCKET, Target
 
         given = ctx.find_root().params
         words = [

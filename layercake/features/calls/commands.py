@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.client import quoted
-from layercake.cli.common.command import FAILED, OK, Answer, App, command
-from layercake.cli.common.output import Column, Output
+from layercake.client.command import FAILED, OK, Answer, App, command
+from layercake.client.http import quoted
+from layercake.client.output import Column, Output
 from layercake.kraken.errors import InputError, NotFound
 
 _LIST = (

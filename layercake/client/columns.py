@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from layercake.base.text import nearest, show
-from layercake.cli.common.output import Column, seconds
+from layercake.client.output import Column, seconds
 from layercake.kraken.errors import InputError
 
 View = Mapping[str, Any]

@@ -1,10 +1,9 @@
-"""The door of a server on the head: a listening socket, and who of those that knock is let in, for
-how long.
+"""A listening TCP socket of a server on the head: which connections are accepted, and for how long.
 
-asyncio's own servers let everybody in, for ever, and write a thousand tracebacks a second when
+asyncio's own servers accept everybody, for ever, and write a thousand tracebacks a second when
 there are no file descriptors left. Here a connection is a stranger's until a request on it was
-found to be somebody's (`Guest.known`): strangers have few places, and little time. What is beyond
-is closed at once. A server that has a door learns of it by `guest_of` the transport of a request.
+authenticated (`Connection.identify`): strangers have few slots, and little time. What is beyond is
+closed at once. A server gets the connection of a request by `connection_of` its transport.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from layercake.base.places import Pace, Places
+from layercake.base.quotas import RateLimiter, SlotPool
 
-log = logging.getLogger("layercake.door")
+log = logging.getLogger("layercake.tcp_listener")
 _AT_ONCE = 32  # connections that are accepted at a stretch; then others have their turn
 _LOOK_S = 1.0
 _PAUSE_S = 0.1  # without file descriptors, until the next look
@@ -44,10 +43,10 @@ class Limits:
     """`each` and `strangers`: connections of one address that are nobody's yet, and of all. `known`
     and `most`: of one who is known, and of all. A stranger has `prove_s` seconds to finish the
     handshake and a request's head, and `answer_s` from there on. An address may open `burst`
-    connections that come to nothing, and then `per_s` a second. Who is known may ask `asks_per_s`
-    requests a second; more are answered later. What is sent and not taken for `stall_s` seconds
-    ends the connection. `near` are the networks of IPv6 (the first eight bytes) whose machines
-    count each for itself: the head's own. Elsewhere a /64 is one address.
+    connections that come to nothing, and then `per_s` a second. Who is known may ask
+    `requests_per_s` requests a second; more are answered later. What is sent and not taken for
+    `stall_s` seconds ends the connection. `near` are the networks of IPv6 (the first eight bytes)
+    whose machines count each for itself: the head's own. Elsewhere a /64 is one address.
     """
 
     each: int = 32
@@ -58,7 +57,7 @@ class Limits:
     answer_s: float = 60.0
     per_s: float = 5.0
     burst: float = 50.0
-    asks_per_s: float = 100.0
+    requests_per_s: float = 100.0
     stall_s: float = 60.0
     near: frozenset[bytes] = frozenset()
 
@@ -72,7 +71,7 @@ class Limits:
         )
 
 
-def open_files() -> int:
+def raise_file_limit() -> int:
     """Raises this process's limit of open files as far as it may. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
@@ -82,7 +81,7 @@ def open_files() -> int:
     return FILES if soft == resource.RLIM_INFINITY else soft
 
 
-class Between(asyncio.Protocol):
+class ProtocolWrapper(asyncio.Protocol):
     """Stands between a transport and the protocol `inner`, once there is one, and hands on to
     it."""
 
@@ -108,71 +107,72 @@ class Between(asyncio.Protocol):
             self.inner.connection_lost(exc)
 
 
-class Guest(Between):
+class Connection(ProtocolWrapper):
     """One connection, between the transport and the server's own protocol. `who` is "" while nobody
     knows."""
 
-    def __init__(self, door: Door, address: str, due: float) -> None:
+    def __init__(self, listener: TcpListener, address: str, due: float) -> None:
         self.who = ""
         self.weight = 1.0
-        self.owes = 0.0
-        self.ended = self.visited = False
+        self.delay_s = 0.0
+        self.ended = self.has_public_request = False
         self.address = address
         self.due = due
-        self.at_work = 0
+        self.active_requests = 0
         self.task: asyncio.Task[None] | None = None
-        self._door = door
+        self._listener = listener
         self._transport: asyncio.Transport | None = None
 
-    def known(self, who: str, weight: float = 1.0) -> None:
+    def identify(self, who: str, weight: float = 1.0) -> None:
         """A request on this connection is somebody's. `who` is a name for the credential, and no
         secret; each request counts `weight` times."""
         self.weight = weight
-        self._door.known(self, who)
+        self._listener.identify(self, who)
 
-    async def pay(self) -> None:
+    async def wait_for_quota(self) -> None:
         """Waits if the request that has told who it is came too soon after others: a new connection
         for each saves nothing."""
-        if owes := self.owed():
-            await asyncio.sleep(owes)
+        if delay_s := self.quota_delay():
+            await asyncio.sleep(delay_s)
 
-    async def visit(self) -> None:
-        """A stranger asks for what is open to all: it waits while its address asks too often."""
-        wait = self._door.visits(self)
+    async def public_request(self) -> None:
+        """Counts a stranger's request for what is open to all, and waits while its address asks too
+        often."""
+        wait = self._listener.charge_public(self)
         if wait:
             await asyncio.sleep(wait)
 
-    def owed(self) -> float:
-        """Seconds that `pay` would wait; who asks for them waits otherwise."""
-        owes = self.owes
-        self.owes = 0.0
-        return owes
+    def quota_delay(self) -> float:
+        """Seconds that `wait_for_quota` would wait; who asks for them waits otherwise."""
+        delay_s = self.delay_s
+        self.delay_s = 0.0
+        return delay_s
 
-    def asked(self, who: str, weight: float = 1.0) -> float:
-        """A request that is answered out of hand is somebody's, as for `known`. Seconds that its
-        answer has to wait."""
+    def charge_request(self, who: str, weight: float = 1.0) -> float:
+        """Counts a request of somebody that is answered at once, as for `identify`. Returns the
+        seconds that its answer has to wait."""
         stranger = not self.who
-        self.known(who, weight)
-        return self.owed() if stranger else self._door.asks(who, weight)
+        self.identify(who, weight)
+        return self.quota_delay() if stranger else self._listener.charge(who, weight)
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def serving(self) -> AsyncIterator[None]:
         """While a request is answered: the next of one who asks too often waits first."""
-        self.at_work += 1
+        self.active_requests += 1
         if not self.who:
-            self.due = self._door.now() + self._door.limits.answer_s
+            self.due = self._listener.now() + self._listener.limits.answer_s
         try:
-            wait = self._door.asks(self.who, self.weight) if self.who else 0.0
+            wait = self._listener.charge(self.who, self.weight) if self.who else 0.0
             if wait:
                 await asyncio.sleep(wait)
             yield
         finally:
-            self.at_work -= 1
+            self.active_requests -= 1
 
-    def took(self, size: int) -> None:
+    def charge_bytes(self, size: int) -> None:
         """A request or its answer had so many bytes: big ones count as several."""
         if self.who and size > _ONE_ASK:
-            self._door.asks(self.who, self.weight * size / _ONE_ASK)
+            self._listener.charge(self.who, self.weight * size / _ONE_ASK)
 
     def close(self) -> None:
         """Ends the connection now, whatever is under way."""
@@ -191,7 +191,7 @@ class Guest(Between):
         """The handshake is done."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
         self._transport = transport
-        self.inner = self._door.serve()
+        self.inner = self._listener.serve()
         self.inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -202,11 +202,11 @@ class Guest(Between):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self.ended = True
-        self._door.gone(self)
+        self._listener.remove(self)
         super().connection_lost(exc)
 
 
-class Door:
+class TcpListener:
     """Accepts on one socket. `serve` makes the server's protocol. `local`: who comes is known, and
     is never sent away for another.
 
@@ -230,11 +230,13 @@ class Door:
         self._listeners: tuple[socket.socket, ...] = ()
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
-        self._strangers: Places[Guest] = Places(limits.each, limits.strangers)
-        most = limits.most if local else max(16, min(limits.most, open_files() - RESERVE))
-        self._known: Places[Guest] = Places(limits.known, most, lambda guest: bool(guest.at_work))
-        self._knocks = Pace(limits.per_s, limits.burst, self.now)
-        self._asked = Pace(limits.asks_per_s, limits.asks_per_s * 2, self.now)
+        self._strangers: SlotPool[Connection] = SlotPool(limits.each, limits.strangers)
+        most = limits.most if local else max(16, min(limits.most, raise_file_limit() - RESERVE))
+        self._known: SlotPool[Connection] = SlotPool(
+            limits.known, most, lambda connection: bool(connection.active_requests)
+        )
+        self._attempts = RateLimiter(limits.per_s, limits.burst, self.now)
+        self._requests = RateLimiter(limits.requests_per_s, limits.requests_per_s * 2, self.now)
         self._most = most
         self._timer: asyncio.TimerHandle | None = None
         self._refused = 0
@@ -245,7 +247,7 @@ class Door:
         """The TCP port, also when 0 was asked for."""
         return int(self._listeners[0].getsockname()[1]) if self._listeners else 0
 
-    def there(self) -> int:
+    def connection_count(self) -> int:
         """How many connections there are."""
         return len(self._strangers) + len(self._known)
 
@@ -267,16 +269,16 @@ class Door:
             listener.close()
         if self._timer is not None:
             self._timer.cancel()
-        for guest in self._strangers.guests():
-            guest.close()
+        for connection in self._strangers.holders():
+            connection.close()
 
-    def shed(self) -> None:
+    def evict(self) -> None:
         """Ends one connection, a stranger's if there is any: its file descriptor is needed."""
-        guest = self._strangers.shed() or self._known.shed()
-        if guest is not None:
-            guest.close()
+        connection = self._strangers.evict() or self._known.evict()
+        if connection is not None:
+            connection.close()
 
-    # -- who is let in
+    # -- who is accepted
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_AT_ONCE):
@@ -299,7 +301,7 @@ class Door:
             error.strerror,
         )
         if not self._local:
-            self.shed()
+            self.evict()
         self._relief()
         if listener in self._listeners:
             self._loop.remove_reader(listener.fileno())
@@ -310,31 +312,31 @@ class Door:
             self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _admit(self, made: socket.socket, address: str) -> None:
-        if not self._local and not self._knocks.may(address):
+        if not self._local and not self._attempts.allow(address):
             self._refused += 1
             self._last = address
             made.close()
             return
         made.setblocking(False)
-        guest = Guest(self, address, self.now() + self.limits.prove_s)
+        connection = Connection(self, address, self.now() + self.limits.prove_s)
         if self._local:
-            self.known(guest, "local")
+            self.identify(connection, "local")
         else:
             made.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self.limits.stall_s * 1000)
             )
-            if self.there() >= self._most:
-                self.shed()
-            self._end(self._strangers.take(address, guest))
-        guest.task = self._loop.create_task(self._let_in(guest, made))
+            if self.connection_count() >= self._most:
+                self.evict()
+            self._end(self._strangers.add(address, connection))
+        connection.task = self._loop.create_task(self._let_in(connection, made))
 
-    async def _let_in(self, guest: Guest, made: socket.socket) -> None:
+    async def _let_in(self, connection: Connection, made: socket.socket) -> None:
         try:
             if self._context is None:
-                await self._loop.connect_accepted_socket(lambda: guest, made)
+                await self._loop.connect_accepted_socket(lambda: connection, made)
             else:
                 await self._loop.connect_accepted_socket(
-                    lambda: guest,
+                    lambda: connection,
                     made,
                     ssl=self._context,
                     ssl_shutdown_timeout=_GOODBYE_S,
@@ -344,51 +346,51 @@ class Door:
             OSError,
             asyncio.CancelledError,
         ) as error:  # it does not speak TLS, has left, or has to go
-            log.debug("a connection from %s came to nothing: %s", guest.address, error)
-            self.gone(guest)
+            log.debug("a connection from %s came to nothing: %s", connection.address, error)
+            self.remove(connection)
             made.close()
 
-    # -- what guests are
+    # -- whose connections are
 
-    def known(self, guest: Guest, who: str) -> None:
+    def identify(self, connection: Connection, who: str) -> None:
         """A connection is somebody's from now on; its owner's oldest that is idle goes if there are
         too many."""
-        if guest.who == who or guest.ended:  # what its request began may go on for a while
+        if connection.who == who or connection.ended:  # its request may go on for a while
             return
-        if guest.who:
-            self._known.leave(guest.who, guest)
+        if connection.who:
+            self._known.remove(connection.who, connection)
         else:
-            self._strangers.leave(guest.address, guest)
-            guest.owes = self.asks(
-                who, guest.weight + (_HANDSHAKE if self._context is not None else 0.0)
+            self._strangers.remove(connection.address, connection)
+            connection.delay_s = self.charge(
+                who, connection.weight + (_HANDSHAKE if self._context is not None else 0.0)
             )
-            if not guest.owes and not guest.visited:
-                self._knocks.refund(guest.address)
-        guest.who = who
-        self._end(self._known.take(who, guest))
+            if not connection.delay_s and not connection.has_public_request:
+                self._attempts.refund(connection.address)
+        connection.who = who
+        self._end(self._known.add(who, connection))
 
-    def asks(self, who: str, cost: float) -> float:
-        """Somebody asks for something. Seconds that it has to wait."""
-        return 0.0 if self._local else self._asked.wait(who, cost)
+    def charge(self, who: str, cost: float) -> float:
+        """Counts a request of somebody. Returns the seconds that it has to wait."""
+        return 0.0 if self._local else self._requests.charge(who, cost)
 
-    def visits(self, guest: Guest) -> float:
-        """A stranger asks for what is open to all. Seconds that it has to wait. Its connection has
-        come to something; the pace of visits counts it instead of the pace of those that come to
-        nothing, and has who comes too often wait."""
-        if guest.visited:
-            return self.asks(f"visitor {guest.address}", _VISIT)
-        guest.visited = True
-        self._knocks.refund(guest.address)
-        return self.asks(f"visitor {guest.address}", _VISIT + _HANDSHAKE)
+    def charge_public(self, connection: Connection) -> float:
+        """Counts a stranger's request for what is open to all. Returns the seconds that it has to
+        wait. Its connection has come to something: the rate of such requests counts it, instead of
+        that of connections that come to nothing, and whoever asks too often waits."""
+        if connection.has_public_request:
+            return self.charge(f"visitor {connection.address}", _VISIT)
+        connection.has_public_request = True
+        self._attempts.refund(connection.address)
+        return self.charge(f"visitor {connection.address}", _VISIT + _HANDSHAKE)
 
-    def gone(self, guest: Guest) -> None:
+    def remove(self, connection: Connection) -> None:
         """A connection has ended."""
-        self._strangers.leave(guest.address, guest)
-        self._known.leave(guest.who, guest)
+        self._strangers.remove(connection.address, connection)
+        self._known.remove(connection.who, connection)
 
-    def _end(self, guest: Guest | None) -> None:
-        if guest is not None:
-            guest.close()
+    def _end(self, connection: Connection | None) -> None:
+        if connection is not None:
+            connection.close()
 
     def _enforce_limits(self) -> None:
         """Strangers whose time is up have to go; and it is told who was refused."""
@@ -400,10 +402,10 @@ class Door:
                 self._last,
             )
             self._refused = 0
-        for guest in self._strangers.guests():
-            if guest.due <= now:
-                self.gone(guest)
-                guest.close()
+        for connection in self._strangers.holders():
+            if connection.due <= now:
+                self.remove(connection)
+                connection.close()
         self._timer = self._loop.call_later(_LOOK_S, self._enforce_limits)
 
 
@@ -417,19 +419,19 @@ def _address(source: Any, near: Collection[bytes]) -> str:
     return text if packed[:8] in near else socket.inet_ntop(socket.AF_INET6, packed[:8] + bytes(8))
 
 
-def guest_of(transport: asyncio.Transport | None) -> Guest | None:
-    """The guest of a request's transport; None if the server has no door, or the connection is
-    gone."""
+def connection_of(transport: asyncio.Transport | None) -> Connection | None:
+    """The connection of a request's transport; None if the server has no TcpListener, or the
+    connection is gone."""
     try:
         found = transport.get_protocol() if transport is not None else None
-    except AttributeError:  # see Guest.close
+    except AttributeError:  # see Connection.close
         return None
-    return found if isinstance(found, Guest) else None
+    return found if isinstance(found, Connection) else None
 
 
-def bound(addresses: list[str], port: int) -> list[socket.socket]:
-    """TCP sockets for `Door.open`, all of one port, also where that is 0. Raises OSError with the
-    address as its `filename`."""
+def bound_sockets(addresses: list[str], port: int) -> list[socket.socket]:
+    """TCP sockets for `TcpListener.open`, all of one port, also where that is 0. Raises OSError
+    with the address as its `filename`."""
     found: list[socket.socket] = []
     for address in addresses:
         made = socket.socket(

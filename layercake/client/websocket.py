@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from layercake.cli.common.client import REQUEST_S, Client, encoded, unreachable
-from layercake.cli.common.target import Target
+from layercake.client.http import REQUEST_S, Client, encoded, unreachable
+from layercake.client.target import Target
 from layercake.kraken.errors import OperationFailed
 
 _HEARTBEAT_S = 20.0
