@@ -10,7 +10,7 @@ import msgspec
 import imageapi.events
 import minos.events
 from layercake.agents.budget import Budget
-from layercake.agents.reports import heard
+from layercake.agents.reports import apply_report
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import OperationFailed
@@ -76,7 +76,7 @@ class NodeEventIntake:
         )
         if kind in self._hears:
             self._hears[kind](record, data)
-        if heard(record, kind, text, data):
+        if apply_report(record, kind, text, data):
             self._store.mark(record)
         return kept
 

@@ -291,37 +291,50 @@ class Sync:
         self, record: Record, datagram: Datagram, address: tuple[str, int]
     ) -> dict[str, str]:
         """Takes what a HELLO says, and answers. Returns the values that it tells of variables."""
+        state = self._unpacked(record, datagram)
+        self.counters["hello"] += 1
+        record.last_seen = self._clock()
+        record.address = address
+        self._suspects.pop(record.node.id, None)
+        self._watch(record.node.id, record.last_seen)
+        run = state["run"] if state["run"] in ("INIT", "SYNC") else "SYNC"
+        values = {**self._alive, "run": run} | {
+            k: state[k] for k in self._of_nodes if state.get(k) in self._values[k]
+        }
+        if record.value("run") != "SYNC" and run == "SYNC":
+            self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
+        acked = record.acked
+        record.acked = datagram.cfg_revision
+        if run == "SYNC":
+            self._on_heard(record, state["busy"])
+        self._engine.discover(record, values, "the agent says so")
+        if record.machine.held_until:  # what the head waited for after its start
+            self._engine.post(record, Released())
+        is_running = state["image"] == "ACTIVE" and self._runs_wanted(record)
+        if is_running or acked != record.acked:
+            self._store.mark(record)
+        self._answer(record, address)
+        return values
+
+    def _unpacked(self, record: Record, datagram: Datagram) -> dict[str, str]:
+        """The variables in a datagram. Raises WireError."""
         layout = (record.session and record.session.layout) or record.planner.layout
         if datagram.layout != layout.digest or not layout.valid(datagram.state):
             self.counters["layout"] += 1
             raise WireError("cannot take a datagram: its state is packed by another layout")
-        self.counters["hello"] += 1
-        record.last_seen, record.address = self._clock(), address
-        self._suspects.pop(record.node.id, None)
-        self._watch(record.node.id, record.last_seen)
-        said = layout.unpack(datagram.state)
-        run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
-        values = {**self._alive, "run": run} | {
-            k: said[k] for k in self._of_nodes if said.get(k) in self._values[k]
-        }
-        if record.value("run") != "SYNC" and run == "SYNC":
-            self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
-        moved = record.acked != datagram.cfg_revision
-        record.acked = datagram.cfg_revision
-        if run == "SYNC":
-            self._on_heard(record, said["busy"])
-        self._engine.discover(record, values, "the agent says so")
-        if record.machine.held_until:  # what the head waited for after its start
-            self._engine.post(record, Released())
-        if (
-            said["image"] == "ACTIVE"
-            and record.acked == record.cfg_revision
-            and record.running != record.wanted
-        ):
-            record.running = record.wanted
-            moved = True
-        if moved:
-            self._store.mark(record)
+        return layout.unpack(datagram.state)
+
+    @staticmethod
+    def _runs_wanted(record: Record) -> bool:
+        """The images of a node that has the newest desired state are active. Says whether they are
+        others than were known to run."""
+        if record.acked != record.cfg_revision or record.running == record.wanted:
+            return False
+        record.running = record.wanted
+        return True
+
+    def _answer(self, record: Record, address: tuple[str, int]) -> None:
+        """Answers a HELLO, and whoever waits to hear that the node speaks."""
         asked = self._asked.get(record.node.id)
         self._send(record, Kind.DESIRED, address, probe=asked is not None)
         if asked is not None:
@@ -329,7 +342,6 @@ class Sync:
             if asked.heard >= _SURE:
                 del self._asked[record.node.id]
                 asked.answer(True)
-        return values
 
     def push(self, record: Record) -> None:
         """Tells a node at once that its desired state has changed. A lost datagram is made good by

@@ -58,6 +58,16 @@ class ModuleListener:
         self._later = Later(self._news)
         self.claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None
         """Told what is said of a machine that claims a node's place."""
+        self._consequences: Mapping[Bearing, Callable[[Record, Mapping[str, Any]], None]] = {
+            Bearing.DOUBT: lambda record, data: self._sync.suspect(record, Loss.FIRMWARE),
+            Bearing.ASKS: lambda record, data: self._attended.asks(record),
+            Bearing.DISPUTE: lambda record, data: self._joining.asked_again(
+                record, str(data.get("ip", ""))
+            ),
+            Bearing.CLAIM: lambda record, data: self.claimed(record, data),
+            Bearing.PROGRESS: lambda record, data: self._patience.stepped(record),
+            Bearing.FIRMWARE: lambda record, data: self._patience.firmware_works(record),
+        }
 
     def attached(self, module: str) -> None:
         """It gets the nodes, their states and the attempts that are under way."""
@@ -166,18 +176,9 @@ class ModuleListener:
             return
         if known.name.startswith(OF_BOOT):
             self._patience.noted(record, known.meaning)
-        if known.bearing is Bearing.DOUBT:
-            self._sync.suspect(record, Loss.FIRMWARE)
-        elif known.bearing is Bearing.ASKS:
-            self._attended.asks(record)
-        elif known.bearing is Bearing.DISPUTE:
-            self._joining.asked_again(record, str(data.get("ip", "")))
-        elif known.bearing is Bearing.CLAIM:
-            self.claimed(record, data)
-        elif known.bearing is Bearing.PROGRESS:
-            self._patience.stepped(record)
-        elif known.bearing is Bearing.FIRMWARE:
-            self._patience.firmware_works(record)
+        consequence = self._consequences.get(known.bearing)
+        if consequence is not None:
+            consequence(record, data)
 
     def result(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from layercake.agents.reports import heard, interfaces
+from layercake.agents.reports import apply_report, interfaces
 from layercake.api.answers.nodes import InterfaceShown
 from layercake.cli.nodes import _interface as line
 from layercake.features.nodes.explain import explain_text, explain_view
@@ -44,7 +44,7 @@ def told(world: World, found: object) -> Record:
     world.attach("n0")
     world.send(world.hello("n0"))
     record = world.node("n0")
-    assert heard(record, NETWORK, "", {"interfaces": found})
+    assert apply_report(record, NETWORK, "", {"interfaces": found})
     return record
 
 

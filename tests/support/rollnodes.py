@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from layercake.agents import pki
-from layercake.agents.reports import heard
+from layercake.agents.reports import apply_report
 from layercake.api.server import Api
 from layercake.features.images.document import ImagesDocument
 from layercake.features.rolls.facts import Roll
@@ -57,7 +57,7 @@ class Agent:
     def event(self, name: str, data: dict[str, Any]) -> None:
         record, kind = self.world.node(self.name), self.world.head.table.events[name]
         self.world.head.store.event(record, kind, name, data=data)
-        if heard(record, kind, name, data):
+        if apply_report(record, kind, name, data):
             self.world.head.store.mark(record)
 
 

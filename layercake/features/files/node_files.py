@@ -433,25 +433,29 @@ def _filled(
     if one.secret:
         return replace(entry, data=f"{OPENS}{one.secret}{CLOSES}".encode()), None
     if one.content is not None:
-        return (
-            (entry, one.content)
-            if one.template
-            else (replace(entry, data=one.content.encode()), None)
-        )
+        if one.template:
+            return entry, one.content
+        return replace(entry, data=one.content.encode()), None
     if source is None:
         raise InputError(
             f"there is no {one.source} in the directory of files",
             hint="put it there, and apply the inventory again",
         )
+    return _from_source(entry, one, path, source, content(source))
+
+
+def _from_source(
+    entry: Entry, one: File, path: str, source: Source, data: bytes
+) -> tuple[Entry, str | None]:
+    """A file out of the directory of files. Raises InputError for a template that is no text."""
     name = path if one.tree else one.source
     is_template = name.endswith(TEMPLATE) if one.template is None else one.template
     if source.executable and not one.mode:
         entry = replace(entry, mode="0755")
-    if one.tree and is_template:
-        entry = replace(entry, path=path.removesuffix(TEMPLATE))
-    data = content(source)
     if not is_template:
         return replace(entry, data=data), None
+    if one.tree:
+        entry = replace(entry, path=path.removesuffix(TEMPLATE))
     try:
         return entry, data.decode()
     except UnicodeDecodeError:

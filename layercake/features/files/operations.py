@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from layercake.features.files import sources
@@ -51,6 +51,11 @@ def _part(node: Node) -> Files:
     return found if isinstance(found, Files) else NONE
 
 
+def _is_there(path: str, files: Collection[str], *, tree: bool) -> bool:
+    """Whether it is one of the files; of a tree, whether one of them is below it."""
+    return any(name.startswith(f"{path}/") for name in files) if tree else path in files
+
+
 class FileChanges:
     """Operations on files."""
 
@@ -68,25 +73,25 @@ class FileChanges:
                 if one.source or one.tree:
                     users.setdefault(one.source or one.tree, []).append(node.name)
                     single |= {one.source}
-        directory = self._files.directory
-        found, contents = await asyncio.to_thread(sources.read, directory) if users else ({}, {})
+        if not users:
+            return Wanted({}, {}, users)
+        files, contents = await asyncio.to_thread(sources.read, self._files.directory)
         for path, names in users.items():
-            there = (
-                path in found
-                if path in single
-                else any(name.startswith(f"{path}/") for name in found)
-            )
-            if not there:
-                raise InputError(
-                    f"cannot use the inventory: there is no {path} in {directory}, and "
-                    f"{fold(names[:NAMED])} "
-                    f"{'has' if len(names) == 1 else 'have'} it among the files",
-                    hint="put it there first",
-                )
-        used = {path: one for path, one in found.items() if sources.is_used(path, set(users))}
+            if not _is_there(path, files, tree=path not in single):
+                raise self._missing(path, names)
+        wanted = set(users)
+        used = {path: one for path, one in files.items() if sources.is_used(path, wanted)}
         digests = {one.digest for one in used.values()}
         return Wanted(
             used, {digest: data for digest, data in contents.items() if digest in digests}, users
+        )
+
+    def _missing(self, path: str, names: list[str]) -> InputError:
+        have = "has" if len(names) == 1 else "have"
+        return InputError(
+            f"cannot use the inventory: there is no {path} in {self._files.directory}, and "
+            f"{fold(names[:NAMED])} {have} it among the files",
+            hint="put it there first",
         )
 
     async def beside(self, node: Node) -> Wanted:

@@ -43,32 +43,46 @@ class _Late(Exception):
     """The time is over."""
 
 
+def _check_power(base: Any, exponent: Any) -> None:
+    """Raises SecurityError."""
+    small = isinstance(exponent, int | float) and abs(exponent) <= 64 and abs(base) <= _MOST
+    if not small:
+        raise SecurityError("** is for small numbers")
+
+
+def _check_product(left: Any, right: Any) -> None:
+    """Raises SecurityError."""
+    sizes = [len(side) for side in (left, right) if isinstance(side, str | bytes | list | tuple)]
+    times = [side for side in (left, right) if isinstance(side, int)]
+    if sizes and times and sizes[0] * times[0] > _MOST:
+        raise SecurityError("* makes a text or list that is too long")
+    if sum(number.bit_length() for number in times) > _BITS:
+        raise SecurityError("* is for small numbers")
+
+
+def _check_format(text: Any, values: Any) -> None:
+    """Raises SecurityError. Of numbers, % is the remainder."""
+    if isinstance(text, str) and (len(text) > 1000 or re.search(r"\d{4}|\*", text)):
+        raise SecurityError("% is for short formats, of widths below 1000")
+
+
+_CHECKS: Mapping[str, Callable[[Any, Any], None]] = {
+    "**": _check_power,
+    "*": _check_product,
+    "%": _check_format,
+}
+
+
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Numbers and texts do not become larger than a file may be."""
 
-    intercepted_binops = frozenset(["**", "*", "%"])
+    intercepted_binops = frozenset(_CHECKS)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """See ImmutableSandboxedEnvironment. Raises SecurityError."""
-        if operator == "**" and not (
-            isinstance(right, int | float) and abs(right) <= 64 and abs(left) <= _MOST
-        ):
-            raise SecurityError("** is for small numbers")
-        if operator == "*":
-            sizes = [
-                len(side) for side in (left, right) if isinstance(side, str | bytes | list | tuple)
-            ]
-            times = [side for side in (left, right) if isinstance(side, int)]
-            if sizes and times and sizes[0] * times[0] > _MOST:
-                raise SecurityError("* makes a text or list that is too long")
-            if sum(number.bit_length() for number in times) > _BITS:
-                raise SecurityError("* is for small numbers")
-        if (
-            operator == "%"
-            and isinstance(left, str)
-            and (len(left) > 1000 or re.search(r"\d{4}|\*", left))
-        ):
-            raise SecurityError("% is for short formats, of widths below 1000")
+        check = _CHECKS.get(operator)
+        if check is not None:
+            check(left, right)
         return super().call_binop(context, operator, left, right)
 
 

@@ -40,41 +40,52 @@ def explain_view(
     last trouble that its history tells of. `files`, `disks` and `tpm` are what is wrong with these;
     `console` is what it said last. `brief` is how a viewer is shown events: errors and their
     reasons are left out for one."""
-    explanation = explain(record.planner, record.machine, now)
-    view, show = explanation.to_dict(), brief or event_view
-    told = list(history)
-    trouble = [show(e) for e in told if e.severity in _TROUBLE][-5:]
-    steps = [show(e) for e in told if e.kind.startswith(_BOOT)][-8:]
-    waits = guard.why(record)
-    status, status_text = status_of(record, now, waits, brief=brief is not None)
-    stopped = guard.stopped(record)
-    blocked = (
-        f"{record.machine.asked} waits: {waits.text}"
-        if waits is not None and record.machine.asked
-        else stopped
-    )
-    view["blocked"] = [*view["blocked"], *([blocked] if blocked else [])]
-    if brief is not None:
-        quarantine = view["quarantine"] and {**view["quarantine"], "reason": ""}
-        view |= {"summary": status_text, "blocked": [], "quarantine": quarantine, "last_error": ""}
-    unhealthy = record.unhealthy if brief is None else ""
-    network = network_troubles(interfaces_view(record, brief=brief is not None))
-    return {
+    view = explain(record.planner, record.machine, now).to_dict()
+    show = brief or event_view
+    shown = list(history)
+    status, status_text = status_of(record, now, guard.why(record), brief=brief is not None)
+    if blocked := _blocked_by_guard(record, guard):
+        view["blocked"] = [*view["blocked"], blocked]
+    view = {
         "node": record.name,
         "status": status.value,
         "status_text": status_text,
         **view,
-        "unhealthy": unhealthy,
-        "network": network,
-        "files": [] if brief is not None else list(files),
-        "disks": [] if brief is not None else list(disks),
-        "tpm": [] if brief is not None else list(tpm),
+        "unhealthy": record.unhealthy,
+        "network": network_troubles(interfaces_view(record, brief=brief is not None)),
+        "files": list(files),
+        "disks": list(disks),
+        "tpm": list(tpm),
         "console": list(console),
-        "hardware": hardware_of(record, machines) if brief is None else [],
-        "trouble": trouble,
-        "boot": steps,
+        "hardware": [] if brief is not None else hardware_of(record, machines),
+        "trouble": [show(e) for e in shown if e.severity in _TROUBLE][-5:],
+        "boot": [show(e) for e in shown if e.kind.startswith(_BOOT)][-8:],
         "boot_time": patience.view(record) if patience is not None else None,
     }
+    return view if brief is None else view | _for_viewers(view)
+
+
+def _for_viewers(view: Mapping[str, Any]) -> dict[str, Any]:
+    """What a viewer is shown instead: no errors and no reasons."""
+    quarantine = view["quarantine"]
+    return {
+        "summary": view["status_text"],
+        "blocked": [],
+        "quarantine": quarantine and {**quarantine, "reason": ""},
+        "last_error": "",
+        "unhealthy": "",
+        "files": [],
+        "disks": [],
+        "tpm": [],
+    }
+
+
+def _blocked_by_guard(record: Record, guard: Guard) -> str:
+    """Why the guard holds the node's next step, or why it is left alone; "" if neither."""
+    waits = guard.why(record)
+    if waits is not None and record.machine.asked:
+        return f"{record.machine.asked} waits: {waits.text}"
+    return guard.stopped(record)
 
 
 def hardware_of(record: Record, machines: Machines | None) -> list[str]:
@@ -82,40 +93,52 @@ def hardware_of(record: Record, machines: Machines | None) -> list[str]:
     claims to be it, and what is missing to know it."""
     if machines is None:
         return []
-    own, claims = machines.of(record), machines.claimants(record)
-    found = [f"differs: {line}" for line in own.drift] if own is not None else []
-    found += [f"moved: {line}" for line in machines.elsewhere(record)]
-    if not record.node.macs:
-        what = " or ".join(map(str, wanted_places(record)))
-        found.append(
-            f"it has no `mac`, and no machine was seen yet that has its {what}: the first one is "
-            "taken for it"
-        )
-    elif own is None and wanted_places(record):
-        found.append("it has not reported yet: it is known by its MAC address alone")
-    elif own is not None:
-        lacks = {one.kind for one in wanted_places(record)} - {kind for kind, _ in own.claims}
-        found += [
-            f"its {_KINDS.get(kind, kind)} was not seen in its last survey"
-            for kind in sorted(lacks)
-        ]
-        found += [
-            f"{machines.name_of(one)} has {_in_common(one, own)} too"
-            for one in machines.rivals(own)[:5]
-        ]
-    known = {one.key for one in machines.rivals(own)} if own is not None else set()
-    found += [
-        f"{one.mac} at {one.address}, which no inventory knows, has {_of_inventory(record, one)} "
-        "of this node "
-        f"(hint: layercake node set {record.name} mac={one.mac})"
-        for one in claims[:5]
-        if one.key not in known
-    ]
-    reported = {mac for one in claims for mac in one.macs}
-    found += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
+    own = machines.of(record)
+    lines = [f"differs: {line}" for line in own.drift] if own is not None else []
+    lines += [f"moved: {line}" for line in machines.elsewhere(record)]
+    lines += _how_known(record, own)
+    lines += _who_else(record, own, machines)
+    claims = machines.claimants(record)
+    reported = {mac for claim in claims for mac in claim.macs}
+    lines += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
     if len(claims) > 1:
-        found.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
-    return found
+        lines.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
+    return lines
+
+
+def _who_else(record: Record, own: Machine | None, machines: Machines) -> list[str]:
+    """The machines that have what this node is known by too."""
+    rivals = machines.rivals(own) if own is not None else []
+    lines = []
+    if own is not None and record.node.macs:
+        lines += [
+            f"{machines.name_of(rival)} has {_in_common(rival, own)} too" for rival in rivals[:5]
+        ]
+    known = {rival.key for rival in rivals}
+    return lines + [
+        f"{claim.mac} at {claim.address}, which no inventory knows, has "
+        f"{_of_inventory(record, claim)} of this node "
+        f"(hint: layercake node set {record.name} mac={claim.mac})"
+        for claim in machines.claimants(record)[:5]
+        if claim.key not in known
+    ]
+
+
+def _how_known(record: Record, own: Machine | None) -> list[str]:
+    """What is missing to know a node's machine by more than its MAC address."""
+    places = wanted_places(record)
+    if not record.node.macs:
+        return [
+            f"it has no `mac`, and no machine was seen yet that has its "
+            f"{' or '.join(map(str, places))}: the first one is taken for it"
+        ]
+    if own is None:
+        lines = ["it has not reported yet: it is known by its MAC address alone"]
+        return lines if places else []
+    lacks = {place.kind for place in places} - {kind for kind, _ in own.claims}
+    return [
+        f"its {_KINDS.get(kind, kind)} was not seen in its last survey" for kind in sorted(lacks)
+    ]
 
 
 def _in_common(one: Machine, other: Machine) -> str:

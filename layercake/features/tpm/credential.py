@@ -53,19 +53,23 @@ def endorsement_key(public: bytes) -> Named:
         )
     try:
         reader = Reader(public[len(kind.fixed) :])
-        own = [reader.sized() for _ in range(2 if kind.size in _CURVES else 1)]
-        if reader.left or any(len(part) > kind.size for part in own):
+        parts = [reader.sized() for _ in range(2 if kind.size in _CURVES else 1)]
+        if reader.left or any(len(part) > kind.size for part in parts):
             raise ValueError("it is too long")
-        x, *y = (int.from_bytes(part, "big") for part in own)
-        if y:
-            return Named(
-                kind, ec.EllipticCurvePublicNumbers(x, y[0], _CURVES[kind.size]).public_key()
-            )
-        if len(own[0]) != kind.size:
-            raise ValueError("it is too short")
-        return Named(kind, rsa.RSAPublicNumbers(_EXPONENT, x).public_key())
+        return Named(kind, _public_key(parts, kind.size))
     except ValueError as error:
         raise InputError(f"cannot take the TPM: its endorsement key is no key: {error}") from None
+
+
+def _public_key(parts: list[bytes], size: int) -> Key:
+    """A point of a curve, by its two coordinates, or the modulus of an RSA key. `size` is in
+    bytes. Raises ValueError."""
+    first, *rest = (int.from_bytes(part, "big") for part in parts)
+    if rest:
+        return ec.EllipticCurvePublicNumbers(first, rest[0], _CURVES[size]).public_key()
+    if len(parts[0]) != size:
+        raise ValueError("it is too short")
+    return rsa.RSAPublicNumbers(_EXPONENT, first).public_key()
 
 
 def attestation_key(public: bytes) -> ec.EllipticCurvePublicKey:

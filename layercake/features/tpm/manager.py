@@ -186,53 +186,23 @@ class Tpms:
     async def answered(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
         """A node's quote, for the challenge that it has. Returns the pass for its join. Raises
         Refused, and OperationFailed if it cannot be written."""
-        asked = self._challenges.pop(record.node.id, None)
-        if asked is None or asked.boot_id != boot.id or asked.until < self._clock():
+        challenge = self._challenges.pop(record.node.id, None)
+        if challenge is None or challenge.boot_id != boot.id or challenge.until < self._clock():
             raise Refused(
                 "cannot take the quote: nothing was asked, or long ago",
                 hint="the node asks to join again",
             )
         steps = log.read(said.get("log"))
         try:
-            values = _values(said.get("registers"))
-            found = quote.checked(
-                asked.key,
-                _bytes(said.get("quote"), 2048),
-                _bytes(said.get("signature"), 1024),
-                qualifying(asked.nonce, asked.held),
-                asked.registers,
-                values,
-            )
+            shown = self._checked(challenge, boot, said, steps)
         except (InputError, Refused) as error:
             return await self.without(record, boot, error.message)
-        hexed = {number: value.hex() for number, value in values.items()}
-        shown = replace(
-            asked.shown,
-            registers=hexed,
-            boot=boot.name,
-            lasting={
-                number: log.lasting(steps, number, hexed[number])
-                for number in judging.LASTING & hexed.keys()
-            },
-            firmware=found.firmware,
-            clock=found.clock,
-            resets=found.resets,
-            restarts=found.restarts,
-            at=self._store.wall(),
+        before = self.of(record)
+        verdict = judging.judge(
+            self.part(record), before, shown, self._ordered(record), self._adopted(record)
         )
-        part, before = self.part(record), self.of(record)
-        verdict = judging.judge(part, before, shown, self._ordered(record), self._adopted(record))
         logs = await self._rows.logs(record.node.id)
-        lines = verdict.troubles + tuple(
-            f"register {number}: "
-            + log.difference(
-                logs.get(judging.place(number, shown.boot), ()),
-                steps,
-                number,
-                shown.registers[number],
-            )
-            for number in verdict.registers
-        )
+        lines = verdict.troubles + _differences(verdict, logs, steps, shown)
         logs[LAST] = steps
         await self._write(
             replace(verdict.known, last=shown, troubles=lines),
@@ -244,6 +214,35 @@ class Tpms:
             )
         self._tell(record, lines, boot, known=not verdict.unknown)
         return self._pass(record, boot, quoted=not lines)
+
+    def _checked(
+        self, challenge: Challenge, boot: Boot, said: Mapping[str, Any], steps: Sequence[log.Step]
+    ) -> Shown:
+        """What the TPM has shown, once its quote was checked. Raises InputError and Refused."""
+        values = _values(said.get("registers"))
+        quoted = quote.checked(
+            challenge.key,
+            _bytes(said.get("quote"), 2048),
+            _bytes(said.get("signature"), 1024),
+            qualifying(challenge.nonce, challenge.held),
+            challenge.registers,
+            values,
+        )
+        registers = {number: value.hex() for number, value in values.items()}
+        return replace(
+            challenge.shown,
+            registers=registers,
+            boot=boot.name,
+            lasting={
+                number: log.lasting(steps, number, registers[number])
+                for number in judging.LASTING & registers.keys()
+            },
+            firmware=quoted.firmware,
+            clock=quoted.clock,
+            resets=quoted.resets,
+            restarts=quoted.restarts,
+            at=self._store.wall(),
+        )
 
     async def without(self, record: Record, boot: Boot, why: str) -> dict[str, Any]:
         """A node that can show no TPM, and why. Returns its pass, where none is required. Raises
@@ -347,6 +346,19 @@ class Tpms:
         gone, self._gone = self._gone, []
         for node in gone:
             await self._rows.remove(node)
+
+
+def _differences(
+    verdict: judging.Verdict, logs: Logs, steps: Sequence[log.Step], shown: Shown
+) -> tuple[str, ...]:
+    """How the registers that differ do, by the event logs, for people."""
+    return tuple(
+        f"register {number}: "
+        + log.difference(
+            logs.get(judging.place(number, shown.boot), ()), steps, number, shown.registers[number]
+        )
+        for number in verdict.registers
+    )
 
 
 def _logged(logs: Logs, before: Known, now: Known, boot: str) -> Logs:

@@ -100,6 +100,14 @@ _NODES = """SELECT json_group_array(json_array(node, n)) FROM (
     GROUP BY node ORDER BY n DESC, node LIMIT :most)"""
 
 
+def _in_memory(store: Store, *, security: bool) -> tuple[list[Event], int]:
+    """The events in memory, and the number below which there may be more in the database."""
+    kept = (store.alarms,) if security else (store.events, store.alarms)
+    floor = max((events[0].id for events in kept if len(events) == events.maxlen), default=0)
+    unwritten = [e for events in (store.writing, store.new_events) for e in events if e.id < floor]
+    return [*unwritten, *(e for events in kept for e in events)], floor
+
+
 class History:
     """The events of the database at `path`."""
 
@@ -130,28 +138,21 @@ class History:
         """Those that are meant, and that `shown` says yes to, oldest first: out of memory as far as
         that reaches, which is nearly always, and before it from the database. Of one that cannot be
         read, those that are in memory."""
-        told = (store.alarms,) if wanted.security else (store.events, store.alarms)
-        floor = max((events[0].id for events in told if len(events) == events.maxlen), default=0)
-        fresh = [
-            e for events in (store.writing, store.new_events) for e in events if e.id < floor
-        ]  # not there, and not yet read
-        found = {
-            e.id: e
-            for e in (*fresh, *(e for events in told for e in events))
-            if wanted.means(e) and shown(e)
-        }
-        before, loop = min(wanted.before, floor), asyncio.get_running_loop()
+        in_memory, floor = _in_memory(store, security=wanted.security)
+        matching = {e.id: e for e in in_memory if wanted.means(e) and shown(e)}
+        before = min(wanted.before, floor)
+        loop = asyncio.get_running_loop()
         for _ in range(PAGES):
-            if len(found) >= wanted.limit or before <= wanted.after + 1:
+            if len(matching) >= wanted.limit or before <= wanted.after + 1:
                 break
             try:
                 page = await loop.run_in_executor(self._thread, self._older, wanted, before)
             except (sqlite3.Error, msgspec.MsgspecError) as error:
                 log.error("cannot read older events: %s", error)
                 break
-            found |= {event.id: event for event in page if shown(event)}
+            matching |= {event.id: event for event in page if shown(event)}
             before = min((event.id for event in page), default=0)
-        return [found[number] for number in sorted(found)][-wanted.limit :]
+        return [matching[number] for number in sorted(matching)][-wanted.limit :]
 
     def _older(self, wanted: Wanted, before: int) -> list[Event]:
         one = (
