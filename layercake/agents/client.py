@@ -96,7 +96,8 @@ class NodeLink:
     async def answers(self, record: Record) -> bool:
         """Whether a node's agent, in sync or not, still serves its TLS port under the session that
         it has. Any answer counts."""
-        session, address = record.session, record.address
+        session = record.session
+        address = record.address
         if session is None or address is None or not record.api_port:
             return False
         context = self._context()
@@ -154,9 +155,11 @@ async def _failure(record: Record, response: aiohttp.ClientResponse) -> Layercak
         ):
             data += part
         said = parse_json(data)
-        text, hint = str(said["error"])[:500], str(said.get("hint") or "")[:200]
+        text = str(said["error"])[:500]
+        hint = str(said.get("hint") or "")[:200]
     except (ValueError, KeyError, TypeError, AttributeError):
-        text, hint = f"it answers {response.status}", ""
+        text = f"it answers {response.status}"
+        hint = ""
     finally:
         response.close()
     kind = {400: InputError, 403: Refused, 404: NotFound}.get(response.status, OperationFailed)

@@ -14,8 +14,11 @@ from layercake.kraken.events import EventKind
 from minos.build.sets import NAME
 from minos.events import AGENT, AGENT_SWAP_FAILED, CLOCK, HARDWARE, NETWORK, NO_TIME, NODE_API
 
-_MAX_CONTAINERS, _MAX_CARDS, _MAX_OFF_MS = 200, 64, 1e9
-_MAX_INTERFACES, _MAX_OF_ONE = 128, 64
+_MAX_CONTAINERS = 200
+_MAX_CARDS = 64
+_MAX_OFF_MS = 1e9
+_MAX_INTERFACES = 128
+_MAX_OF_ONE = 64
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "name": str,
     "digest": str,
@@ -107,7 +110,8 @@ def _interface(entry: Mapping[str, Any]) -> Interface:
 
 def clock(data: Mapping[str, Any]) -> NodeClock | None:
     """A node's clock as it says, None if that is not well-formed."""
-    server, off = data.get("server"), data.get("off_ms")
+    server = data.get("server")
+    off = data.get("off_ms")
     if (
         not isinstance(server, str)
         or isinstance(off, bool)

@@ -149,7 +149,8 @@ class Engine:
 
     def tick(self) -> None:
         """Handles the deadlines that are due."""
-        now, due = self._clock(), set()
+        now = self._clock()
+        due = set()
         while self._due and self._due[0][0] <= now:
             due.add(heapq.heappop(self._due)[1])
         for node in due:
@@ -176,7 +177,8 @@ class Engine:
         )
         if machine is record.machine and not effects:
             return
-        moved, record.machine = machine.wake != record.machine.wake, machine
+        moved = machine.wake != record.machine.wake
+        record.machine = machine
         if moved:
             self.expect(record)
         self._store.mark(record)
@@ -206,7 +208,8 @@ class Engine:
 
     def _changed(self, record: Record, before: int, after: int, why: str) -> None:
         layout = record.planner.layout
-        old, new = layout.unpack(before), layout.unpack(after)
+        old = layout.unpack(before)
+        new = layout.unpack(after)
         moved = {k: [old[k], new[k]] for k in new if old[k] != new[k]}
         record.dsc_revision += 1
         record.changed_at = self._clock()

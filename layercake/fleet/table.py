@@ -244,7 +244,8 @@ class Table:
 
     def held(self, record: Discovered) -> str:
         """Why rolls are to leave a node out, by the first module that wants it; "" if none does."""
-        parts, values = record.node.parts, record.values()
+        parts = record.node.parts
+        values = record.values()
         return next(
             filter(
                 None,

@@ -45,14 +45,16 @@ class ModuleListener:
         patience: BootTimeouts,
         set_health: Callable[[str, str], None],
     ) -> None:
-        self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self._dispatcher, self._teller, self._joining, self._attended = (
-            dispatcher,
-            notifier,
-            joining,
-            attended,
-        )
-        self._patience, self._set_health = patience, set_health
+        self._store = store
+        self._table = table
+        self._engine = engine
+        self._sync = sync
+        self._dispatcher = dispatcher
+        self._teller = notifier
+        self._joining = joining
+        self._attended = attended
+        self._patience = patience
+        self._set_health = set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
@@ -199,12 +201,10 @@ class ModuleListener:
         try:
             self._own(module, record, values)
         except LayercakeError as refusal:
-            ok, error, hint, after = (
-                False,
-                f"module {module} answers nonsense: {refusal.message}",
-                "",
-                "",
-            )
+            ok = False
+            error = f"module {module} answers nonsense: {refusal.message}"
+            hint = ""
+            after = ""
         if not ok:
             if (
                 record.planner.mutation(flight.mutation).stall

@@ -21,10 +21,14 @@ from layercake.base.text import describe, show
 from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.module import NodePart
 
-MINOS, METADATA, ALL = "minos", "metadata", "*"
+MINOS = "minos"
+METADATA = "metadata"
+ALL = "*"
 SAID = ("/user-data", "/vendor-data", "/network-config")
 """What the metadata service may say beside what the head says of the node."""
-MAX_FILES, MAX_CONTENT, MAX_PATH = 500, 256 << 10, 1024
+MAX_FILES = 500
+MAX_CONTENT = 256 << 10
+MAX_PATH = 1024
 TEMPLATE = ".j2"
 """What the names of templates in the directory of files end with."""
 _NOT_BELOW = ("/proc", "/sys", "/dev")
@@ -92,7 +96,8 @@ def _secret(value: object) -> str:
 def _on_change(value: object) -> str:
     """What is done when the file of a running image changes."""
     words = text(value).split()
-    what, rest = (words[0] if words else ""), words[1:]
+    what = words[0] if words else ""
+    rest = words[1:]
     if (what == "reload" and len(rest) == 1 and _UNIT.fullmatch(rest[0])) or (
         what == "signal" and len(rest) == 1 and rest[0] in SIGNALS
     ):

@@ -70,8 +70,12 @@ class NodeFiles:
         head: Any,
         tell: Any,
     ) -> None:
-        self._store, self._networks, self._vault, self._settings = store, networks, vault, settings
-        self._head, self._tell = head, tell
+        self._store = store
+        self._networks = networks
+        self._vault = vault
+        self._settings = settings
+        self._head = head
+        self._tell = tell
         self.sources = kept
         self.keys = HostKeys(store, desire)
         self._renderer = Renderer()
@@ -128,7 +132,8 @@ class NodeFiles:
     def mark(self, record: Record) -> str:
         """Stands for all that a node's files depend on; for secrets as they were when an inventory
         was applied last."""
-        node, network = record.node, self._networks.told(record.node)
+        node = record.node
+        network = self._networks.told(record.node)
         had = self._marks.get(node.id)
         version = f"{self.site()[0]} {self.sources.version} {self._secrets}"
         if had is not None and had[1] is network and had[2] == version and _alike(had[0], node):
@@ -464,7 +469,8 @@ def _from_source(
 
 def _bounded(entries: Sequence[Entry]) -> list[Entry]:
     """The files that fit; what does not is an error, and none of the others."""
-    whole, found = 0, []
+    whole = 0
+    found = []
     for entry in entries:
         whole += len(entry.data)
         found.append(

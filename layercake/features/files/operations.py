@@ -36,7 +36,9 @@ class Wanted:
         contents: Mapping[str, bytes],
         users: Mapping[str, list[str]],
     ) -> None:
-        self.by_path, self.contents, self.users = by_path, contents, users
+        self.by_path = by_path
+        self.contents = contents
+        self.users = users
 
     @property
     def mark(self) -> str:
@@ -97,7 +99,8 @@ class FileChanges:
     async def beside(self, node: Node) -> Wanted:
         """What is in force, and what one node uses that is not: no other node's files change by it.
         Raises InputError as `wanted`."""
-        new, has = await self.wanted([node]), self._files.sources.by_path
+        new = await self.wanted([node])
+        has = self._files.sources.by_path
         return Wanted({**new.by_path, **has}, new.contents, new.users)
 
     async def plan(self, wanted: Wanted) -> list[dict[str, Any]]:
@@ -106,9 +109,12 @@ class FileChanges:
         return await asyncio.to_thread(self._changes, wanted)
 
     def _changes(self, wanted: Wanted) -> list[dict[str, Any]]:
-        old, new, found = self._files.sources.by_path, wanted.by_path, []
+        old = self._files.sources.by_path
+        new = wanted.by_path
+        found = []
         for path in sorted({*old, *new}):
-            before, after = old.get(path), new.get(path)
+            before = old.get(path)
+            after = new.get(path)
             if before == after:
                 continue
             texts = [
@@ -238,7 +244,8 @@ def _changed(
     """(targets, path, unified diff, what is done then) of each file that is another."""
     old, new = ({(",".join(e.targets), e.path): e for e in entries} for entries in (before, after))
     for key in dict.fromkeys([*old, *new]):
-        first, second = old.get(key), new.get(key)
+        first = old.get(key)
+        second = new.get(key)
         if (
             first is not None
             and second is not None

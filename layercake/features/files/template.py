@@ -20,8 +20,10 @@ MAX_OUTPUT = 4 * MAX_CONTENT
 """Bytes of a rendered file."""
 SECONDS = 1.0
 """How long a file may be rendered."""
-_MOST, _BITS = 1 << 20, 4096
-OPENS, CLOSES = "\ue000", "\ue001"
+_MOST = 1 << 20
+_BITS = 4096
+OPENS = "\ue000"
+CLOSES = "\ue001"
 """What stands around a secret's name until a node fetches the file: characters that no template may
 have itself."""
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -33,7 +35,8 @@ class NotRendered(Exception):
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(text)
-        self.line, self.text = line, text
+        self.line = line
+        self.text = text
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.text}" if self.line else self.text
@@ -141,7 +144,8 @@ class Templates:
 
 
 def _bounded(template: jinja2.Template, facts: Mapping[str, Any]) -> str:
-    parts, size = [], 0
+    parts = []
+    size = 0
     for part in template.generate(facts):
         parts.append(part)
         size += len(part)

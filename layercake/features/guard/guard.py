@@ -117,7 +117,8 @@ class Guard:
 
     def heard(self, record: Record, busy: str) -> None:
         """A node speaks, and is in sync."""
-        key, care = record.node.id, record.care
+        key = record.node.id
+        care = record.care
         said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
         up = record.meant == "up"
         if (care.ours, care.up, care.busy, care.released, care.wished) != (
@@ -159,7 +160,8 @@ class Guard:
         """What is known of a node has changed."""
         if record.value("power") != "OFF":
             return
-        care, order = record.care, record.care.order
+        care = record.care
+        order = record.care.order
         if order is not None:
             record.care = replace(
                 care, order=None, up=False, busy=False, released=order.what == "cycle"
@@ -244,7 +246,9 @@ class Guard:
             )
 
     def _begin(self, record: Record, mutation: str) -> None:
-        care, now, step = record.care, self._clock(), record.planner.mutation(mutation)
+        care = record.care
+        now = self._clock()
+        step = record.planner.mutation(mutation)
         if step.turns_on and not care.ours:
             record.care = replace(care, ours=True)
             self._store.mark(record)
@@ -335,10 +339,8 @@ class Guard:
 
     def _turn(self, key: str, lane: Lane) -> Turn:
         """A node's turn: it begins if it may."""
-        record, asked = self._store.find(key), self._waiting.get(key)
-        if record is None or asked is None or record.machine.asked != asked.mutation:
-            self._queue.leave(key)
-            self._waiting.pop(key, None)
+        record = self._still_waiting(key)
+        if record is None:
             return Turn.GIVEN
         if self._slots.none_left:
             return Turn.ALL_FULL
@@ -348,6 +350,17 @@ class Guard:
             return Turn.LANE_FULL
         self._answer(record)
         return Turn.LANE_FULL if key in self._queue else Turn.GIVEN
+
+    def _still_waiting(self, key: str) -> Record | None:
+        """The node that waits for its step; None, and forgotten, if it no longer does."""
+        record = self._store.find(key)
+        asked = self._waiting.get(key)
+        if record is not None and asked is not None and record.machine.asked == asked.mutation:
+            return record
+        self._waiting.pop(key, None)
+        self._watched.pop(key, None)
+        self._queue.leave(key)
+        return None
 
     def _case(self, record: Record, mutation: str, now: float) -> Case:
         key = record.node.id
@@ -379,12 +392,9 @@ class Guard:
         self._look_at_outages()
         self._end_maintenance(self._store.wall())
         for key in list(itertools.islice(self._watched, LOOKED_AT)):
-            record, asked = self._store.find(key), self._waiting.get(key)
-            if record is None or asked is None or record.machine.asked != asked.mutation:
-                self._waiting.pop(key, None)
-                self._watched.pop(key, None)
-                continue
-            self._answer(record)
+            waiting = self._still_waiting(key)
+            if waiting is not None:
+                self._answer(waiting)
         for key in list(self._slots):
             record = self._store.find(key)
             if (
@@ -479,14 +489,7 @@ class Guard:
         return {
             "frozen": None if self.freeze is None else msgspec.to_builtins(self.freeze),
             "outages": [
-                {
-                    "domain": o.domain,
-                    "where": o.where,
-                    "seconds": round(now - o.since, 1),
-                    "silent": len(o.silent),
-                    "members": o.members,
-                    "nodes": sorted(names[k] for k in o.silent if k in names)[:100],
-                }
+                o.view(names, now)
                 for o in self.outages.values()
                 if sees is None or not names.keys().isdisjoint(o.silent)
             ],

@@ -21,7 +21,8 @@ from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.fields import Check, Mistake
 from layercake.moduleapi.module import Module, NodeFacts, NodePart, Part, Site, Unique
 
-_MOST, _MOST_82 = 80, 191
+_MOST = 80
+_MOST_82 = 191
 _KEYS = ("switch", "port", "relay", "circuit", "remote")
 _SUCH = (
     "such as {switch: sw1, port: 7}, as the switch says by LLDP, or {circuit: eth7, remote: "

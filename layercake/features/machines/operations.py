@@ -24,9 +24,10 @@ from layercake.modules.calls import AskModule
 
 SCAN = "power.scan"
 """The call by which addresses are asked whether a BMC is there."""
-SCANNED, WIDEST = 256, 20
-"""Addresses that are asked at a time, and the length of the shortest prefix of a network that is
-scanned."""
+SCANNED = 256
+"""Addresses that are asked at a time."""
+WIDEST = 20
+"""The length of the shortest prefix of a network that is scanned."""
 
 
 class MachineRequests:

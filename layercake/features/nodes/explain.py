@@ -177,7 +177,8 @@ def boot_time_text(times: dict[str, Any] | None) -> str:
     """How long a node takes to boot, for people; "" if nothing is known."""
     if not times or (times["usual_s"] is None and times["now_s"] is None):
         return ""
-    often, now = times["usual_s"], times["now_s"]
+    often = times["usual_s"]
+    now = times["now_s"]
     text = (
         "not yet known how long"
         if often is None

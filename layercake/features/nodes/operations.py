@@ -179,10 +179,12 @@ class Nodes:
         record = self._store.named(name)
         if not command:
             raise InputError("cannot run a command: none is given")
-        shown, data = " ".join(command)[:COMMAND_SHOWN], {"by": who, "container": container}
+        shown = " ".join(command)[:COMMAND_SHOWN]
+        data = {"by": who, "container": container}
         asked = {"command": command, "container": container, "timeout_s": timeout_s}
         where = f"in {container}" if container else "on the node"
-        since, last = time.monotonic(), b""
+        since = time.monotonic()
+        last = b""
         self._store.event(record, events.NODE_EXEC, f"{who} runs {where}: {shown}", data=data)
         ended = "cut off"
 

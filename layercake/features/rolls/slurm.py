@@ -141,7 +141,9 @@ def parse(text: str) -> dict[str, SlurmNode]:
     ending in a sign."""
     found = {}
     for line in text.splitlines():
-        name, state, reason = _NAME.match(line), _STATE.search(line), _REASON.search(line)
+        name = _NAME.match(line)
+        state = _STATE.search(line)
+        reason = _REASON.search(line)
         if name and state:
             words = frozenset(word.rstrip("*~#!%$@^-") for word in state[1].upper().split("+"))
             found[name[1]] = SlurmNode(words, reason[1] if reason else "")
@@ -271,13 +273,11 @@ class Slurm:
         maintained: Callable[[], Mapping[str, str]] = dict,
         heat: Callable[[], Heat] = Heat,
     ) -> None:
-        self._scheduler, self._rolls, self._look, self._event, self._maintained = (
-            scheduler,
-            rolls,
-            look,
-            event,
-            maintained,
-        )
+        self._scheduler = scheduler
+        self._rolls = rolls
+        self._look = look
+        self._event = event
+        self._maintained = maintained
         self._heat = heat
         self._seen: dict[str, SlurmNode] | None = None
         self._trouble = ""

@@ -69,7 +69,8 @@ def proven(record: Record, image: WantedImage) -> bool:
 
 
 def _common(record: Record, now: float, busy: bool, stopped: str) -> NodeFacts:
-    machine, sync = record.machine, record.value("run") == "SYNC"
+    machine = record.machine
+    sync = record.value("run") == "SYNC"
     return NodeFacts(
         up=record.node.state == "up",
         sync=sync,
@@ -87,7 +88,8 @@ def _common(record: Record, now: float, busy: bool, stopped: str) -> NodeFacts:
 def _forget_health(images: tuple[WantedImage, ...], record: Record) -> None:
     """What was said of other images' health says nothing of these."""
     if record.wanted != images:
-        record.unhealthy, record.containers = "", ()
+        record.unhealthy = ""
+        record.containers = ()
 
 
 class Images:
@@ -213,7 +215,10 @@ class BootSets:
         tell: Callable[[Record], object],
         takes_s: Callable[[Record], float],
     ) -> None:
-        self._desire, self._clock, self._tell, self.takes_s = desire, clock, tell, takes_s
+        self._desire = desire
+        self._clock = clock
+        self._tell = tell
+        self.takes_s = takes_s
 
     def facts(
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
@@ -296,7 +301,8 @@ class Agents:
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
     ) -> NodeFacts:
         """See Subject. No image notices, so nobody is too BUSY for it."""
-        known, mine = _common(record, now, False, stopped), record.boots
+        known = _common(record, now, False, stopped)
+        mine = record.boots
         there = known.sync and mine.agent_runs == mine.agent
         return replace(
             known,

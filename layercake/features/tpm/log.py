@@ -13,9 +13,10 @@ from layercake.base.text import printable
 from minos.tpm.log import MOST_EVENTS, MOST_TEXT
 
 MOST_SHOWN = 5
-_COMMAND_LINE, _OF_NODE = "LOADED_IMAGE::LoadOptions", "/node/"
-"""What is said of the kernel's command line (Linux, drivers/firmware/efi/libstub), and where a
-node's GRUB configuration is."""
+_COMMAND_LINE = "LOADED_IMAGE::LoadOptions"
+"""What is said of the kernel's command line (Linux, drivers/firmware/efi/libstub)."""
+_OF_NODE = "/node/"
+"""Where a node's GRUB configuration is."""
 _SHA256 = 32
 _STARTS = tuple(bytes(_SHA256 - 1) + bytes((locality,)) for locality in (0, 3, 4))
 """What a register begins with: all zeros; register 0 also with who has started the TPM (Firmware

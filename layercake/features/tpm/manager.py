@@ -29,7 +29,8 @@ from minos.tpm.proof import qualifying
 QUOTED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14)
 """The registers that are always asked for, for people to see; 10 to 13 change while a machine
 runs."""
-NONCE_BYTES, GOOD_S = 32, 120.0
+NONCE_BYTES = 32
+GOOD_S = 120.0
 """How long a challenge and a pass are good, in seconds: an exchange takes less than one."""
 _ACCEPT = "if that is right, `layercake tpm accept {name}`"
 
@@ -81,13 +82,12 @@ class Tpms:
         ordered: Callable[[Record], str],
         adopted: Callable[[Record], str] = lambda record: "",
     ) -> None:
-        self._store, self._rows, self._settings, self._clock = (
-            store,
-            Rows(database, store),
-            settings,
-            clock,
-        )
-        self._ordered, self._adopted = ordered, adopted
+        self._store = store
+        self._rows = Rows(database, store)
+        self._settings = settings
+        self._clock = clock
+        self._ordered = ordered
+        self._adopted = adopted
         self._known: dict[str, Known] = {}
         self._gone: list[str] = []
         self._challenges: dict[str, Challenge] = {}
@@ -125,7 +125,9 @@ class Tpms:
 
     def troubles(self, record: Record) -> list[str]:
         """What is to be said of a node's TPM, for people."""
-        part, known, session = self.part(record), self.of(record), record.session
+        part = self.part(record)
+        known = self.of(record)
+        session = record.session
         if part.tpm == "none":
             return []
         found = list(known.troubles)
@@ -159,8 +161,10 @@ class Tpms:
     def challenge(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
         """What a node has to open and to quote, of the keys that it says its TPM has. Raises
         InputError."""
-        public, ak = _bytes(said.get("ek"), 1024), _bytes(said.get("ak"), 1024)
-        key, its = credential.endorsement_key(public), credential.attestation_key(ak)
+        public = _bytes(said.get("ek"), 1024)
+        ak = _bytes(said.get("ak"), 1024)
+        key = credential.endorsement_key(public)
+        its = credential.attestation_key(ak)
         data = _bytes(said.get("certificate"), certificate.MOST_BYTES)
         found = certificate.vouched(data, key.key, self._authorities)
         shown = Shown(
@@ -171,7 +175,8 @@ class Tpms:
             certificate=hashlib.sha256(data).hexdigest() if found.issuer else "",
             untrusted=found.trouble if self._authorities else "",
         )
-        held, nonce = secrets.token_bytes(32), secrets.token_bytes(NONCE_BYTES)
+        held = secrets.token_bytes(32)
+        nonce = secrets.token_bytes(NONCE_BYTES)
         blob, seed = credential.make(key, credential.name_of(ak), held)
         registers = tuple(sorted({*QUOTED, *self.part(record).tpm_registers}))
         self._challenges[record.node.id] = Challenge(
@@ -260,7 +265,8 @@ class Tpms:
         """Tells of what is wrong. Raises Refused where the TPM is required."""
         if not lines:
             return
-        text, refuses = "; ".join(lines)[:2000], self.part(record).tpm == "required"
+        text = "; ".join(lines)[:2000]
+        refuses = self.part(record).tpm == "required"
         hint = "" if known else f" (hint: {_ACCEPT.format(name=record.name)})"
         kind = events.REFUSED if refuses else events.DIFFERS
         self._store.event(
@@ -343,7 +349,8 @@ class Tpms:
     async def _write(self, known: Known, logs: Logs | None) -> None:
         await self._rows.put(known, logs)
         self._known[known.node] = known
-        gone, self._gone = self._gone, []
+        gone = self._gone
+        self._gone = []
         for node in gone:
             await self._rows.remove(node)
 

@@ -29,13 +29,15 @@ SELECT json_group_array(json_array({_COLUMNS}, security)) FROM (
     SELECT {_COLUMNS}, 1 FROM alarms WHERE node = :node ORDER BY id DESC LIMIT :newest)
 """  # noqa: S608 (ours)
 """One answer of one row: the thread would wait for the loop's once for each row."""
-PAGE, PAGES = 4000, 100
-"""How many rows are read at a time, and how often for one question: all that is kept of 10,000
-nodes and more."""
+PAGE = 4000
+"""How many rows are read at a time."""
+PAGES = 100
+"""How many times for one question: all that is kept of 10,000 nodes and more."""
 _TABLE = f"""SELECT {_COLUMNS}, %d AS security FROM %s
     WHERE id > :after AND id < :before AND at >= :since AND at <= :until
     AND substr(kind, 1, length(:kind)) = :kind"""  # noqa: S608 (ours)
-_OF_NODE, _OF_NODES = " AND node = :node", " AND node IN (SELECT value FROM json_each(:nodes))"
+_OF_NODE = " AND node = :node"
+_OF_NODES = " AND node IN (SELECT value FROM json_each(:nodes))"
 _OF_SEVERITIES = " AND severity IN (SELECT value FROM json_each(:severities))"
 _OLDER = (
     "SELECT json_group_array(json_array({columns}, security)) FROM ({tables} ORDER BY id "
@@ -199,7 +201,8 @@ class History:
             ) from None
 
     def _tallies(self, since: float, until: float) -> list[Tally]:
-        db, found = self._open(), []
+        db = self._open()
+        found = []
         for table in ("events", "alarms"):
             (kinds,) = db.execute(
                 _KINDS.format(table=table), {"since": since, "until": until}

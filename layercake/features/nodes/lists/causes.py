@@ -20,16 +20,14 @@ from layercake.fleet.store import Event, Record
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.variables import UNKNOWN
 
-BMC, BOOT, DARK, DISKS, ROLLS, RELEASE, CONSOLES = (
-    "bmc-troubles",
-    "nodes-do-not-come-up",
-    "half-the-rack-is-dark",
-    "disks",
-    "roll-with-care",
-    "release-a-node",
-    "consoles",
-)
-"""Pages of the docs' how-tos."""
+# Pages of the docs' how-tos.
+BMC = "bmc-troubles"
+BOOT = "nodes-do-not-come-up"
+DARK = "half-the-rack-is-dark"
+DISKS = "disks"
+ROLLS = "roll-with-care"
+RELEASE = "release-a-node"
+CONSOLES = "consoles"
 ALARM_S = 3600.0
 """For how long something that was told once is shown."""
 _GRAVE = frozenset({str(Severity.WARNING), str(Severity.ERROR)})
