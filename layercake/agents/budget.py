@@ -38,7 +38,8 @@ class Budget:
 
     def take(self, key: Key) -> bool:
         """Whether the module may say one thing more of the node now."""
-        now, share = time.monotonic(), 1.0 if key[1] else OF_NONE
+        now = time.monotonic()
+        share = 1.0 if key[1] else OF_NONE
         left, at = self._left.get(key, (self._at_once * share, now))
         left = min(self._at_once * share, left + (now - at) * PER_S * share)
         if len(self._left) > KEPT:

@@ -10,7 +10,7 @@ import msgspec
 import imageapi.events
 import minos.events
 from layercake.agents.budget import Budget
-from layercake.agents.reports import heard
+from layercake.agents.reports import apply_report
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import OperationFailed
@@ -24,7 +24,8 @@ from layercake.kraken.events import (
 )
 
 _MAX_EVENTS = 500
-_MAX_DATA, _MAX_TEXT = 16384, 2000
+_MAX_DATA = 16384
+_MAX_TEXT = 2000
 OF_NODES = {
     kind.name: kind
     for kind in (
@@ -45,7 +46,8 @@ class NodeEventIntake:
     """Takes events of nodes. `hears`: who else wants the data of a kind."""
 
     def __init__(self, store: Store, hears: Mapping[EventKind, Hears]) -> None:
-        self._store, self._hears = store, hears
+        self._store = store
+        self._hears = hears
         self._budget = Budget(self._left_out, at_once=_MAX_EVENTS)
         self.flood_s = 1.0
         """Who tells too many events waits so long for each answer, and takes less of the head's
@@ -63,11 +65,9 @@ class NodeEventIntake:
 
     def _take(self, record: Record, event: Mapping[str, Any]) -> bool:
         """Whether there was room for it."""
-        name, text, data = (
-            str(event.get("kind", ""))[:64],
-            str(event.get("text", ""))[:_MAX_TEXT],
-            event.get("data", {}),
-        )
+        name = str(event.get("kind", ""))[:64]
+        text = str(event.get("text", ""))[:_MAX_TEXT]
+        data = event.get("data", {})
         kind = OF_NODES.get(name, events.NODE_EVENT)
         if kind is events.NODE_EVENT:
             text = f"{name}: {text}"
@@ -76,7 +76,7 @@ class NodeEventIntake:
         )
         if kind in self._hears:
             self._hears[kind](record, data)
-        if heard(record, kind, text, data):
+        if apply_report(record, kind, text, data):
             self._store.mark(record)
         return kept
 

@@ -66,7 +66,8 @@ class DesiredState:
         before, {node: values}, is only a hint, but a node that was in sync is held `until` its
         agent had time to come back. Goals are made anew: what was packed may have been so by other
         modules' variables."""
-        goals, held = dict[Hashable, Goal](), Held(until)
+        goals = dict[Hashable, Goal]()
+        held = Held(until)
 
         def known(record: Record) -> tuple[Record, NodeState, Held | None]:
             if record.care.order is not None:
@@ -150,23 +151,20 @@ class DesiredState:
         know. `care`: what becomes of what the guard minds of it, orders of its power above all. A
         node that is held gets no image, whatever is wanted of it. The caller has the node told
         (Sync.push)."""
-        names, hold = tuple(i.name for i in images), record.held
+        names = tuple(i.name for i in images)
+        hold = record.held
         images = images if hold is None else ()
-        fresh, wanted = (
-            images != record.wanted,
-            dataclasses.replace(node or record.node, images=names),
-        )
+        fresh = images != record.wanted
+        wanted = dataclasses.replace(node or record.node, images=names)
 
         order = care(record.care).order
         planner = self._table.planner_for(wanted, forced=order is not None and order.force)
 
         def put(record: Record) -> None:
-            record.node, record.wanted, record.planner, record.care = (
-                wanted,
-                images,
-                planner,
-                care(record.care),
-            )
+            record.node = wanted
+            record.wanted = images
+            record.planner = planner
+            record.care = care(record.care)
             record.cfg_revision += 1
 
         transaction.change(record, put)
@@ -188,10 +186,13 @@ class DesiredState:
         held no more, and these images are wanted. The caller has the node told (Sync.push)."""
 
         def put(record: Record) -> None:
-            record.held, record.wanted, record.care = hold, images, care(record.care)
+            record.held = hold
+            record.wanted = images
+            record.care = care(record.care)
             record.cfg_revision += 1
 
-        fresh, order = images != record.wanted, care(record.care).order
+        fresh = images != record.wanted
+        order = care(record.care).order
         state = "off" if order is not None else record.node.state if hold is None else hold.state
         transaction.change(record, put)
         transaction.post(
@@ -213,7 +214,8 @@ class DesiredState:
         other ones counts no more."""
 
         def put(record: Record) -> None:
-            record.stage, record.stage_error = images, ""
+            record.stage = images
+            record.stage_error = ""
             record.staged = record.staged & {i.digest for i in images}
             record.cfg_revision += 1
 

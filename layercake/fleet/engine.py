@@ -19,7 +19,13 @@ from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken import converge
 from layercake.kraken.converge import NEVER, Discovered, Event, NodeState, Permitted, Tick
-from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
+from layercake.kraken.events import (
+    MUTATION_FAILED,
+    NO_CHAIN,
+    QUARANTINE_CLEARED,
+    QUARANTINE_SET,
+    EventKind,
+)
 from layercake.kraken.mutation import Where
 
 log = logging.getLogger("layercake.engine")
@@ -145,7 +151,8 @@ class Engine:
 
     def tick(self) -> None:
         """Handles the deadlines that are due."""
-        now, due = self._clock(), set()
+        now = self._clock()
+        due = set()
         while self._due and self._due[0][0] <= now:
             due.add(heapq.heappop(self._due)[1])
         for node in due:
@@ -172,7 +179,8 @@ class Engine:
         )
         if machine is record.machine and not effects:
             return
-        moved, record.machine = machine.wake != record.machine.wake, machine
+        moved = machine.wake != record.machine.wake
+        record.machine = machine
         if moved:
             self.expect(record)
         self._store.mark(record)
@@ -180,63 +188,32 @@ class Engine:
             self._carry_out(record, effect)
 
     def _carry_out(self, record: Record, effect: converge.Effect) -> None:
-        note = self._store.event
+        if note := _note_of(effect, self._clock()):
+            kind, text, data = note
+            self._store.event(record, kind, text, data=data)
         match effect:
             case converge.Start(mutation, attempt, timeout):
-                note(
-                    record,
-                    events.MUTATION_STARTED,
-                    f"{mutation}, attempt {attempt}",
-                    data={"mutation": mutation, "attempt": attempt},
-                )
                 self._hands.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
                 if (gate := self._gate()) is None:
                     self.post(record, Permitted(mutation))
                 else:
                     gate.asked(record, mutation)
-            case converge.Cancel(mutation, why):
-                note(
-                    record,
-                    events.MUTATION_CANCELLED,
-                    f"{mutation}: {why}",
-                    data={"mutation": mutation},
-                )
+            case converge.Cancel(mutation):
                 self._hands.cancel(record, mutation)
             case converge.Changed(before, after, why):
                 self._changed(record, before, after, why)
-            case converge.Completed(mutation, seconds):
-                data = {"mutation": mutation, "seconds": round(seconds, 3)}
-                note(record, events.MUTATION_DONE, f"{mutation} in {seconds:.1f} s", data=data)
-            case converge.AttemptFailed(mutation, attempt, error, retry_at):
-                when = f"; again in {max(0.0, retry_at - self._clock()):.0f} s" if retry_at else ""
-                data = {"mutation": mutation, "attempt": attempt}
-                note(
-                    record,
-                    MUTATION_FAILED,
-                    f"{mutation}, attempt {attempt}: {error}{when}",
-                    data=data,
-                )
+            case converge.AttemptFailed(error=error):
                 if (gate := self._gate()) is not None:
                     gate.failed(record, error, for_good=False)
             case converge.Quarantined(quarantine):
-                tried = (
-                    f" after {quarantine.attempts} attempts at {quarantine.mutation}"
-                    if quarantine.mutation
-                    else ""
-                )
-                text = f"quarantined{tried}: {quarantine.reason}"
-                note(record, QUARANTINE_SET, text, data={"mutation": quarantine.mutation})
                 if (gate := self._gate()) is not None:
                     gate.failed(record, quarantine.reason, for_good=True)
-            case converge.Unquarantined(why):
-                note(record, QUARANTINE_CLEARED, f"out of quarantine: {why}")
-            case converge.NoChain():
-                note(record, NO_CHAIN, "there is no chain of mutations to what is wanted")
 
     def _changed(self, record: Record, before: int, after: int, why: str) -> None:
         layout = record.planner.layout
-        old, new = layout.unpack(before), layout.unpack(after)
+        old = layout.unpack(before)
+        new = layout.unpack(after)
         moved = {k: [old[k], new[k]] for k in new if old[k] != new[k]}
         record.dsc_revision += 1
         record.changed_at = self._clock()
@@ -247,6 +224,36 @@ class Engine:
         self._hands.changed(record, before)
         if (gate := self._gate()) is not None:
             gate.changed(record)
+
+
+def _note_of(
+    effect: converge.Effect, now: float
+) -> tuple[EventKind, str, dict[str, object] | None] | None:
+    """The event that tells of an effect: its kind, text and data. None for one that no history
+    tells of, and for a change of the state, which is told with what it changes."""
+    match effect:
+        case converge.Start(mutation, attempt):
+            text = f"{mutation}, attempt {attempt}"
+            return events.MUTATION_STARTED, text, {"mutation": mutation, "attempt": attempt}
+        case converge.Cancel(mutation, why):
+            return events.MUTATION_CANCELLED, f"{mutation}: {why}", {"mutation": mutation}
+        case converge.Completed(mutation, seconds):
+            data = {"mutation": mutation, "seconds": round(seconds, 3)}
+            return events.MUTATION_DONE, f"{mutation} in {seconds:.1f} s", data
+        case converge.AttemptFailed(mutation, attempt, error, retry_at):
+            when = f"; again in {max(0.0, retry_at - now):.0f} s" if retry_at else ""
+            text = f"{mutation}, attempt {attempt}: {error}{when}"
+            return MUTATION_FAILED, text, {"mutation": mutation, "attempt": attempt}
+        case converge.Quarantined(quarantine):
+            name = quarantine.mutation
+            tried = f" after {quarantine.attempts} attempts at {name}" if name else ""
+            text = f"quarantined{tried}: {quarantine.reason}"
+            return QUARANTINE_SET, text, {"mutation": name}
+        case converge.Unquarantined(why):
+            return QUARANTINE_CLEARED, f"out of quarantine: {why}", None
+        case converge.NoChain():
+            return NO_CHAIN, "there is no chain of mutations to what is wanted", None
+    return None
 
 
 def _alike(record: Record, known: NodeState, event: Event | None) -> Hashable | None:

@@ -38,7 +38,9 @@ class Noted:
     the store."""
 
     def __init__(self, store: Store, holds: Callable[[Record], bool]) -> None:
-        self._store, self._holds, self._changed = store, holds, Changed(store)
+        self._store = store
+        self._holds = holds
+        self._changed = Changed(store)
         self._found: dict[str, None] = {}
 
     def look(self) -> Iterator[Record]:

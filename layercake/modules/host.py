@@ -33,9 +33,10 @@ from layercake.moduleapi.client import API_VERSION, ERROR_KINDS
 log = logging.getLogger("layercake.modules")
 HELLO_S = 10.0
 """Seconds that a process has to say Hello after it connected."""
-RATE, AT_ONCE = 5000.0, 200
-"""Messages a second that one module may say in the long run, and how many are handled before others
-have their turn."""
+RATE = 5000.0
+"""Messages a second that one module may say in the long run."""
+AT_ONCE = 200
+"""Messages that are handled before others have their turn."""
 BURST = 50_000.0
 BACKLOG = 500_000
 """Messages to a module that does not read them, before it is cut off and started again."""
@@ -97,7 +98,8 @@ class _Attachment:
     def wait(self) -> float:
         """Takes room for AT_ONCE messages; seconds to wait until there is that much."""
         now = time.monotonic()
-        self.room, self.at = min(BURST, self.room + (now - self.at) * RATE) - AT_ONCE, now
+        self.room = min(BURST, self.room + (now - self.at) * RATE) - AT_ONCE
+        self.at = now
         return max(0.0, -self.room / RATE)
 
 
@@ -114,7 +116,8 @@ class Start:
             return pb.FromHead(
                 settings=pb.Settings(json=json.dumps({**self.site, **self.settings}).encode())
             )
-        settings, site = json.dumps(dict(self.settings)), json.dumps(dict(self.site))
+        settings = json.dumps(dict(self.settings))
+        site = json.dumps(dict(self.site))
         return pb.FromHead(settings=pb.Settings(json=settings.encode(), site_json=site.encode()))
 
 
@@ -289,7 +292,8 @@ class ModuleHost:
                 self._listener.refused(attachment.module, str(error)[:500])
 
     def _handle(self, attachment: _Attachment, message: pb.FromService) -> None:
-        kind, module = message.WhichOneof("kind"), attachment.module
+        kind = message.WhichOneof("kind")
+        module = attachment.module
         if kind == "discovery":
             d = message.discovery
             self._listener.discovered(module, d.node, dict(d.values), d.why[:500])

@@ -46,18 +46,29 @@ class ModuleListener:
         set_health: Callable[[str, str], None],
         claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None,
     ) -> None:
-        self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self._dispatcher, self._teller, self._joining, self._attended = (
-            dispatcher,
-            notifier,
-            joining,
-            attended,
-        )
-        self._patience, self._set_health = patience, set_health
+        self._store = store
+        self._table = table
+        self._engine = engine
+        self._sync = sync
+        self._dispatcher = dispatcher
+        self._teller = notifier
+        self._joining = joining
+        self._attended = attended
+        self._patience = patience
+        self._set_health = set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
-        self._claimed = claimed
+        self._consequences: Mapping[Bearing, Callable[[Record, Mapping[str, Any]], None]] = {
+            Bearing.DOUBT: lambda record, data: self._sync.suspect(record, Loss.FIRMWARE),
+            Bearing.ASKS: lambda record, data: self._attended.asks(record),
+            Bearing.DISPUTE: lambda record, data: self._joining.asked_again(
+                record, str(data.get("ip", ""))
+            ),
+            Bearing.CLAIM: claimed,
+            Bearing.PROGRESS: lambda record, data: self._patience.stepped(record),
+            Bearing.FIRMWARE: lambda record, data: self._patience.firmware_works(record),
+        }
 
     def attached(self, module: str) -> None:
         """It gets the nodes, their states and the attempts that are under way."""
@@ -166,18 +177,9 @@ class ModuleListener:
             return
         if known.name.startswith(OF_BOOT):
             self._patience.noted(record, known.meaning)
-        if known.bearing is Bearing.DOUBT:
-            self._sync.suspect(record, Loss.FIRMWARE)
-        elif known.bearing is Bearing.ASKS:
-            self._attended.asks(record)
-        elif known.bearing is Bearing.DISPUTE:
-            self._joining.asked_again(record, str(data.get("ip", "")))
-        elif known.bearing is Bearing.CLAIM:
-            self._claimed(record, data)
-        elif known.bearing is Bearing.PROGRESS:
-            self._patience.stepped(record)
-        elif known.bearing is Bearing.FIRMWARE:
-            self._patience.firmware_works(record)
+        consequence = self._consequences.get(known.bearing)
+        if consequence is not None:
+            consequence(record, data)
 
     def result(
         self,
@@ -198,12 +200,10 @@ class ModuleListener:
         try:
             self._own(module, record, values)
         except LayercakeError as refusal:
-            ok, error, hint, after = (
-                False,
-                f"module {module} answers nonsense: {refusal.message}",
-                "",
-                "",
-            )
+            ok = False
+            error = f"module {module} answers nonsense: {refusal.message}"
+            hint = ""
+            after = ""
         if not ok:
             if (
                 record.planner.mutation(flight.mutation).stall

@@ -19,7 +19,9 @@ class ManualPower:
     """What is seen of machines from outside. Runs on the event loop."""
 
     def __init__(self, store: Store, engine: Engine, sync: Sync) -> None:
-        self._store, self._engine, self._sync = store, engine, sync
+        self._store = store
+        self._engine = engine
+        self._sync = sync
         self._asked = Noted(store, _switched_off)  # the nodes that a person is asked to switch off
 
     def asks(self, record: Record) -> None:

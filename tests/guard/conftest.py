@@ -49,7 +49,7 @@ class Rack(World):
     def listen(self) -> Said:
         """Has the head ask a test's witnesses."""
         said = Said()
-        self.head.part(Guard)._witnesses = said  # type: ignore[assignment]
+        self.head.part(Guard).silent.witnesses = said  # type: ignore[assignment]
         return said
 
     def speak(self, *names: str, busy: str = "FREE") -> None:

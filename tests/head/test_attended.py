@@ -41,7 +41,7 @@ class Quiet:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A node without a BMC, and one with."""
     async with opened(tmp_path) as found:
-        found.head.part(Guard)._witnesses = Quiet()  # type: ignore[assignment]
+        found.head.part(Guard).silent.witnesses = Quiet()  # type: ignore[assignment]
         await found.ops.inventory.apply(RACK, "rack.yaml", None, False)
         yield found
 
@@ -226,7 +226,7 @@ async def test_a_silent_node_is_asked_for_only_after_the_guard_has_looked(
     assert record.machine.asked == "power-reset" and record.session is not None, (
         "witnesses are asked first"
     )
-    await world.head.part(Guard)._asking[record.node.id]
+    await world.head.part(Guard).silent.asking[record.node.id]
     world.tick(3)
     assert under_way(world) == "power-on" and record.session is None
     assert isinstance(world.head.part(Guard), Guard)
@@ -237,7 +237,7 @@ async def test_a_head_that_starts_anew_ends_no_session_of_a_node_it_has_not_hear
 ) -> None:
     up(world)
     await world.restart()
-    world.head.part(Guard)._witnesses = Quiet()  # type: ignore[assignment]
+    world.head.part(Guard).silent.witnesses = Quiet()  # type: ignore[assignment]
     assert world.node("n0").care.up and world.node("n0").session is not None
     world.tick(world.settings.sync.dead_s + world.settings.sync.hello_s + 2)
     assert under_way(world) == "power-discover"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from layercake.agents.reports import heard, interfaces
+from layercake.agents.reports import apply_report, interfaces
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.answers import InterfaceShown
 from layercake.features.nodes.commands import _interface as line
@@ -45,7 +45,7 @@ def told(world: World, found: object) -> Record:
     world.attach("n0")
     world.send(world.hello("n0"))
     record = world.node("n0")
-    assert heard(record, NETWORK, "", {"interfaces": found})
+    assert apply_report(record, NETWORK, "", {"interfaces": found})
     return record
 
 

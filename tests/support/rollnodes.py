@@ -12,7 +12,7 @@ import msgspec
 
 from imageapi.store.store import ImageStore
 from layercake.agents import pki
-from layercake.agents.reports import heard
+from layercake.agents.reports import apply_report
 from layercake.features.images.document import ImagesDocument
 from layercake.features.rolls.facts import Roll
 from layercake.features.rolls.manager import Rolls
@@ -58,7 +58,7 @@ class Agent:
     def event(self, name: str, data: dict[str, Any]) -> None:
         record, kind = self.world.node(self.name), self.world.head.table.events[name]
         self.world.head.store.event(record, kind, name, data=data)
-        if heard(record, kind, name, data):
+        if apply_report(record, kind, name, data):
             self.world.head.store.mark(record)
 
 

@@ -96,7 +96,8 @@ class NodeApi:
             return None
         try:
             if asked.body is None:
-                answer, wait = self._fetched(record), 0.0
+                answer = self._fetched(record)
+                wait = 0.0
             else:
                 taken, wait = self._intake.take(record, parse_json(asked.body))
                 answer = {"taken": taken}

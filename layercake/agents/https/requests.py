@@ -16,7 +16,8 @@ class NodeRequests:
     """The requests that are waiting for a node's answer."""
 
     def __init__(self, store: Store, sync: Sync) -> None:
-        self._store, self._sync = store, sync
+        self._store = store
+        self._sync = sync
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}

@@ -23,7 +23,8 @@ from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 from layercake.kraken.errors import OperationFailed
 
-DAY_S, FIRST_S = 86400.0, 3600.0
+DAY_S = 86400.0
+FIRST_S = 3600.0
 LONG = 200
 MOST = 50
 ERROR = 500
@@ -76,7 +77,10 @@ class Audit:
     along, as `clock` does not."""
 
     def __init__(self, database: Database, store: Store, clock: Clock, days: int) -> None:
-        self._database, self._store, self._clock, self._days = database, store, clock, days
+        self._database = database
+        self._store = store
+        self._clock = clock
+        self._days = days
         self._due = clock() + FIRST_S
 
     async def begin(self, caller: Caller, request: str, body: object) -> int:
@@ -102,7 +106,8 @@ class Audit:
             }
         )
         steady = self._clock()
-        due, old = steady >= self._due, min(now, steady) - self._days * DAY_S
+        due = steady >= self._due
+        old = min(now, steady) - self._days * DAY_S
         self._due = steady + DAY_S if due else self._due
 
         def write(db: sqlite3.Connection) -> int:

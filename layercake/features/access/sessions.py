@@ -22,10 +22,13 @@ from layercake.kraken.errors import Refused
 
 LIFETIME_S = 12 * 3600.0
 """A session is over after so long, whatever is done with it: a shift."""
-EACH, MOST = 250, 10_000
-"""Sessions of one caller, and of all; beyond, the oldest of the one with the most ends."""
+EACH = 250
+"""Sessions of one caller."""
+MOST = 10_000
+"""Sessions of all; beyond, the oldest of the caller with the most ends."""
 TICKET_S = 120.0
-TICKETS_EACH, TICKETS = 20, 1000
+TICKETS_EACH = 20
+TICKETS = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +45,8 @@ class _Secrets:
     before somebody asks for it."""
 
     def __init__(self, wall: Clock, each: int, most: int, ended: Callable[[_Held], None]) -> None:
-        self._wall, self._ended = wall, ended
+        self._wall = wall
+        self._ended = ended
         self._slots: SlotPool[_Held] = SlotPool(each, most)
         self._held: dict[str, _Held] = {}
 

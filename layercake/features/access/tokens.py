@@ -95,7 +95,8 @@ class Tokens:
             self._put(msgspec.json.decode(data, type=_Kept))
 
     def _put(self, kept: _Kept) -> None:
-        self._kept, self._by_digest = kept, {t.digest: t for t in kept.tokens}
+        self._kept = kept
+        self._by_digest = {t.digest: t for t in kept.tokens}
 
     def adopt(self, path: Path, documents: dict[str, Callable[[], bytes]]) -> None:
         """Takes in the tokens of an older Layercake's file, for the whole site and for ever, as

@@ -63,7 +63,8 @@ class AuthorityChanges:
         """The nodes that have not taken over the authorities and certificates of now, and the boot
         sets in use that were built before there was the next one: a node that boots such a set
         could not join."""
-        mark, boots = self._authority.mark, self._boots
+        mark = self._authority.mark
+        boots = self._boots
         nodes = sorted(
             r.name
             for r in self._store
@@ -133,7 +134,8 @@ class AuthorityChanges:
         """Renews what has become old: the head's own certificate, and those of nodes. How many
         nodes are told."""
         self._authority.renew(*self._certificate_names)
-        now, told = self._clock(), 0
+        now = self._clock()
+        told = 0
         for record in self._store:
             if record.session is not None and abs(now - record.trust.at) > RENEW_S:
                 self.certify(record)

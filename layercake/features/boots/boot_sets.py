@@ -22,7 +22,8 @@ from minos.build.drivers import Drivers
 from minos.build.sets import BootSet
 
 log = logging.getLogger("layercake.boots")
-DOCUMENT, OF_PROFILES = "boot/default", "boot/default/"
+DOCUMENT = "boot/default"
+OF_PROFILES = "boot/default/"
 
 
 def arches(sets: Iterable[BootSet]) -> list[str]:
@@ -88,7 +89,8 @@ class BootSets:
     def look(self) -> dict[str, str]:
         """Reads the sets again that were touched since. {set: why it is not used any more, "" if it
         is again}. May block."""
-        before, found = {name: why for name, (_, why) in self._seen.items()}, self.all()
+        before = {name: why for name, (_, why) in self._seen.items()}
+        found = self.all()
         now = {s.name: self._look_at(s.name) for s in found}
         self._architectures = {s.name: s.architecture for s in found}
         new = {
@@ -105,7 +107,8 @@ class BootSets:
         }
 
     def _look_at(self, name: str) -> str:
-        mark, seen = sets.mark(self.directory, name), self._seen.get(name)
+        mark = sets.mark(self.directory, name)
+        seen = self._seen.get(name)
         if seen is None or seen[0] != mark:
             seen = self._seen[name] = (
                 mark,

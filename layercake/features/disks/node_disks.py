@@ -19,7 +19,8 @@ from layercake.kraken.errors import InputError, NotFound, Refused
 from minos.build.sets import DISKTOOLS
 from minos.disks.inventory import Disks
 
-WORDS, KEYS = "diskword/", "diskkey/"
+WORDS = "diskword/"
+KEYS = "diskkey/"
 KEY_BYTES = 64
 MOST_WORDS = 64
 _DIRECTORY = "disktools"
@@ -43,7 +44,10 @@ class NodeDisks:
     def __init__(
         self, store: Store, desire: DesiredState, boots: BootSets, tell: Callable[[Record], None]
     ) -> None:
-        self._store, self._desire, self._boots, self._tell = store, desire, boots, tell
+        self._store = store
+        self._desire = desire
+        self._boots = boots
+        self._tell = tell
         self._said: dict[str, Said] = {}
         self._words: dict[str, tuple[Word, ...]] = {}
         self._keys: dict[str, str] = {}
@@ -145,7 +149,8 @@ class NodeDisks:
 
     def troubles(self, record: Record) -> list[str]:
         """What is to be said of a node's disks, for people: what is wrong, and what to do next."""
-        found, part = self.of(record), self.part(record)
+        found = self.of(record)
+        part = self.part(record)
         if found is None or part is None:
             return []
         lines = [f"layout {one.name}: {one.why}" for one in found.layouts if one.why]

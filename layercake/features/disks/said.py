@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-MOST_DISKS, MOST_LAYOUTS = 64, 16
+MOST_DISKS = 64
+MOST_LAYOUTS = 16
 STATES = ("BLANK", "FOREIGN", "READY", "ERROR")
 
 

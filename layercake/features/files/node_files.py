@@ -70,8 +70,12 @@ class NodeFiles:
         head: Any,
         tell: Any,
     ) -> None:
-        self._store, self._networks, self._vault, self._settings = store, networks, vault, settings
-        self._head, self._tell = head, tell
+        self._store = store
+        self._networks = networks
+        self._vault = vault
+        self._settings = settings
+        self._head = head
+        self._tell = tell
         self.sources = kept
         self.keys = HostKeys(store, desire)
         self._renderer = Renderer()
@@ -128,7 +132,8 @@ class NodeFiles:
     def mark(self, record: Record) -> str:
         """Stands for all that a node's files depend on; for secrets as they were when an inventory
         was applied last."""
-        node, network = record.node, self._networks.told(record.node)
+        node = record.node
+        network = self._networks.told(record.node)
         had = self._marks.get(node.id)
         version = f"{self.site()[0]} {self.sources.version} {self._secrets}"
         if had is not None and had[1] is network and had[2] == version and _alike(had[0], node):
@@ -433,25 +438,29 @@ def _filled(
     if one.secret:
         return replace(entry, data=f"{OPENS}{one.secret}{CLOSES}".encode()), None
     if one.content is not None:
-        return (
-            (entry, one.content)
-            if one.template
-            else (replace(entry, data=one.content.encode()), None)
-        )
+        if one.template:
+            return entry, one.content
+        return replace(entry, data=one.content.encode()), None
     if source is None:
         raise InputError(
             f"there is no {one.source} in the directory of files",
             hint="put it there, and apply the inventory again",
         )
+    return _from_source(entry, one, path, source, content(source))
+
+
+def _from_source(
+    entry: Entry, one: File, path: str, source: Source, data: bytes
+) -> tuple[Entry, str | None]:
+    """A file out of the directory of files. Raises InputError for a template that is no text."""
     name = path if one.tree else one.source
     is_template = name.endswith(TEMPLATE) if one.template is None else one.template
     if source.executable and not one.mode:
         entry = replace(entry, mode="0755")
-    if one.tree and is_template:
-        entry = replace(entry, path=path.removesuffix(TEMPLATE))
-    data = content(source)
     if not is_template:
         return replace(entry, data=data), None
+    if one.tree:
+        entry = replace(entry, path=path.removesuffix(TEMPLATE))
     try:
         return entry, data.decode()
     except UnicodeDecodeError:
@@ -460,7 +469,8 @@ def _filled(
 
 def _bounded(entries: Sequence[Entry]) -> list[Entry]:
     """The files that fit; what does not is an error, and none of the others."""
-    whole, found = 0, []
+    whole = 0
+    found = []
     for entry in entries:
         whole += len(entry.data)
         found.append(

@@ -134,7 +134,8 @@ class GuardChanges:
 
     async def end(self, text: str, by: str) -> list[str]:
         """Ends the maintenance of nodes. Raises Refused if none of them has one."""
-        who, now = said_by(by), self._store.wall()
+        who = said_by(by)
+        now = self._store.wall()
         async with self._desire.transaction() as transaction:
             records = [r for r in self._store.select(text) if r.care.maintenance is not None]
             if not records:

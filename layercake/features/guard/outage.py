@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from layercake.features.guard.settings import GuardSettings
 
@@ -32,6 +33,17 @@ class Outage:
     def where(self) -> str:
         """The domain in words."""
         return f"domain {self.domain}" if self.domain else "the site"
+
+    def view(self, names: Mapping[str, str], now: float) -> dict[str, Any]:
+        """What is shown of it. `names` are those of the nodes that may be shown, by id."""
+        return {
+            "domain": self.domain,
+            "where": self.where,
+            "seconds": round(now - self.since, 1),
+            "silent": len(self.silent),
+            "members": self.members,
+            "nodes": sorted(names[key] for key in self.silent if key in names)[:100],
+        }
 
 
 def together(silent: Mapping[str, float], window_s: float) -> dict[str, float]:
@@ -63,7 +75,8 @@ def look(
     found: dict[str, Outage] = {}
     recent = together(silent.get(SITE, {}), settings.outage_window_s)
     for domain in sorted(silent.keys() | outages.keys()):
-        of_domain, count = silent.get(domain, {}), members.get(domain, 0)
+        of_domain = silent.get(domain, {})
+        count = members.get(domain, 0)
         old = outages.get(domain)
         gone = of_domain.keys() & (recent.keys() if old is None else of_domain.keys())
         if old is None:

@@ -57,7 +57,8 @@ class Queue:
         self._firsts: list[tuple[Rank, Lane]] = []  # those of `_first`, and some that were
         self._domains: Counter[str] = Counter()
         self._networks: Counter[str] = Counter()
-        self._known_s, self._known = 0.0, 0
+        self._known_s = 0.0
+        self._known = 0
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
 
     def __len__(self) -> int:
@@ -91,7 +92,8 @@ class Queue:
         for domain in lane.domains:
             self._domains[domain] += by
         if usual_s is not None:
-            self._known_s, self._known = self._known_s + by * usual_s, self._known + by
+            self._known_s = self._known_s + by * usual_s
+            self._known = self._known + by
 
     def admit(self, turn: Callable[[str, Lane], Turn]) -> None:
         """Offers each node a slot in its turn."""
@@ -149,7 +151,8 @@ class Queue:
     def view(self, settings: GuardSettings, booting: int) -> dict[str, Any]:
         """How many boot, how many wait for a slot, and how long it takes until all are up, as far
         as that is known. JSON-ready."""
-        left, usual_s = self.left_s(settings, booting), self.usual_s()
+        left = self.left_s(settings, booting)
+        usual_s = self.usual_s()
         return {
             "booting": booting,
             "waiting": len(self),
@@ -163,11 +166,9 @@ class Queue:
         usual = self.usual_s()
         if usual is None:
             return None
-        waiting, domain, network = (
-            len(self._of),
-            max(self._domains.values(), default=0),
-            max(self._networks.values(), default=0),
-        )
+        waiting = len(self._of)
+        domain = max(self._domains.values(), default=0)
+        network = max(self._networks.values(), default=0)
         rounds = max(
             waiting / settings.site_boots, domain / settings.boots, network / settings.network_boots
         )

@@ -146,7 +146,8 @@ class Images:
     async def sbom(self, name: str) -> dict[str, Any]:
         """What an image is made of, in CycloneDX: NAME, or NAME@BEGINNING of a digest. A content
         never changes, so it is found out once. Raises InputError and OperationFailed."""
-        digest, images = self.find(name).digest, self._images
+        digest = self.find(name).digest
+        images = self._images
         found = await asyncio.to_thread(images.sbom, digest)
         if found is not None:
             return found
@@ -168,7 +169,8 @@ class Images:
         A process of its own reads the images, at the lowest priority: many GB are not to slow the
         head down.
         """
-        one, two = self.find(a), self.find(b)
+        one = self.find(a)
+        two = self.find(b)
         answer: dict[str, Any] = {
             "a": {"name": a, "digest": one.digest},
             "b": {"name": b, "digest": two.digest},

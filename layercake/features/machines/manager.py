@@ -31,10 +31,15 @@ from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
 
 log = logging.getLogger("layercake.machines")
 MOST_STRANGERS = 20_000
-AGAIN_S, A_SECOND, LAST_S = 30.0, 20.0, 45.0
-"""How often a stranger speaks that has nothing new, how many of them speak in a second at most, and
-how long before the end of its ticket one is told to go off."""
-WAIT, REBOOT, OFF = "wait", "reboot", "off"
+AGAIN_S = 30.0
+"""Seconds between two times that a stranger speaks that has nothing new."""
+A_SECOND = 20.0
+"""So many strangers speak in a second at most."""
+LAST_S = 45.0
+"""So long before the end of its ticket a stranger is told to go off."""
+WAIT = "wait"
+REBOOT = "reboot"
+OFF = "off"
 _OLD_S = 7200.0
 """A stranger that was heard so long ago claims nothing any more."""
 
@@ -58,13 +63,11 @@ class Machines:
         keeps: Callable[[Record], str] = lambda record: "",
         take: Callable[[Record, list[str], str], Awaitable[None]] = nobody_takes,
     ) -> None:
-        self._store, self._rows, self._tickets, self._ask, self._wall = (
-            store,
-            rows,
-            tickets,
-            ask,
-            wall,
-        )
+        self._store = store
+        self._rows = rows
+        self._tickets = tickets
+        self._ask = ask
+        self._wall = wall
         self._all: dict[str, Machine] = {}
         self._gone: list[str] = []
         self._strangers: set[str] = set()
@@ -195,10 +198,8 @@ class Machines:
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at
         one port."""
-        since, keys = (
-            self._wall() - _OLD_S,
-            {key for claim in machine.claims for key in self._by_claim.get(claim, ())},
-        )
+        since = self._wall() - _OLD_S
+        keys = {key for claim in machine.claims for key in self._by_claim.get(claim, ())}
         others = (self._all[key] for key in sorted(keys - {machine.key}))
         return [
             one
@@ -213,10 +214,8 @@ class Machines:
         marks = {(one.kind, one.value) for one in wanted_places(record)} | set(
             own.claims if own is not None else ()
         )
-        keys, since = (
-            {key for mark in marks for key in self._by_claim.get(mark, ())} & self._strangers,
-            self._wall() - _OLD_S,
-        )
+        keys = {key for mark in marks for key in self._by_claim.get(mark, ())} & self._strangers
+        since = self._wall() - _OLD_S
         found = (self._all[key] for key in sorted(keys))
         return [one for one in found if one.seen > since and self.node_by(one.mac) is None]
 
@@ -235,7 +234,8 @@ class Machines:
         }
         mac = words["mac"].lower()
         left = self._tickets.check(words["ticket"], mac, address)
-        now, key = self._wall(), key_of_stranger(mac)
+        now = self._wall()
+        key = key_of_stranger(mac)
         before = self._all.get(key)
         if isinstance(body.get("report"), dict):
             await self._stranger_reports(key, mac, address, report.read(body["report"]), left)
@@ -254,7 +254,8 @@ class Machines:
     async def _stranger_reports(
         self, key: str, mac: str, address: str, found: Report, left: float
     ) -> None:
-        before, now = self._all.get(key), self._wall()
+        before = self._all.get(key)
+        now = self._wall()
         said = await self._heard((mac,), before)
         ek = (
             found.tpm_ek
@@ -369,11 +370,14 @@ class Machines:
     async def survey(self, record: Record, said: object) -> None:
         """A node hands its survey in. The first one is the one that later ones are held against.
         Raises InputError."""
-        found, key = report.read(said), key_of_node(record)
-        before, encoded = self._all.get(key), msgspec.json.encode(found)
+        found = report.read(said)
+        key = key_of_node(record)
+        before = self._all.get(key)
+        encoded = msgspec.json.encode(found)
         accepted = None
         if before is None or not before.accepted:
-            accepted, baseline = encoded, found
+            accepted = encoded
+            baseline = found
         else:
             baseline = (await self._rows.reports(key))[1] or found
         machine = summary(
@@ -396,7 +400,8 @@ class Machines:
         gone = [
             key_of_stranger(mac) for mac in record.node.macs if key_of_stranger(mac) in self._all
         ]
-        left, self._gone = [key for key in self._gone if key not in self._all], []
+        left = [key for key in self._gone if key not in self._all]
+        self._gone = []
         if gone or left:
             await self._rows.remove(*gone, *left)
             for key in gone:
@@ -469,7 +474,8 @@ class Machines:
 
     def held(self, record: Record) -> str:
         """Why rolls are to leave a node out for its hardware, "" if they are not."""
-        part, machine = record.node.parts.get("machines"), self.of(record)
+        part = record.node.parts.get("machines")
+        machine = self.of(record)
         if (
             machine is None
             or not machine.drift

@@ -75,7 +75,10 @@ class Replacing:
         keeps: Callable[[Record], str],
         take: Callable[[Record, list[str], str], Awaitable[None]],
     ) -> None:
-        self._store, self._known, self._ask, self._wall = store, known, ask, wall
+        self._store = store
+        self._known = known
+        self._ask = ask
+        self._wall = wall
         self._claims: dict[str, dict[str, Claimant]] = {}
         self._told: dict[tuple[str, str], str] = {}
         self._done: dict[str, float] = {}
@@ -87,14 +90,16 @@ class Replacing:
     def asked(self, record: Record, data: Mapping[str, Any]) -> None:
         """The boot service says that a machine asks from where a node is to be. Of a node with
         `replace: auto` it is looked at."""
-        mac, now = str(data.get("mac", ""))[:17], self._wall()
+        mac = str(data.get("mac", ""))[:17]
+        now = self._wall()
         words = [str(data.get(word, ""))[:200] for word in ("relay", "circuit", "remote")]
         found = self._fresh(record)
         if mac not in found and len(found) >= _MOST:
             return
         new = mac not in found
         one = found.setdefault(mac, Claimant(option82(*words), now))
-        one.where, one.at = option82(*words), now
+        one.where = option82(*words)
+        one.at = now
         self._claims[record.node.id] = found
         if automatic(record):
             self._begin(
@@ -162,7 +167,8 @@ class Replacing:
         same: Iterable[str] = (),
     ) -> None:
         """Takes a machine for a node, or says why not."""
-        node, mac = record.node.id, macs[0]
+        node = record.node.id
+        mac = macs[0]
         if node in self._under_way or self._known.node_by(mac) is not None:
             return
         mine = {*macs, *same}
@@ -194,7 +200,8 @@ class Replacing:
             self._under_way.discard(node)
 
     async def _took(self, record: Record, macs: list[str], where: str) -> None:
-        was, mac = ", ".join(record.node.macs), macs[0]
+        was = ", ".join(record.node.macs)
+        mac = macs[0]
         try:
             why = (
                 "replace: auto (its board was replaced"
@@ -247,7 +254,8 @@ class Replacing:
     def _fresh(self, record: Record) -> dict[str, Claimant]:
         """Who has claimed a node's place a short while ago, by MAC address; who is a node by now
         does not."""
-        since, found = self._wall() - CLAIMS_S, self._claims.get(record.node.id, {})
+        since = self._wall() - CLAIMS_S
+        found = self._claims.get(record.node.id, {})
         for mac in [
             mac
             for mac, one in found.items()

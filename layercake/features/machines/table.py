@@ -62,7 +62,8 @@ class Rows:
     OperationFailed."""
 
     def __init__(self, database: Database, store: Store) -> None:
-        self._database, self._store = database, store
+        self._database = database
+        self._store = store
 
     async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._database.ask(self._store, work)

@@ -49,40 +49,52 @@ def machine_view(machine: Machine, machines: Machines, now: float) -> dict[str, 
 def hardware_of(record: Record, machines: Machines) -> list[str]:
     """What is to be said of a node's machine, for people: where it is, what differs, who else
     claims to be it, and what is missing to know it."""
-    own, claims = machines.of(record), machines.claimants(record)
-    found = [f"differs: {line}" for line in own.drift] if own is not None else []
-    found += [f"moved: {line}" for line in machines.elsewhere(record)]
-    if not record.node.macs:
-        what = " or ".join(map(str, wanted_places(record)))
-        found.append(
-            f"it has no `mac`, and no machine was seen yet that has its {what}: the first one is "
-            "taken for it"
-        )
-    elif own is None and wanted_places(record):
-        found.append("it has not reported yet: it is known by its MAC address alone")
-    elif own is not None:
-        lacks = {one.kind for one in wanted_places(record)} - {kind for kind, _ in own.claims}
-        found += [
-            f"its {_KINDS.get(kind, kind)} was not seen in its last survey"
-            for kind in sorted(lacks)
-        ]
-        found += [
-            f"{machines.name_of(one)} has {_in_common(one, own)} too"
-            for one in machines.rivals(own)[:5]
-        ]
-    known = {one.key for one in machines.rivals(own)} if own is not None else set()
-    found += [
-        f"{one.mac} at {one.address}, which no inventory knows, has {_of_inventory(record, one)} "
-        "of this node "
-        f"(hint: layercake node set {record.name} mac={one.mac})"
-        for one in claims[:5]
-        if one.key not in known
-    ]
-    reported = {mac for one in claims for mac in one.macs}
-    found += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
+    own = machines.of(record)
+    lines = [f"differs: {line}" for line in own.drift] if own is not None else []
+    lines += [f"moved: {line}" for line in machines.elsewhere(record)]
+    lines += _how_known(record, own)
+    lines += _who_else(record, own, machines)
+    claims = machines.claimants(record)
+    reported = {mac for claim in claims for mac in claim.macs}
+    lines += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
     if len(claims) > 1:
-        found.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
-    return found
+        lines.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
+    return lines
+
+
+def _who_else(record: Record, own: Machine | None, machines: Machines) -> list[str]:
+    """The machines that have what this node is known by too."""
+    rivals = machines.rivals(own) if own is not None else []
+    lines = []
+    if own is not None and record.node.macs:
+        lines += [
+            f"{machines.name_of(rival)} has {_in_common(rival, own)} too" for rival in rivals[:5]
+        ]
+    known = {rival.key for rival in rivals}
+    return lines + [
+        f"{claim.mac} at {claim.address}, which no inventory knows, has "
+        f"{_of_inventory(record, claim)} of this node "
+        f"(hint: layercake node set {record.name} mac={claim.mac})"
+        for claim in machines.claimants(record)[:5]
+        if claim.key not in known
+    ]
+
+
+def _how_known(record: Record, own: Machine | None) -> list[str]:
+    """What is missing to know a node's machine by more than its MAC address."""
+    places = wanted_places(record)
+    if not record.node.macs:
+        return [
+            f"it has no `mac`, and no machine was seen yet that has its "
+            f"{' or '.join(map(str, places))}: the first one is taken for it"
+        ]
+    if own is None:
+        lines = ["it has not reported yet: it is known by its MAC address alone"]
+        return lines if places else []
+    lacks = {place.kind for place in places} - {kind for kind, _ in own.claims}
+    return [
+        f"its {_KINDS.get(kind, kind)} was not seen in its last survey" for kind in sorted(lacks)
+    ]
 
 
 def _in_common(one: Machine, other: Machine) -> str:

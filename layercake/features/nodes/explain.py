@@ -44,38 +44,47 @@ def explain_view(
     last trouble that its history tells of. `troubles` are what is wrong with its files, disks, TPM
     and hardware; `console` is what it said last. `brief` is how a viewer is shown events: errors
     and their reasons are left out for one."""
-    explanation = explain(record.planner, record.machine, now)
-    view, show = explanation.to_dict(), brief or event_view
-    told = list(history)
-    trouble = [show(e) for e in told if e.severity in _TROUBLE][-5:]
-    steps = [show(e) for e in told if e.kind.startswith(_BOOT)][-8:]
-    waits = guard.why(record)
-    status, status_text = status_of(record, now, waits, brief=brief is not None)
-    stopped = guard.stopped(record)
-    blocked = (
-        f"{record.machine.asked} waits: {waits.text}"
-        if waits is not None and record.machine.asked
-        else stopped
-    )
-    view["blocked"] = [*view["blocked"], *([blocked] if blocked else [])]
-    if brief is not None:
-        quarantine = view["quarantine"] and {**view["quarantine"], "reason": ""}
-        view |= {"summary": status_text, "blocked": [], "quarantine": quarantine, "last_error": ""}
-    unhealthy = record.unhealthy if brief is None else ""
-    network = network_troubles(interfaces_view(record, brief=brief is not None))
-    return {
+    view = explain(record.planner, record.machine, now).to_dict()
+    show = brief or event_view
+    shown = list(history)
+    status, status_text = status_of(record, now, guard.why(record), brief=brief is not None)
+    if blocked := _blocked_by_guard(record, guard):
+        view["blocked"] = [*view["blocked"], blocked]
+    view = {
         "node": record.name,
         "status": status.value,
         "status_text": status_text,
         **view,
-        "unhealthy": unhealthy,
-        "network": network,
-        **{what: [] if brief is not None else troubles.get(what, []) for what in TROUBLES},
+        "unhealthy": record.unhealthy,
+        "network": network_troubles(interfaces_view(record, brief=brief is not None)),
+        **{what: troubles.get(what, []) for what in TROUBLES},
         "console": list(console),
-        "trouble": trouble,
-        "boot": steps,
+        "trouble": [show(e) for e in shown if e.severity in _TROUBLE][-5:],
+        "boot": [show(e) for e in shown if e.kind.startswith(_BOOT)][-8:],
         "boot_time": patience.view(record) if patience is not None else None,
     }
+    return view if brief is None else view | _for_viewers(view)
+
+
+def _for_viewers(view: Mapping[str, Any]) -> dict[str, Any]:
+    """What a viewer is shown instead: no errors and no reasons."""
+    quarantine = view["quarantine"]
+    return {
+        "summary": view["status_text"],
+        "blocked": [],
+        "quarantine": quarantine and {**quarantine, "reason": ""},
+        "last_error": "",
+        "unhealthy": "",
+        **{what: [] for what in TROUBLES},
+    }
+
+
+def _blocked_by_guard(record: Record, guard: Guard) -> str:
+    """Why the guard holds the node's next step, or why it is left alone; "" if neither."""
+    waits = guard.why(record)
+    if waits is not None and record.machine.asked:
+        return f"{record.machine.asked} waits: {waits.text}"
+    return guard.stopped(record)
 
 
 class Explainer:
@@ -138,7 +147,8 @@ def boot_time_text(times: dict[str, Any] | None) -> str:
     """How long a node takes to boot, for people; "" if nothing is known."""
     if not times or (times["usual_s"] is None and times["now_s"] is None):
         return ""
-    often, now = times["usual_s"], times["now_s"]
+    often = times["usual_s"]
+    now = times["now_s"]
     text = (
         "not yet known how long"
         if often is None

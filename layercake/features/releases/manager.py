@@ -97,13 +97,11 @@ class ReleaseManager:
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store, self._desire, self._means, self._clock, self._sleep = (
-            store,
-            desire,
-            means,
-            clock,
-            sleep,
-        )
+        self._store = store
+        self._desire = desire
+        self._means = means
+        self._clock = clock
+        self._sleep = sleep
         self.kept = releases
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, str] = {}
@@ -122,10 +120,8 @@ class ReleaseManager:
         self.kept.load()
         for record in self._store:
             if why := self.kept.why_held(record.node.id):
-                record.held, record.wanted = (
-                    Hold(self._worded(record, why), images=self._before(record)),
-                    (),
-                )
+                record.held = Hold(self._worded(record, why), images=self._before(record))
+                record.wanted = ()
 
     def look(self) -> None:
         """Goes on with what nobody is at. Called again and again."""
@@ -340,7 +336,9 @@ class ReleaseManager:
 
     async def _erase(self, record: Record, release: Release) -> Ended:
         order = {"kind": "erase", "release": release.id, "attempt": release.steps[-1].tries}
-        since, mark, limit = self._clock(), "", STALL_S
+        since = self._clock()
+        mark = ""
+        limit = STALL_S
         while True:
             try:
                 now = erasing(await self._means.ask_node(record, order))
@@ -355,7 +353,8 @@ class ReleaseManager:
                 self._tell(record, now.progress)
                 limit = DRIVE_S if now.silent else STALL_S
                 if now.mark != mark:
-                    since, mark = self._clock(), now.mark
+                    since = self._clock()
+                    mark = now.mark
             if self._clock() - since > limit:
                 raise OperationFailed(
                     f"it does not get on: {self._progress.get(record.node.id, '')}",
@@ -373,7 +372,8 @@ class ReleaseManager:
             for serial in sorted(await self._means.known_disks(record))
             if "_".join(serial.split()) not in seen
         ]
-        erased, left = said.erased, said.left_lines
+        erased = said.erased
+        left = said.left_lines
         if len(erased) < len(said.disks):
             return Ended(
                 "failed",

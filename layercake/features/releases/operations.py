@@ -41,7 +41,9 @@ class NodeReleases:
     async def change(self, text: str, what: str, by: str) -> list[str]:
         """Tries releases again ("retry"), gives them up ("abandon"), or frees their nodes ("free");
         the nodes of which it was done. Raises Refused if it can be done of none."""
-        records, done, refused = self._meant(text), [], None
+        records = self._meant(text)
+        done = []
+        refused = None
         act = {
             "retry": self.releases.retry,
             "abandon": self.releases.abandon,

@@ -27,7 +27,8 @@ class Releases:
     head when the call returns."""
 
     def __init__(self, database: Database, store: Store) -> None:
-        self._database, self._store = database, store
+        self._database = database
+        self._store = store
         self._of: dict[str, list[Release]] = {}
         self._unreadable: set[str] = set()
         self._gone: list[str] = []
@@ -113,7 +114,9 @@ class Releases:
             self._gone.append(node)
 
     async def _put(self, release: Release, all_: list[Release]) -> None:
-        data, old, gone = msgspec.json.encode(release), all_[:-KEPT], self._gone
+        data = msgspec.json.encode(release)
+        old = all_[:-KEPT]
+        gone = self._gone
 
         def work(db: sqlite3.Connection) -> None:
             for node in gone:

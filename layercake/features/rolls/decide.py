@@ -167,26 +167,27 @@ class _Turn(Seen):
             self.take_back()
 
     def stage_more(self) -> None:
-        some = (
-            len(self.nodes) // STAGE_SHARE
-        )  # to look for one node each time that one is done takes 20 ms of 100,000
+        """Has nodes that wait stage, as many at a time as may."""
+        # To look for one node each time that one is done takes 20 ms of 100,000.
+        some = len(self.nodes) // STAGE_SHARE
         if not self.stands[Stand.WAITING] or self.stands[Stand.STAGING] > STAGE_WIDE - some:
             return
-        staging = [n.deadline or 0.0 for n in self.nodes.values() if n.state is Stand.STAGING]
-        quick = self.now + STAGE_S < min(staging, default=0.0) + STAGE_QUICK_S and len(
-            staging
-        ) <= sum(n.quick for n in self.nodes.values())
-        room = (STAGE_WIDE if quick else STAGE_WIDTH) - len(staging)
-        for (
-            key,
-            node,
-        ) in self.nodes.items():  # as it was; a list of so many is looked through for garbage
-            if room <= 0:
+        free = self.free_to_stage()
+        # As it was; a list of so many is looked through for garbage.
+        for key, node in self.nodes.items():
+            if free <= 0:
                 return
             if node.state is Stand.WAITING and not node.absent and node.deadline is None:
                 self.set(key, state=Stand.STAGING, deadline=self.now + STAGE_S, reason="")
                 self.actions.append(Stage(key))
-                room -= 1
+                free -= 1
+
+    def free_to_stage(self) -> int:
+        """How many nodes may begin to stage: many at once as long as it goes quickly."""
+        deadlines = [n.deadline or 0.0 for n in self.nodes.values() if n.state is Stand.STAGING]
+        none_slow = self.now + STAGE_S < min(deadlines, default=0.0) + STAGE_QUICK_S
+        quick = none_slow and len(deadlines) <= sum(n.quick for n in self.nodes.values())
+        return (STAGE_WIDE if quick else STAGE_WIDTH) - len(deadlines)
 
     def all_staged(self) -> bool:
         return not self.stands[Stand.STAGING] and not (
@@ -230,48 +231,47 @@ class _Turn(Seen):
     def pick(self) -> bool:
         """Chooses the next batch, of this stage or of the next one that has nodes. False if there
         is nothing to choose now."""
-        here = [
-            n for n in self.nodes.values() if n.stage <= self.roll.stage and n.state not in ENDED
-        ]
+        stage = self.roll.stage
+        waiting = [n for n in self.nodes.values() if n.stage <= stage and n.state not in ENDED]
         ready = [
-            k
-            for k, n in self.nodes.items()
-            if n.stage <= self.roll.stage and n.state is Stand.STAGED
+            key for key, n in self.nodes.items() if n.stage <= stage and n.state is Stand.STAGED
         ]
-        last = self.roll.stage + 1 >= len(self.roll.stages)
-        if not ready and (not here or (not last and self.proven(here))):
-            if last:
-                self.finish()
-                return False
-            held = f"; {len(here)} nodes follow when they can" if here else ""
-            self.note(
-                events.ROLL_STAGE,
-                f"stage {self.roll.stages[self.roll.stage]} is through its gate{held}",
-            )
-            self.roll = replace(self.roll, stage=self.roll.stage + 1)
+        if ready:
+            self.begin_batch(ready)
             return True
-        if not ready:
+        last = stage + 1 >= len(self.roll.stages)
+        if waiting and (last or not self.proven(waiting)):
             return False
-        plan, number = self.roll.plan, self.roll.batch + 1
-        amount = plan.batch or plan.max_unavailable
-        size = (
-            plan.canary
-            if number == 1 and plan.canary
-            else amount.of(self.stage_size())
-            if amount
-            else len(ready)
-        )
+        if last:
+            self.finish()
+            return False
+        held = f"; {len(waiting)} nodes follow when they can" if waiting else ""
+        self.note(events.ROLL_STAGE, f"stage {self.roll.stages[stage]} is through its gate{held}")
+        self.roll = replace(self.roll, stage=stage + 1)
+        return True
+
+    def begin_batch(self, ready: list[str]) -> None:
+        """The next batch, of nodes that are ready."""
+        done = self.roll.batch
         self.actions += [
-            Unstage(k)
-            for k, n in self.nodes.items()
-            if n.batch == self.roll.batch and n.state is Stand.DONE
+            Unstage(key)
+            for key, n in self.nodes.items()
+            if n.batch == done and n.state is Stand.DONE
         ]
-        self.roll, self.here = replace(self.roll, batch=number), Counter()
+        number = done + 1
+        canary = self.roll.plan.canary if number == 1 else 0
+        size = canary or self.batch_size(len(ready))
+        self.roll = replace(self.roll, batch=number)
+        self.here = Counter()
         for key in ready[:size]:
             self.set(key, batch=number)
-        what = "canary" if number == 1 and plan.canary else f"batch {number}"
+        what = "canary" if canary else f"batch {number}"
         self.note(events.ROLL_BATCH, f"{what}: {min(size, len(ready))} nodes")
-        return True
+
+    def batch_size(self, ready: int) -> int:
+        """How many nodes a batch has by the plan; `ready` is for a plan that does not say."""
+        amount = self.roll.plan.batch or self.roll.plan.max_unavailable
+        return amount.of(self.stage_size()) if amount else ready
 
     def proven(self, here: list[NodeRoll]) -> bool:
         """Whether the next stage need not wait for the rest of this one: some node of it runs the

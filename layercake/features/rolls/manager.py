@@ -57,13 +57,15 @@ least: a step of 100,000 nodes takes a while."""
 SLICE_S = 0.002
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has
 its turn."""
-_PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
+_PREFIX = "roll/"
+_PREFIX_BOOT = "bootroll/"
 """Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
 STEP = 200
 """How many nodes are looked at in one step of a roll: of a thousand it held the loop for 40 ms."""
-AGAIN_S, AGAIN_AT_ONCE = 1.0, 500
-"""After so many seconds a node that was told and has not come is told once more; so many nodes at a
-tick."""
+AGAIN_S = 1.0
+"""After so many seconds a node that was told and has not come is told once more."""
+AGAIN_AT_ONCE = 500
+"""So many nodes are told once more at a tick."""
 UNSTAGE_AT_ONCE = 50
 """How many nodes are told at a tick that they need not keep the other images any more, when none is
 switching: there is no hurry in that."""
@@ -196,8 +198,10 @@ class Rolls:
         async with self._turn:
             self._since = time.perf_counter()
             self._wake.clear()
-            touched, self._touched = self._touched, set()
-            due, self._due = self._due, False
+            touched = self._touched
+            self._touched = set()
+            due = self._due
+            self._due = False
             told = list[str]()
             try:
                 async with self._desire.transaction(revises=False) as transaction:
@@ -220,7 +224,8 @@ class Rolls:
         self, transaction: Transaction, touched: Iterable[str], due: bool
     ) -> list[str]:
         """What the rolls make of the nodes that were touched; the nodes that have to be told."""
-        now, told = self._clock(), list[str]()
+        now = self._clock()
+        told = list[str]()
         for roll in self.active():
             keys = [k for k in touched if k in roll.nodes]
             for at in range(0, len(keys) or due, STEP):
@@ -228,7 +233,8 @@ class Rolls:
                 for key in keys[at : at + STEP]:
                     facts[key] = self._facts(self._store.find(key), roll, roll.nodes[key], now)
                     await self._breathe()
-                before, (roll, actions) = roll, decide.step(roll, facts, now)
+                before = roll
+                (roll, actions) = decide.step(roll, facts, now)
                 told += await self._carry_out(transaction, before, roll, actions)
         return told
 
@@ -303,7 +309,8 @@ class Rolls:
         self, transaction: Transaction, roll: Roll, record: Record, action: Action
     ) -> list[str]:
         """One action on one node; returns it if it has to be told now."""
-        key, subject = record.node.id, self._subjects[roll.kind]
+        key = record.node.id
+        subject = self._subjects[roll.kind]
         node = roll.nodes[key]
         told = True
         if isinstance(action, Stage):

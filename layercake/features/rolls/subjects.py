@@ -69,7 +69,8 @@ def proven(record: Record, image: WantedImage) -> bool:
 
 
 def _common(record: Record, now: float, busy: bool, stopped: str) -> NodeFacts:
-    machine, sync = record.machine, record.value("run") == "SYNC"
+    machine = record.machine
+    sync = record.value("run") == "SYNC"
     return NodeFacts(
         up=record.node.state == "up",
         sync=sync,
@@ -87,7 +88,8 @@ def _common(record: Record, now: float, busy: bool, stopped: str) -> NodeFacts:
 def _forget_health(images: tuple[WantedImage, ...], record: Record) -> None:
     """What was said of other images' health says nothing of these."""
     if record.wanted != images:
-        record.unhealthy, record.containers = "", ()
+        record.unhealthy = ""
+        record.containers = ()
 
 
 class Images:
@@ -176,6 +178,32 @@ BY_HAND = (
 )
 
 
+def _wrong_boot(record: Record, known: NodeFacts, target: str, *, ordered: bool) -> str:
+    """What went wrong with a node that is being started for a roll, "" if nothing did. `ordered`:
+    it is yet to be switched off."""
+    if known.quarantine:
+        return f"quarantined: {known.quarantine}"
+    mine = record.boots
+    if not known.sync or ordered or mine.wanted != target or mine.runs == target:
+        return ""
+    if record.session is None or record.session.number == mine.since:
+        return ""
+    return f"it has booted {mine.runs or 'another minOS'} again"
+
+
+def _boot_as_image(
+    record: Record, known: NodeFacts, target: str, *, ordered: bool, moving: bool
+) -> str:
+    """How far a start is, in the words for images: a node that runs the target and whose images do
+    not work is broken."""
+    if record.boots.runs == target and known.image in _BROKEN:
+        return known.image
+    if ordered:
+        return "UPDATE"
+    well = known.sync and record.machine.goal.met(record.machine.state)
+    return "ACTIVE" if well or not moving else ""
+
+
 class BootSets:
     """Kernel and minOS. `tell`: what a node boots next has changed; `takes_s`: how long a start of
     it may take."""
@@ -187,45 +215,35 @@ class BootSets:
         tell: Callable[[Record], object],
         takes_s: Callable[[Record], float],
     ) -> None:
-        self._desire, self._clock, self._tell, self.takes_s = desire, clock, tell, takes_s
+        self._desire = desire
+        self._clock = clock
+        self._tell = tell
+        self.takes_s = takes_s
 
     def facts(
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
     ) -> NodeFacts:
         """See Subject. A node that is being started anew for the roll is waited for, not lost."""
-        known, mine = _common(record, now, busy, stopped), record.boots
+        known = _common(record, now, busy, stopped)
+        if record.planner.attended and not known.stopped:
+            known = replace(known, stopped=BY_HAND)
+        mine = record.boots
         ordered = record.care.order is not None
-        target, before = roll.boots[node.target], roll.boots[node.before]
+        target = roll.boots[node.target]
         moving = node.state in _MOVING
+        away = not known.sync and not known.quarantine
 
         def there(name: str) -> bool:
             return mine.wanted == name and (ordered or not known.sync or mine.runs == name)
 
-        if record.planner.attended and not known.stopped:
-            known = replace(known, stopped=BY_HAND)
-        wrong = ""
-        if moving and known.quarantine:
-            wrong = f"quarantined: {known.quarantine}"
-        elif (
-            moving
-            and known.sync
-            and not ordered
-            and mine.wanted == target
-            and mine.runs != target
-            and record.session is not None
-            and record.session.number != mine.since
-        ):
-            wrong = f"it has booted {mine.runs or 'another minOS'} again"
-        broken = known.image if mine.runs == target and known.image in _BROKEN else ""
-        well = not ordered and known.sync and record.machine.goal.met(record.machine.state)
         return replace(
             known,
             target=there(target),
-            before=there(before),
+            before=there(roll.boots[node.before]),
             staged=True,
-            wrong=wrong,
-            held=known.held or (moving and not known.sync and not known.quarantine),
-            image=broken or ("UPDATE" if ordered else "ACTIVE" if well or not moving else ""),
+            wrong=_wrong_boot(record, known, target, ordered=ordered) if moving else "",
+            held=known.held or (moving and away),
+            image=_boot_as_image(record, known, target, ordered=ordered, moving=moving),
         )
 
     def stage(self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll) -> bool:
@@ -283,7 +301,8 @@ class Agents:
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
     ) -> NodeFacts:
         """See Subject. No image notices, so nobody is too BUSY for it."""
-        known, mine = _common(record, now, False, stopped), record.boots
+        known = _common(record, now, False, stopped)
+        mine = record.boots
         there = known.sync and mine.agent_runs == mine.agent
         return replace(
             known,

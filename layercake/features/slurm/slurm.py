@@ -142,7 +142,9 @@ def parse(text: str) -> dict[str, SlurmNode]:
     ending in a sign."""
     found = {}
     for line in text.splitlines():
-        name, state, reason = _NAME.match(line), _STATE.search(line), _REASON.search(line)
+        name = _NAME.match(line)
+        state = _STATE.search(line)
+        reason = _REASON.search(line)
         if name and state:
             words = frozenset(word.rstrip("*~#!%$@^-") for word in state[1].upper().split("+"))
             found[name[1]] = SlurmNode(words, reason[1] if reason else "")
@@ -169,19 +171,23 @@ def wanted(roll: Roll, seen: Mapping[str, SlurmNode]) -> set[str]:
     if roll.over:
         return set()
     nodes = [n for n in roll.nodes.values() if n.name in seen]
-    under_way = {
-        n.name
-        for n in nodes
-        if n.state in _UNDER_WAY or (n.state is Stand.STAGED and n.batch and n.batch == roll.batch)
-    }
+    under_way = {n.name for n in nodes if _is_under_way(roll, n)}
     if roll.state is not Phase.ROLLING:
         return under_way
-    mine = [
-        n for n in nodes if n.name not in under_way and n.state in _READY and n.stage <= roll.stage
+    ready = [
+        n.name
+        for n in nodes
+        if n.name not in under_way and n.state in _READY and n.stage <= roll.stage
     ]
-    ours = [n.name for n in mine if seen[n.name].roll == roll.id]
-    others = [] if under_way else [n.name for n in mine if seen[n.name].roll != roll.id]
+    ours = [name for name in ready if seen[name].roll == roll.id]
+    others = [] if under_way else [name for name in ready if seen[name].roll != roll.id]
     return under_way | set([*ours, *others][: _batch_size(roll)])
+
+
+def _is_under_way(roll: Roll, node: NodeRoll) -> bool:
+    """Whether a node is being switched, or is of the batch whose turn it is."""
+    in_batch = bool(node.batch) and node.batch == roll.batch
+    return node.state in _UNDER_WAY or (node.state is Stand.STAGED and in_batch)
 
 
 def _batch_size(roll: Roll) -> int:
@@ -204,43 +210,42 @@ def orders(
 ) -> Orders:
     """What follows from all rolls, those that are over too, from the maintenances and from how warm
     nodes are. A node that has failed stays drained for a person to look at."""
+    rolls = list(rolls)
     drain: dict[int, tuple[str, ...]] = {}
     keep: set[str] = {*maintained, *heat.warm}
-    known: dict[int, dict[str, NodeRoll]] = {}
     for roll in rolls:
         names = wanted(roll, seen)
         keep |= names
-        if new := tuple(sorted(n for n in names if "DRAIN" not in seen[n].states)):
+        if new := _undrained(names, seen):
             drain[roll.id] = new
-        known[roll.id] = {n.name: n for n in roll.nodes.values()}
-    ours = {
-        name: known[node.roll].get(name)
-        for name, node in seen.items()
-        if node.roll in known and name not in keep
-    }
-    over = {name for name, node in ours.items() if node is None or node.state is not Stand.FAILED}
-    over |= {
+    resume = {
         name
         for name, node in seen.items()
-        if node.reason == MAINTENANCE and "DRAIN" in node.states and name not in keep
+        if (node.reason == MAINTENANCE and "DRAIN" in node.states)
+        or (node.reason == WARM and "DRAIN" in node.states and name not in heat.unsure)
     }
-    over |= {
-        name
-        for name, node in seen.items()
-        if node.reason == WARM
-        and "DRAIN" in node.states
-        and name not in keep
-        and name not in heat.unsure
-    }
-    maintain = tuple(sorted(n for n in maintained if n in seen and "DRAIN" not in seen[n].states))
-    cool = tuple(
-        sorted(
-            n
-            for n in heat.warm
-            if n in seen and n not in maintained and "DRAIN" not in seen[n].states
-        )
+    resume |= _done_with(rolls, seen)
+    return Orders(
+        drain,
+        _undrained(maintained, seen),
+        _undrained(heat.warm.keys() - set(maintained), seen),
+        tuple(sorted(resume - keep)),
     )
-    return Orders(drain, maintain, cool, tuple(sorted(over)))
+
+
+def _undrained(names: Iterable[str], seen: Mapping[str, SlurmNode]) -> tuple[str, ...]:
+    """Those of the nodes that Slurm knows and that are not drained yet."""
+    return tuple(sorted(n for n in names if n in seen and "DRAIN" not in seen[n].states))
+
+
+def _done_with(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode]) -> set[str]:
+    """The nodes that were drained for one of the rolls, without those that have failed in it."""
+    known = {roll.id: {n.name: n.state for n in roll.nodes.values()} for roll in rolls}
+    return {
+        name
+        for name, node in seen.items()
+        if node.roll in known and known[node.roll].get(name) is not Stand.FAILED
+    }
 
 
 class Slurm:
@@ -260,13 +265,11 @@ class Slurm:
         maintained: Callable[[], Mapping[str, str]] = dict,
         heat: Callable[[], Heat] = Heat,
     ) -> None:
-        self._scheduler, self._rolls, self._look, self._event, self._maintained = (
-            scheduler,
-            rolls,
-            look,
-            event,
-            maintained,
-        )
+        self._scheduler = scheduler
+        self._rolls = rolls
+        self._look = look
+        self._event = event
+        self._maintained = maintained
         self._heat = heat
         self._seen: dict[str, SlurmNode] | None = None
         self._trouble = ""
@@ -296,54 +299,65 @@ class Slurm:
         """Looks at Slurm, and does what the rolls ask for. What fails is told once, and tried
         again."""
         active = [roll for roll in self._rolls() if not roll.over]
-        maintained, heat = self._maintained(), self._heat()
-        if not active and not maintained and not heat.warm and self._settled:
+        maintained = self._maintained()
+        heat = self._heat()
+        busy = bool(active or maintained or heat.warm)
+        if not busy and self._settled:
             return
+        before = self._seen
         try:
-            before, self._seen = self._seen, await self._scheduler.nodes()
+            self._seen = await self._scheduler.nodes()
             todo = orders(self._rolls(), self._seen, maintained, heat)
-            ids = (
-                {n.name: key for roll in self._rolls() for key, n in roll.nodes.items()}
-                | dict(maintained)
-                | dict(heat.warm)
-            )
-            for number, names in todo.drain.items():
-                await self._scheduler.drain(names, f"layercake roll {number}")
-                self._tell(ids, names, events.SLURM_DRAINED, f"drained for roll {number}")
-            if todo.maintain:
-                await self._scheduler.drain(todo.maintain, MAINTENANCE)
-                self._tell(ids, todo.maintain, events.SLURM_DRAINED, "drained for its maintenance")
-            if todo.cool:
-                await self._scheduler.drain(todo.cool, WARM)
-                self._tell(ids, todo.cool, events.SLURM_DRAINED, "drained because it is too warm")
-            if todo.resume:
-                await self._scheduler.resume(todo.resume)
-                self._tell(ids, todo.resume, events.SLURM_RESUMED, "resumed")
+            await self._carry_out(todo, {**self._ids(), **maintained, **heat.warm})
         except LayercakeError as error:
             if str(error) != self._trouble:
                 self._event("", events.SLURM_UNWELL, str(error))
-            self._trouble, self._settled = str(error), False
+            self._trouble = str(error)
+            self._settled = False
             return
         if self._trouble:
             self._event("", events.SLURM_WELL, "Slurm answers again")
-        waits = any(node.reason == WARM for node in self._seen.values())
-        self._trouble, self._settled = (
-            "",
-            not (active or maintained or heat.warm or todo.resume or waits),
+        self._trouble = ""
+        warm = any(node.reason == WARM for node in self._seen.values())
+        self._settled = not (busy or todo.resume or warm)
+        self._look_at_changed(active, before, self._seen)
+
+    def _ids(self) -> dict[str, str]:
+        """{name: id} of the nodes of all rolls."""
+        return {n.name: key for roll in self._rolls() for key, n in roll.nodes.items()}
+
+    async def _carry_out(self, todo: Orders, ids: Mapping[str, str]) -> None:
+        """Raises LayercakeError."""
+        drains = [
+            (names, f"layercake roll {number}", f"drained for roll {number}")
+            for number, names in todo.drain.items()
+        ]
+        drains.append((todo.maintain, MAINTENANCE, "drained for its maintenance"))
+        drains.append((todo.cool, WARM, "drained because it is too warm"))
+        for names, reason, text in drains:
+            if names:
+                await self._scheduler.drain(names, reason)
+                self._tell(ids, names, events.SLURM_DRAINED, text)
+        if todo.resume:
+            await self._scheduler.resume(todo.resume)
+            self._tell(ids, todo.resume, events.SLURM_RESUMED, "resumed")
+
+    def _look_at_changed(
+        self,
+        active: Iterable[Roll],
+        before: Mapping[str, SlurmNode] | None,
+        now: Mapping[str, SlurmNode],
+    ) -> None:
+        """Has the rolls look at the nodes that Slurm shows otherwise than `before`; None is for the
+        first look."""
+        self._look(
+            [
+                key
+                for roll in active
+                for key, node in roll.nodes.items()
+                if before is None or before.get(node.name) != now.get(node.name)
+            ]
         )
-        seen = self._seen
-        if before is None:
-            self._look([key for roll in active for key in roll.nodes])
-        else:
-            was = before
-            self._look(
-                [
-                    key
-                    for roll in active
-                    for key, n in roll.nodes.items()
-                    if was.get(n.name) != seen.get(n.name)
-                ]
-            )
 
     def _tell(
         self, ids: Mapping[str, str], names: Iterable[str], kind: EventKind, text: str

@@ -65,7 +65,8 @@ class Rows:
     OperationFailed."""
 
     def __init__(self, database: Database, store: Store) -> None:
-        self._database, self._store = database, store
+        self._database = database
+        self._store = store
 
     def all(self) -> list[Known]:
         """What is known of all, as the head starts. A row that cannot be read is left out: the node
@@ -78,10 +79,8 @@ class Rows:
 
     async def put(self, known: Known, logs: Logs | None) -> None:
         """Writes what is known, and with it the logs if they are others."""
-        data, packed = (
-            msgspec.json.encode(known),
-            None if logs is None else msgspec.json.encode(logs),
-        )
+        data = msgspec.json.encode(known)
+        packed = None if logs is None else msgspec.json.encode(logs)
 
         def work(db: sqlite3.Connection) -> None:
             db.execute(

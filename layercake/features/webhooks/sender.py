@@ -36,12 +36,18 @@ from layercake.moduleapi.fields import Mistake
 
 log = logging.getLogger("layercake.webhooks")
 DOCUMENTS = "webhooks/"
-ANSWER_S, GATHER_S = 10.0, 0.5
-"""How long a receiver has for its answer, and how long events are gathered after the first."""
-FIRST_S, LONGEST_S = 1.0, 300.0
-"""The first and the longest wait before it is tried again."""
-MOST, AT_ONCE = 10_000, 200
-"""Events that wait for one webhook, and that are told in one request."""
+ANSWER_S = 10.0
+"""How long a receiver has for its answer."""
+GATHER_S = 0.5
+"""How long events are gathered after the first."""
+FIRST_S = 1.0
+"""The first wait before it is tried again."""
+LONGEST_S = 300.0
+"""The longest wait before it is tried again."""
+MOST = 10_000
+"""Events that wait for one webhook."""
+AT_ONCE = 200
+"""Events that are sent in one request."""
 _OWN = "webhook."
 _SEVERITIES = tuple(one.value for one in Severity)
 
@@ -59,13 +65,11 @@ class Webhook:
     def __init__(
         self, name: str, settings: WebhookSettings, store: Store, vault: Vault, head: str
     ) -> None:
-        self.name, self._settings, self._store, self._vault, self._head = (
-            name,
-            settings,
-            store,
-            vault,
-            head,
-        )
+        self.name = name
+        self._settings = settings
+        self._store = store
+        self._vault = vault
+        self._head = head
         self._least = _SEVERITIES.index(settings.severity)
         self._waiting: deque[Event] = deque()
         self._some = asyncio.Event()
@@ -118,10 +122,8 @@ class Webhook:
 
     async def _tell(self) -> None:
         while self._waiting:
-            batch, left_out = (
-                [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))],
-                self._left_out,
-            )
+            batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+            left_out = self._left_out
             await self._until_taken(batch, left_out)
             self._left_out -= left_out
             self._keep(batch[-1].id)
@@ -135,7 +137,8 @@ class Webhook:
                 "events": [event_view(event) for event in batch],
             }
         )
-        delivery, wait_s = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}", FIRST_S
+        delivery = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}"
+        wait_s = FIRST_S
         while True:
             try:
                 await self._post(body, delivery)
@@ -151,7 +154,8 @@ class Webhook:
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311 (no secret)
             wait_s = min(LONGEST_S, 2 * wait_s)
         if self._failed_at is not None:
-            took, self._failed_at = time.monotonic() - self._failed_at, None
+            took = time.monotonic() - self._failed_at
+            self._failed_at = None
             lost = f"; {left_out} events were left out" if left_out else ""
             self._store.event(
                 None,
@@ -161,7 +165,8 @@ class Webhook:
 
     async def _post(self, body: bytes, delivery: str) -> None:
         """One request. Raises LayercakeError, which names the host and nothing else of the URL."""
-        target, at = await asyncio.to_thread(self._target), int(self._store.wall())
+        target = await asyncio.to_thread(self._target)
+        at = int(self._store.wall())
         host = urlsplit(target).hostname
         headers = {
             "Content-Type": "application/json",

@@ -42,10 +42,14 @@ _AT_ONCE = 2000
 """How many records are put into words, and written by a flush, at a time: the words of 100,000 took
 150 MB."""
 _BY_ONE = 64
-FLUSH_S, FLUSH_REST, FLUSH_MOST_S = 0.5, 4.0, 2.0
-"""Between two flushes; longer after one that took long, as nodes change more than once."""
-_KEPT_EVENTS, _KEPT_OF_NODE = 200_000, 20
-"""So many events are kept, or so many for each node if that is more."""
+FLUSH_S = 0.5
+"""Seconds between two flushes; more after one that took long, as nodes change more than once."""
+FLUSH_REST = 4.0
+"""So many times as long as a flush took."""
+FLUSH_MOST_S = 2.0
+_KEPT_EVENTS = 200_000
+_KEPT_OF_NODE = 20
+"""So many events are kept for each node, if that is more than _KEPT_EVENTS."""
 _CLEARED = 10_000
 """Old ones are deleted once for so many new ones: to find the oldest that is kept takes long."""
 
@@ -257,7 +261,8 @@ class Database:
         }
         changed = [record for i in dirty if (record := store.find(i)) is not None]
         gone = [i for i in dirty if store.find(i) is None]
-        news, store.new_events = list(store.new_events), deque()
+        news = list(store.new_events)
+        store.new_events = deque()
         store.writing = news
         try:
             apart: dict[str, str] = {}
@@ -275,7 +280,8 @@ class Database:
             store.bound()
             raise
         finally:
-            store.writing, self._under_way = [], set()
+            store.writing = []
+            self._under_way = set()
 
     def _set_apart(self, store: Store, apart: dict[str, str]) -> None:
         """Records that could not be written are tried again with each flush, and told of once."""

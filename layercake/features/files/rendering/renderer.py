@@ -111,7 +111,8 @@ class Renderer:
         return dict(zip(keys, zip(answer.texts, answer.errors, strict=True), strict=True))
 
     async def _start(self) -> asyncio.subprocess.Process:
-        self._told, self._site = set(), ""
+        self._told = set()
+        self._site = ""
         self._process = await asyncio.create_subprocess_exec(
             "setpriv",
             "--pdeathsig",
@@ -136,7 +137,8 @@ class Renderer:
 
     async def ended(self) -> None:
         """Ends the process. Within a turn."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):

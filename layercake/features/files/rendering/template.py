@@ -20,8 +20,10 @@ MAX_OUTPUT = 4 * MAX_CONTENT
 """Bytes of a rendered file."""
 SECONDS = 1.0
 """How long a file may be rendered."""
-_MOST, _BITS = 1 << 20, 4096
-OPENS, CLOSES = "\ue000", "\ue001"
+_MOST = 1 << 20
+_BITS = 4096
+OPENS = "\ue000"
+CLOSES = "\ue001"
 """What stands around a secret's name until a node fetches the file: characters that no template may
 have itself."""
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -33,7 +35,8 @@ class NotRendered(Exception):
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(text)
-        self.line, self.text = line, text
+        self.line = line
+        self.text = text
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.text}" if self.line else self.text
@@ -43,32 +46,46 @@ class _Late(Exception):
     """The time is over."""
 
 
+def _check_power(base: Any, exponent: Any) -> None:
+    """Raises SecurityError."""
+    small = isinstance(exponent, int | float) and abs(exponent) <= 64 and abs(base) <= _MOST
+    if not small:
+        raise SecurityError("** is for small numbers")
+
+
+def _check_product(left: Any, right: Any) -> None:
+    """Raises SecurityError."""
+    sizes = [len(side) for side in (left, right) if isinstance(side, str | bytes | list | tuple)]
+    times = [side for side in (left, right) if isinstance(side, int)]
+    if sizes and times and sizes[0] * times[0] > _MOST:
+        raise SecurityError("* makes a text or list that is too long")
+    if sum(number.bit_length() for number in times) > _BITS:
+        raise SecurityError("* is for small numbers")
+
+
+def _check_format(text: Any, values: Any) -> None:
+    """Raises SecurityError. Of numbers, % is the remainder."""
+    if isinstance(text, str) and (len(text) > 1000 or re.search(r"\d{4}|\*", text)):
+        raise SecurityError("% is for short formats, of widths below 1000")
+
+
+_CHECKS: Mapping[str, Callable[[Any, Any], None]] = {
+    "**": _check_power,
+    "*": _check_product,
+    "%": _check_format,
+}
+
+
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Numbers and texts do not become larger than a file may be."""
 
-    intercepted_binops = frozenset(["**", "*", "%"])
+    intercepted_binops = frozenset(_CHECKS)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """See ImmutableSandboxedEnvironment. Raises SecurityError."""
-        if operator == "**" and not (
-            isinstance(right, int | float) and abs(right) <= 64 and abs(left) <= _MOST
-        ):
-            raise SecurityError("** is for small numbers")
-        if operator == "*":
-            sizes = [
-                len(side) for side in (left, right) if isinstance(side, str | bytes | list | tuple)
-            ]
-            times = [side for side in (left, right) if isinstance(side, int)]
-            if sizes and times and sizes[0] * times[0] > _MOST:
-                raise SecurityError("* makes a text or list that is too long")
-            if sum(number.bit_length() for number in times) > _BITS:
-                raise SecurityError("* is for small numbers")
-        if (
-            operator == "%"
-            and isinstance(left, str)
-            and (len(left) > 1000 or re.search(r"\d{4}|\*", left))
-        ):
-            raise SecurityError("% is for short formats, of widths below 1000")
+        check = _CHECKS.get(operator)
+        if check is not None:
+            check(left, right)
         return super().call_binop(context, operator, left, right)
 
 
@@ -127,7 +144,8 @@ class Templates:
 
 
 def _bounded(template: jinja2.Template, facts: Mapping[str, Any]) -> str:
-    parts, size = [], 0
+    parts = []
+    size = 0
     for part in template.generate(facts):
         parts.append(part)
         size += len(part)

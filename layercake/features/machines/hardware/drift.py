@@ -4,9 +4,9 @@ case. Pure."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from layercake.features.machines.hardware.report import Report
+from layercake.features.machines.hardware.report import Device, Disk, Report
 
 MOST = 32
 
@@ -26,34 +26,12 @@ def _lines(was: Report | None, now: Report) -> Iterator[str]:
     yield from _memory(was, now)
     yield from _cpu(was, now)
     if "disks" not in now.failed:
-        yield from _gone(
-            "disk",
-            Counter(f"{d.model} {d.serial}".strip() or d.path for d in was.disks),
-            Counter(f"{d.model} {d.serial}".strip() or d.path for d in now.disks),
-        )
+        yield from _missing("disk", map(_disk, was.disks), map(_disk, now.disks))
     if "cards" not in now.failed:
-        have = {card.mac: card for card in now.cards}
-        for card in was.cards:
-            found = have.get(card.mac)
-            if found is None:
-                yield f"network card {card.mac} is gone"
-            elif card.link and not found.link:
-                yield f"network card {card.mac} has no link any more"
-            elif card.mbps > found.mbps > 0:
-                yield (
-                    f"network card {card.mac} has a link of {found.mbps} Mb/s, it had "
-                    f"{card.mbps} Mb/s"
-                )
-    for what, before, after in (
-        ("accelerator", was.gpus, now.gpus),
-        ("fabric adapter", was.fabrics, now.fabrics),
-    ):
-        if "pci" not in now.failed:
-            yield from _gone(
-                what,
-                Counter(f"{d.vendor}:{d.device}" for d in before),
-                Counter(f"{d.vendor}:{d.device}" for d in after),
-            )
+        yield from _cards(was, now)
+    if "pci" not in now.failed:
+        yield from _missing("accelerator", map(_device, was.gpus), map(_device, now.gpus))
+        yield from _missing("fabric adapter", map(_device, was.fabrics), map(_device, now.fabrics))
     for name, old, new in (
         ("firmware", was.smbios.bios.version, now.smbios.bios.version),
         ("TPM", was.tpm, now.tpm),
@@ -61,6 +39,26 @@ def _lines(was: Report | None, now: Report) -> Iterator[str]:
     ):
         if old and old != new:
             yield f"its {name} is {new or 'gone'}, it was {old}"
+
+
+def _disk(disk: Disk) -> str:
+    return f"{disk.model} {disk.serial}".strip() or disk.path
+
+
+def _device(device: Device) -> str:
+    return f"{device.vendor}:{device.device}"
+
+
+def _cards(was: Report, now: Report) -> Iterator[str]:
+    by_mac = {card.mac: card for card in now.cards}
+    for old in was.cards:
+        new = by_mac.get(old.mac)
+        if new is None:
+            yield f"network card {old.mac} is gone"
+        elif old.link and not new.link:
+            yield f"network card {old.mac} has no link any more"
+        elif old.mbps > new.mbps > 0:
+            yield f"network card {old.mac} has a link of {new.mbps} Mb/s, it had {old.mbps} Mb/s"
 
 
 def _memory(was: Report, now: Report) -> Iterator[str]:
@@ -81,6 +79,7 @@ def _cpu(was: Report, now: Report) -> Iterator[str]:
         yield f"it has {now.cpu.logical} processors, it had {was.cpu.logical}"
 
 
-def _gone(what: str, was: Counter[str], now: Counter[str]) -> Iterator[str]:
-    for name, count in (was - now).items():
+def _missing(what: str, was: Iterable[str], now: Iterable[str]) -> Iterator[str]:
+    """What there is less of than there was."""
+    for name, count in (Counter(was) - Counter(now)).items():
         yield f"{what} {name} is gone" + (f" ({count} of them)" if count > 1 else "")

@@ -164,14 +164,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _cleaned(value: object, depth: int = 0) -> Any:
+    """What a node sent, with printable text, numbers within bounds, and lists of bounded length.
+    Raises InputError for what is nested too deeply, or no JSON."""
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, str):
         return printable(value)
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return max(0, min(value, _MOST_NUMBER))
-    if isinstance(value, float):
-        return 0 if value != value or value < 0 else int(min(value, float(_MOST_NUMBER)))
+    if isinstance(value, int | float):
+        return int(max(0, min(value, _MOST_NUMBER))) if value == value else 0  # NaN
     if depth >= _DEEPEST:
         raise InputError("cannot take the report: it is nested too deeply")
     if isinstance(value, list):

@@ -168,9 +168,11 @@ class Listing:
         number = self._since(since)
         if not number:
             return await self.find(list(self._store), kind, "", about)
-        found, marks = [], array("q")
+        found = []
+        marks = array("q")
         for node in reversed(self._entries):  # the newest first
-            entry, record = self._entries[node][1], self._store.find(node)
+            entry = self._entries[node][1]
+            record = self._store.find(node)
             if entry.number <= number:
                 break
             if record is not None:
@@ -188,7 +190,8 @@ class Listing:
     async def _look_at_all(self) -> None:
         await asyncio.sleep(max(0.0, self._rest - time.perf_counter()))
         async with self._turn:
-            self._coming, self._worked = None, 0.0  # who asks from here on waits for the next look
+            self._coming = None  # who asks from here on waits for the next look
+            self._worked = 0.0
             await self._changed(list(self._store), self._number)
             self._rest = time.perf_counter() + self._worked * (1 / PART - 1)
 
@@ -218,15 +221,17 @@ class Listing:
         self, records: Iterable[Record], number: int
     ) -> tuple[list[tuple[Record, Entry]], array[int]]:
         """Those that have changed since, with a row and the number of its last change for each."""
-        now, why, began, known = (self._clock(), self._why, time.perf_counter(), self._entries)
-        found, marks = [], array("q")
+        now = self._clock()
+        why = self._why
+        began = time.perf_counter()
+        known = self._entries
+        found = []
+        marks = array("q")
         for record in records:
             had = known.get(record.node.id)
-            entry, facts, verdict = (
-                had[1] if had is not None else Entry(),
-                FACTS(record),
-                why(record),
-            )
+            entry = had[1] if had is not None else Entry()
+            facts = FACTS(record)
+            verdict = why(record)
             if (
                 entry.facts != facts or entry.why is not verdict or now >= entry.until
             ):  # 1.5 us; a look is 8
@@ -261,15 +266,21 @@ class Listing:
         self, record: Record, entry: Entry, facts: tuple[Any, ...], why: Verdict | None, now: float
     ) -> None:
         """Looks at a node, and gives its entry a new number if it is other than before."""
-        status, machine = status_of(record, now, why, brief=True)[0], record.machine
-        entry.facts, entry.why, entry.status, entry.shapes = facts, why, status, {}
+        status = status_of(record, now, why, brief=True)[0]
+        machine = record.machine
+        entry.facts = facts
+        entry.why = why
+        entry.status = status
+        entry.shapes = {}
         entry.until = min(
             (at for at in (machine.held_until, machine.not_before) if at > now), default=math.inf
         )
         key = _key(record, status)
         if entry.key != key:
             self._number += 1
-            entry.key, entry.number, entry.words = key, self._number, {}
+            entry.key = key
+            entry.number = self._number
+            entry.words = {}
             if record.node.id in self._entries:
                 self._entries[record.node.id] = self._entries.pop(
                     record.node.id
@@ -282,14 +293,12 @@ class Listing:
         """The nodes in JSON, with commas between them, some at a time. What has changed since they
         were found may be told so already."""
         parts: list[bytes] = []
-        size, began, comma, still, whole, key = (
-            0,
-            time.perf_counter(),
-            b"",
-            kind.still,
-            not kind.fields,
-            kind.key,
-        )
+        size = 0
+        began = time.perf_counter()
+        comma = b""
+        still = kind.still
+        whole = not kind.fields
+        key = kind.key
         now = self._clock()
         for record, entry in found.nodes:
             steadily = entry.words.get(key) or self._steadily(record, entry, kind)
@@ -307,13 +316,16 @@ class Listing:
                     b"," if len(steadily) > 2 else b"",
                     msgspec.json.encode(told)[1:],
                 )
-            size, comma = size + len(steadily), b","
+            size = size + len(steadily)
+            comma = b","
             if size > CHUNK:
                 yield b"".join(parts)
-                parts, size = [], 0
+                parts = []
+                size = 0
             if time.perf_counter() - began > SLICE_S:
                 await asyncio.sleep(0)
-                began, now = time.perf_counter(), self._clock()
+                began = time.perf_counter()
+                now = self._clock()
         yield b"".join(parts)
 
     def _steadily(self, record: Record, entry: Entry, kind: Kind) -> bytes:

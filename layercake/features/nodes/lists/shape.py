@@ -45,7 +45,8 @@ class Shape:
 
 def shape_of(record: Record, status: tuple[Status, str], patience: BootTimeouts) -> Shape | None:
     """The shape of a node with this status; None for one of which more goes with the time."""
-    active, boot = record.machine.active, patience.since(record)
+    active = record.machine.active
+    boot = patience.since(record)
     view = moving_view(record, 0.0, status, patience)
     if active is None and boot is None:
         kept = {key: view[key] for key in ("status_text", "boot_time", "active")}

@@ -55,7 +55,8 @@ def vouched(data: bytes, key: Key, trusted: Sequence[x509.Certificate]) -> Vouch
         # with a length of two bytes).
         size = int.from_bytes(data[2:4], "big") + 4 if data[:2] == b"\x30\x82" else len(data)
         found = x509.load_der_x509_certificate(data[:size])
-        issuer, its = printable(found.issuer.rfc4514_string()), found.public_key()
+        issuer = printable(found.issuer.rfc4514_string())
+        its = found.public_key()
     # Makers' certificates are odd in many ways, and so are the errors of the library.
     except Exception as error:  # noqa: BLE001
         return Vouched(trouble=f"its certificate cannot be read: {printable(str(error))}")

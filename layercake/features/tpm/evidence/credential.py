@@ -53,19 +53,23 @@ def endorsement_key(public: bytes) -> Named:
         )
     try:
         reader = Reader(public[len(kind.fixed) :])
-        own = [reader.sized() for _ in range(2 if kind.size in _CURVES else 1)]
-        if reader.left or any(len(part) > kind.size for part in own):
+        parts = [reader.sized() for _ in range(2 if kind.size in _CURVES else 1)]
+        if reader.left or any(len(part) > kind.size for part in parts):
             raise ValueError("it is too long")
-        x, *y = (int.from_bytes(part, "big") for part in own)
-        if y:
-            return Named(
-                kind, ec.EllipticCurvePublicNumbers(x, y[0], _CURVES[kind.size]).public_key()
-            )
-        if len(own[0]) != kind.size:
-            raise ValueError("it is too short")
-        return Named(kind, rsa.RSAPublicNumbers(_EXPONENT, x).public_key())
+        return Named(kind, _public_key(parts, kind.size))
     except ValueError as error:
         raise InputError(f"cannot take the TPM: its endorsement key is no key: {error}") from None
+
+
+def _public_key(parts: list[bytes], size: int) -> Key:
+    """A point of a curve, by its two coordinates, or the modulus of an RSA key. `size` is in
+    bytes. Raises ValueError."""
+    first, *rest = (int.from_bytes(part, "big") for part in parts)
+    if rest:
+        return ec.EllipticCurvePublicNumbers(first, rest[0], _CURVES[size]).public_key()
+    if len(parts[0]) != size:
+        raise ValueError("it is too short")
+    return rsa.RSAPublicNumbers(_EXPONENT, first).public_key()
 
 
 def attestation_key(public: bytes) -> ec.EllipticCurvePublicKey:
@@ -75,7 +79,8 @@ def attestation_key(public: bytes) -> ec.EllipticCurvePublicKey:
         reader = Reader(public)
         if reader.read(len(AK_FIXED)) != AK_FIXED:
             raise ValueError("it has other properties than a restricted key has")
-        x, y = reader.sized(), reader.sized()
+        x = reader.sized()
+        y = reader.sized()
         if reader.left or max(len(x), len(y)) > POINT_BYTES:
             raise ValueError("its point is too long")
         numbers = ec.EllipticCurvePublicNumbers(
@@ -98,7 +103,8 @@ def derived(
 def make(endorsement: Named, name: bytes, held: bytes) -> tuple[bytes, bytes]:
     """A credential that holds something, for the attestation key of this name, and its encrypted
     seed."""
-    hash_, bits = endorsement.hash, endorsement.kind.bits
+    hash_ = endorsement.hash
+    bits = endorsement.kind.bits
     seed, encrypted = _seed(endorsement)
     cipher = Cipher(
         algorithms.AES(derived(hash_, seed, b"STORAGE", name, bits)), CFB(bytes(16))
@@ -113,16 +119,16 @@ def make(endorsement: Named, name: bytes, held: bytes) -> tuple[bytes, bytes]:
 def _seed(endorsement: Named) -> tuple[bytes, bytes]:
     """A new seed, and how it is told to the one TPM: encrypted (Part 1 section B.10.3), or by a key
     of its own (section C.6.3)."""
-    hash_, key = endorsement.hash, endorsement.key
+    hash_ = endorsement.hash
+    key = endorsement.key
     if isinstance(key, rsa.RSAPublicKey):
         seed = secrets.token_bytes(hash_.digest_size)
         return seed, key.encrypt(seed, padding.OAEP(padding.MGF1(hash_), hash_, _LABEL))
-    size, mine = endorsement.kind.size, ec.generate_private_key(key.curve)
-    shared, point, its = (
-        mine.exchange(ec.ECDH(), key),
-        mine.public_key().public_numbers(),
-        key.public_numbers(),
-    )
+    size = endorsement.kind.size
+    mine = ec.generate_private_key(key.curve)
+    shared = mine.exchange(ec.ECDH(), key)
+    point = mine.public_key().public_numbers()
+    its = key.public_numbers()
     x, y, its_x = (number.to_bytes(size, "big") for number in (point.x, point.y, its.x))
     digest = hashes.Hash(hash_)
     digest.update(u32(1) + shared + _LABEL + x + its_x)  # KDFe, section 11.4.10.3

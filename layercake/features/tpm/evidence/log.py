@@ -13,9 +13,10 @@ from layercake.base.text import printable
 from minos.tpm.log import MOST_EVENTS, MOST_TEXT
 
 MOST_SHOWN = 5
-_COMMAND_LINE, _OF_NODE = "LOADED_IMAGE::LoadOptions", "/node/"
-"""What is said of the kernel's command line (Linux, drivers/firmware/efi/libstub), and where a
-node's GRUB configuration is."""
+_COMMAND_LINE = "LOADED_IMAGE::LoadOptions"
+"""What is said of the kernel's command line (Linux, drivers/firmware/efi/libstub)."""
+_OF_NODE = "/node/"
+"""Where a node's GRUB configuration is."""
 _SHA256 = 32
 _STARTS = tuple(bytes(_SHA256 - 1) + bytes((locality,)) for locality in (0, 3, 4))
 """What a register begins with: all zeros; register 0 also with who has started the TPM (Firmware
@@ -95,30 +96,28 @@ def difference(was: Sequence[Step], now: Sequence[Step], register: int, value: s
     """What went into a register that did not go into it before, and the other way round, for
     people. `value` is what is in it now: a log that does not lead to it says nothing, and that is
     said."""
-    before, after = ([one for one in steps if one.register == register] for steps in (was, now))
+    before = [step for step in was if step.register == register]
+    after = [step for step in now if step.register == register]
     if not after:
         return "the node has no event log of it"
-    if value not in {
-        replayed(after, register, start) for start in _STARTS[: 1 if register else None]
-    }:
+    starts = _STARTS[: 1 if register else None]
+    if value not in {replayed(after, register, start) for start in starts}:
         return "the node's event log does not lead to what is in it: the log is not to be believed"
     if not before:
         return "there is no event log of before to hold it against"
-    found = []
-    for old, new in zip_longest(before, after):
-        if (
-            old is None
-            or new is None
-            or (old.digest != new.digest and not (of_one_boot(old) and of_one_boot(new)))
-        ):
-            found.append(
-                f"now {new}"
-                if old is None
-                else f"{old} is gone"
-                if new is None
-                else f"{new} is another one"
-                if str(old) == str(new)
-                else f"{new}, it was {old}"
-            )
-    more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
-    return "; ".join(found[:MOST_SHOWN]) + more if found else "the event logs are the same"
+    lines = [line for old, new in zip_longest(before, after) if (line := _change(old, new))]
+    if not lines:
+        return "the event logs are the same"
+    more = f", and {len(lines) - MOST_SHOWN} more" if len(lines) > MOST_SHOWN else ""
+    return "; ".join(lines[:MOST_SHOWN]) + more
+
+
+def _change(old: Step | None, new: Step | None) -> str:
+    """How two steps in the same place differ, for people; "" for steps that do not."""
+    if old is None:
+        return f"now {new}"
+    if new is None:
+        return f"{old} is gone"
+    if old.digest == new.digest or (of_one_boot(old) and of_one_boot(new)):
+        return ""
+    return f"{new} is another one" if str(old) == str(new) else f"{new}, it was {old}"

@@ -36,14 +36,14 @@ def read(data: bytes) -> Quote:
     if reader.number(4) != GENERATED or reader.number(2) != ATTEST_QUOTE:
         raise ValueError("it is no quote that a TPM has made")
     reader.sized()  # the name of the key that signed it: its signature says so too
-    qualifying, clock, resets, restarts = (
-        reader.sized(),
-        reader.number(8),
-        reader.number(4),
-        reader.number(4),
-    )
+    qualifying = reader.sized()
+    clock = reader.number(8)
+    resets = reader.number(4)
+    restarts = reader.number(4)
     reader.read(1)
-    firmware, registers, digest = reader.number(8), reader.selection(), reader.sized()
+    firmware = reader.number(8)
+    registers = reader.selection()
+    digest = reader.sized()
     if reader.left:
         raise ValueError("there is more behind it")
     return Quote(qualifying, clock, resets, restarts, firmware, registers, digest)

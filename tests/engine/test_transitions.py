@@ -1,8 +1,8 @@
-"""What is remembered of transitions leads where the long way leads, at any time and whatever was
+"""A transition that is replayed leads where a computed one leads, at any time and whatever was
 counted before.
 
 `tests/engine/test_simulation.py` compares the two at each of its random events; here nodes take the
-same steps again and again, each at times of its own, so that nearly all of them go the short way.
+same steps again and again, each at times of its own, so that nearly all of them are replayed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layercake.kraken import shortcut
+from layercake.kraken import transitions
 from layercake.kraken.converge import (
     NEVER,
     ROUNDS_LIMIT,
@@ -24,7 +24,7 @@ from layercake.kraken.converge import (
     Permitted,
     Released,
     Tick,
-    long_way,
+    compute,
     step,
 )
 from layercake.kraken.mutation import Where
@@ -36,7 +36,7 @@ GOALS = [production.up(PLANNER), PLANNER.layout.goal({"power": "OFF"})]
 
 @settings(max_examples=100)
 @given(st.sampled_from(Where), st.data())
-def test_nodes_that_get_on_take_the_short_way_to_the_same_place(
+def test_a_replayed_transition_leads_where_a_computed_one_leads(
     actor: Where, data: st.DataObject
 ) -> None:
     node, now = NodeState.fresh(GOALS[0]), 0.0
@@ -55,7 +55,7 @@ def test_nodes_that_get_on_take_the_short_way_to_the_same_place(
             moves += [Discovered(found, data.draw(st.text(max_size=3)))] * 3
         event = data.draw(st.sampled_from(moves))
         after, effects = step(PLANNER, actor, node, event, now, lambda: 0.5)
-        meant, wanted = long_way(PLANNER, actor, node, event, now, lambda: 0.5)
+        meant, wanted = compute(PLANNER, actor, node, event, now, lambda: 0.5)
         assert (after, effects) == (meant, wanted)
         assert effects or (after is node) == (meant is node)
         node = after
@@ -85,25 +85,27 @@ def test_a_fleet_is_planned_once() -> None:
                 lambda: 0.5,
             )
         if number == 0:
-            known = dict(planner.ways)
-    assert known and planner.ways == known, "fifty nodes took the ways of the first"
+            known = dict(planner.transitions)
+    assert known and planner.transitions == known, (
+        "fifty nodes went through the transitions of the first"
+    )
 
 
 def test_what_is_remembered_is_bounded() -> None:
     planner = production.planner()
     goal = planner.layout.goal({"power": "OFF"})
-    for number in range(shortcut.KEPT + 10):
+    for number in range(transitions.LIMIT + 10):
         node = NodeState(number, goal, no_chain=bool(number % 2))
-        key = shortcut.key_of(Where.HEAD, node, Tick(), 1.0, STABLE_S)
+        key = transitions.cache_key(Where.HEAD, node, Tick(), 1.0, STABLE_S)
         assert key is not None
-        shortcut.learn(
-            planner.ways,
+        transitions.record(
+            planner.transitions,
             key,
             node,
             Tick(),
             lambda node, event: (NodeState(node.state, goal, wake=NEVER), ()),
         )
-        assert len(planner.ways) <= shortcut.KEPT
+        assert len(planner.transitions) <= transitions.LIMIT
 
 
 @pytest.mark.parametrize(
@@ -117,8 +119,8 @@ def test_what_is_remembered_is_bounded() -> None:
         {"active": Active("x", 1, 0.0, 5.0, mine=True)},
     ],
 )
-def test_what_is_not_plain_goes_the_long_way(changes: dict[str, object]) -> None:
+def test_what_is_not_plain_is_computed(changes: dict[str, object]) -> None:
     node = NodeState(0, GOALS[0], **changes)  # type: ignore[arg-type]
-    assert not shortcut.plain(node, 5.0, ROUNDS_LIMIT)
-    assert shortcut.plain(NodeState(0, GOALS[0]), 5.0, ROUNDS_LIMIT)
-    assert shortcut.key_of(Where.HEAD, node, Released(), 5.0, STABLE_S) is None
+    assert not transitions.is_plain(node, 5.0, ROUNDS_LIMIT)
+    assert transitions.is_plain(NodeState(0, GOALS[0]), 5.0, ROUNDS_LIMIT)
+    assert transitions.cache_key(Where.HEAD, node, Released(), 5.0, STABLE_S) is None
