@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tests.mutate.measure import Measurement, Sample, try_one
@@ -24,17 +25,19 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=300, help="mutants of each part")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="mutants of files whose path has this in it")
+    parser.add_argument("--tests", nargs="*", help="only these of its tests: at most as many die")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     unknown = set(args.parts) - set(PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    if args.one:
-        return try_one(ROOT, PARTS[args.parts[0]], args.one)
     if len(args.parts) == 1:
         name = args.parts[0]
+        part = replace(PARTS[name], tests=tuple(args.tests)) if args.tests else PARTS[name]
+        if args.one:
+            return try_one(ROOT, part, args.one)
         sample = Sample(args.sample, args.seed, args.only)
-        return Measurement(ROOT, name, PARTS[name], sample, equivalents()).run()
+        return Measurement(ROOT, name, part, sample, equivalents()).run()
     command = [sys.executable, "-m", "tests.mutate", "--sample", str(args.sample)]
     command += ["--seed", str(args.seed), "--only", args.only]
     ends = [

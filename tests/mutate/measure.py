@@ -106,6 +106,7 @@ class Measurement:
         cpu_s, wall_s = _limits(baseline.cpu_s(list(baseline.tests)) + 20.0)
         command = [sys.executable, "-m", "tests.mutate", self._name, "--one"]
         command.append(f"{mutant.path}:{mutant.site}:{mutant.way}:{self._baseline_file}")
+        command += ["--tests", *self._part.tests]
         begun = time.monotonic()
 
         def work() -> str:

@@ -45,6 +45,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 HIDDEN = frozenset(["doc", "description", "summary", "help", "title"])
 """Arguments whose texts are only in the reference, which tests/docs compares with the code."""
+WIDE = 200
 NAMES = frozenset(["__all__", "__slots__"])
 
 
@@ -86,13 +87,14 @@ class Mutant:
         return ast.fix_missing_locations(tree)
 
     def diff(self, text: str) -> str:
-        """The fault as a unified diff of the statement that has it, as `ast.unparse` writes it."""
+        """The fault as a unified diff of the statement that has it, as `ast.unparse` writes it; of a
+        long one only what was changed."""
         before = ast.unparse(ast.parse(text)).splitlines()
         after = ast.unparse(self.tree(text)).splitlines()
         changed = [
-            textwrap.shorten(line[0] + " " + line[1:].strip(), 300)
+            f"{line[0]} {line[1:].strip()}"
             for line in difflib.unified_diff(before, after, n=0, lineterm="")
-            if line[:1] in "+-" and line[:3] not in ("+++", "---")
+            if line[:1] in "+-" and line[:3] not in ("+++", "---") and len(line) < WIDE
         ]
         changed.append(f"  ({textwrap.shorten(self.change, 300)})")
         return "\n".join([f"{self.path}:{self.line} in {self.scope or 'the module'}", *changed])
