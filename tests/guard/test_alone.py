@@ -69,7 +69,7 @@ class Alone:
         """As the head."""
         self.wanted_again.append(record.name)
 
-    def take(self, record: Record, by: str) -> None:
+    def take_over(self, record: Record, by: str) -> None:
         """As the head."""
         self.taken.append((record.name, by))
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from layercake.agents.orders import PowerOrders
 from layercake.base.clock import Clock
 from layercake.features.guard import outage
 from layercake.features.guard.members import Members
@@ -49,6 +48,16 @@ _DOCUMENT = "guard/freeze"
 replace = msgspec.structs.replace
 
 
+class GuardOrders(Protocol):
+    """What the guard has done to nodes (agents.orders)."""
+
+    def want_again(self, record: Record) -> None:
+        """What is wanted of a node follows from its orders anew."""
+
+    def take_over(self, record: Record, by: str) -> None:
+        """A machine that was found running becomes ours: it is started anew."""
+
+
 @dataclass(slots=True)
 class _Asked:
     mutation: str
@@ -66,7 +75,7 @@ class Guard:
         engine: Engine,
         settings: GuardSettings,
         witnesses: Witnesses,
-        orders: PowerOrders,
+        orders: GuardOrders,
         clock: Clock,
         written: Callable[[str], bool] = lambda key: True,
     ) -> None:
