@@ -11,7 +11,7 @@ import pytest
 from layercake.features.guard import guard
 from layercake.features.guard.guard import WRITTEN_S, Guard
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.slots import Slots
 from layercake.features.nodes.explain import explain_view
 from layercake.features.status.views import Observed, head_status
 from layercake.fleet.guard_state import GuardState

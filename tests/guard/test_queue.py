@@ -8,9 +8,9 @@ import random
 import pytest
 
 from layercake.features.guard.guard import Guard
-from layercake.features.guard.queue import Lane, Queue, Rank, Turn
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.turns.slots import Slots
 from layercake.fleet.guard_state import GuardState
 from layercake.fleet.wishes import wishes
 from layercake.head.modules import standard

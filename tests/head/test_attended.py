@@ -10,7 +10,7 @@ import pytest
 
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.slots import Slots
 from layercake.features.guard.witness import Findings
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.nodes.views import Status, node_view, status_of

@@ -20,10 +20,10 @@ from layercake.base.clock import Clock
 from layercake.features.guard import outage
 from layercake.features.guard.members import Members
 from layercake.features.guard.outage import Outage
-from layercake.features.guard.queue import Lane, Queue, Rank, Turn
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.silent_nodes import SilentNodes
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.turns.slots import Slots
 from layercake.features.guard.verdict import Case, judge, when
 from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
