@@ -107,8 +107,8 @@ class Site:
         heads = self.settings.heads
         if len(heads) == 1:
             return [self]
-        there = Subnets({str(number): str(own.network) for number, own in enumerate(heads)})
-        at = {node.name: int(there.of(node.ip) or 0) if node.ip else 0 for node in self.nodes}
+        subnets = Subnets({str(number): str(own.network) for number, own in enumerate(heads)})
+        at = {node.name: int(subnets.of(node.ip) or 0) if node.ip else 0 for node in self.nodes}
         return [
             replace(
                 self,
@@ -232,7 +232,7 @@ async def _read_bmcs(nodes: list[Node], vault: Vault, settings: Settings) -> lis
                 facts = NotifiedNode(
                     node.id, node.name, node.macs, node.ip, node.arch, node.firmware, ""
                 )
-                told = record(
+                bmc = record(
                     facts,
                     node.parts.get(POWER.name),
                     lambda ref: "" if ref is None else vault.open(ref).reveal(),
@@ -248,7 +248,7 @@ async def _read_bmcs(nodes: list[Node], vault: Vault, settings: Settings) -> lis
                     }
                 )
                 continue
-            await service.node_changed(node.id, told)
+            await service.node_changed(node.id, bmc)
         rows: list[dict[str, Any]] = msgspec.to_builtins(await service.inspect_bmcs(LOOK_S))
         return unread + rows
     finally:

@@ -60,18 +60,18 @@ def carry_out(site: Site, checks: Collection[Check]) -> list[Result]:
 
     def one(check: Check) -> list[Result]:
         try:
-            found = check.look(site)
+            findings = check.look(site)
         except (LayercakeError, OSError) as failed:
-            found = [reason(failed)]
+            findings = [reason(failed)]
         except Exception:  # what came from the network, or a bug: the other checks are worth having
             log.exception("the check %s has failed", check.name)
-            found = [
+            findings = [
                 error(
                     "this check has failed; its log is on standard error",
                     "it is a bug of Layercake: please report it",
                 )
             ]
-        return [Result(check.name, finding) for finding in found]
+        return [Result(check.name, finding) for finding in findings]
 
     with ThreadPoolExecutor(max(1, len(checks))) as threads:
         return [result for results in threads.map(one, checks) for result in results]

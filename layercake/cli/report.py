@@ -153,11 +153,11 @@ def page(report: Report) -> str:
 def report(app: App, last_: str, file: Path | None) -> Answer:
     """Report what failed, was slow, was held back and changed since yesterday, and how the site is
     now."""
-    found = app.head.get("/v1/report", hours=math.ceil(span(last_) / 3600))
+    answer = app.head.get("/v1/report", hours=math.ceil(span(last_) / 3600))
     if file is None:
-        return Answer(found, lambda out: show_report(found, out))
+        return Answer(answer, lambda out: show_report(answer, out))
     try:
-        file.write_text(page(found), encoding="utf-8")
+        file.write_text(page(answer), encoding="utf-8")
     except OSError as error:
         raise OperationFailed(f"cannot write {file}: {error.strerror}") from None
-    return Answer(found, f"written to {file}")
+    return Answer(answer, f"written to {file}")

@@ -43,7 +43,7 @@ def _several(field: str) -> Kind:
 
 
 def _place(view: View) -> str:
-    return " ".join(str(word) for word in (view.get("place") or {}).values() if word) or "-"
+    return " ".join(str(part) for part in (view.get("place") or {}).values() if part) or "-"
 
 
 KINDS: dict[str, Kind] = {
@@ -93,12 +93,12 @@ def kind_of(name: str, variables: Sequence[str]) -> Kind:
 
 def fields_of(names: Sequence[str]) -> str:
     """The fields that these columns need, before it is known which variables there are."""
-    found = {
+    fields = {
         field
         for name in names
         for field in (KINDS[name].fields if name in KINDS else ("state", "labels"))
     }
-    return ",".join(sorted({"name"} | found - set(_OF_SOME))) if not found & set(_OF_SOME) else ""
+    return ",".join(sorted({"name"} | fields - set(_OF_SOME))) if not fields & set(_OF_SOME) else ""
 
 
 def column_of(name: str) -> Column:
@@ -118,11 +118,11 @@ def arranged(views: Sequence[View], order: str, variables: Sequence[str]) -> lis
 
     def mark(view: View) -> tuple[float, list[tuple[bool, int, str]]]:
         text = kind.text(view)
-        words = [
+        parts = [
             (not part.isdigit(), int(part[:18]) if part.isdigit() else 0, part)
             for part in _DIGITS.split(text)
             if part
         ]
-        return (kind.number(view) if kind.number is not None else 0.0), words
+        return (kind.number(view) if kind.number is not None else 0.0), parts
 
     return sorted(views, key=mark, reverse=order.startswith("-"))

@@ -52,8 +52,8 @@ def confirm_stop(app: App, nodes: str, what: str, yes: bool) -> bool:
     `what` is done to them: "Stop"."""
     if yes:
         return True
-    found = app.head.get("/v1/nodes", range=nodes)["nodes"]
-    return not running_of(found) or app.confirm(f"{what} {nodes}: {counted(found)}. Go on?", False)
+    views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+    return not running_of(views) or app.confirm(f"{what} {nodes}: {counted(views)}. Go on?", False)
 
 
 def confirm_images(
@@ -63,14 +63,14 @@ def confirm_images(
     do it: "in batches"."""
     if yes or not (always or is_group(nodes)):
         return True
-    found = app.head.get("/v1/nodes", range=nodes)["nodes"]
-    return not running_of(found) or app.confirm(
-        f"Roll {nodes} to {image}{how}: {counted(found)}. Go on?", False
+    views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+    return not running_of(views) or app.confirm(
+        f"Roll {nodes} to {image}{how}: {counted(views)}. Go on?", False
     )
 
 
 def at_stake(app: App, names: Iterable[str]) -> str:
     """What is counted of these nodes; "" if they run nothing."""
     wanted = set(names)
-    found = [n for n in app.head.get("/v1/nodes")["nodes"] if n["name"] in wanted]
-    return counted(found) if running_of(found) else ""
+    views = [n for n in app.head.get("/v1/nodes")["nodes"] if n["name"] in wanted]
+    return counted(views) if running_of(views) else ""

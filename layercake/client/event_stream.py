@@ -51,8 +51,8 @@ class Follower:
         answer = self._app.head.get(
             "/v1/events", since=self._last, limit=self._limit, **self._filters
         )
-        found: list[Event] = answer["events"]
-        return found
+        events: list[Event] = answer["events"]
+        return events
 
 
 async def _events(target: Target, **query: str) -> AsyncIterator[list[Event]]:
@@ -61,5 +61,5 @@ async def _events(target: Target, **query: str) -> AsyncIterator[list[Event]]:
     OperationFailed when the head refuses it."""
     async with connected(target, "/v1/events/ws", **query) as socket:
         yield []
-        async for told in socket.messages():
-            yield told["events"]
+        async for message in socket.messages():
+            yield message["events"]

@@ -162,8 +162,10 @@ def quoted(name: str) -> str:
 
 def encoded(query: Mapping[str, Query]) -> str:
     """The parameters as the end of an address; "" without any."""
-    given = {key: str(value) for key, value in query.items() if value is not None and value != ""}
-    return "?" + urlencode(given) if given else ""
+    parameters = {
+        key: str(value) for key, value in query.items() if value is not None and value != ""
+    }
+    return "?" + urlencode(parameters) if parameters else ""
 
 
 def failure(status: int, content: bytes) -> LayercakeError:

@@ -173,7 +173,7 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
     def fetch() -> Sequence[NodeView]:
         nonlocal wanted
         try:
-            found: Sequence[NodeView] = head.get("/v1/nodes", range=wanted)["nodes"]
+            views: Sequence[NodeView] = head.get("/v1/nodes", range=wanted)["nodes"]
         except InputError:
             # A node was removed meanwhile, and the range names it no longer: ask for all, and call
             # that one gone.
@@ -181,7 +181,7 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
                 raise
             wanted = ""
             return fetch()
-        return found
+        return views
 
     if len(wanted) > _LONGEST_QUERY:
         wanted = ""

@@ -130,26 +130,26 @@ class _Loader:
             if key in self._root.entries
         ]
         memory.begin(repr((shared, self._site)))
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         alone: set[tuple[str, object]] = set()
         self._beside_nodes()
         for key, entry in self._table("nodes").items():
-            word = key, repr(plain(entry.value))
-            kept = memory.find(word)
-            if kept is None:  # 0.1 ms a node; else 0.5 us
+            identity = key, repr(plain(entry.value))
+            remembered = memory.find(identity)
+            if remembered is None:  # 0.1 ms a node; else 0.5 us
                 self._nodes = {}
                 self._claims.clear()
                 self._declare(key, entry)
-                kept = Kept(self._nodes, self._claims.values())
-            if self._problems.found or not alone.isdisjoint(kept.alone):
+                remembered = Kept(self._nodes, self._claims.values())
+            if self._problems.found or not alone.isdisjoint(remembered.alone):
                 raise Again
-            alone |= kept.alone
-            found |= kept.nodes
-            memory.remember(word, kept)
-        if self._problems.found or len(found) > ranges.MAX_NODES:
+            alone |= remembered.alone
+            nodes |= remembered.nodes
+            memory.remember(identity, remembered)
+        if self._problems.found or len(nodes) > ranges.MAX_NODES:
             raise Again
         memory.end()
-        return self._inventory(found)
+        return self._inventory(nodes)
 
     def inventory(self) -> Inventory:
         self._beside_nodes()

@@ -150,7 +150,7 @@ class NodeRecords:
             raise InputError(f"cannot read node record of {record.get('name')}: {error}") from None
 
     def _of(self, record: Mapping[str, Any]) -> dict[str, NodePart]:
-        found: dict[str, NodePart] = {}
+        parts: dict[str, NodePart] = {}
         for name, struct, key, named, fields in self._parts:
             data = record.get(key) if key else record
             if not isinstance(data, dict):
@@ -160,11 +160,11 @@ class NodeRecords:
             encoded = msgspec.msgpack.encode(own)  # 1 == True, but they are encoded differently
             if last is None or last[0] != encoded:
                 last = self._last[name] = encoded, msgspec.convert(own, struct)
-            found[name] = last[1]
-        if found.keys() != self._all.keys() or any(
-            part is not self._all[name] for name, part in found.items()
+            parts[name] = last[1]
+        if parts.keys() != self._all.keys() or any(
+            part is not self._all[name] for name, part in parts.items()
         ):
-            self._all = found
+            self._all = parts
         return self._all
 
 
@@ -193,11 +193,11 @@ class Inventory:
 
 def groups_of(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
     """{group: names of its nodes}, for `ranges.expand`, from stored nodes."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name, node in nodes.items():
         for group in node.groups:
-            found.setdefault(group, []).append(name)
-    return {group: tuple(names) for group, names in sorted(found.items())}
+            groups.setdefault(group, []).append(name)
+    return {group: tuple(names) for group, names in sorted(groups.items())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,9 @@ def fetched(run: Path, open_url: Fetch, key: Key, said: Mapping[str, Any] | None
             "roll`",
         )
     layers = Layers(run / TOOLS, open_url, _no_secret, key)
-    content = {word: said[word] for word in ("digest", "size", "url", "signature") if word in said}
+    content = {
+        field: said[field] for field in ("digest", "size", "url", "signature") if field in said
+    }
     return layers.layer(parse_image({"name": TOOLS, **content}), lambda: False)
 
 
@@ -65,8 +67,8 @@ class LateDisks:
 
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks."""
-        said = document.get("disk_tools")
-        self._tools = said if isinstance(said, Mapping) else None
+        tools = document.get("disk_tools")
+        self._tools = tools if isinstance(tools, Mapping) else None
         self._known = session
         if self._manager is None and document.get("disks"):
             self._manager = self._make()

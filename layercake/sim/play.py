@@ -194,12 +194,12 @@ def build_play(options: Options, screen: Screen) -> Play:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise InputError(f"cannot use {path}: it holds no settings")
-    return found
+    return config
 
 
 async def run(

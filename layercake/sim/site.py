@@ -62,32 +62,32 @@ def settings_of(
     dotted names, `address` is the head's with its prefix, `url` is where browsers reach it. Raises
     InputError, InventoryErrors."""
     given = {} if config is None else config
-    found: dict[str, Any] = {key: value for key, value in given.items() if key not in _OWN}
+    values: dict[str, Any] = {key: value for key, value in given.items() if key not in _OWN}
     if address or config is None:
-        found |= _head_address(address or cast.head)
+        values |= _head_address(address or cast.head)
     power = {
         "poll_s": max(30.0, len(cast.plates) / 100),
-        **(found.get("power") or {}),
+        **(values.get("power") or {}),
         "media_port": 0,
     }
     boot = {
-        **(found.get("boot") or {}),
+        **(values.get("boot") or {}),
         "dhcp": "serve" if dhcp else "off",
         "ipxe_dir": str(directory / "ipxe"),
         "ra_prefix": None,
         "ntp_port": 0,
     }
-    found |= {
+    values |= {
         "interface": INTERFACE,
         "simulated": True,
         "dashboard_url": url,
         "socket": str(directory / SOCKET),
         "power": power,
         "boot": boot,
-        "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"},
+        "images": {k: v for k, v in (values.get("images") or {}).items() if k == "http_port"},
     }
-    _apply_changes(found, {} if changes is None else changes)
-    (directory / head_settings.FILE_NAME).write_text(yaml.safe_dump(found))
+    _apply_changes(values, {} if changes is None else changes)
+    (directory / head_settings.FILE_NAME).write_text(yaml.safe_dump(values))
     return head_settings.load(directory)
 
 
@@ -122,11 +122,11 @@ def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> No
         _boot_set(directory, signer, None, f"set {number}", age_s=60.0 * number)
     for profile, arch in cast.profiles:
         if profile:
-            made = of(profile, None)
+            recipe = of(profile, None)
             _boot_set(
                 directory,
                 signer,
-                Profile(made.name, made.kernel, architecture=arch),
+                Profile(recipe.name, recipe.kernel, architecture=arch),
                 f"profile {profile}",
                 age_s=3600.0,
             )
@@ -145,9 +145,9 @@ def _boot_set(
     about = {"kernel_release": "simulated", "profile": (profile or of("server", None)).to_json()}
     (new / "minos.json").write_text(json.dumps(about))
     sets.sign(new, sets.name_of(new), signer.sign)
-    made = sets.install_set(boot, new)
+    boot_set = sets.install_set(boot, new)
     when = time.time() - age_s
-    os.utime(made.directory / _ALL_FILES[1], (when, when))
+    os.utime(boot_set.directory / _ALL_FILES[1], (when, when))
 
 
 class HeadProcess:

@@ -192,7 +192,7 @@ def audit(app: App, since: str, file: Path | None) -> Answer:
     start = int(time.time() - span(since or "1d")) if since or file is None else 0
     if file is not None:
         return _export(app, start, file)
-    found = list(_records(app, start))
+    records = list(_records(app, start))
     rows = [
         [
             moment(r["at"]),
@@ -203,9 +203,9 @@ def audit(app: App, since: str, file: Path | None) -> Answer:
             _result(r),
             _asked(r["asked"]),
         ]
-        for r in found
+        for r in records
     ]
-    return Answer({"audit": found}, lambda out: out.table(_AUDIT, rows, empty="no changes"))
+    return Answer({"audit": records}, lambda out: out.table(_AUDIT, rows, empty="no changes"))
 
 
 def _export(app: App, start: int, file: Path) -> Answer:

@@ -66,9 +66,9 @@ def list_(app: App) -> Answer:
 
     def show(out: Output) -> None:
         out.table(_LIST, rows, empty="no boot sets; `layercake boot build` makes one")
-        for found in answer["sets"]:
-            if found.get("trouble"):
-                out.line(f"{found['name']} is given to no node: {found['trouble']}", YELLOW)
+        for boot_set in answer["sets"]:
+            if boot_set.get("trouble"):
+                out.line(f"{boot_set['name']} is given to no node: {boot_set['trouble']}", YELLOW)
 
     return Answer(answer, show)
 
@@ -156,11 +156,11 @@ def profile() -> None:
 def list_profiles(app: App) -> Answer:
     """List the profiles that boot sets were built by."""
     sets = [s for s in app.head.get("/v1/boot")["sets"] if s["profile"]]
-    found = []
+    profiles = []
     for name in sorted({s["profile"] for s in sets}):
         of = [s for s in sets if s["profile"] == name]
         default: dict[str, Any] = next((s for s in of if s["profile_default"]), of[-1])
-        found.append(
+        profiles.append(
             {
                 "name": name,
                 "kernel": default["kernel"],
@@ -172,10 +172,10 @@ def list_profiles(app: App) -> Answer:
         )
     rows = [
         [p["name"], p["kernel"], p["set"], str(p["sets"]), size(p["size"]), fold(p["nodes"]) or "-"]
-        for p in found
+        for p in profiles
     ]
     return Answer(
-        {"profiles": found},
+        {"profiles": profiles},
         lambda out: out.table(
             _PROFILES,
             rows,
@@ -197,9 +197,9 @@ def show(app: App, name: str) -> Answer:
             hint="see `layercake profile list`",
         )
     chosen = next((s["name"] for s in of if s["profile_default"]), of[-1]["name"]) if of else name
-    found = app.head.get(f"/v1/boot/{quoted(chosen)}")["set"]
+    boot_set = app.head.get(f"/v1/boot/{quoted(chosen)}")["set"]
 
-    return Answer(found, lambda out: _show_set(out, found))
+    return Answer(boot_set, lambda out: _show_set(out, boot_set))
 
 
 def _show_set(out: Output, found: dict[str, Any]) -> None:

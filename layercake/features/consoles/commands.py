@@ -187,9 +187,9 @@ def _piped(app: App, path: str) -> Answer:
 
     async def read() -> None:
         async with connected(app.target, path) as socket:
-            async for told in socket.messages():
-                if isinstance(told, bytes):
-                    app.out.piece(told)
+            async for message in socket.messages():
+                if isinstance(message, bytes):
+                    app.out.piece(message)
 
     asyncio.run(read())
     return Answer()

@@ -167,11 +167,11 @@ def prune(app: App, yes: bool) -> Answer:
     if not app.confirm("Delete all earlier contents that no node and no roll needs?", yes):
         return Answer(code=FAILED)
     answer = app.head.delete("/v1/contents/unused")
-    gone = answer["deleted"]
+    deleted = answer["deleted"]
     return Answer(
         answer,
         lambda out: out.lines(
-            "\n".join([*(f"{digest}: deleted" for digest in gone), f"{len(gone)} deleted"])
+            "\n".join([*(f"{digest}: deleted" for digest in deleted), f"{len(deleted)} deleted"])
         ),
     )
 
@@ -202,11 +202,13 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
                     f"{p['from'] + ' -> ' + p['to'] if kind == 'changed' else p['version']}"
                 )
         for kind, sign in _SIGNS.items():
-            shown = files[kind] if everything else files[kind][:_SHOWN]
-            for f in shown:
+            listed = files[kind] if everything else files[kind][:_SHOWN]
+            for f in listed:
                 out.line(f"{sign} {f['path'] or '/'} {_detail(kind, f)}")
-            if len(shown) < len(files[kind]):
-                out.line(f"{sign} ... {len(files[kind]) - len(shown)} more files {kind}; see --all")
+            if len(listed) < len(files[kind]):
+                out.line(
+                    f"{sign} ... {len(files[kind]) - len(listed)} more files {kind}; see --all"
+                )
         if answer.get("left_out"):
             out.line(f"... and {answer['left_out']} files more, which the head does not list")
 
@@ -363,13 +365,13 @@ def _roll(
         return Answer({"names": names, **followed.document}, followed.show, followed.code)
     waiting = _up(app, nodes)
     watch = Watch([n for n in names if n in waiting], rolled)
-    there = follow(app.head, watch, app.out, timeout)
+    arrived = follow(app.head, watch, app.out, timeout)
     document = {
         "names": names,
-        "done": there,
+        "done": arrived,
         "nodes": [s.to_record() for s in watch.nodes.values()],
     }
-    return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
+    return Answer(document, lambda out: summary(watch, out, timeout), OK if arrived else FAILED)
 
 
 def _up(app: App, nodes: str) -> list[str]:

@@ -234,7 +234,7 @@ def _active(active: Mapping[str, Any]) -> str:
 def _interface(one: Mapping[str, Any]) -> str:
     """An interface as a line."""
     legs = ", ".join(f"{leg['name']} {leg['state']}" for leg in one["legs"])
-    told = [
+    columns = [
         one["name"],
         one["kind"],
         one["state"],
@@ -244,7 +244,7 @@ def _interface(one: Mapping[str, Any]) -> str:
         f"({legs})" if legs else "",
         f"- {one['trouble']}" if one["trouble"] else "",
     ]
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, columns))
 
 
 def _container_row(view: Mapping[str, Any]) -> list[object]:
@@ -352,7 +352,7 @@ def set_(
     # Imported here, and below: the other commands need none of it.
     from layercake.features.rolls.commands import begun_line
 
-    wanted = dict(_value(word) for word in values)
+    wanted = dict(_value(assignment) for assignment in values)
     if not wanted and not unset:
         raise click.UsageError("say what to change: KEY=VALUE, or --unset KEY")
     body = {"set": wanted, "unset": list(unset), "confirm_secrets": confirm_secrets, "by": who()}
@@ -375,9 +375,9 @@ def _value(word: str) -> tuple[str, Any]:
             f"cannot use {word}: KEY=VALUE is expected, VALUE as in the inventory"
         )
     problems = Problems(word)
-    found = parse(value, problems)
+    parsed = parse(value, problems)
     problems.raise_if_any()
-    return key, None if found is None else plain(found)
+    return key, None if parsed is None else plain(parsed)
 
 
 @command(node)
@@ -422,25 +422,25 @@ def execute(
     With --json, which stands before the --, what it says is in the document, as text.
     """
     body = {"command": list(command), "container": container, "timeout_s": timeout}
-    said = {"out": b"", "err": b""}
+    output = {"out": b"", "err": b""}
     code = None
     for line in _lines(app.head.stream("POST", f"/v1/nodes/{quoted(name)}/exec", body=body)):
-        told = json.loads(line)
-        if "error" in told:
+        message = json.loads(line)
+        if "error" in message:
             raise OperationFailed(
-                f"cannot finish the command: {told['error']}", hint="give it more with --timeout"
+                f"cannot finish the command: {message['error']}", hint="give it more with --timeout"
             )
-        if "exit" in told:
-            code = int(told["exit"]) if int(told["exit"]) >= 0 else 128 - int(told["exit"])
-        for where in said.keys() & told.keys():
-            data = base64.b64decode(told[where])
+        if "exit" in message:
+            code = int(message["exit"]) if int(message["exit"]) >= 0 else 128 - int(message["exit"])
+        for where in output.keys() & message.keys():
+            data = base64.b64decode(message[where])
             if app.out.json:
-                said[where] += data
+                output[where] += data
             else:
                 app.out.piece(data, error=where == "err")
     if code is None:
         raise Unreachable(f"cannot say how the command on {name} ended: the answer was cut off")
-    texts = {where: data.decode("utf-8", "replace") for where, data in said.items()}
+    texts = {where: data.decode("utf-8", "replace") for where, data in output.items()}
     return Answer({"node": name, "container": container, "exit": code, **texts}, code=code)
 
 

@@ -63,9 +63,9 @@ def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes
         )
         return Answer(answer, f"{_DONE[what]}: {fold(answer['nodes'])}")
     if not yes:
-        found = counted(app.head.get("/v1/nodes", range=nodes)["nodes"])
+        stake = counted(app.head.get("/v1/nodes", range=nodes)["nodes"])
         if not app.confirm(
-            f"ALL disks of {nodes} are erased, also what was to be kept: {found}. Release?", False
+            f"ALL disks of {nodes} are erased, also what was to be kept: {stake}. Release?", False
         ):
             return Answer(code=FAILED)
     answer = app.head.post("/v1/nodes/release", {"range": nodes, "force": force, "by": who()})
@@ -78,10 +78,10 @@ def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes
 
 def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
     names = [view["name"] for view in app.head.get("/v1/nodes", range=nodes)["nodes"]]
-    found = [app.head.get(f"/v1/nodes/{quoted(name)}/releases") for name in names]
+    answers = [app.head.get(f"/v1/nodes/{quoted(name)}/releases") for name in names]
 
     def show(out: Output) -> None:
-        for one in found:
+        for one in answers:
             releases = one["releases"]
             if not releases:
                 out.line(
@@ -90,8 +90,8 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
             for number, it in enumerate(releases if all_ else releases[:1]):
                 _show_release(out, one["node"], it, "" if number else one["held"])
 
-    is_held = any(one["held"] for one in found)
-    return Answer({"nodes": found}, show, FAILED if is_held else OK)
+    is_held = any(one["held"] for one in answers)
+    return Answer({"nodes": answers}, show, FAILED if is_held else OK)
 
 
 def _show_release(out: Output, node: str, it: dict[str, Any], held: str) -> None:

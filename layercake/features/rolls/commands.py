@@ -102,15 +102,15 @@ def plan_options(function: F) -> F:
 
 def plan_request(options: Mapping[str, Any]) -> dict[str, Any]:
     """What of them was given, for a request. Raises InputError."""
-    given = {k: v for k, v in options.items() if v is not None}
-    stages = given.pop("stages", None)
+    fields = {k: v for k, v in options.items() if v is not None}
+    stages = fields.pop("stages", None)
     if stages is not None:
-        given["stages"] = [name.strip() for name in stages.split(",")]
-        if not all(given["stages"]):
+        fields["stages"] = [name.strip() for name in stages.split(",")]
+        if not all(fields["stages"]):
             raise InputError(
                 f"cannot use --stages {stages!r}: group names with commas between them are expected"
             )
-    return given
+    return fields
 
 
 @click.group()
@@ -170,15 +170,15 @@ _order("abort", "End a roll: nodes that have switched stay, the others are not t
 
 def _only(app: App) -> int:
     """The number of the one roll that is not over. Raises InputError."""
-    found = [r for r in app.head.get("/v1/rolls")["rolls"] if r["state"] not in OVER]
-    if len(found) != 1:
-        numbers = ", ".join(str(r["id"]) for r in found)
+    open_rolls = [r for r in app.head.get("/v1/rolls")["rolls"] if r["state"] not in OVER]
+    if len(open_rolls) != 1:
+        numbers = ", ".join(str(r["id"]) for r in open_rolls)
         raise InputError(
             "cannot tell which roll is meant: "
-            + (f"there are {numbers}" if found else "none is under way"),
+            + (f"there are {numbers}" if open_rolls else "none is under way"),
             hint="see `layercake roll status`",
         )
-    return int(found[0]["id"])
+    return int(open_rolls[0]["id"])
 
 
 def begin(app: App, request: dict[str, Any], wait: bool, timeout: float) -> Answer:
@@ -226,8 +226,8 @@ def begun_line(roll: Roll) -> str:
 
 def one_line(view: Roll) -> str:
     """A roll in a line."""
-    told = ", ".join(f"{view['counts'][k]} {k}" for k in _ORDER if view["counts"].get(k))
-    return f"{_where(view)}; {told}" + (f": {view['reason']}" if view["reason"] else "")
+    counts = ", ".join(f"{view['counts'][k]} {k}" for k in _ORDER if view["counts"].get(k))
+    return f"{_where(view)}; {counts}" + (f": {view['reason']}" if view["reason"] else "")
 
 
 def _where(view: Roll) -> str:
@@ -297,12 +297,12 @@ def request_of(
 ) -> dict[str, Any] | None:
     """The request for a roll as the options have it, None if no option asks for one. Raises
     InputError."""
-    given = plan_request(options)
-    if not given:
+    plan = plan_request(options)
+    if not plan:
         return None
     if at_once:
         raise InputError(
             "cannot roll at once and in batches",
-            hint=f"leave out --at-once, or --{min(given).replace('_', '-')}",
+            hint=f"leave out --at-once, or --{min(plan).replace('_', '-')}",
         )
-    return {"range": nodes, "image": image, "replace": replace, **given}
+    return {"range": nodes, "image": image, "replace": replace, **plan}

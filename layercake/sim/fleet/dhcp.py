@@ -65,12 +65,12 @@ class Relay:
                 dhcp.REQUESTED_IP: offer.yiaddr,
                 dhcp.SERVER_ID: offer.options.get(dhcp.SERVER_ID, bytes(4)),
             }
-            given = await self._exchange(machine, MessageType.REQUEST, client, chosen)
-            if socket.inet_ntoa(given.yiaddr) != machine.plate.ip:
+            lease = await self._exchange(machine, MessageType.REQUEST, client, chosen)
+            if socket.inet_ntoa(lease.yiaddr) != machine.plate.ip:
                 raise OperationFailed(
-                    f"cannot boot {machine.plate.name}: DHCP gives {socket.inet_ntoa(given.yiaddr)}"
+                    f"cannot boot {machine.plate.name}: DHCP gives {socket.inet_ntoa(lease.yiaddr)}"
                 )
-        url = (given.file or given.options.get(dhcp.BOOT_FILE, b"")).decode(errors="replace")
+        url = (lease.file or lease.options.get(dhcp.BOOT_FILE, b"")).decode(errors="replace")
         if not url.startswith("http://"):
             raise OperationFailed(
                 f"cannot boot {machine.plate.name}: DHCP names {url[:80]!r}, and no script"
@@ -123,15 +123,15 @@ class Relay:
     def _readable(self) -> None:
         while self._socket is not None:
             try:
-                found = dhcp.parse(self._socket.recv(4096))
+                packet = dhcp.parse(self._socket.recv(4096))
             except (BlockingIOError, ConnectionError):
                 return
             except WireError:
                 continue
-            waiting = self._waiting.get(found.xid)
-            if found.op == dhcp.REPLY and waiting is not None and not waiting.done():
+            waiting = self._waiting.get(packet.xid)
+            if packet.op == dhcp.REPLY and waiting is not None and not waiting.done():
                 self.answered += 1
-                waiting.set_result(found)
+                waiting.set_result(packet)
 
 
 _FIRMWARE: dict[int, bytes] = {}

@@ -75,9 +75,9 @@ class Ether:
             self._clockwork.later(late, lambda: self._out(machine, data))
 
     def _out(self, machine: Machine, data: bytes) -> None:
-        said = []
+        datagrams = []
         if self._own:
-            said = [
+            datagrams = [
                 (
                     socket.IPPROTO_IP,
                     _IP_PKTINFO,
@@ -85,7 +85,7 @@ class Ether:
                 )
             ]
         with contextlib.suppress(BlockingIOError):  # as good as lost
-            self._socket.sendmsg((data,), said, 0, self._head)
+            self._socket.sendmsg((data,), datagrams, 0, self._head)
 
     def _readable(self) -> None:
         for _ in range(_AT_ONCE):

@@ -161,15 +161,15 @@ class Fleet:
         firmware, kernel, _, _ = draws(self.faults.seed, plate.name, "boot", life)
         try:
             await asyncio.sleep(self._tempo.firmware_s * (0.8 + 0.4 * firmware))
-            words = await self._script(machine)
+            parameters = await self._script(machine)
             machine.phase = Phase.KERNEL
             await asyncio.sleep(self._tempo.kernel_s * (0.8 + 0.4 * kernel))
             claim = {
-                "node": words["node"],
-                "token": words["token"],
-                "mac": words["mac"],
-                "boot": words.get("boot", ""),
-                "agent": words.get("boot", ""),
+                "node": parameters["node"],
+                "token": parameters["token"],
+                "mac": parameters["mac"],
+                "boot": parameters.get("boot", ""),
+                "agent": parameters.get("boot", ""),
                 "version": __version__,
                 "boot_id": str(uuid.uuid4()),
             }
@@ -292,7 +292,7 @@ class Fleet:
 def wrong(machines: Iterable[Machine]) -> dict[str, list[str]]:
     """Which nodes have which fault: for people, and to see that the same seed makes the same
     ones."""
-    found: dict[str, list[str]] = {"flap": [], "dead": [], "bad-bmc": []}
+    faults: dict[str, list[str]] = {"flap": [], "dead": [], "bad-bmc": []}
     for m in machines:
         for what, has in (
             ("flap", m.destiny.flaps_from is not None),
@@ -300,19 +300,19 @@ def wrong(machines: Iterable[Machine]) -> dict[str, list[str]]:
             ("bad-bmc", m.destiny.bmc is not Bmc.WELL),
         ):
             if has:
-                found[what].append(m.plate.name)
-    return found
+                faults[what].append(m.plate.name)
+    return faults
 
 
 def words_of(script: str) -> Mapping[str, str]:
     """What a boot script says to minOS: {"token": .., "node": ..}. Raises OperationFailed if it
     says nothing."""
     line = next((line for line in script.splitlines() if line.startswith("kernel ")), "")
-    words = dict(
+    parameters = dict(
         word.removeprefix("layercake.").split("=", 1)
         for word in line.split()
         if word.startswith("layercake.") and "=" in word
     )
-    if not {"node", "token", "mac"} <= words.keys():
+    if not {"node", "token", "mac"} <= parameters.keys():
         raise OperationFailed("cannot boot by the script: it names no node and token")
-    return words
+    return parameters
