@@ -8,7 +8,7 @@ from typing import Any
 
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.resources import span
-from layercake.check.site import Seen, Site
+from layercake.check.site import CheckedNode, Site
 
 CLOCK_S = 120.0
 Row = dict[str, Any]
@@ -156,6 +156,6 @@ def _boot_mode(rows: list[Row], mode: str) -> Iterator[Finding]:
         )
 
 
-def _wants(nodes: dict[str, Seen], row: Row, mode: str) -> bool:
+def _wants(nodes: dict[str, CheckedNode], row: Row, mode: str) -> bool:
     node = nodes.get(row["name"])
     return node is not None and node.firmware == mode

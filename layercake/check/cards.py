@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from layercake.check.finding import Finding, check, error, ok, warning
-from layercake.check.site import Seen, Site
+from layercake.check.site import CheckedNode, Site
 from minos.build.kernel import plain
 from minos.build.profiles import BASE
 from minos.build.sets import load
 
 
-def lacking(nodes: Iterable[Seen], modules: Iterable[str]) -> dict[str, list[str]]:
+def lacking(nodes: Iterable[CheckedNode], modules: Iterable[str]) -> dict[str, list[str]]:
     """{driver of the boot card: nodes that have it}, of those that are not among the modules."""
     have = {*modules, *BASE}
     users: dict[str, list[str]] = {}

@@ -196,7 +196,8 @@ def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding
                 error(
                     f"the head routes from {into} to {out}: nodes can speak {protocols}"
                     if out != nodes
-                    else f"the head routes from {into} to {out}: what speaks {protocols} reaches the "
+                    else f"the head routes from {into} to {out}: what speaks {protocols} reaches "
+                    "the "
                     "nodes",
                     f"sysctl -w net.ipv4.conf.{into}.forwarding=0, or drop it in the filter's "
                     "forward chain",

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
 from layercake.check.finding import Finding, check, error, ok, warning
-from layercake.check.site import VISIT, Seen, Site, call_module
+from layercake.check.site import VISIT, CheckedNode, Site, call_module
 from pxe.dhcp.proxydhcp import PORT as PROXY_PORT
 
 FETCH_S = 30.0
@@ -191,7 +191,7 @@ def packet_filter(site: Site) -> list[Finding]:
     Worked out from its rules. Rules of iptables-legacy are not seen."""
     rules = Filter(site.machine.ruleset())
     settings = site.settings
-    node = site.nodes[0] if site.nodes else Seen(name="", macs=(), ip="", firmware="bios")
+    node = site.nodes[0] if site.nodes else CheckedNode(name="", macs=(), ip="", firmware="bios")
     dropped: list[str] = []
     doubtful: list[str] = []
     for what, protocol, port, source, target in _requests(site, node):
@@ -216,7 +216,7 @@ def packet_filter(site: Site) -> list[Finding]:
     return findings or [ok(f"the packet filter lets nodes in on {settings.interface}")]
 
 
-def _requests(site: Site, node: Seen) -> list[tuple[str, str, int, str, str]]:
+def _requests(site: Site, node: CheckedNode) -> list[tuple[str, str, int, str, str]]:
     """(what, protocol, port, source, target) of what a node asks of the head."""
     settings = site.settings
     boot = site.of("boot")

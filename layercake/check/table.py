@@ -43,7 +43,7 @@ CHECKS: tuple[Check, ...] = (
 """In the order in which they are told."""
 
 
-def chosen(only: Collection[str]) -> tuple[Check, ...]:
+def select_checks(only: Collection[str]) -> tuple[Check, ...]:
     """The checks of these names, all without any. Raises InputError for a name that is none's."""
     known = {check.name for check in CHECKS}
     for name in only:
@@ -54,7 +54,7 @@ def chosen(only: Collection[str]) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if not only or check.name in only)
 
 
-def carry_out(site: Site, checks: Collection[Check]) -> list[Result]:
+def run_checks(site: Site, checks: Collection[Check]) -> list[Result]:
     """What the checks find, in their order. That one cannot be carried out is an error of its own,
     and stops no other."""
 

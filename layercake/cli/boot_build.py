@@ -10,7 +10,7 @@ import click
 
 from layercake.cli.head import data_option, disktools_option
 from layercake.client.command import Answer, App, command
-from layercake.client.output import size
+from layercake.client.output import format_size
 from layercake.features.boots.commands import boot, profile
 
 __all__ = ["boot", "boot_media", "profile"]
@@ -99,5 +99,5 @@ def boot_media(app: App, file: Path, ipxe_dir: Path) -> Answer:
     number = write(file, ipxe_dir)
     return Answer(
         {"file": str(file), "size": number},
-        f"{file}: {size(number)}; to a stick with `dd if={file} of=/dev/sdX bs=1M`",
+        f"{file}: {format_size(number)}; to a stick with `dd if={file} of=/dev/sdX bs=1M`",
     )

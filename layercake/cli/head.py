@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from layercake.client.command import Answer, App, command, yes_option
-from layercake.client.output import Column, Output, seconds
+from layercake.client.output import Column, Output, format_duration
 from layercake.kraken.errors import InputError
 
 DEFAULT_DATA = "/var/lib/layercake"
@@ -210,7 +210,8 @@ def _database(view: Mapping[str, Any]) -> str:
     if view["well"]:
         return "well"
     return (
-        f"UNWELL for {seconds(view['since_s'])}: {view['trouble']}; {view['waiting']} events "
+        f"UNWELL for {format_duration(view['since_s'])}: {view['trouble']}; {view['waiting']} "
+        "events "
         "wait to be written"
     )
 
@@ -222,7 +223,8 @@ def status(app: App) -> Answer:
 
     def show(out: Output) -> None:
         out.line(
-            f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch "
+            f"head      version {answer['version']}, up {format_duration(answer['uptime_s'])}, "
+            "epoch "
             f"{answer['epoch']}"
         )
         out.line(_nodes_line(answer["nodes"]))
@@ -250,13 +252,13 @@ def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:
     boots = guard.get("boots") or {"waiting": 0}
     if boots["waiting"]:
         known = boots["left_s"] is not None
-        left = f"; all are up in about {seconds(boots['left_s'])}" if known else ""
+        left = f"; all are up in about {format_duration(boots['left_s'])}" if known else ""
         out.line(
             f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}"
         )
     for outage in guard["outages"]:
         out.line(
-            f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: "
+            f"OUTAGE    {outage['where']}, for {format_duration(outage['seconds'])}: "
             f"{outage['silent']} of {outage['members']} nodes are silent; nothing is done to them"
         )
 
@@ -266,7 +268,7 @@ def _show_troubles(out: Output, answer: Mapping[str, Any]) -> None:
     if "database" in answer:  # a head from before an upgrade does not say
         out.line(f"database  {_database(answer['database'])}")
     if (loop := answer.get("loop")) and not loop["well"]:
-        out.line(f"LATE      for {seconds(loop['since_s'])}: {loop['trouble']}")
+        out.line(f"LATE      for {format_duration(loop['since_s'])}: {loop['trouble']}")
     if certificates := answer.get("certificates"):
         ages = [f"{c['what']}: {c['days']:.0f} days" for c in certificates]
         out.line(f"certificates  {', '.join(ages)}")
@@ -280,6 +282,6 @@ def _service_row(service: Mapping[str, Any]) -> list[object]:
         service["state"],
         service["pid"] or "-",
         service["restarts"],
-        seconds(service["since_s"]),
+        format_duration(service["since_s"]),
         service["health"] or "",
     ]

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, yes_option
-from layercake.client.confirm import at_stake, who
-from layercake.client.inventory_file import request_of
-from layercake.client.output import RED, Column, Output, seconds
-from layercake.client.watch import Watch, converged, follow, summary
-from layercake.features.rolls.commands import begun_line, watched_all
+from layercake.client.confirm import at_stake, current_user
+from layercake.client.inventory_file import inventory_request
+from layercake.client.output import RED, Column, Output, format_duration
+from layercake.client.watch import Watch, converged, follow, print_summary
+from layercake.features.rolls.commands import begun_line, follow_rolls
 from layercake.inventory.changes import Action, Change, show_value
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import Refused
@@ -65,7 +65,7 @@ _SOURCE = {"add": "is new", "change": "changes", "remove": "is used no more"}
 @click.argument("file")
 def plan(app: App, file: str) -> Answer:
     """Show what applying the inventory FILE would do. Changes nothing."""
-    planned = app.head.post("/v1/inventory/plan", request_of(file))
+    planned = app.head.post("/v1/inventory/plan", inventory_request(file))
     return Answer(planned, lambda out: _show_plan(out, planned))
 
 
@@ -109,7 +109,7 @@ def apply(
     Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in
     FILE says, or else config.yaml.
     """
-    request = request_of(file)
+    request = inventory_request(file)
     planned = app.head.post("/v1/inventory/plan", request)
     if not app.out.json:
         _show_plan(app.out, planned, at_once)
@@ -132,7 +132,7 @@ def apply(
         "allow_remove": allow_remove,
         "take_back": bool(planned.get("taken_back")),
         "at_once": at_once,
-        "by": who(),
+        "by": current_user(),
     }
     if planned.get("secrets"):
         body["confirm_secrets"] = True
@@ -224,7 +224,7 @@ def _guests(app: App) -> Answer:
             FAILED,
         )
     rows = [
-        [g["mac"], g["name"] or "-", g["address"], g["network"], seconds(g["seconds"])]
+        [g["mac"], g["name"] or "-", g["address"], g["network"], format_duration(g["seconds"])]
         for g in answer["guests"]
     ]
     return Answer(
@@ -289,7 +289,7 @@ def _relay(relay: Mapping[str, Any] | None) -> str:
     if relay is None:
         return "-"
     port = f" port {relay['circuit']}" if relay["circuit"] else ""
-    return f"{relay['relay']}{port}, {seconds(relay['seconds_ago'])} ago"
+    return f"{relay['relay']}{port}, {format_duration(relay['seconds_ago'])} ago"
 
 
 def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:
@@ -323,10 +323,10 @@ def _followed(
         f"{timeout:.0f} s"
     )
     arrived = follow(app.head, watch, out, timeout)
-    rolled = watched_all(app, rolls, timeout)
+    rolled = follow_rolls(app, rolls, timeout)
 
     def show(out: Output) -> None:
-        summary(watch, out, timeout)
+        print_summary(watch, out, timeout)
         if callable(rolled.show):
             rolled.show(out)
 

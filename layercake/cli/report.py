@@ -11,8 +11,18 @@ from typing import Any
 import click
 
 from layercake.client.command import Answer, App, command
-from layercake.client.output import BOLD, RED, STYLES, YELLOW, Output, clean, moment, seconds, span
-from layercake.features.rolls.commands import one_line
+from layercake.client.output import (
+    BOLD,
+    RED,
+    STYLES,
+    YELLOW,
+    Output,
+    clean,
+    format_duration,
+    format_time,
+    parse_duration,
+)
+from layercake.features.rolls.commands import roll_line
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed
 
@@ -46,7 +56,8 @@ def now_lines(report: Report) -> Iterator[str]:
     )
     for outage in report["outages"]:
         yield (
-            f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of "
+            f"OUTAGE {outage['where']}, for {format_duration(outage['seconds'])}: "
+            f"{outage['silent']} of "
             f"{outage['members']} nodes "
             "are silent"
         )
@@ -74,12 +85,12 @@ def what(line: Mapping[str, Any]) -> str:
 def last(line: Mapping[str, Any]) -> str:
     """When it happened last, and what was said."""
     node = f"{line['node']}: " if line["node"] and line["count"] > 1 else ""
-    return f"{moment(line['last'])}  {node}{line['text'][:_TEXT]}"
+    return f"{format_time(line['last'])}  {node}{line['text'][:_TEXT]}"
 
 
 def title(report: Report) -> str:
     """What it is a report of."""
-    return f"{report['head']}, {moment(report['since'])} to {moment(report['until'])}"
+    return f"{report['head']}, {format_time(report['since'])} to {format_time(report['until'])}"
 
 
 def show_report(report: Report, out: Output) -> None:
@@ -98,7 +109,7 @@ def show_report(report: Report, out: Output) -> None:
         out.line("")
         out.line("Rolls", BOLD)
     for roll in report["rolls"]:
-        out.line(f"        {moment(roll['at'])}  {one_line(roll)}")
+        out.line(f"        {format_time(roll['at'])}  {roll_line(roll)}")
     if not any(report["sections"].values()):
         out.line("nothing failed, was slow or was held back")
 
@@ -128,7 +139,7 @@ def page(report: Report) -> str:
         )
     if report["rolls"]:
         rows = "".join(
-            f"<tr><td>{text(moment(roll['at']))}<td>{text(one_line(roll))}"
+            f"<tr><td>{text(format_time(roll['at']))}<td>{text(roll_line(roll))}"
             for roll in report["rolls"]
         )
         parts.append(f"<h2>Rolls</h2><table>{rows}</table>")
@@ -153,7 +164,7 @@ def page(report: Report) -> str:
 def report(app: App, last_: str, file: Path | None) -> Answer:
     """Report what failed, was slow, was held back and changed since yesterday, and how the site is
     now."""
-    answer = app.head.get("/v1/report", hours=math.ceil(span(last_) / 3600))
+    answer = app.head.get("/v1/report", hours=math.ceil(parse_duration(last_) / 3600))
     if file is None:
         return Answer(answer, lambda out: show_report(answer, out))
     try:

@@ -241,7 +241,7 @@ def inventory_of(app: App, nodes: int, file: Path | None) -> Answer:
 
     try:
         text = (
-            inventory.made_up(nodes)
+            inventory.generated(nodes)
             if file is None
             else inventory.replaced(file.read_text(), str(file))
         )

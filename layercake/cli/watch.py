@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from layercake.client.command import Answer, App, command
-from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, seconds
+from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, format_duration
 from layercake.client.watch import poll
 from layercake.features.guard.commands import alarms
-from layercake.features.rolls.commands import OVER, one_line
+from layercake.features.rolls.commands import OVER, roll_line
 from layercake.inventory.ranges import fold
 
 LETTERS = {
@@ -123,7 +123,7 @@ def picture(
         "",
     ]
     cause_lines = list(_causes(causes, out))
-    going = [clean(one_line(roll))[:width] for roll in rolls if roll["state"] not in OVER][:3]
+    going = [clean(roll_line(roll))[:width] for roll in rolls if roll["state"] not in OVER][:3]
     room = max(_LEAST_GROUPS, height - len(lines) - len(cause_lines) - len(going) - 3)
     groups = [line for group, nodes in rack.rows() for line in _group(group, nodes, width, out)]
     if len(groups) > room:
@@ -137,7 +137,8 @@ def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
     listed = causes["causes"]
     for cause in listed[:_SHOWN_CAUSES]:
         text = (
-            f"{len(cause['nodes'])} {cause['status']}, since {seconds(cause['longest_s'])}: "
+            f"{len(cause['nodes'])} {cause['status']}, since "
+            f"{format_duration(cause['longest_s'])}: "
             f"{cause['text']}"
         )
         yield out.styled(clean(text)[:_ROOM], STYLES.get(cause["status"], BOLD))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from layercake.base.text import nearest, show
-from layercake.client.output import Column, seconds
+from layercake.client.output import Column, format_duration
 from layercake.kraken.errors import InputError
 
 View = Mapping[str, Any]
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 def _time(field: str) -> Kind:
     return Kind(
         (field,),
-        lambda view: seconds(view[field]),
+        lambda view: format_duration(view[field]),
         lambda view: math.inf if view[field] is None else float(view[field]),
     )
 
@@ -111,7 +111,7 @@ def column_of(name: str) -> Column:
     )
 
 
-def arranged(views: Sequence[View], order: str, variables: Sequence[str]) -> list[View]:
+def sort_nodes(views: Sequence[View], order: str, variables: Sequence[str]) -> list[View]:
     """The nodes in the order of a column; with - before it, the other way round. Raises
     InputError."""
     kind = kind_of(order.removeprefix("-"), variables)

@@ -248,7 +248,7 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list
     return fitted
 
 
-def seconds(value: float | None) -> str:
+def format_duration(value: float | None) -> str:
     """A duration for a person; "-" when unknown."""
     if value is None:
         return "-"
@@ -261,7 +261,7 @@ def seconds(value: float | None) -> str:
     return f"{value / 3600:.0f}h" if value < 172800 else f"{value / 86400:.0f}d"
 
 
-def size(value: float) -> str:
+def format_size(value: float) -> str:
     """Bytes for a person."""
     for unit in ("B", "kB", "MB"):
         if value < 1000:
@@ -270,7 +270,7 @@ def size(value: float) -> str:
     return f"{value:.1f} GB"
 
 
-def span(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds of "90s", "30m", "4h", "2d". Raises InputError."""
     match = _SPAN.fullmatch(text)
     if match is None or int(match[1]) == 0:
@@ -278,7 +278,7 @@ def span(text: str) -> float:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def moment(at: object) -> str:
+def format_time(at: object) -> str:
     """A Unix time as local date and time; other things as they are."""
     return (
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
@@ -287,6 +287,6 @@ def moment(at: object) -> str:
     )
 
 
-def short(digest: str) -> str:
+def short_digest(digest: str) -> str:
     """The beginning of a digest, enough to tell two apart."""
     return digest.rpartition(":")[2][:12]

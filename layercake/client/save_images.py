@@ -66,7 +66,7 @@ def save(path: Path, rolled: Rolled) -> list[int]:
     """Changes the file in one step; returns the lines that are others. Raises InputError if it
     cannot be said there, and OperationFailed; the file is as it was then."""
     target = path.resolve()
-    text, lines = edited(read(path), str(path), rolled)
+    text, lines = edit_text(read(path), str(path), rolled)
     if lines:
         try:
             status = target.stat()
@@ -78,7 +78,7 @@ def save(path: Path, rolled: Rolled) -> list[int]:
     return lines
 
 
-def edited(text: str, file: str, rolled: Rolled) -> tuple[str, list[int]]:
+def edit_text(text: str, file: str, rolled: Rolled) -> tuple[str, list[int]]:
     """The text of an inventory with the images of a roll, and the lines that are others. Raises
     InputError."""
     root = _root(text, file)

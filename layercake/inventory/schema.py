@@ -201,18 +201,18 @@ def groups_of(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedEntry:
     """What an entry, a node or a range, has become: its nodes, and what no other node may have."""
 
     nodes: dict[str, Node]
     alone: frozenset[tuple[str, object]]
 
 
-class Again(Exception):
+class ReadWithoutCache(Exception):
     """The inventory is to be read without what is remembered."""
 
 
-class Memory:
+class EntryCache:
     """The entries of the last inventory that was read: one that stands there as before, among the
     same groups, is not read again.
 
@@ -223,8 +223,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._about = ""
-        self._kept: dict[tuple[str, str], Kept] = {}
-        self._now: dict[tuple[str, str], Kept] = {}
+        self._kept: dict[tuple[str, str], CachedEntry] = {}
+        self._now: dict[tuple[str, str], CachedEntry] = {}
 
     def begin(self, about: str) -> None:
         """Begins a reading. `about` is all else that says what becomes of an entry."""
@@ -233,11 +233,11 @@ class Memory:
             self._kept = {}
         self._now = {}
 
-    def find(self, key: tuple[str, str]) -> Kept | None:
+    def find(self, key: tuple[str, str]) -> CachedEntry | None:
         """What an entry, by its key and the words of its values, has become before."""
         return self._kept.get(key)
 
-    def remember(self, key: tuple[str, str], kept: Kept) -> None:
+    def remember(self, key: tuple[str, str], kept: CachedEntry) -> None:
         """Notes what one has become in this reading."""
         self._now[key] = kept
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from layercake.check.finding import Finding, check, error, ok, warning
-from layercake.check.site import Seen, Site
-from layercake.check.wire.listening import ARP, Heard, exchange, hardware_address
+from layercake.check.site import CheckedNode, Site
+from layercake.check.wire.listening import ARP, ReceivedFrame, exchange, hardware_address
 
 _BROADCAST = "ff:ff:ff:ff:ff:ff"
 _NOBODY = "0.0.0.0"
@@ -27,7 +27,7 @@ def questions(own_mac: str, own: str, addresses: Iterable[str]) -> list[bytes]:
     ]
 
 
-def owners(heard: list[Heard]) -> dict[str, set[str]]:
+def owners(heard: list[ReceivedFrame]) -> dict[str, set[str]]:
     """{IPv4 address: MAC addresses that answer for it}."""
     from scapy.layers.l2 import ARP as Arp
     from scapy.layers.l2 import Ether
@@ -40,7 +40,7 @@ def owners(heard: list[Heard]) -> dict[str, set[str]]:
     return owners
 
 
-def judge(own: str, nodes: Iterable[Seen], found: dict[str, set[str]]) -> list[Finding]:
+def judge(own: str, nodes: Iterable[CheckedNode], found: dict[str, set[str]]) -> list[Finding]:
     """What is wrong with who answers."""
     findings = [
         error(

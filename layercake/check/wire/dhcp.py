@@ -12,7 +12,7 @@ from layercake.base.packets.bpf import udp_to
 from layercake.base.text import show
 from layercake.check.finding import Finding, Severity, check, error, ok, warning
 from layercake.check.site import Site
-from layercake.check.wire.listening import IP, Heard, exchange
+from layercake.check.wire.listening import IP, ReceivedFrame, exchange
 from pxe.packets import dhcp as codec
 from pxe.packets.dhcp import DhcpError
 from pxe.settings import BootSettings
@@ -69,7 +69,7 @@ def discovers(port: int) -> dict[int, bytes]:
     return frames
 
 
-def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]:
+def servers(heard: list[ReceivedFrame], ours: set[int]) -> dict[tuple[str, str], Server]:
     """{(server id, MAC address): what it offers} of the offers to us. What is no DHCP is passed
     over."""
     from scapy.layers.inet import IP as Ip

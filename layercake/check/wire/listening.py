@@ -28,7 +28,7 @@ _MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedFrame:
     """A frame that came in, and by which interface."""
 
     interface: str
@@ -66,12 +66,12 @@ def exchange(
     say: Iterable[bytes] = (),
     again_s: float = 2.0,
     program: Program = (),
-) -> list[Heard]:
+) -> list[ReceivedFrame]:
     """Sends frames on the first interface, now and every `again_s`, and returns what others sent to
     any of the interfaces within so many seconds. Our own machine's frames are none of them. Raises
     OSError."""
     frames = list(say)
-    received: list[Heard] = []
+    received: list[ReceivedFrame] = []
     sockets: dict[int, tuple[str, socket.socket]] = {}
     try:
         for interface in interfaces:
@@ -89,7 +89,7 @@ def exchange(
                 name, sock = sockets[number]
                 frame, source = sock.recvfrom(9216)
                 if source[2] != socket.PACKET_OUTGOING and len(frame) >= _ETHERNET:
-                    received.append(Heard(name, frame))
+                    received.append(ReceivedFrame(name, frame))
         return received
     finally:
         for _, sock in sockets.values():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from layercake.base.packets.lldp import Neighbour, parse
 from layercake.check.finding import Finding, check, ok, warning
 from layercake.check.site import Site
-from layercake.check.wire.listening import LLDP, Heard, exchange
+from layercake.check.wire.listening import LLDP, ReceivedFrame, exchange
 
 _HEADER = 18
 """Bytes of an Ethernet header and checksum."""
 
 
-def neighbours(heard: list[Heard]) -> list[tuple[str, Neighbour]]:
+def neighbours(heard: list[ReceivedFrame]) -> list[tuple[str, Neighbour]]:
     """(interface, the neighbour that announced itself there), each once."""
     parsed = [(one.interface, parse(one.frame)) for one in heard]
     return list(dict.fromkeys((interface, who) for interface, who in parsed if who is not None))

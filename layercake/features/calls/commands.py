@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command
-from layercake.client.http import quoted
+from layercake.client.http import path_segment
 from layercake.client.output import Column, Output
 from layercake.kraken.errors import InputError, NotFound
 
@@ -76,7 +76,9 @@ def call(app: App, name: str, words: tuple[str, ...]) -> Answer:
 def perform(app: App, name: str, nodes: str, parameters: Mapping[str, Any]) -> Answer:
     """Makes a call and shows what it answers; exit code 1 if a node's part of it failed."""
     answer = app.head.post(
-        f"/v1/calls/{quoted(name)}", {"range": nodes, "params": dict(parameters)}, timeout=CALL_S
+        f"/v1/calls/{path_segment(name)}",
+        {"range": nodes, "params": dict(parameters)},
+        timeout=CALL_S,
     )
     answers = answer["answers"]
     return Answer(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command
-from layercake.client.http import quoted
+from layercake.client.http import path_segment
 from layercake.client.output import Column, Output
 from layercake.inventory.ranges import fold
 
@@ -34,13 +34,13 @@ def files() -> None:
 def show(app: App, node: str, path: str) -> Answer:
     """List the files of NODE, or show what is in PATH. Secrets are never shown."""
     if path:
-        answer = app.head.get(f"/v1/nodes/{quoted(node)}/files/content", file=path)
+        answer = app.head.get(f"/v1/nodes/{path_segment(node)}/files/content", file=path)
         return Answer(
             answer,
             lambda out: _texts(out, answer["files"]),
             FAILED if any(f["error"] for f in answer["files"]) else OK,
         )
-    answer = app.head.get(f"/v1/nodes/{quoted(node)}/files")
+    answer = app.head.get(f"/v1/nodes/{path_segment(node)}/files")
     waiting = {word.rpartition(":")[2] for word in answer["waiting"]}
     rows = [
         [
@@ -94,9 +94,11 @@ def _lines(out: Output, text: str) -> None:
 def diff(app: App, range_: str, file: str) -> Answer:
     """Show how the files of the nodes of RANGE would change by applying now: the inventory FILE, or
     the one in force, with the directory of files as it is. Changes nothing."""
-    from layercake.client.inventory_file import request_of  # the other commands need no inventory
+    from layercake.client.inventory_file import (
+        inventory_request,  # the other commands need no inventory
+    )
 
-    request = {"range": range_, **(request_of(file) if file else {})}
+    request = {"range": range_, **(inventory_request(file) if file else {})}
     answer = app.head.post("/v1/files/diff", request)
 
     def show(out: Output) -> None:

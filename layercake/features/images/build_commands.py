@@ -14,7 +14,7 @@ import click
 
 from layercake.client.command import Answer, App, command
 from layercake.client.http import LONG_S
-from layercake.client.output import YELLOW, Output, clean, short, size
+from layercake.client.output import YELLOW, Output, clean, format_size, short_digest
 from layercake.kraken.errors import InputError
 
 if TYPE_CHECKING:
@@ -255,7 +255,8 @@ def _answer(built: Built, name: str, added: Any, kept: Path | None) -> Answer:
             else shlex.join(built.command) or "/init"
         )
         out.line(
-            f"{name}: {short(built.digest)}, {size(built.size)}, from {built.kind.value}, runs "
+            f"{name}: {short_digest(built.digest)}, {format_size(built.size)}, from "
+            f"{built.kind.value}, runs "
             f"{runs}"
         )
         for note in built.notes:

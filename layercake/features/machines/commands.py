@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import who
-from layercake.client.http import quoted
-from layercake.client.output import Column, Output, seconds
+from layercake.client.confirm import current_user
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_duration
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, NotFound
 
@@ -89,7 +89,7 @@ def list_(app: App) -> Answer:
             m["disks"],
             _at(m),
             m["bmc"] or "-",
-            seconds(m["seen_s"]),
+            format_duration(m["seen_s"]),
             ",".join(m["rivals"][:3]) or "-",
         ]
         for m in answer["machines"]
@@ -106,7 +106,7 @@ def list_(app: App) -> Answer:
 @click.argument("name", metavar="MAC|NODE")
 def show(app: App, name: str) -> Answer:
     """Show what a machine has reported of its hardware."""
-    answer = app.head.get(f"/v1/machines/{quoted(name)}")
+    answer = app.head.get(f"/v1/machines/{path_segment(name)}")
 
     def show_facts(out: Output) -> None:
         for label, value in _facts(answer["machine"], answer["report"] or {}):
@@ -343,7 +343,7 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
     """Accept the hardware of RANGE as it is now: what differs later is held against that."""
     if not app.confirm(f"The hardware of {nodes} is right as it is now?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/machines/accept", {"range": nodes, "by": who()})
+    answer = app.head.post("/v1/machines/accept", {"range": nodes, "by": current_user()})
     return Answer(
         answer,
         f"accepted: {fold(answer['nodes'])}"
@@ -357,7 +357,7 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
 def forget(app: App, mac: str) -> Answer:
     """Forget a machine that no inventory knows."""
     return Answer(
-        answer := app.head.delete(f"/v1/machines/{quoted(mac)}"),
+        answer := app.head.delete(f"/v1/machines/{path_segment(mac)}"),
         f"forgotten: {answer['forgotten']}",
     )
 
@@ -366,7 +366,7 @@ def forget(app: App, mac: str) -> Answer:
 @click.argument("node")
 def disks(app: App, node: str) -> Answer:
     """Show the disks of NODE: what the inventory makes of them, and what is in the way."""
-    answer = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
+    answer = app.head.get(f"/v1/nodes/{path_segment(node)}/disks")
     rows = [
         [
             d["name"],
@@ -406,7 +406,7 @@ def disks(app: App, node: str) -> Answer:
 def wipe(app: App, node: str, disk: str, yes: bool) -> Answer:
     """Give DISK of NODE free, by its serial number or WWID: it is made anew, and what it holds is
     lost. The inventory has to name it too (`wipe` of its layout)."""
-    status = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
+    status = app.head.get(f"/v1/nodes/{path_segment(node)}/disks")
     one: dict[str, Any] | None = next((d for d in status["disks"] if disk in d["names"]), None)
     if one is None:
         raise NotFound(
@@ -420,6 +420,7 @@ def wipe(app: App, node: str, disk: str, yes: bool) -> Answer:
     if not app.confirm(f"{what} All of it is lost when the disk is made anew. Do that?", yes):
         return Answer(code=FAILED)
     answer = app.head.post(
-        f"/v1/nodes/{quoted(node)}/disks/wipe", {"disk": disk, "mark": one["mark"], "by": who()}
+        f"/v1/nodes/{path_segment(node)}/disks/wipe",
+        {"disk": disk, "mark": one["mark"], "by": current_user()},
     )
     return Answer(answer, f"disk {disk} of {node} is made anew as soon as the node has heard of it")

@@ -69,7 +69,7 @@ class Ether:
         if self._faults.clean:
             self._out(machine, data)
             return
-        fate = self._faults.fate(machine.plate.name, "up", machine.sent)
+        fate = self._faults.fate(machine.identity.name, "up", machine.sent)
         self.lost += not fate
         for late in fate:
             self._clockwork.later(late, lambda: self._out(machine, data))
@@ -81,7 +81,7 @@ class Ether:
                 (
                     socket.IPPROTO_IP,
                     _IP_PKTINFO,
-                    _PKTINFO.pack(0, socket.inet_aton(machine.plate.ip), bytes(4)),
+                    _PKTINFO.pack(0, socket.inet_aton(machine.identity.ip), bytes(4)),
                 )
             ]
         with contextlib.suppress(BlockingIOError):  # as good as lost
@@ -103,7 +103,7 @@ class Ether:
         if self._faults.clean:
             self._in(machine, data)
             return
-        fate = self._faults.fate(machine.plate.name, "down", machine.heard)
+        fate = self._faults.fate(machine.identity.name, "down", machine.heard)
         self.lost += not fate
         for late in fate:
             self._clockwork.later(late, lambda: self._in(machine, data))
