@@ -66,7 +66,9 @@ class Limits:
         return replace(
             self,
             near=frozenset(
-                socket.inet_pton(socket.AF_INET6, word)[:8] for word in addresses if ":" in word
+                socket.inet_pton(socket.AF_INET6, address)[:8]
+                for address in addresses
+                if ":" in address
             ),
         )
 
@@ -285,13 +287,13 @@ class TcpListener:
             if listener not in self._listeners:
                 return
             try:
-                made, source = listener.accept()
+                sock, source = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 self._exhausted(listener, error)
                 return
-            self._admit(made, _address(source, self.limits.near))
+            self._admit(sock, _address(source, self.limits.near))
 
     def _exhausted(self, listener: socket.socket, error: OSError) -> None:
         """No connection can be accepted: one that is there has to go, and then it is tried
@@ -423,27 +425,27 @@ def connection_of(transport: asyncio.Transport | None) -> Connection | None:
     """The connection of a request's transport; None if the server has no TcpListener, or the
     connection is gone."""
     try:
-        found = transport.get_protocol() if transport is not None else None
+        protocol = transport.get_protocol() if transport is not None else None
     except AttributeError:  # see Connection.close
         return None
-    return found if isinstance(found, Connection) else None
+    return protocol if isinstance(protocol, Connection) else None
 
 
 def bound_sockets(addresses: list[str], port: int) -> list[socket.socket]:
     """TCP sockets for `TcpListener.open`, all of one port, also where that is 0. Raises OSError
     with the address as its `filename`."""
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     for address in addresses:
-        made = socket.socket(
+        sock = socket.socket(
             socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM
         )
-        found.append(made)
+        sockets.append(sock)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((address, port))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((address, port))
         except OSError as error:
-            for listener in found:
+            for listener in sockets:
                 listener.close()
             raise OSError(error.errno, error.strerror, address) from None
-        port = made.getsockname()[1]
-    return found
+        port = sock.getsockname()[1]
+    return sockets

@@ -10,7 +10,7 @@ import click
 
 from layercake.cli.head import data_option, disktools_option
 from layercake.client.command import Answer, App, command
-from layercake.client.output import size
+from layercake.client.output import format_size
 from layercake.features.boots.commands import boot, profile
 
 __all__ = ["boot", "boot_media", "profile"]
@@ -24,15 +24,17 @@ def build(app: App, data_dir: Path) -> Answer:
     build`."""
     from layercake.setup import build_boot  # imported here for the reason given in `init`
 
-    made = build_boot(data_dir, echo=app.out.note)
-    text = f"boot set {made.name}: `layercake boot roll RANGE {made.name}` takes nodes to it"
-    return Answer({"name": made.name, "kernel": made.kernel, "size": made.size}, text)
+    boot_set = build_boot(data_dir, echo=app.out.note)
+    text = (
+        f"boot set {boot_set.name}: `layercake boot roll RANGE {boot_set.name}` takes nodes to it"
+    )
+    return Answer({"name": boot_set.name, "kernel": boot_set.kernel, "size": boot_set.size}, text)
 
 
 def _split_names(
     ctx: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[str, ...] | None:
-    return None if text is None else tuple(word for word in text.split(",") if word)
+    return None if text is None else tuple(name for name in text.split(",") if name)
 
 
 @command(profile, "build")
@@ -72,10 +74,10 @@ def build_profile(app: App, data_dir: Path, name: str, **changes: Any) -> Answer
     `profile default`."""
     from layercake.setup import build_boot  # imported here for the reason given in `init`
 
-    made = build_boot(data_dir, echo=app.out.note, profile=name, **changes)
+    boot_set = build_boot(data_dir, echo=app.out.note, profile=name, **changes)
     return Answer(
-        {"name": made.name, "kernel": made.kernel, "size": made.size},
-        f"boot set {made.name}: `layercake boot roll RANGE {made.name}` takes nodes to it",
+        {"name": boot_set.name, "kernel": boot_set.kernel, "size": boot_set.size},
+        f"boot set {boot_set.name}: `layercake boot roll RANGE {boot_set.name}` takes nodes to it",
     )
 
 
@@ -97,5 +99,5 @@ def boot_media(app: App, file: Path, ipxe_dir: Path) -> Answer:
     number = write(file, ipxe_dir)
     return Answer(
         {"file": str(file), "size": number},
-        f"{file}: {size(number)}; to a stick with `dd if={file} of=/dev/sdX bs=1M`",
+        f"{file}: {format_size(number)}; to a stick with `dd if={file} of=/dev/sdX bs=1M`",
     )

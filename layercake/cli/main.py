@@ -107,10 +107,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(
+        command: click.Command = getattr(
             importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_")
         )
-        return found
+        return command
 
 
 @click.group(
@@ -170,11 +170,11 @@ cli.params.append(JSON)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code. Errors that a person can make or meet are printed,
     without traceback."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     app = App()
-    app.out.json = "--json" in given[: given.index("--") if "--" in given else None]
+    app.out.json = "--json" in words[: words.index("--") if "--" in words else None]
     try:
-        result = cli.main(given, prog_name="layercake", standalone_mode=False, obj=app)
+        result = cli.main(words, prog_name="layercake", standalone_mode=False, obj=app)
         sys.stdout.flush()
         return result if isinstance(result, int) else OK
     except click.UsageError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from layercake.base.text import nearest, show
-from layercake.client.output import Column, seconds
+from layercake.client.output import Column, format_duration
 from layercake.kraken.errors import InputError
 
 View = Mapping[str, Any]
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 def _time(field: str) -> Kind:
     return Kind(
         (field,),
-        lambda view: seconds(view[field]),
+        lambda view: format_duration(view[field]),
         lambda view: math.inf if view[field] is None else float(view[field]),
     )
 
@@ -43,7 +43,7 @@ def _several(field: str) -> Kind:
 
 
 def _place(view: View) -> str:
-    return " ".join(str(word) for word in (view.get("place") or {}).values() if word) or "-"
+    return " ".join(str(part) for part in (view.get("place") or {}).values() if part) or "-"
 
 
 KINDS: dict[str, Kind] = {
@@ -93,12 +93,12 @@ def kind_of(name: str, variables: Sequence[str]) -> Kind:
 
 def fields_of(names: Sequence[str]) -> str:
     """The fields that these columns need, before it is known which variables there are."""
-    found = {
+    fields = {
         field
         for name in names
         for field in (KINDS[name].fields if name in KINDS else ("state", "labels"))
     }
-    return ",".join(sorted({"name"} | found - set(_OF_SOME))) if not found & set(_OF_SOME) else ""
+    return ",".join(sorted({"name"} | fields - set(_OF_SOME))) if not fields & set(_OF_SOME) else ""
 
 
 def column_of(name: str) -> Column:
@@ -111,18 +111,18 @@ def column_of(name: str) -> Column:
     )
 
 
-def arranged(views: Sequence[View], order: str, variables: Sequence[str]) -> list[View]:
+def sort_nodes(views: Sequence[View], order: str, variables: Sequence[str]) -> list[View]:
     """The nodes in the order of a column; with - before it, the other way round. Raises
     InputError."""
     kind = kind_of(order.removeprefix("-"), variables)
 
     def mark(view: View) -> tuple[float, list[tuple[bool, int, str]]]:
         text = kind.text(view)
-        words = [
+        parts = [
             (not part.isdigit(), int(part[:18]) if part.isdigit() else 0, part)
             for part in _DIGITS.split(text)
             if part
         ]
-        return (kind.number(view) if kind.number is not None else 0.0), words
+        return (kind.number(view) if kind.number is not None else 0.0), parts
 
     return sorted(views, key=mark, reverse=order.startswith("-"))

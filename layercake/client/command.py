@@ -88,12 +88,12 @@ def command(
                 app.out.line(answer.show)
             return answer.code
 
-        made = click.command(name, click.Command, **settings)(click.pass_obj(run))
-        complete(group, made)
-        made.params.append(JSON)
+        new = click.command(name, click.Command, **settings)(click.pass_obj(run))
+        complete(group, new)
+        new.params.append(JSON)
         if group is not None:
-            group.add_command(made)
-        return made
+            group.add_command(new)
+        return new
 
     return decorate
 

@@ -26,8 +26,8 @@ def _nodes(get: Callable[..., object]) -> Iterable[str]:
 
 
 def _groups(get: Callable[..., object]) -> Iterable[str]:
-    found = get("/v1/nodes", fields="groups", timeout=ANSWER_S)
-    views = found["nodes"] if isinstance(found, dict) else []
+    answer = get("/v1/nodes", fields="groups", timeout=ANSWER_S)
+    views = answer["nodes"] if isinstance(answer, dict) else []
     return {group for view in views for group in view["groups"]}
 
 
@@ -88,22 +88,23 @@ class Name(click.types.StringParamType):
         from layercake.client.http import Client
         from layercake.client.target import DEFAULT_SOCKET, Target
 
-        given = ctx.find_root().params
-        words = [
-            str(given.get(name) or "") for name in ("socket", "url", "token_file", "ca", "cert")
+        parameters = ctx.find_root().params
+        target = [
+            str(parameters.get(name) or "")
+            for name in ("socket", "url", "token_file", "ca", "cert")
         ]
         before, comma, last = (
             incomplete.rpartition(",") if "RANGE" in self._kinds else ("", "", incomplete)
         )
         try:
-            get = Client(Target(words[0] or DEFAULT_SOCKET, *words[1:])).get
+            get = Client(Target(target[0] or DEFAULT_SOCKET, *target[1:])).get
             names = [name for kind in self._kinds for name in _KINDS[kind](get)]
         except (LayercakeError, KeyError, TypeError):
             return []
-        found = [
+        candidates = [
             name for name in dict.fromkeys(names) if name.startswith(last) and name.isprintable()
         ]
-        return [CompletionItem(before + comma + name) for name in found[:MOST]]
+        return [CompletionItem(before + comma + name) for name in candidates[:MOST]]
 
 
 def _kinds_of(group: click.Group | None, parameter: click.Parameter) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NodeView = Mapping[str, Any]
 
 
-def who() -> str:
+def current_user() -> str:
     """The name that stands in the history for the person at this terminal."""
     try:
         return getpass.getuser()
@@ -31,18 +31,18 @@ def is_group(nodes: str) -> bool:
     return "@" in nodes
 
 
-def counted(found: Iterable[NodeView]) -> str:
+def describe_nodes(found: Iterable[NodeView]) -> str:
     """ "12 nodes, 10 of them running, 2 BUSY (n[3-4])"."""
     from layercake.inventory.ranges import fold
 
     nodes = list(found)
-    running = running_of(nodes)
+    running = running_names(nodes)
     busy = [n["name"] for n in nodes if n["state"].get("busy") == "BUSY"]
     text = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}, {len(running)} of them running"
     return text + (f", {len(busy)} BUSY ({fold(busy)})" if busy else ", none BUSY")
 
 
-def running_of(found: Iterable[NodeView]) -> list[str]:
+def running_names(found: Iterable[NodeView]) -> list[str]:
     """The nodes that run something."""
     return [n["name"] for n in found if n["in_use"]]
 
@@ -52,8 +52,10 @@ def confirm_stop(app: App, nodes: str, what: str, yes: bool) -> bool:
     `what` is done to them: "Stop"."""
     if yes:
         return True
-    found = app.head.get("/v1/nodes", range=nodes)["nodes"]
-    return not running_of(found) or app.confirm(f"{what} {nodes}: {counted(found)}. Go on?", False)
+    views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+    return not running_names(views) or app.confirm(
+        f"{what} {nodes}: {describe_nodes(views)}. Go on?", False
+    )
 
 
 def confirm_images(
@@ -63,14 +65,14 @@ def confirm_images(
     do it: "in batches"."""
     if yes or not (always or is_group(nodes)):
         return True
-    found = app.head.get("/v1/nodes", range=nodes)["nodes"]
-    return not running_of(found) or app.confirm(
-        f"Roll {nodes} to {image}{how}: {counted(found)}. Go on?", False
+    views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+    return not running_names(views) or app.confirm(
+        f"Roll {nodes} to {image}{how}: {describe_nodes(views)}. Go on?", False
     )
 
 
 def at_stake(app: App, names: Iterable[str]) -> str:
     """What is counted of these nodes; "" if they run nothing."""
     wanted = set(names)
-    found = [n for n in app.head.get("/v1/nodes")["nodes"] if n["name"] in wanted]
-    return counted(found) if running_of(found) else ""
+    views = [n for n in app.head.get("/v1/nodes")["nodes"] if n["name"] in wanted]
+    return describe_nodes(views) if running_names(views) else ""

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from layercake.client.command import App
 from layercake.client.target import Target
-from layercake.client.websocket import connected
+from layercake.client.websocket import open_websocket
 from layercake.kraken.errors import Unreachable
 
 RETRY_S = 2.0
@@ -51,15 +51,15 @@ class Follower:
         answer = self._app.head.get(
             "/v1/events", since=self._last, limit=self._limit, **self._filters
         )
-        found: list[Event] = answer["events"]
-        return found
+        events: list[Event] = answer["events"]
+        return events
 
 
 async def _events(target: Target, **query: str) -> AsyncIterator[list[Event]]:
     """Batches of events as they happen. First an empty one: what happens from then on is not
     missed. Ends when the head closes the stream. Raises Unreachable when it cannot be opened, and
     OperationFailed when the head refuses it."""
-    async with connected(target, "/v1/events/ws", **query) as socket:
+    async with open_websocket(target, "/v1/events/ws", **query) as socket:
         yield []
-        async for told in socket.messages():
-            yield told["events"]
+        async for message in socket.messages():
+            yield message["events"]

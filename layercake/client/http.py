@@ -91,10 +91,12 @@ class Client:
             with contextlib.closing(connection):
                 connection.connect()
                 connection.sock.settimeout(timeout)
-                connection.request(method, prefix + path + encoded(query or {}), content, headers)
+                connection.request(
+                    method, prefix + path + query_string(query or {}), content, headers
+                )
                 response = connection.getresponse()
                 if response.status >= 300:
-                    raise failure(response.status, response.read())
+                    raise error_from_response(response.status, response.read())
                 yield response
         except TimeoutError as error:
             raise Unreachable(
@@ -148,7 +150,7 @@ def unreachable(target: Target, error: Exception) -> Unreachable:
     return Unreachable(f"cannot reach the head at {target.where}: {reason}", hint=hint)
 
 
-def quoted(name: str) -> str:
+def path_segment(name: str) -> str:
     """A name as one segment of a path. Raises InputError for what no name can be: it must not reach
     another route."""
     if (
@@ -160,13 +162,15 @@ def quoted(name: str) -> str:
     return name
 
 
-def encoded(query: Mapping[str, Query]) -> str:
+def query_string(query: Mapping[str, Query]) -> str:
     """The parameters as the end of an address; "" without any."""
-    given = {key: str(value) for key, value in query.items() if value is not None and value != ""}
-    return "?" + urlencode(given) if given else ""
+    parameters = {
+        key: str(value) for key, value in query.items() if value is not None and value != ""
+    }
+    return "?" + urlencode(parameters) if parameters else ""
 
 
-def failure(status: int, content: bytes) -> LayercakeError:
+def error_from_response(status: int, content: bytes) -> LayercakeError:
     """The error that an answer of the head stands for."""
     try:
         body = json.loads(content)

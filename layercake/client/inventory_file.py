@@ -9,7 +9,7 @@ from layercake.inventory.source import read as read_source
 from layercake.kraken.errors import InputError
 
 
-def request_of(file: str) -> dict[str, str]:
+def inventory_request(file: str) -> dict[str, str]:
     """The request for an inventory file; "-" is standard input."""
     if file == "-":
         try:

@@ -65,12 +65,12 @@ before."""
 def clean(text: object, *, lines: bool = False) -> str:
     """Text that cannot move the cursor, colour or lie: whatever is not printable is escaped.
     `lines` keeps line breaks and tabs."""
-    found = str(text)
-    if found.isprintable():
-        return found
-    kept = "\n\t" if lines else ""
+    plain = str(text)
+    if plain.isprintable():
+        return plain
+    allowed = "\n\t" if lines else ""
     return "".join(
-        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in found
+        c if c.isprintable() or c in allowed else c.encode("unicode_escape").decode() for c in plain
     )
 
 
@@ -160,20 +160,22 @@ class Output:
 
     def table_lines(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
         """The lines of a table: not wider than the terminal, and elsewhere as wide as they come."""
-        cells = [list(map(str, given)) for given in zip(*rows, strict=True)] or [[]] * len(columns)
+        cells = [
+            list(map(str, texts_of_column)) for texts_of_column in zip(*rows, strict=True)
+        ] or [[]] * len(columns)
         # Of thousands of nodes most cells of a column are alike: each text is looked at once.
         texts = [
-            {cell: clean(cell) for cell in {column.title, *given}}
-            for column, given in zip(columns, cells, strict=True)
+            {cell: clean(cell) for cell in {column.title, *texts_of_column}}
+            for column, texts_of_column in zip(columns, cells, strict=True)
         ]
         widths = [max(map(width, shown.values())) for shown in texts]
         if self.terminal:
             widths = _fitted(columns, widths, self.width)
         lines = []
-        for column, given, shown, room in zip(columns, cells, texts, widths, strict=True):
+        for column, texts_of_column, shown, room in zip(columns, cells, texts, widths, strict=True):
             drawn = {cell: self._cell(column, text, room) for cell, text in shown.items()}
             title = self.styled(_padded(column.title, room, column.right), BOLD)
-            lines.append([title, *(drawn[cell] for cell in given)])
+            lines.append([title, *(drawn[cell] for cell in texts_of_column)])
         return [_GAP.join(line).rstrip() for line in zip(*lines, strict=True)]
 
     def _cell(self, column: Column, text: str, room: int) -> str:
@@ -220,10 +222,10 @@ def _padded(text: str, room: int, right: bool) -> str:
     if text.isascii() and len(text) <= room:
         return text.rjust(room) if right else text.ljust(room)
     if width(text) > room:
-        kept = text[:room]
-        while width(kept) > room - 1:
-            kept = kept[:-1]
-        text = kept + "…"
+        cut = text[:room]
+        while width(cut) > room - 1:
+            cut = cut[:-1]
+        text = cut + "…"
     space = " " * (room - width(text))
     return space + text if right else text + space
 
@@ -236,17 +238,17 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list
     flexible = sum(column.flexible for column in columns)
     fitted = []
     for needed, column in zip(widths, columns, strict=True):
-        given = needed
+        fitting = needed
         if column.flexible:
             # The first takes no more than it needs of its share; what it leaves is the next one's.
-            given = min(needed, max(_LEAST, room // flexible))
-            room = room - given
+            fitting = min(needed, max(_LEAST, room // flexible))
+            room = room - fitting
             flexible = flexible - 1
-        fitted.append(given)
+        fitted.append(fitting)
     return fitted
 
 
-def seconds(value: float | None) -> str:
+def format_duration(value: float | None) -> str:
     """A duration for a person; "-" when unknown."""
     if value is None:
         return "-"
@@ -259,7 +261,7 @@ def seconds(value: float | None) -> str:
     return f"{value / 3600:.0f}h" if value < 172800 else f"{value / 86400:.0f}d"
 
 
-def size(value: float) -> str:
+def format_size(value: float) -> str:
     """Bytes for a person."""
     for unit in ("B", "kB", "MB"):
         if value < 1000:
@@ -268,7 +270,7 @@ def size(value: float) -> str:
     return f"{value:.1f} GB"
 
 
-def span(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds of "90s", "30m", "4h", "2d". Raises InputError."""
     match = _SPAN.fullmatch(text)
     if match is None or int(match[1]) == 0:
@@ -276,7 +278,7 @@ def span(text: str) -> float:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def moment(at: object) -> str:
+def format_time(at: object) -> str:
     """A Unix time as local date and time; other things as they are."""
     return (
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
@@ -285,6 +287,6 @@ def moment(at: object) -> str:
     )
 
 
-def short(digest: str) -> str:
+def short_digest(digest: str) -> str:
     """The beginning of a digest, enough to tell two apart."""
     return digest.rpartition(":")[2][:12]

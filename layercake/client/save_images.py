@@ -66,7 +66,7 @@ def save(path: Path, rolled: Rolled) -> list[int]:
     """Changes the file in one step; returns the lines that are others. Raises InputError if it
     cannot be said there, and OperationFailed; the file is as it was then."""
     target = path.resolve()
-    text, lines = edited(read(path), str(path), rolled)
+    text, lines = edit_text(read(path), str(path), rolled)
     if lines:
         try:
             status = target.stat()
@@ -78,7 +78,7 @@ def save(path: Path, rolled: Rolled) -> list[int]:
     return lines
 
 
-def edited(text: str, file: str, rolled: Rolled) -> tuple[str, list[int]]:
+def edit_text(text: str, file: str, rolled: Rolled) -> tuple[str, list[int]]:
     """The text of an inventory with the images of a roll, and the lines that are others. Raises
     InputError."""
     root = _root(text, file)
@@ -121,10 +121,10 @@ def _inner(table: Table, key: str) -> Mapping[str, Entry]:
 
 def _own(entry: Entry | None, what: str) -> _Source | None:
     """The images that a section itself names."""
-    found = _inner(Table(Mark(1, 1), {"": entry}), "").get("images") if entry is not None else None
+    images = _inner(Table(Mark(1, 1), {"": entry}), "").get("images") if entry is not None else None
     return (
-        _Source(what, found.value)
-        if found is not None and isinstance(found.value, Listing)
+        _Source(what, images.value)
+        if images is not None and isinstance(images.value, Listing)
         else None
     )
 
@@ -132,30 +132,30 @@ def _own(entry: Entry | None, what: str) -> _Source | None:
 def _sources(root: Table) -> dict[str, _Source | None]:
     """Where each node has its images from, None for a node without."""
     groups = {name: _own(entry, f"group {name}") for name, entry in _inner(root, "groups").items()}
-    found: dict[str, _Source | None] = {}
+    sources: dict[str, _Source | None] = {}
     for key, entry in _inner(root, "nodes").items():
         layers = [_own(root.entries.get("defaults"), "defaults")]
-        given = entry.value.entries.get("groups") if isinstance(entry.value, Table) else None
+        named_groups = entry.value.entries.get("groups") if isinstance(entry.value, Table) else None
         layers += (
-            [groups.get(str(name)) for name in plain(given.value) or ()]
-            if given is not None
+            [groups.get(str(name)) for name in plain(named_groups.value) or ()]
+            if named_groups is not None
             else []
         )
         layers.append(_own(entry, f"nodes {key}"))
         source = next((layer for layer in reversed(layers) if layer is not None), None)
-        found |= dict.fromkeys(names_of(key) if _RANGE.search(key) else [key], source)
-    return found
+        sources |= dict.fromkeys(names_of(key) if _RANGE.search(key) else [key], source)
+    return sources
 
 
 def _users(
     sources: Mapping[str, _Source | None], nodes: Collection[str]
 ) -> dict[Mark | None, list[str]]:
     """The rolled nodes by the place that their images come from."""
-    found: dict[Mark | None, list[str]] = {}
+    users: dict[Mark | None, list[str]] = {}
     for name, source in sources.items():
         if name in nodes:
-            found.setdefault(source.listing.mark if source is not None else None, []).append(name)
-    return found
+            users.setdefault(source.listing.mark if source is not None else None, []).append(name)
+    return users
 
 
 def _check(
@@ -201,7 +201,7 @@ def _scalars(source: _Source, rolled: Rolled) -> dict[Mark, tuple[str, str]]:
 
 
 def _replaced(text: str, file: str, changes: Mapping[Mark, tuple[str, str]]) -> str:
-    starts = [0, *(found.end() for found in _BREAK.finditer(text))]
+    starts = [0, *(line_break.end() for line_break in _BREAK.finditer(text))]
     for mark, (old, new) in sorted(changes.items(), reverse=True):
         at = starts[mark.line - 1] + mark.column - 1
         quote = text[at : at + 1] if text[at : at + 1] in ("'", '"') else ""
@@ -210,8 +210,8 @@ def _replaced(text: str, file: str, changes: Mapping[Mark, tuple[str, str]]) -> 
                 f"cannot save to {file}: line {mark.line} writes {old} in a way of its own",
                 hint=f"write {new} there",
             )
-        kept = quote or ("" if _is_plain(new) else '"')
-        text = f"{text[:at]}{kept}{new}{kept}{text[at + len(old) + 2 * len(quote) :]}"
+        new_quote = quote or ("" if _is_plain(new) else '"')
+        text = f"{text[:at]}{new_quote}{new}{new_quote}{text[at + len(old) + 2 * len(quote) :]}"
     return text
 
 

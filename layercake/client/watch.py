@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from layercake.client.http import Client
-from layercake.client.output import BOLD, Column, Output, seconds
+from layercake.client.output import BOLD, Column, Output, format_duration
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, Unreachable
 
@@ -39,7 +39,7 @@ def converged(node: NodeView) -> bool:
     )
 
 
-def rolled(node: NodeView) -> bool:
+def runs_wanted_images(node: NodeView) -> bool:
     """It runs exactly the images that are wanted, by digest."""
     return _digests(node["images"]["running"]) == _digests(node["images"]["wanted"]) and converged(
         node
@@ -173,7 +173,7 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
     def fetch() -> Sequence[NodeView]:
         nonlocal wanted
         try:
-            found: Sequence[NodeView] = head.get("/v1/nodes", range=wanted)["nodes"]
+            views: Sequence[NodeView] = head.get("/v1/nodes", range=wanted)["nodes"]
         except InputError:
             # A node was removed meanwhile, and the range names it no longer: ask for all, and call
             # that one gone.
@@ -181,7 +181,7 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
                 raise
             wanted = ""
             return fetch()
-        return found
+        return views
 
     if len(wanted) > _LONGEST_QUERY:
         wanted = ""
@@ -203,22 +203,23 @@ def _picture(watch: Watch, elapsed: float, out: Output) -> list[str]:
     ordered = sorted(watch.nodes.values(), key=lambda s: s.ok)
     room = max(3, out.height - 4)
     rows = [
-        (s.name, s.status, seconds(s.finished if s.ok else elapsed), s.text) for s in ordered[:room]
+        (s.name, s.status, format_duration(s.finished if s.ok else elapsed), s.text)
+        for s in ordered[:room]
     ]
     count = sum(s.ok for s in ordered)
     rest = f", {len(ordered) - room} not shown" if len(ordered) > room else ""
-    footer = f"{count} of {len(ordered)} nodes are there, {seconds(elapsed)}{rest}"
+    footer = f"{count} of {len(ordered)} nodes are there, {format_duration(elapsed)}{rest}"
     return [*out.table_lines(_COLUMNS, rows), out.styled(footer, BOLD)]
 
 
-def summary(watch: Watch, out: Output, timeout: float) -> None:
+def print_summary(watch: Watch, out: Output, timeout: float) -> None:
     """The result as a table, and what to look at for the nodes that are not there."""
     if not watch.names:
         return
     out.table(
         _COLUMNS,
         [
-            (s.name, s.status, seconds(s.finished) if s.ok else "-", s.text)
+            (s.name, s.status, format_duration(s.finished) if s.ok else "-", s.text)
             for s in watch.nodes.values()
         ],
     )

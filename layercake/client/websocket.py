@@ -10,14 +10,14 @@ from typing import Any
 
 import aiohttp
 
-from layercake.client.http import REQUEST_S, Client, encoded, unreachable
+from layercake.client.http import REQUEST_S, Client, query_string, unreachable
 from layercake.client.target import Target
 from layercake.kraken.errors import OperationFailed
 
 _HEARTBEAT_S = 20.0
 
 
-class Socket:
+class WebSocket:
     """An open one: text is JSON, bytes are bytes."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -43,7 +43,7 @@ class Socket:
 
 
 @contextlib.asynccontextmanager
-async def connected(target: Target, path: str, **query: str) -> AsyncIterator[Socket]:
+async def open_websocket(target: Target, path: str, **query: str) -> AsyncIterator[WebSocket]:
     """An open WebSocket. Raises Unreachable when it cannot be opened or is lost, and what the head
     refuses it with."""
     base = target.url.rstrip("/") if target.url and target.parts() else "http://head"
@@ -55,9 +55,9 @@ async def connected(target: Target, path: str, **query: str) -> AsyncIterator[So
     try:
         async with (
             aiohttp.ClientSession(connector=connector, headers=target.headers()) as session,
-            session.ws_connect(base + path + encoded(query), heartbeat=_HEARTBEAT_S) as socket,
+            session.ws_connect(base + path + query_string(query), heartbeat=_HEARTBEAT_S) as socket,
         ):
-            yield Socket(socket)
+            yield WebSocket(socket)
     except aiohttp.WSServerHandshakeError as error:
         Client(target).get(
             path, timeout=REQUEST_S, **query

@@ -37,9 +37,9 @@ from layercake.kraken.converge import Discovered
 from layercake.kraken.variables import Layout
 from layercake.sim.fleet.agent import Facts
 from layercake.sim.fleet.faults import Faults
-from layercake.sim.fleet.fleet import Fleet, Tempo
+from layercake.sim.fleet.fleet import BootTimes, Fleet
 from layercake.sim.fleet.fleet import Head as Where
-from layercake.sim.fleet.machine import Plate
+from layercake.sim.fleet.machine import MachineIdentity
 
 ADDRESS = "10.97.0.1"
 KEYS = "agents.json"
@@ -146,10 +146,10 @@ async def play(directory: Path) -> None:
         authority=directory / "pki" / "ca.pem",
     )
     fleet = Fleet(
-        [Plate(a["name"], a["node"], "", "") for a in data["agents"]],
+        [MachineIdentity(a["name"], a["node"], "", "") for a in data["agents"]],
         where,
         Faults(),
-        Tempo(),
+        BootTimes(),
         own=False,
         connections=CONNECTIONS,
     )

@@ -13,8 +13,8 @@ import click
 
 from layercake.base.files import write_atomic
 from layercake.client.command import FAILED, Answer, App, command, yes_option
-from layercake.client.http import quoted
-from layercake.client.output import Column, Output, moment, span
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_time, parse_duration
 from layercake.kraken.errors import InputError, OperationFailed
 
 _TOKENS = (
@@ -54,7 +54,7 @@ def tokens(app: App) -> Answer:
             t["role"],
             "yes" if t["exec"] else "no",
             _until(t),
-            moment(t["made"]),
+            format_time(t["made"]),
             t["by"],
             _groups(t),
         ]
@@ -126,7 +126,7 @@ def create(
         "role": role,
         "groups": list(groups) or None,
         "exec": may_exec,
-        "seconds": None if expires == NEVER else span(expires),
+        "seconds": None if expires == NEVER else parse_duration(expires),
         "certificate": cert is not None,
     }
     answer = app.head.post("/v1/tokens", asked)
@@ -170,7 +170,7 @@ def revoke(app: App, name: str, yes: bool) -> Answer:
     """Revoke the token NAME: nobody gets in with it any more, and what it has open ends."""
     if not app.confirm(f"Revoke {name}?", yes):
         return Answer(code=FAILED)
-    answer = app.head.delete(f"/v1/tokens/{quoted(name)}")
+    answer = app.head.delete(f"/v1/tokens/{path_segment(name)}")
     return Answer(answer, f"{name} is revoked")
 
 
@@ -189,13 +189,13 @@ def revoke(app: App, name: str, yes: bool) -> Answer:
 )
 def audit(app: App, since: str, file: Path | None) -> Answer:
     """Show who changed what, from where and with what; oldest first."""
-    start = int(time.time() - span(since or "1d")) if since or file is None else 0
+    start = int(time.time() - parse_duration(since or "1d")) if since or file is None else 0
     if file is not None:
         return _export(app, start, file)
-    found = list(_records(app, start))
+    records = list(_records(app, start))
     rows = [
         [
-            moment(r["at"]),
+            format_time(r["at"]),
             r["by"],
             r["address"],
             r["program"],
@@ -203,9 +203,9 @@ def audit(app: App, since: str, file: Path | None) -> Answer:
             _result(r),
             _asked(r["asked"]),
         ]
-        for r in found
+        for r in records
     ]
-    return Answer({"audit": found}, lambda out: out.table(_AUDIT, rows, empty="no changes"))
+    return Answer({"audit": records}, lambda out: out.table(_AUDIT, rows, empty="no changes"))
 
 
 def _export(app: App, start: int, file: Path) -> Answer:

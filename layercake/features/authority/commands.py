@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, Answer, App, command, yes_option
-from layercake.client.confirm import who
-from layercake.client.output import Column, Output, moment
+from layercake.client.confirm import current_user
+from layercake.client.output import Column, Output, format_time
 from layercake.inventory.ranges import fold
 
 _CERTIFICATES = (Column("CERTIFICATE"), Column("GOOD UNTIL"), Column("DAYS", right=True))
@@ -25,7 +25,7 @@ def authority() -> None:
 def _shown(answer: Mapping[str, Any], out: Output) -> None:
     out.table(
         _CERTIFICATES,
-        [[c["what"], moment(c["until"]), f"{c['days']:.0f}"] for c in answer["certificates"]],
+        [[c["what"], format_time(c["until"]), f"{c['days']:.0f}"] for c in answer["certificates"]],
         empty="no certificates",
     )
     if answer["changing"]:
@@ -53,7 +53,7 @@ def rotate(app: App, yes: bool) -> Answer:
     make it the default, and `authority finish`."""
     if not app.confirm("Begin to replace the head's authority? Nothing that runs is touched.", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/authority/rotate", {"by": who()})
+    answer = app.head.post("/v1/authority/rotate", {"by": current_user()})
     return Answer(answer, lambda out: _shown(answer, out))
 
 
@@ -69,5 +69,5 @@ def finish(app: App, force: bool, yes: bool) -> Answer:
     then."""
     if not app.confirm("Trust the next authority alone from now on?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/authority/finish", {"by": who(), "force": force})
+    answer = app.head.post("/v1/authority/finish", {"by": current_user(), "force": force})
     return Answer(answer, lambda out: _shown(answer, out))

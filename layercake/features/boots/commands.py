@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import at_stake, who
-from layercake.client.http import quoted
-from layercake.client.output import YELLOW, Column, Output, moment, size
-from layercake.features.rolls.commands import one_line, plan_options, plan_request, watched
+from layercake.client.confirm import at_stake, current_user
+from layercake.client.http import path_segment
+from layercake.client.output import YELLOW, Column, Output, format_size, format_time
+from layercake.features.rolls.commands import follow_roll, plan_options, plan_request, roll_line
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import NotFound
 
@@ -56,9 +56,9 @@ def list_(app: App) -> Answer:
         [
             s["name"],
             "yes" if s["default"] else "",
-            moment(s["built"]),
+            format_time(s["built"]),
             s["kernel"] or "-",
-            size(s["size"]),
+            format_size(s["size"]),
             *(fold(s[users]) or "-" for users in ("boot", "run", "agents")),
         ]
         for s in answer["sets"]
@@ -66,9 +66,9 @@ def list_(app: App) -> Answer:
 
     def show(out: Output) -> None:
         out.table(_LIST, rows, empty="no boot sets; `layercake boot build` makes one")
-        for found in answer["sets"]:
-            if found.get("trouble"):
-                out.line(f"{found['name']} is given to no node: {found['trouble']}", YELLOW)
+        for boot_set in answer["sets"]:
+            if boot_set.get("trouble"):
+                out.line(f"{boot_set['name']} is given to no node: {boot_set['trouble']}", YELLOW)
 
     return Answer(answer, show)
 
@@ -80,7 +80,7 @@ def default(app: App, name: str, yes: bool) -> Answer:
     """Choose SET as what nodes boot that no roll took to another. It touches no node that runs."""
     if not app.confirm(f"Have all other nodes boot {name} when they next start?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/boot/default", {"name": name, "by": who()})
+    answer = app.head.post("/v1/boot/default", {"name": name, "by": current_user()})
     return Answer(answer, f"{name}: booted by {fold(answer['nodes']) or 'no node yet'} from now on")
 
 
@@ -91,7 +91,7 @@ def remove(app: App, name: str, yes: bool) -> Answer:
     """Delete SET. Refused while a node or a roll needs it."""
     if not app.confirm(f"Delete boot set {name}?", yes):
         return Answer(code=FAILED)
-    return Answer(app.head.delete(f"/v1/boot/{quoted(name)}"), f"{name}: deleted")
+    return Answer(app.head.delete(f"/v1/boot/{path_segment(name)}"), f"{name}: deleted")
 
 
 @command(boot)
@@ -130,7 +130,7 @@ def roll(
         "range": nodes,
         "image": name,
         "agent_only": agent_only,
-        "by": who(),
+        "by": current_user(),
         **plan_request(options),
     }
     if not agent_only and not yes:
@@ -142,8 +142,8 @@ def roll(
             return Answer(code=FAILED)
     answer = app.head.post("/v1/boot/roll", request)
     if no_wait:
-        return Answer(answer, one_line(answer["roll"]))
-    return watched(app, int(answer["roll"]["id"]), timeout)
+        return Answer(answer, roll_line(answer["roll"]))
+    return follow_roll(app, int(answer["roll"]["id"]), timeout)
 
 
 @click.group()
@@ -156,11 +156,11 @@ def profile() -> None:
 def list_profiles(app: App) -> Answer:
     """List the profiles that boot sets were built by."""
     sets = [s for s in app.head.get("/v1/boot")["sets"] if s["profile"]]
-    found = []
+    profiles = []
     for name in sorted({s["profile"] for s in sets}):
         of = [s for s in sets if s["profile"] == name]
         default: dict[str, Any] = next((s for s in of if s["profile_default"]), of[-1])
-        found.append(
+        profiles.append(
             {
                 "name": name,
                 "kernel": default["kernel"],
@@ -171,11 +171,18 @@ def list_profiles(app: App) -> Answer:
             }
         )
     rows = [
-        [p["name"], p["kernel"], p["set"], str(p["sets"]), size(p["size"]), fold(p["nodes"]) or "-"]
-        for p in found
+        [
+            p["name"],
+            p["kernel"],
+            p["set"],
+            str(p["sets"]),
+            format_size(p["size"]),
+            fold(p["nodes"]) or "-",
+        ]
+        for p in profiles
     ]
     return Answer(
-        {"profiles": found},
+        {"profiles": profiles},
         lambda out: out.table(
             _PROFILES,
             rows,
@@ -197,15 +204,15 @@ def show(app: App, name: str) -> Answer:
             hint="see `layercake profile list`",
         )
     chosen = next((s["name"] for s in of if s["profile_default"]), of[-1]["name"]) if of else name
-    found = app.head.get(f"/v1/boot/{quoted(chosen)}")["set"]
+    boot_set = app.head.get(f"/v1/boot/{path_segment(chosen)}")["set"]
 
-    return Answer(found, lambda out: _show_set(out, found))
+    return Answer(boot_set, lambda out: _show_set(out, boot_set))
 
 
 def _show_set(out: Output, found: dict[str, Any]) -> None:
     """A boot set: its recipe, and what its parts take."""
     recipe = found["profile"] or {}
-    out.line(f"boot set    {found['name']}, kernel {found['kernel']}, {size(found['size'])}")
+    out.line(f"boot set    {found['name']}, kernel {found['kernel']}, {format_size(found['size'])}")
     for key, label in _RECIPE.items():
         if recipe.get(key):
             out.line(f"{label:<12}{recipe[key]}")
@@ -213,7 +220,9 @@ def _show_set(out: Output, found: dict[str, Any]) -> None:
         out.line(f"{key:<12}{', '.join(recipe.get(key, ())) or '-'}")
     out.line("")
     parts = sorted(found["parts"].items(), key=lambda part: -part[1]["bytes"])
-    rows = [[part, size(sizes["unpacked"]), size(sizes["bytes"])] for part, sizes in parts]
+    rows = [
+        [part, format_size(sizes["unpacked"]), format_size(sizes["bytes"])] for part, sizes in parts
+    ]
     out.table(_PARTS, rows, empty="")
     lacking = sorted({user for users in found["firmware_missing"].values() for user in users})
     if lacking:
@@ -230,7 +239,9 @@ def default_of_profile(app: App, name: str, yes: bool) -> Answer:
     that runs."""
     if not app.confirm(f"Have the nodes of its profile boot {name} when they next start?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/boot/default", {"name": name, "of_profile": True, "by": who()})
+    answer = app.head.post(
+        "/v1/boot/default", {"name": name, "of_profile": True, "by": current_user()}
+    )
     return Answer(answer, f"{name}: booted by {fold(answer['nodes']) or 'no node yet'} from now on")
 
 
@@ -241,5 +252,5 @@ def remove_profile(app: App, name: str, yes: bool) -> Answer:
     """Delete all boot sets of PROFILE. Refused while a node or a roll needs one of them."""
     if not app.confirm(f"Delete all boot sets of profile {name}?", yes):
         return Answer(code=FAILED)
-    answer = app.head.delete(f"/v1/profiles/{quoted(name)}")
+    answer = app.head.delete(f"/v1/profiles/{path_segment(name)}")
     return Answer(answer, f"{name}: {', '.join(answer['removed'])} deleted")

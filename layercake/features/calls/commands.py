@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command
-from layercake.client.http import quoted
+from layercake.client.http import path_segment
 from layercake.client.output import Column, Output
 from layercake.kraken.errors import InputError, NotFound
 
@@ -49,31 +49,36 @@ def calls(app: App) -> Answer:
 def call(app: App, name: str, words: tuple[str, ...]) -> Answer:
     """Make the call NAME, of the nodes of RANGE if it is one of nodes. `layercake calls` lists
     them."""
-    found = {c["name"]: c for c in app.head.get("/v1/calls")["calls"]}
-    if name not in found:
+    known_calls = {c["name"]: c for c in app.head.get("/v1/calls")["calls"]}
+    if name not in known_calls:
         from layercake.base.text import nearest, show
 
-        raise NotFound(f"cannot find call {show(name)}", hint=nearest(name, found))
+        raise NotFound(f"cannot find call {show(name)}", hint=nearest(name, known_calls))
     nodes = words[0] if words and "=" not in words[0] else ""
-    if found[name]["per_node"] and not nodes:
+    if known_calls[name]["per_node"] and not nodes:
         raise InputError(
             f"cannot make call {name}: it needs a range of nodes", hint="@all is every node"
         )
-    if nodes and not found[name]["per_node"]:
+    if nodes and not known_calls[name]["per_node"]:
         raise InputError(
             f"cannot make call {name} of {nodes}: it is not one of nodes",
             hint="leave the range out",
         )
-    known = _parameters(found[name]["request"])
+    known = _parameters(known_calls[name]["request"])
     return perform(
-        app, name, nodes, dict(_parameter(name, word, known) for word in words[bool(nodes) :])
+        app,
+        name,
+        nodes,
+        dict(_parameter(name, argument, known) for argument in words[bool(nodes) :]),
     )
 
 
 def perform(app: App, name: str, nodes: str, parameters: Mapping[str, Any]) -> Answer:
     """Makes a call and shows what it answers; exit code 1 if a node's part of it failed."""
     answer = app.head.post(
-        f"/v1/calls/{quoted(name)}", {"range": nodes, "params": dict(parameters)}, timeout=CALL_S
+        f"/v1/calls/{path_segment(name)}",
+        {"range": nodes, "params": dict(parameters)},
+        timeout=CALL_S,
     )
     answers = answer["answers"]
     return Answer(
@@ -114,18 +119,18 @@ def _parameter(call_name: str, word: str, known: Mapping[str, str]) -> tuple[str
 def _show(out: Output, answers: Sequence[Mapping[str, Any]]) -> None:
     """What is a list of records is shown as a table, else names and values; with the node first
     where there is one."""
-    for number, told in enumerate(answers):
+    for number, answer in enumerate(answers):
         if number:
             out.line("")
-        if told["node"]:
-            out.line(told["node"] if told["ok"] else f"{told['node']}: {told['error']}")
-        elif not told["ok"]:
-            out.line(told["error"])
-        if not told["ok"]:
-            if told["hint"]:
-                out.note(f"hint: {told['hint']}")
+        if answer["node"]:
+            out.line(answer["node"] if answer["ok"] else f"{answer['node']}: {answer['error']}")
+        elif not answer["ok"]:
+            out.line(answer["error"])
+        if not answer["ok"]:
+            if answer["hint"]:
+                out.note(f"hint: {answer['hint']}")
         else:
-            _show_value(out, told["answer"])
+            _show_value(out, answer["answer"])
 
 
 def _show_value(out: Output, value: Any) -> None:

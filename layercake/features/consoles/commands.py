@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from layercake.client.command import Answer, App, command
-from layercake.client.http import quoted
-from layercake.client.output import Column, Output, moment, seconds, size
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_duration, format_size, format_time
 from layercake.kraken.errors import InputError, Refused
 
 _LIST = (
@@ -102,8 +102,8 @@ def _list(app: App) -> Answer:
         [
             c["node"],
             c["state"],
-            seconds(c.get("since_s")),
-            size(c.get("log_bytes") or 0),
+            format_duration(c.get("since_s")),
+            format_size(c.get("log_bytes") or 0),
             c.get("writer") or "-",
             ", ".join(c.get("readers") or ()) or "-",
             c["error"] or c.get("why") or "",
@@ -114,11 +114,11 @@ def _list(app: App) -> Answer:
 
 
 def _line(line: Mapping[str, Any], name: str = "") -> str:
-    return f"{name}{moment(line['at'])} {line['text']}"
+    return f"{name}{format_time(line['at'])} {line['text']}"
 
 
 def _log(app: App, name: str, lines: int) -> Answer:
-    answer = app.head.get(f"/v1/nodes/{quoted(name)}/console/log", lines=lines)
+    answer = app.head.get(f"/v1/nodes/{path_segment(name)}/console/log", lines=lines)
 
     def show(out: Output) -> None:
         for line in answer["lines"]:
@@ -145,7 +145,7 @@ def _grep(app: App, nodes: str, query: Mapping[str, Any]) -> Answer:
 
 
 def _live(app: App, name: str, reading: bool, take: bool) -> Answer:
-    path = f"/v1/nodes/{quoted(name)}/console"
+    path = f"/v1/nodes/{path_segment(name)}/console"
     keys = sys.stdin.isatty() and sys.stdout.isatty()
     if take and (reading or not keys):
         raise InputError(
@@ -165,11 +165,11 @@ def _live(app: App, name: str, reading: bool, take: bool) -> Answer:
 def _attended(app: App, name: str, path: str, *, writing: bool, take: bool = False) -> Answer:
     import asyncio
 
-    from layercake.client.websocket import connected
+    from layercake.client.websocket import open_websocket
     from layercake.features.consoles.terminal import HELP, Session, raw  # slow to import
 
     async def attend() -> None:
-        async with connected(app.target, path, take="1" if take else "") as socket:
+        async with open_websocket(app.target, path, take="1" if take else "") as socket:
             app.out.note(f"the console of {name}: {HELP}")
             with raw():
                 await Session(socket, name, writing).run()
@@ -183,13 +183,13 @@ def _piped(app: App, path: str) -> Answer:
     """What the console says, to what is no terminal; until it is interrupted."""
     import asyncio
 
-    from layercake.client.websocket import connected
+    from layercake.client.websocket import open_websocket
 
     async def read() -> None:
-        async with connected(app.target, path) as socket:
-            async for told in socket.messages():
-                if isinstance(told, bytes):
-                    app.out.piece(told)
+        async with open_websocket(app.target, path) as socket:
+            async for message in socket.messages():
+                if isinstance(message, bytes):
+                    app.out.piece(message)
 
     asyncio.run(read())
     return Answer()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from layercake.client.output import clean
-from layercake.client.websocket import Socket
+from layercake.client.websocket import WebSocket
 
 ESCAPE = 0x1D  # ctrl-]
 HELP = (
@@ -62,7 +62,7 @@ def raw() -> Iterator[None]:
 class Session:
     """A console that is attached to. `name` is the node's; `writing`: with keys."""
 
-    def __init__(self, socket: Socket, name: str, writing: bool) -> None:
+    def __init__(self, socket: WebSocket, name: str, writing: bool) -> None:
         self._socket = socket
         self._name = name
         self._writing = writing

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from layercake.client.command import Answer, App, command
-from layercake.client.output import STYLES, Column, moment, span
+from layercake.client.output import STYLES, Column, format_time, parse_duration
 from layercake.kraken.errors import InputError
 
 HISTORY = (
@@ -25,7 +25,7 @@ HISTORY = (
 def event_row(event: Mapping[str, Any]) -> list[object]:
     """An event as a row of HISTORY."""
     return [
-        moment(event["at"]),
+        format_time(event["at"]),
         event.get("node") or "-",
         event["kind"],
         event["severity"],
@@ -129,7 +129,7 @@ def _when(text: str) -> str | None:
         with contextlib.suppress(ValueError, OverflowError):
             return str(time.mktime(time.strptime(text, form)))
     try:
-        return str(-span(text))
+        return str(-parse_duration(text))
     except InputError:
         raise InputError(
             f"cannot use {text[:40]!r} as a time",
@@ -142,6 +142,7 @@ def _show(app: App, event: Mapping[str, Any]) -> None:
         app.out.json_line(event)
         return
     text = (
-        f"{moment(event['at'])}  {event.get('node') or '-':<12} {event['kind']:<20} {event['text']}"
+        f"{format_time(event['at'])}  {event.get('node') or '-':<12} {event['kind']:<20} "
+        f"{event['text']}"
     )
     app.out.line(text, STYLES.get(event["severity"], ""))

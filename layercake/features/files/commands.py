@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command
-from layercake.client.http import quoted
+from layercake.client.http import path_segment
 from layercake.client.output import Column, Output
 from layercake.inventory.ranges import fold
 
@@ -34,14 +34,14 @@ def files() -> None:
 def show(app: App, node: str, path: str) -> Answer:
     """List the files of NODE, or show what is in PATH. Secrets are never shown."""
     if path:
-        found = app.head.get(f"/v1/nodes/{quoted(node)}/files/content", file=path)
+        answer = app.head.get(f"/v1/nodes/{path_segment(node)}/files/content", file=path)
         return Answer(
-            found,
-            lambda out: _texts(out, found["files"]),
-            FAILED if any(f["error"] for f in found["files"]) else OK,
+            answer,
+            lambda out: _texts(out, answer["files"]),
+            FAILED if any(f["error"] for f in answer["files"]) else OK,
         )
-    found = app.head.get(f"/v1/nodes/{quoted(node)}/files")
-    waiting = {word.rpartition(":")[2] for word in found["waiting"]}
+    answer = app.head.get(f"/v1/nodes/{path_segment(node)}/files")
+    waiting = {word.rpartition(":")[2] for word in answer["waiting"]}
     rows = [
         [
             ",".join(f["for"]),
@@ -52,18 +52,18 @@ def show(app: App, node: str, path: str) -> Answer:
             f["on_change"] or "-",
             _state(f, f["path"] in waiting),
         ]
-        for f in found["files"]
+        for f in answer["files"]
     ]
 
     def show(out: Output) -> None:
         out.table(_FILES, rows, empty="no files")
-        for error in found["errors"]:
+        for error in answer["errors"]:
             out.note(f"{node} says: {error}")
-        if not found["current"]:
+        if not answer["current"]:
             out.note(f"{node} has not said yet that it has these")
 
     return Answer(
-        found, show, FAILED if found["errors"] or any(f["error"] for f in found["files"]) else OK
+        answer, show, FAILED if answer["errors"] or any(f["error"] for f in answer["files"]) else OK
     )
 
 
@@ -94,20 +94,22 @@ def _lines(out: Output, text: str) -> None:
 def diff(app: App, range_: str, file: str) -> Answer:
     """Show how the files of the nodes of RANGE would change by applying now: the inventory FILE, or
     the one in force, with the directory of files as it is. Changes nothing."""
-    from layercake.client.inventory_file import request_of  # the other commands need no inventory
+    from layercake.client.inventory_file import (
+        inventory_request,  # the other commands need no inventory
+    )
 
-    request = {"range": range_, **(request_of(file) if file else {})}
-    found = app.head.post("/v1/files/diff", request)
+    request = {"range": range_, **(inventory_request(file) if file else {})}
+    answer = app.head.post("/v1/files/diff", request)
 
     def show(out: Output) -> None:
-        if not found["changes"]:
+        if not answer["changes"]:
             out.line("no file changes")
-        for change in found["changes"]:
+        for change in answer["changes"]:
             then = change["on_change"] or "images that run have it when they are started next"
             out.line(f"{fold(change['nodes'])}: {change['path']} for {change['for']} ({then})")
             _lines(out, change["diff"])
 
-    return Answer(found, show)
+    return Answer(answer, show)
 
 
 @command()

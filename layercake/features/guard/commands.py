@@ -11,8 +11,16 @@ import click
 
 from layercake import documentation
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import counted, who
-from layercake.client.output import BOLD, RED, YELLOW, Column, Output, seconds, span
+from layercake.client.confirm import current_user, describe_nodes
+from layercake.client.output import (
+    BOLD,
+    RED,
+    YELLOW,
+    Column,
+    Output,
+    format_duration,
+    parse_duration,
+)
 from layercake.inventory.ranges import fold
 
 _OUTAGES = (
@@ -46,7 +54,8 @@ def freeze(app: App, nodes: str, reason: str) -> Answer:
     """Observe the nodes of RANGE and do nothing to them; without RANGE, the whole site. It lasts
     until `thaw`."""
     return _names(
-        app.head.post("/v1/guard/freeze", {"range": nodes, "reason": reason, "by": who()}), "frozen"
+        app.head.post("/v1/guard/freeze", {"range": nodes, "reason": reason, "by": current_user()}),
+        "frozen",
     )
 
 
@@ -59,7 +68,7 @@ def thaw(app: App, nodes: str, yes: bool) -> Answer:
         f"What the head held back goes on ({nodes or 'the whole site'}). Thaw?", yes
     ):
         return Answer(code=FAILED)
-    return _names(app.head.post("/v1/guard/thaw", {"range": nodes, "by": who()}), "thawed")
+    return _names(app.head.post("/v1/guard/thaw", {"range": nodes, "by": current_user()}), "thawed")
 
 
 @click.group()
@@ -73,7 +82,7 @@ def outages(app: App) -> Answer:
     """List the outages."""
     answer = app.head.get("/v1/guard")
     rows = [
-        [o["where"], o["silent"], o["members"], seconds(o["seconds"]), fold(o["nodes"])]
+        [o["where"], o["silent"], o["members"], format_duration(o["seconds"]), fold(o["nodes"])]
         for o in answer["outages"]
     ]
     return Answer(answer, lambda out: out.table(_OUTAGES, rows, empty="no outage"))
@@ -92,14 +101,14 @@ def end_outage(app: App, domain: str, yes: bool) -> Answer:
         yes,
     ):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": who()})
+    answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": current_user()})
     return Answer(answer, "the outage is ended")
 
 
 def _agreed(app: App, nodes: str, what: str, yes: bool) -> bool:
     """Asks, with how many nodes it is about."""
     return yes or app.confirm(
-        f"{what} {nodes}: {counted(app.head.get('/v1/nodes', range=nodes)['nodes'])}?", False
+        f"{what} {nodes}: {describe_nodes(app.head.get('/v1/nodes', range=nodes)['nodes'])}?", False
     )
 
 
@@ -111,7 +120,7 @@ def take_over(app: App, nodes: str, yes: bool) -> Answer:
     boot anew."""
     if not _agreed(app, nodes, "Whatever runs there is ended. Take", yes):
         return Answer(code=FAILED)
-    return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": who()}), "taken")
+    return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": current_user()}), "taken")
 
 
 @command()
@@ -122,7 +131,9 @@ def remedy(app: App, nodes: str, yes: bool) -> Answer:
     explain`)."""
     if not _agreed(app, nodes, "They may still be at work, only silent. Start anew", yes):
         return Answer(code=FAILED)
-    return _names(app.head.post("/v1/nodes/remedy", {"range": nodes, "by": who()}), "released")
+    return _names(
+        app.head.post("/v1/nodes/remedy", {"range": nodes, "by": current_user()}), "released"
+    )
 
 
 @click.group()
@@ -138,7 +149,12 @@ def maintenance() -> None:
 )
 def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
     """Begin the maintenance of the nodes of RANGE."""
-    body = {"range": nodes, "reason": reason, "seconds": span(for_) if for_ else None, "by": who()}
+    body = {
+        "range": nodes,
+        "reason": reason,
+        "seconds": parse_duration(for_) if for_ else None,
+        "by": current_user(),
+    }
     return _names(app.head.post("/v1/maintenance/begin", body), "in maintenance")
 
 
@@ -147,7 +163,8 @@ def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
 def end(app: App, nodes: str) -> Answer:
     """End the maintenance of the nodes of RANGE."""
     return _names(
-        app.head.post("/v1/maintenance/end", {"range": nodes, "by": who()}), "back from maintenance"
+        app.head.post("/v1/maintenance/end", {"range": nodes, "by": current_user()}),
+        "back from maintenance",
     )
 
 
@@ -176,7 +193,8 @@ def alarms(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for outage in guard["outages"]:
         yield (
             (
-                f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} "
+                f"OUTAGE {outage['where']}, for {format_duration(outage['seconds'])}: "
+                f"{outage['silent']} "
                 f"of {outage['members']} nodes are "
                 "silent; nothing is done to them"
             ),
@@ -230,7 +248,7 @@ def explain(app: App, nodes: str) -> Answer:
 
 def _beside(out: Output, one: Mapping[str, Any]) -> None:
     names = one["nodes"]
-    since = f", {seconds(one['age_s'])} ago" if one["age_s"] else ""
+    since = f", {format_duration(one['age_s'])} ago" if one["age_s"] else ""
     out.line(f"{f'{len(names)} ' if names else ''}beside that{since}: {one['text']}", BOLD)
     if names:
         out.line(f"  nodes:  {fold(names)}")
@@ -242,7 +260,7 @@ def _beside(out: Output, one: Mapping[str, Any]) -> None:
 def _cause(out: Output, cause: Mapping[str, Any]) -> None:
     names = cause["nodes"]
     where = f"; all in {', '.join(cause['common'])}" if cause["common"] else ""
-    since = f", since {seconds(cause['longest_s'])}" if cause["longest_s"] else ""
+    since = f", since {format_duration(cause['longest_s'])}" if cause["longest_s"] else ""
     out.line(f"{len(names)} {cause['status']}{since}: {cause['text']}{where}", BOLD)
     out.line(f"  nodes:  {fold(names)}")
     if cause["example"] and cause["example"] != cause["text"]:

@@ -14,7 +14,7 @@ import click
 
 from layercake.client.command import Answer, App, command
 from layercake.client.http import LONG_S
-from layercake.client.output import YELLOW, Output, clean, short, size
+from layercake.client.output import YELLOW, Output, clean, format_size, short_digest
 from layercake.kraken.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,24 +34,24 @@ def container_file(path: str | None) -> dict[str, Any]:
     from imageapi.spec.container import CONTAINER_FIELDS
 
     try:
-        found = yaml.safe_load(Path(path).read_text())
+        fields = yaml.safe_load(Path(path).read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(
             f"cannot use --container {path}: {getattr(error, 'strerror', None) or error}"
         ) from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(fields, dict) or not fields:
         raise InputError(
             f"cannot use --container {path}: a mapping is expected",
             hint="for example: health: {kind: tcp, port: 22}",
         )
-    for field in found:
+    for field in fields:
         if field not in CONTAINER_FIELDS:
             known = ", ".join(CONTAINER_FIELDS)
             raise InputError(
                 f"cannot use --container {path}: there is no field {field!r}",
                 hint=f"known: {known}",
             )
-    return found
+    return fields
 
 
 def split_command(command: str | None) -> list[str] | None:
@@ -59,23 +59,23 @@ def split_command(command: str | None) -> list[str] | None:
     if command is None:
         return None
     try:
-        words = shlex.split(command)
+        arguments = shlex.split(command)
     except ValueError as error:
         raise InputError(f"cannot use --command: {error}") from error
-    if not words:
+    if not arguments:
         raise InputError("cannot use --command: it is empty")
-    return words
+    return arguments
 
 
 def variables(environment: tuple[str, ...]) -> dict[str, str]:
     """The variables of --env. Raises InputError."""
-    found = {}
+    variables = {}
     for item in environment:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise InputError("cannot use --env: NAME=VALUE is expected")
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables
 
 
 @command()
@@ -255,7 +255,8 @@ def _answer(built: Built, name: str, added: Any, kept: Path | None) -> Answer:
             else shlex.join(built.command) or "/init"
         )
         out.line(
-            f"{name}: {short(built.digest)}, {size(built.size)}, from {built.kind.value}, runs "
+            f"{name}: {short_digest(built.digest)}, {format_size(built.size)}, from "
+            f"{built.kind.value}, runs "
             f"{runs}"
         )
         for note in built.notes:

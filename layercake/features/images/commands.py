@@ -11,17 +11,17 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import confirm_images, who
-from layercake.client.http import LONG_S, quoted
-from layercake.client.output import Column, Output, moment, short, size
-from layercake.client.watch import Watch, follow, rolled, summary
+from layercake.client.confirm import confirm_images, current_user
+from layercake.client.http import LONG_S, path_segment
+from layercake.client.output import Column, Output, format_size, format_time, short_digest
+from layercake.client.watch import Watch, follow, print_summary, runs_wanted_images
 from layercake.features.images.build_commands import build, container_file, split_command, variables
 from layercake.features.rolls.commands import (
-    begin,
     begun_line,
+    follow_rolls,
     plan_options,
-    request_of,
-    watched_all,
+    roll_request,
+    start_roll,
 )
 from layercake.inventory.ranges import fold
 
@@ -59,9 +59,9 @@ def list_(app: App) -> Answer:
     rows = [
         [
             i["name"],
-            short(i["digest"]),
-            size(i["size"]),
-            moment(i["created"]),
+            short_digest(i["digest"]),
+            format_size(i["size"]),
+            format_time(i["created"]),
             "yes" if i["container"].get("systemd") else "no",
             fold(i["used_by"]) or "-",
         ]
@@ -145,7 +145,9 @@ def add(
 
     answer = app.head.post("/v1/images", request, timeout=LONG_S)
     added = answer["image"]
-    return Answer(answer, f"{added['name']}: {short(added['digest'])}, {size(added['size'])}")
+    return Answer(
+        answer, f"{added['name']}: {short_digest(added['digest'])}, {format_size(added['size'])}"
+    )
 
 
 @command(image)
@@ -153,7 +155,7 @@ def add(
 @yes_option
 def remove(app: App, name: str, yes: bool) -> Answer:
     """Remove the image NAME from the store. Refused while a node wants it."""
-    path = f"/v1/images/{quoted(name)}"
+    path = f"/v1/images/{path_segment(name)}"
     if not app.confirm(f"Remove image {name}?", yes):
         return Answer(code=FAILED)
     app.head.delete(path)
@@ -167,11 +169,11 @@ def prune(app: App, yes: bool) -> Answer:
     if not app.confirm("Delete all earlier contents that no node and no roll needs?", yes):
         return Answer(code=FAILED)
     answer = app.head.delete("/v1/contents/unused")
-    gone = answer["deleted"]
+    deleted = answer["deleted"]
     return Answer(
         answer,
         lambda out: out.lines(
-            "\n".join([*(f"{digest}: deleted" for digest in gone), f"{len(gone)} deleted"])
+            "\n".join([*(f"{digest}: deleted" for digest in deleted), f"{len(deleted)} deleted"])
         ),
     )
 
@@ -202,11 +204,13 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
                     f"{p['from'] + ' -> ' + p['to'] if kind == 'changed' else p['version']}"
                 )
         for kind, sign in _SIGNS.items():
-            shown = files[kind] if everything else files[kind][:_SHOWN]
-            for f in shown:
+            listed = files[kind] if everything else files[kind][:_SHOWN]
+            for f in listed:
                 out.line(f"{sign} {f['path'] or '/'} {_detail(kind, f)}")
-            if len(shown) < len(files[kind]):
-                out.line(f"{sign} ... {len(files[kind]) - len(shown)} more files {kind}; see --all")
+            if len(listed) < len(files[kind]):
+                out.line(
+                    f"{sign} ... {len(files[kind]) - len(listed)} more files {kind}; see --all"
+                )
         if answer.get("left_out"):
             out.line(f"... and {answer['left_out']} files more, which the head does not list")
 
@@ -218,14 +222,20 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
 def sbom(app: App, name: str) -> Answer:
     """What the image NAME is made of, as a CycloneDX 1.5 document (JSON): the packages of Debian,
     Alpine and Python in it. An earlier version of a name is NAME@DIGEST."""
-    answer = app.head.get(f"/v1/images/{quoted(name)}/sbom", timeout=LONG_S)
+    answer = app.head.get(f"/v1/images/{path_segment(name)}/sbom", timeout=LONG_S)
     return Answer(answer, json.dumps(answer, indent=1))
 
 
 def _detail(kind: str, file: dict[str, Any]) -> str:
     if kind != "changed":
-        return f"({file['kind']}{', ' + size(file['size']) if file['kind'] == 'file' else ''})"
-    sizes = f", {size(file['from'])} -> {size(file['to'])}" if file["from"] != file["to"] else ""
+        return (
+            f"({file['kind']}{', ' + format_size(file['size']) if file['kind'] == 'file' else ''})"
+        )
+    sizes = (
+        f", {format_size(file['from'])} -> {format_size(file['to'])}"
+        if file["from"] != file["to"]
+        else ""
+    )
     return f"({', '.join(file['what'])}{sizes})"
 
 
@@ -233,12 +243,12 @@ def _detail(kind: str, file: dict[str, Any]) -> str:
 @click.argument("name")
 def history(app: App, name: str) -> Answer:
     """What NAME points to and pointed to before, newest first."""
-    answer = app.head.get(f"/v1/images/{quoted(name)}/history")
+    answer = app.head.get(f"/v1/images/{path_segment(name)}/history")
     rows = [
         [
-            short(v["digest"]),
-            size(v["size"]),
-            moment(v["created"]),
+            short_digest(v["digest"]),
+            format_size(v["size"]),
+            format_time(v["created"]),
             "kept" if v["kept"] else "deleted",
             fold(v["used_by"]) or "-",
         ]
@@ -297,13 +307,13 @@ def roll(
     nodes switch at once, and more than that go as a roll: as `roll` in the inventory says, or else
     config.yaml.
     """
-    request = request_of(nodes, name, replace, at_once, options)
+    request = roll_request(nodes, name, replace, at_once, options)
     how = " at once" if at_once else " in batches" if request is not None else ""
     if not confirm_images(app, nodes, name, how, yes, always=at_once):
         return Answer(code=FAILED)
     saved = _saving(app, file, nodes, name, replace)
     if request is not None:
-        return saved(begin(app, request, not no_wait, timeout))
+        return saved(start_roll(app, request, not no_wait, timeout))
     return saved(_roll(app, nodes, name, replace, at_once, None if no_wait else timeout))
 
 
@@ -314,13 +324,13 @@ def _saving(
     anything is done, if that file cannot say what the roll makes of the nodes."""
     if file is None:
         return lambda answer: answer
-    from layercake.client.save_images import Rolled, edited, save
+    from layercake.client.save_images import Rolled, edit_text, save
     from layercake.inventory.source import read
 
     rolled = Rolled(
         [n["name"] for n in app.head.get("/v1/nodes", range=nodes)["nodes"]], image, replace
     )
-    edited(read(Path(file)), file, rolled)
+    edit_text(read(Path(file)), file, rolled)
 
     def add(answer: Answer) -> Answer:
         if answer.code != OK:
@@ -348,7 +358,13 @@ def _roll(
     app: App, nodes: str, name: str, replace: str | None, at_once: bool, timeout: float | None
 ) -> Answer:
     """Has the head move nodes as it sees fit, and follows them; not at all without a timeout."""
-    asked = {"range": nodes, "image": name, "replace": replace, "at_once": at_once, "by": who()}
+    asked = {
+        "range": nodes,
+        "image": name,
+        "replace": replace,
+        "at_once": at_once,
+        "by": current_user(),
+    }
     answer = app.head.post("/v1/images/roll", asked)
     names = answer["nodes"]
     rolls = answer.get("rolls") or []
@@ -359,17 +375,19 @@ def _roll(
             {"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}"
         )
     if rolls:
-        followed = watched_all(app, rolls, timeout)
+        followed = follow_rolls(app, rolls, timeout)
         return Answer({"names": names, **followed.document}, followed.show, followed.code)
     waiting = _up(app, nodes)
-    watch = Watch([n for n in names if n in waiting], rolled)
-    there = follow(app.head, watch, app.out, timeout)
+    watch = Watch([n for n in names if n in waiting], runs_wanted_images)
+    arrived = follow(app.head, watch, app.out, timeout)
     document = {
         "names": names,
-        "done": there,
+        "done": arrived,
         "nodes": [s.to_record() for s in watch.nodes.values()],
     }
-    return Answer(document, lambda out: summary(watch, out, timeout), OK if there else FAILED)
+    return Answer(
+        document, lambda out: print_summary(watch, out, timeout), OK if arrived else FAILED
+    )
 
 
 def _up(app: App, nodes: str) -> list[str]:

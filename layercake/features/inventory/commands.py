@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, yes_option
-from layercake.client.confirm import at_stake, who
-from layercake.client.inventory_file import request_of
-from layercake.client.output import RED, Column, Output, seconds
-from layercake.client.watch import Watch, converged, follow, summary
-from layercake.features.rolls.commands import begun_line, watched_all
+from layercake.client.confirm import at_stake, current_user
+from layercake.client.inventory_file import inventory_request
+from layercake.client.output import RED, Column, Output, format_duration
+from layercake.client.watch import Watch, converged, follow, print_summary
+from layercake.features.rolls.commands import begun_line, follow_rolls
 from layercake.inventory.changes import Action, Change, show_value
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import Refused
@@ -65,7 +65,7 @@ _SOURCE = {"add": "is new", "change": "changes", "remove": "is used no more"}
 @click.argument("file")
 def plan(app: App, file: str) -> Answer:
     """Show what applying the inventory FILE would do. Changes nothing."""
-    planned = app.head.post("/v1/inventory/plan", request_of(file))
+    planned = app.head.post("/v1/inventory/plan", inventory_request(file))
     return Answer(planned, lambda out: _show_plan(out, planned))
 
 
@@ -109,7 +109,7 @@ def apply(
     Other images for more than a few running nodes are rolls, in batches with gates: as `roll` in
     FILE says, or else config.yaml.
     """
-    request = request_of(file)
+    request = inventory_request(file)
     planned = app.head.post("/v1/inventory/plan", request)
     if not app.out.json:
         _show_plan(app.out, planned, at_once)
@@ -132,7 +132,7 @@ def apply(
         "allow_remove": allow_remove,
         "take_back": bool(planned.get("taken_back")),
         "at_once": at_once,
-        "by": who(),
+        "by": current_user(),
     }
     if planned.get("secrets"):
         body["confirm_secrets"] = True
@@ -191,7 +191,7 @@ def networks(app: App, guests: bool) -> Answer:
     relay was heard last."""
     if guests:
         return _guests(app)
-    found = app.head.get("/v1/networks")
+    answer = app.head.get("/v1/networks")
     rows = [
         [
             n["name"] or _OWN,
@@ -204,10 +204,10 @@ def networks(app: App, guests: bool) -> Answer:
             _says(n) or "-",
             _relay(n["relay"]),
         ]
-        for n in found["networks"]
+        for n in answer["networks"]
     ]
     return Answer(
-        found,
+        answer,
         lambda out: out.table(
             _NETWORKS, rows, empty="no networks; they stand under `networks` in the inventory"
         ),
@@ -215,20 +215,20 @@ def networks(app: App, guests: bool) -> Answer:
 
 
 def _guests(app: App) -> Answer:
-    found = app.head.get("/v1/networks/guests")
-    if found["guests"] is None:
+    answer = app.head.get("/v1/networks/guests")
+    if answer["guests"] is None:
         return Answer(
-            found,
+            answer,
             "which guests there are cannot be said: the module pxe does not answer; see `layercake "
             "status`",
             FAILED,
         )
     rows = [
-        [g["mac"], g["name"] or "-", g["address"], g["network"], seconds(g["seconds"])]
-        for g in found["guests"]
+        [g["mac"], g["name"] or "-", g["address"], g["network"], format_duration(g["seconds"])]
+        for g in answer["guests"]
     ]
     return Answer(
-        found,
+        answer,
         lambda out: out.table(
             _GUESTS, rows, empty="no guests; `guests` of a network has addresses for them"
         ),
@@ -246,34 +246,34 @@ def _used(network: Mapping[str, Any]) -> str:
 @click.argument("name", default="")
 def dns(app: App, name: str) -> Answer:
     """List the names that the head's DNS has, or what NAME (or an IP address) leads to."""
-    found = app.head.get("/v1/dns", name=name)
-    if found["serves"] is None:
+    answer = app.head.get("/v1/dns", name=name)
+    if answer["serves"] is None:
         return Answer(
-            found,
+            answer,
             "which names there are cannot be said: the module pxe does not answer; see `layercake "
             "status`",
             FAILED,
         )
-    if not found["serves"]:
+    if not answer["serves"]:
         return Answer(
-            found,
+            answer,
             "the head serves no DNS; `boot: {dns: {serve: true}}` in config.yaml has it do so",
         )
     records = (
-        found["records"]
+        answer["records"]
         if name
-        else sorted(found["records"], key=lambda r: (r["node"], r["bmc"], r["type"], r["name"]))
+        else sorted(answer["records"], key=lambda r: (r["node"], r["bmc"], r["type"], r["name"]))
     )
     rows = [[r["name"], r["type"], r["data"], r["node"] or _HEAD] for r in records]
-    if not found["ours"]:
+    if not answer["ours"]:
         asked = (
-            f"asked of {', '.join(found['forward'])}"
-            if found["forward"]
+            f"asked of {', '.join(answer['forward'])}"
+            if answer["forward"]
             else "refused: no servers are set to ask"
         )
-        return Answer(found, f"{name} is in no zone of the head: it is {asked}")
+        return Answer(answer, f"{name} is in no zone of the head: it is {asked}")
     none = f"there is no {name} in the head's zones"
-    return Answer(found, lambda out: out.table(_NAMES, rows, empty=none), OK if rows else FAILED)
+    return Answer(answer, lambda out: out.table(_NAMES, rows, empty=none), OK if rows else FAILED)
 
 
 def _says(network: Mapping[str, Any]) -> str:
@@ -289,7 +289,7 @@ def _relay(relay: Mapping[str, Any] | None) -> str:
     if relay is None:
         return "-"
     port = f" port {relay['circuit']}" if relay["circuit"] else ""
-    return f"{relay['relay']}{port}, {seconds(relay['seconds_ago'])} ago"
+    return f"{relay['relay']}{port}, {format_duration(relay['seconds_ago'])} ago"
 
 
 def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:
@@ -322,15 +322,15 @@ def _followed(
         f"revision {applied['revision']}; following {len(watch.names)} nodes, at most "
         f"{timeout:.0f} s"
     )
-    there = follow(app.head, watch, out, timeout)
-    rolled = watched_all(app, rolls, timeout)
+    arrived = follow(app.head, watch, out, timeout)
+    rolled = follow_rolls(app, rolls, timeout)
 
     def show(out: Output) -> None:
-        summary(watch, out, timeout)
+        print_summary(watch, out, timeout)
         if callable(rolled.show):
             rolled.show(out)
 
-    well = there and rolled.code == OK
+    well = arrived and rolled.code == OK
     document = {
         **applied,
         **rolled.document,
@@ -408,13 +408,13 @@ def _show_rolls(out: Output, planned: Mapping[str, Any], at_once: bool) -> None:
 
 
 def _plan(plan: Mapping[str, Any]) -> str:
-    said = [
+    parts = [
         f"canary {plan['canary']}" if plan["canary"] else "",
         f"batches of {plan['batch']}" if plan["batch"] else "",
         f"at most {plan['max_unavailable']} switch at a time" if plan["max_unavailable"] else "",
         f"on failure {plan['on_failure']}",
     ]
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, parts))
 
 
 def _taken_back(back: Mapping[str, Any]) -> str:
@@ -445,8 +445,8 @@ def _what(change: Change) -> str:
     if change.action is Action.REMOVE:
         return ""
     if change.action is Action.ADD:
-        shown = {name: new for name, (_, new) in change.fields.items() if name in _SHOWN_OF_NEW}
-        return ", ".join(f"{name} {show_value(value)}" for name, value in shown.items())
+        values = {name: new for name, (_, new) in change.fields.items() if name in _SHOWN_OF_NEW}
+        return ", ".join(f"{name} {show_value(value)}" for name, value in values.items())
     return ", ".join(
         f"{name}: {show_value(old)} -> {show_value(new)}"
         for name, (old, new) in change.fields.items()

@@ -19,7 +19,7 @@ import msgspec
 
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
-from layercake.inventory.schema import Memory, Node, mark_of
+from layercake.inventory.schema import EntryCache, Node, mark_of
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.aside import Aside, Bounds
 from layercake.moduleapi.module import Module, Part
@@ -86,7 +86,7 @@ class Remembered:
     """What is known of the last inventory: its entries, and each node's record and its mark."""
 
     def __init__(self) -> None:
-        self.entries = Memory()
+        self.entries = EntryCache()
         self._told: Mapping[str, tuple[Node, bytes, bytes]] = {}
         self._modules: dict[str, str] = {}
         self._parts: dict[str, Part] = {}
@@ -94,7 +94,7 @@ class Remembered:
     def parts(self, modules: dict[str, str]) -> dict[str, Part]:
         """The modules' parts of a node."""
         if modules != self._modules:
-            self.entries, self._told = Memory(), {}
+            self.entries, self._told = EntryCache(), {}
             self._modules, self._parts = modules, parts_of(modules)
         return self._parts
 
@@ -124,7 +124,7 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
             known_arches=question.arches,
             known_profiles=question.profiles,
             heads=question.heads,
-            memory=remembered.entries,
+            cache=remembered.entries,
         )
     except InventoryErrors as errors:
         return Answer(mistakes=told(errors.problems))

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import who
-from layercake.client.http import quoted
-from layercake.client.output import Column, Output, seconds
+from layercake.client.confirm import current_user
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_duration
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, NotFound
 
@@ -66,12 +66,12 @@ def _size(count: int) -> str:
 
 def _at(one: dict[str, Any]) -> str:
     """Where a machine is, by LLDP or by option 82."""
-    words = (
+    place = (
         (one["switch"], one["port"])
         if one["switch"]
         else (one["remote"] or one["relay"], one["circuit"])
     )
-    return " ".join(filter(None, words)) or "-"
+    return " ".join(filter(None, place)) or "-"
 
 
 @command(machine, "list")
@@ -89,7 +89,7 @@ def list_(app: App) -> Answer:
             m["disks"],
             _at(m),
             m["bmc"] or "-",
-            seconds(m["seen_s"]),
+            format_duration(m["seen_s"]),
             ",".join(m["rivals"][:3]) or "-",
         ]
         for m in answer["machines"]
@@ -106,7 +106,7 @@ def list_(app: App) -> Answer:
 @click.argument("name", metavar="MAC|NODE")
 def show(app: App, name: str) -> Answer:
     """Show what a machine has reported of its hardware."""
-    answer = app.head.get(f"/v1/machines/{quoted(name)}")
+    answer = app.head.get(f"/v1/machines/{path_segment(name)}")
 
     def show_facts(out: Output) -> None:
         for label, value in _facts(answer["machine"], answer["report"] or {}):
@@ -250,7 +250,7 @@ def adopt(
     if into is None:
         return Answer(answer, "\n".join(("nodes:", *(f"  {entry}" for entry in answer["entries"]))))
     path = Path(into)
-    made = inserted(path.read_text(encoding="utf-8"), answer["entries"])
+    new_text = inserted(path.read_text(encoding="utf-8"), answer["entries"])
     rows = [
         [m["name"], m["mac"], m["ip"], m["place"] or "-", m["serial"] or "-"]
         for m in answer["machines"]
@@ -259,7 +259,7 @@ def adopt(
         app.out.table(_ADOPT, rows)
         if not app.confirm(f"Write {len(rows)} nodes into {into}?", False):
             return Answer(code=FAILED)
-    _write(path, made)
+    _write(path, new_text)
     return Answer(
         answer,
         f"{len(rows)} nodes written into {into}; now `layercake plan {into}` and `layercake apply "
@@ -270,8 +270,8 @@ def adopt(
 def inserted(text: str, entries: list[str]) -> str:
     """An inventory with more entries, first among its nodes; all else is as it was. Raises
     InputError."""
-    found = _NODES.search(text)
-    if found is None:
+    section = _NODES.search(text)
+    if section is None:
         if re.search(r"^[\"']?nodes[\"']?[ \t]*:", text, re.MULTILINE):
             raise InputError(
                 "cannot write the entries: `nodes:` of the inventory is not a block",
@@ -283,17 +283,17 @@ def inserted(text: str, entries: list[str]) -> str:
             + "nodes:\n"
             + "".join(f"  {entry}\n" for entry in entries)
         )
-    after = text[found.end() :].lstrip("\n")
+    after = text[section.end() :].lstrip("\n")
     own = next(
         (line for line in after.splitlines() if line.strip() and not line.lstrip().startswith("#")),
         "",
     )
     indent = own[: len(own) - len(own.lstrip())] or "  "
     return (
-        text[: found.end()]
+        text[: section.end()]
         + "\n"
         + "\n".join(indent + entry for entry in entries)
-        + (text[found.end() :] or "\n")
+        + (text[section.end() :] or "\n")
     )
 
 
@@ -310,16 +310,16 @@ def _write(path: Path, text: str) -> None:
 def scan(app: App, network: str) -> Answer:
     """Ask the addresses of NETWORK (10.2.0.0/24) whether a BMC is there, by IPMI and Redfish,
     without a login."""
-    found: list[dict[str, Any]] = []
+    bmcs: list[dict[str, Any]] = []
     start = count = 0
     while True:
         answer = app.head.post("/v1/machines/scan", {"network": network, "start": start})
-        found = found + answer["found"]
+        bmcs = bmcs + answer["found"]
         count = count + answer["scanned"]
         start = answer["more"]
         if not start:
             break
-        app.out.note(f"{count} addresses asked, {len(found)} answers")
+        app.out.note(f"{count} addresses asked, {len(bmcs)} answers")
     rows = [
         [
             one["address"],
@@ -328,11 +328,11 @@ def scan(app: App, network: str) -> Answer:
             one["uuid"] or "-",
             one["node"] or one["machine"] or "-",
         ]
-        for one in found
+        for one in bmcs
     ]
     empty = f"no BMC answers at the {count} addresses of {network}"
     return Answer(
-        {"found": found, "scanned": count}, lambda out: out.table(_SCAN, rows, empty=empty)
+        {"found": bmcs, "scanned": count}, lambda out: out.table(_SCAN, rows, empty=empty)
     )
 
 
@@ -343,7 +343,7 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
     """Accept the hardware of RANGE as it is now: what differs later is held against that."""
     if not app.confirm(f"The hardware of {nodes} is right as it is now?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/machines/accept", {"range": nodes, "by": who()})
+    answer = app.head.post("/v1/machines/accept", {"range": nodes, "by": current_user()})
     return Answer(
         answer,
         f"accepted: {fold(answer['nodes'])}"
@@ -357,7 +357,7 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
 def forget(app: App, mac: str) -> Answer:
     """Forget a machine that no inventory knows."""
     return Answer(
-        answer := app.head.delete(f"/v1/machines/{quoted(mac)}"),
+        answer := app.head.delete(f"/v1/machines/{path_segment(mac)}"),
         f"forgotten: {answer['forgotten']}",
     )
 
@@ -366,7 +366,7 @@ def forget(app: App, mac: str) -> Answer:
 @click.argument("node")
 def disks(app: App, node: str) -> Answer:
     """Show the disks of NODE: what the inventory makes of them, and what is in the way."""
-    found = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
+    answer = app.head.get(f"/v1/nodes/{path_segment(node)}/disks")
     rows = [
         [
             d["name"],
@@ -377,7 +377,7 @@ def disks(app: App, node: str) -> Answer:
             d["layout"] or "-",
             d["holds"],
         ]
-        for d in found["disks"]
+        for d in answer["disks"]
     ]
 
     def show(out: Output) -> None:
@@ -387,16 +387,16 @@ def disks(app: App, node: str) -> Answer:
             empty=f"{node} has said nothing of its disks: it does when it boots with `disks` in "
             "the inventory",
         )
-        for one in found["layouts"]:
+        for one in answer["layouts"]:
             out.line(
                 f"layout {one['name']}: {one['state']}" + (f", {one['why']}" if one["why"] else "")
             )
-        for word in found["words"]:
+        for order in answer["words"]:
             out.line(
-                f"disk {word['disk']} was given free by {word['by']}, and is not made anew yet"
+                f"disk {order['disk']} was given free by {order['by']}, and is not made anew yet"
             )
 
-    return Answer(found, show, FAILED if found["state"] in ("FOREIGN", "ERROR") else OK)
+    return Answer(answer, show, FAILED if answer["state"] in ("FOREIGN", "ERROR") else OK)
 
 
 @command(machine)
@@ -406,8 +406,8 @@ def disks(app: App, node: str) -> Answer:
 def wipe(app: App, node: str, disk: str, yes: bool) -> Answer:
     """Give DISK of NODE free, by its serial number or WWID: it is made anew, and what it holds is
     lost. The inventory has to name it too (`wipe` of its layout)."""
-    found = app.head.get(f"/v1/nodes/{quoted(node)}/disks")
-    one: dict[str, Any] | None = next((d for d in found["disks"] if disk in d["names"]), None)
+    status = app.head.get(f"/v1/nodes/{path_segment(node)}/disks")
+    one: dict[str, Any] | None = next((d for d in status["disks"] if disk in d["names"]), None)
     if one is None:
         raise NotFound(
             f"cannot find disk {disk[:120]!r} of {node}",
@@ -420,6 +420,7 @@ def wipe(app: App, node: str, disk: str, yes: bool) -> Answer:
     if not app.confirm(f"{what} All of it is lost when the disk is made anew. Do that?", yes):
         return Answer(code=FAILED)
     answer = app.head.post(
-        f"/v1/nodes/{quoted(node)}/disks/wipe", {"disk": disk, "mark": one["mark"], "by": who()}
+        f"/v1/nodes/{path_segment(node)}/disks/wipe",
+        {"disk": disk, "mark": one["mark"], "by": current_user()},
     )
     return Answer(answer, f"disk {disk} of {node} is made anew as soon as the node has heard of it")

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from layercake.client.columns import arranged, column_of, fields_of, kind_of
+from layercake.client.columns import column_of, fields_of, kind_of, sort_nodes
 from layercake.client.command import FAILED, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import confirm_stop, who
-from layercake.client.http import quoted
-from layercake.client.output import Column, Output, seconds, short
+from layercake.client.confirm import confirm_stop, current_user
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_duration, short_digest
 from layercake.features.events.commands import HISTORY, event_row
 from layercake.features.guard.commands import maintenance, remedy, take_over
 from layercake.features.releases.commands import release
@@ -71,7 +71,7 @@ def list_(app: App, nodes: str, where: str, columns: str, order: str) -> Answer:
         answer["nodes"][0]["state"] if answer["nodes"] else ()
     )
     if order:
-        answer["nodes"] = arranged(answer["nodes"], order, variables)
+        answer["nodes"] = sort_nodes(answer["nodes"], order, variables)
     kinds = [kind_of(name, variables) for name in chosen]
 
     def show(out: Output) -> None:
@@ -106,7 +106,7 @@ def _row(view: Mapping[str, Any], variables: Sequence[str]) -> list[str]:
         *(view["state"].get(name, "-") for name in variables),
         _images(view),
         view["ip"],
-        seconds(view["last_seen_s"]),
+        format_duration(view["last_seen_s"]),
         view["status_text"],
     ]
 
@@ -127,7 +127,7 @@ def _images(view: Mapping[str, Any]) -> str:
 
 def _image_names(images: Set[tuple[str, str]], with_digest: Set[str]) -> str:
     names = [
-        f"{name}@{short(digest)}" if name in with_digest else name
+        f"{name}@{short_digest(digest)}" if name in with_digest else name
         for name, digest in sorted(images)
     ]
     return ",".join(names) or "-"
@@ -144,7 +144,7 @@ def _image_names(images: Set[tuple[str, str]], with_digest: Set[str]) -> str:
 )
 def show(app: App, name: str, history: int) -> Answer:
     """Show the node NAME and what happened to it last."""
-    answer = app.head.get(f"/v1/nodes/{quoted(name)}")
+    answer = app.head.get(f"/v1/nodes/{path_segment(name)}")
     view = answer["node"]
     events = answer["history"][-history:] if history else []
 
@@ -174,8 +174,8 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _network_facts(view)
     yield from _boot_facts(view.get("boots") or {}, view.get("boot_time") or {})
     yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none: a person switches it"
-    yield "last seen", "never" if seen is None else f"{seconds(seen)} ago"
-    yield "unchanged", f"for {seconds(view['since_s'])}"
+    yield "last seen", "never" if seen is None else f"{format_duration(seen)} ago"
+    yield "unchanged", f"for {format_duration(view['since_s'])}"
     yield "revision", str(view["revision"])
     if view["active"]:
         yield "doing", _active(view["active"])
@@ -205,11 +205,11 @@ def _boot_facts(sets: Mapping[str, Any], times: Mapping[str, Any]) -> Iterator[t
     if sets.get("next") not in (None, runs):
         yield "boots next", sets["next"]
     if times.get("usual_s") is not None:
-        usual = seconds(times["usual_s"])
-        longest = seconds(times["longest_s"])
+        usual = format_duration(times["usual_s"])
+        longest = format_duration(times["longest_s"])
         yield "boots in", f"{usual} usually, {longest} at most, in {times['boots']} boots"
     if times.get("now_s") is not None:
-        yield "boot", f"for {seconds(times['now_s'])}"
+        yield "boot", f"for {format_duration(times['now_s'])}"
 
 
 def _pairs(values: Mapping[str, str]) -> str:
@@ -225,16 +225,17 @@ def _card(card: Mapping[str, Any]) -> str:
 
 def _active(active: Mapping[str, Any]) -> str:
     """The mutation that is under way."""
-    left = "" if active["deadline_s"] is None else f", {seconds(active['deadline_s'])} left"
+    left = "" if active["deadline_s"] is None else f", {format_duration(active['deadline_s'])} left"
     return (
-        f"{active['mutation']}, attempt {active['attempt']}, for {seconds(active['seconds'])}{left}"
+        f"{active['mutation']}, attempt {active['attempt']}, for "
+        f"{format_duration(active['seconds'])}{left}"
     )
 
 
 def _interface(one: Mapping[str, Any]) -> str:
     """An interface as a line."""
     legs = ", ".join(f"{leg['name']} {leg['state']}" for leg in one["legs"])
-    told = [
+    columns = [
         one["name"],
         one["kind"],
         one["state"],
@@ -244,20 +245,24 @@ def _interface(one: Mapping[str, Any]) -> str:
         f"({legs})" if legs else "",
         f"- {one['trouble']}" if one["trouble"] else "",
     ]
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, columns))
 
 
 def _container_row(view: Mapping[str, Any]) -> list[object]:
     up = (
-        seconds(view["started_s"])
+        format_duration(view["started_s"])
         if view["state"] == "running" and view["started_s"] is not None
         else "-"
     )
-    again = f" (again in {seconds(view['retry_in_s'])})" if view["retry_in_s"] is not None else ""
+    again = (
+        f" (again in {format_duration(view['retry_in_s'])})"
+        if view["retry_in_s"] is not None
+        else ""
+    )
     error = (view["error"].splitlines() or ["-"])[0] + again
     return [
         view["name"],
-        short(view["digest"]),
+        short_digest(view["digest"]),
         view["state"],
         view["health"] or "-",
         up,
@@ -271,7 +276,7 @@ def _container_row(view: Mapping[str, Any]) -> list[object]:
 @click.argument("name")
 def explain(app: App, name: str) -> Answer:
     """Say where the node NAME is, where it should be, what blocks it and what was tried."""
-    answer = app.head.get(f"/v1/nodes/{quoted(name)}/explain")
+    answer = app.head.get(f"/v1/nodes/{path_segment(name)}/explain")
     return Answer(answer, lambda out: out.lines(answer["text"]))
 
 
@@ -297,7 +302,9 @@ def revoke(app: App, nodes: str, yes: bool) -> Answer:
         f"End the sessions of {nodes}? What runs there goes on, and is no longer looked after.", yes
     ):
         return Answer(code=FAILED)
-    return _done(app.head.post("/v1/nodes/revoke", {"range": nodes, "by": who()}), "revoked")
+    return _done(
+        app.head.post("/v1/nodes/revoke", {"range": nodes, "by": current_user()}), "revoked"
+    )
 
 
 @command(node)
@@ -352,11 +359,16 @@ def set_(
     # Imported here, and below: the other commands need none of it.
     from layercake.features.rolls.commands import begun_line
 
-    wanted = dict(_value(word) for word in values)
+    wanted = dict(_value(assignment) for assignment in values)
     if not wanted and not unset:
         raise click.UsageError("say what to change: KEY=VALUE, or --unset KEY")
-    body = {"set": wanted, "unset": list(unset), "confirm_secrets": confirm_secrets, "by": who()}
-    answer = app.head.patch(f"/v1/nodes/{quoted(name)}", body)
+    body = {
+        "set": wanted,
+        "unset": list(unset),
+        "confirm_secrets": confirm_secrets,
+        "by": current_user(),
+    }
+    answer = app.head.patch(f"/v1/nodes/{path_segment(name)}", body)
     done = (
         f"{name} is changed; write it into the inventory too"
         if answer["changed"]
@@ -375,9 +387,9 @@ def _value(word: str) -> tuple[str, Any]:
             f"cannot use {word}: KEY=VALUE is expected, VALUE as in the inventory"
         )
     problems = Problems(word)
-    found = parse(value, problems)
+    parsed = parse(value, problems)
     problems.raise_if_any()
-    return key, None if found is None else plain(found)
+    return key, None if parsed is None else plain(parsed)
 
 
 @command(node)
@@ -391,7 +403,7 @@ def _value(word: str) -> tuple[str, Any]:
 )
 def logs(app: App, name: str, container: str, lines: int, following: bool) -> Answer:
     """Show the log of a container on the node NAME."""
-    path = f"/v1/nodes/{quoted(name)}"
+    path = f"/v1/nodes/{path_segment(name)}"
     if following:
         for data in app.head.stream("GET", f"{path}/follow", container=container, lines=lines):
             app.out.piece(data)
@@ -422,25 +434,25 @@ def execute(
     With --json, which stands before the --, what it says is in the document, as text.
     """
     body = {"command": list(command), "container": container, "timeout_s": timeout}
-    said = {"out": b"", "err": b""}
+    output = {"out": b"", "err": b""}
     code = None
-    for line in _lines(app.head.stream("POST", f"/v1/nodes/{quoted(name)}/exec", body=body)):
-        told = json.loads(line)
-        if "error" in told:
+    for line in _lines(app.head.stream("POST", f"/v1/nodes/{path_segment(name)}/exec", body=body)):
+        message = json.loads(line)
+        if "error" in message:
             raise OperationFailed(
-                f"cannot finish the command: {told['error']}", hint="give it more with --timeout"
+                f"cannot finish the command: {message['error']}", hint="give it more with --timeout"
             )
-        if "exit" in told:
-            code = int(told["exit"]) if int(told["exit"]) >= 0 else 128 - int(told["exit"])
-        for where in said.keys() & told.keys():
-            data = base64.b64decode(told[where])
+        if "exit" in message:
+            code = int(message["exit"]) if int(message["exit"]) >= 0 else 128 - int(message["exit"])
+        for where in output.keys() & message.keys():
+            data = base64.b64decode(message[where])
             if app.out.json:
-                said[where] += data
+                output[where] += data
             else:
                 app.out.piece(data, error=where == "err")
     if code is None:
         raise Unreachable(f"cannot say how the command on {name} ended: the answer was cut off")
-    texts = {where: data.decode("utf-8", "replace") for where, data in said.items()}
+    texts = {where: data.decode("utf-8", "replace") for where, data in output.items()}
     return Answer({"node": name, "container": container, "exit": code, **texts}, code=code)
 
 

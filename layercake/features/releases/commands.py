@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import counted, who
-from layercake.client.http import quoted
-from layercake.client.output import Column, Output, moment
+from layercake.client.confirm import current_user, describe_nodes
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_time
 from layercake.inventory.ranges import fold
 
 _STEPS = (
@@ -59,16 +59,18 @@ def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes
         ):
             return Answer(code=FAILED)
         answer = app.head.post(
-            "/v1/nodes/release/change", {"range": nodes, "what": what, "by": who()}
+            "/v1/nodes/release/change", {"range": nodes, "what": what, "by": current_user()}
         )
         return Answer(answer, f"{_DONE[what]}: {fold(answer['nodes'])}")
     if not yes:
-        found = counted(app.head.get("/v1/nodes", range=nodes)["nodes"])
+        stake = describe_nodes(app.head.get("/v1/nodes", range=nodes)["nodes"])
         if not app.confirm(
-            f"ALL disks of {nodes} are erased, also what was to be kept: {found}. Release?", False
+            f"ALL disks of {nodes} are erased, also what was to be kept: {stake}. Release?", False
         ):
             return Answer(code=FAILED)
-    answer = app.head.post("/v1/nodes/release", {"range": nodes, "force": force, "by": who()})
+    answer = app.head.post(
+        "/v1/nodes/release", {"range": nodes, "force": force, "by": current_user()}
+    )
     return Answer(
         answer,
         f"being released: {fold(answer['nodes'])}; see `layercake node release --show "
@@ -78,10 +80,10 @@ def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes
 
 def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
     names = [view["name"] for view in app.head.get("/v1/nodes", range=nodes)["nodes"]]
-    found = [app.head.get(f"/v1/nodes/{quoted(name)}/releases") for name in names]
+    answers = [app.head.get(f"/v1/nodes/{path_segment(name)}/releases") for name in names]
 
     def show(out: Output) -> None:
-        for one in found:
+        for one in answers:
             releases = one["releases"]
             if not releases:
                 out.line(
@@ -90,15 +92,15 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
             for number, it in enumerate(releases if all_ else releases[:1]):
                 _show_release(out, one["node"], it, "" if number else one["held"])
 
-    is_held = any(one["held"] for one in found)
-    return Answer({"nodes": found}, show, FAILED if is_held else OK)
+    is_held = any(one["held"] for one in answers)
+    return Answer({"nodes": answers}, show, FAILED if is_held else OK)
 
 
 def _show_release(out: Output, node: str, it: dict[str, Any], held: str) -> None:
     """A release of a node with its evidence; `held` is why the node is still held, "" if not."""
     out.line(
         f"{node}: release {it['id']}, {it['state']}, asked for by {it['by']} at "
-        f"{moment(it['asked'])}"
+        f"{format_time(it['asked'])}"
     )
     for key in ("abandoned_by", "freed_by"):
         if it[key]:
@@ -116,7 +118,7 @@ def _step_row(step: dict[str, Any]) -> list[object]:
     return [
         step["name"],
         step["result"] or ("under way" if step["began"] else "-"),
-        moment(step["began"]) if step["began"] else "-",
+        format_time(step["began"]) if step["began"] else "-",
         f"{step['ended'] - step['began']:.0f}" if step["ended"] else "-",
         step["tries"] or "-",
         step["detail"],

@@ -11,8 +11,17 @@ from typing import Any, TypeVar
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command
-from layercake.client.confirm import who
-from layercake.client.output import BOLD, DIM, GREEN, Column, Output, clean, moment, seconds
+from layercake.client.confirm import current_user
+from layercake.client.output import (
+    BOLD,
+    DIM,
+    GREEN,
+    Column,
+    Output,
+    clean,
+    format_duration,
+    format_time,
+)
 from layercake.client.watch import poll
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError
@@ -102,15 +111,15 @@ def plan_options(function: F) -> F:
 
 def plan_request(options: Mapping[str, Any]) -> dict[str, Any]:
     """What of them was given, for a request. Raises InputError."""
-    given = {k: v for k, v in options.items() if v is not None}
-    stages = given.pop("stages", None)
+    fields = {k: v for k, v in options.items() if v is not None}
+    stages = fields.pop("stages", None)
     if stages is not None:
-        given["stages"] = [name.strip() for name in stages.split(",")]
-        if not all(given["stages"]):
+        fields["stages"] = [name.strip() for name in stages.split(",")]
+        if not all(fields["stages"]):
             raise InputError(
                 f"cannot use --stages {stages!r}: group names with commas between them are expected"
             )
-    return given
+    return fields
 
 
 @click.group()
@@ -143,7 +152,7 @@ def status(app: App, number: int | None, everything: bool, follow: bool) -> Answ
                 r["batch"] or "-",
                 r["stage"],
                 r["by"],
-                moment(r["at"]),
+                format_time(r["at"]),
                 r["reason"],
             ]
             for r in answer["rolls"]
@@ -159,8 +168,8 @@ def _order(what: str, help_text: str) -> None:
     @command(roll, what, help=help_text)
     @click.argument("number", metavar="[ID]", type=click.IntRange(min=1), required=False)
     def order(app: App, number: int | None) -> Answer:
-        answer = app.head.post(f"/v1/rolls/{number or _only(app)}/{what}", {"by": who()})
-        return Answer(answer, one_line(answer["roll"]))
+        answer = app.head.post(f"/v1/rolls/{number or _only(app)}/{what}", {"by": current_user()})
+        return Answer(answer, roll_line(answer["roll"]))
 
 
 _order("pause", "Have the roll ID (the only one if not given) begin no further switch.")
@@ -170,28 +179,28 @@ _order("abort", "End a roll: nodes that have switched stay, the others are not t
 
 def _only(app: App) -> int:
     """The number of the one roll that is not over. Raises InputError."""
-    found = [r for r in app.head.get("/v1/rolls")["rolls"] if r["state"] not in OVER]
-    if len(found) != 1:
-        numbers = ", ".join(str(r["id"]) for r in found)
+    open_rolls = [r for r in app.head.get("/v1/rolls")["rolls"] if r["state"] not in OVER]
+    if len(open_rolls) != 1:
+        numbers = ", ".join(str(r["id"]) for r in open_rolls)
         raise InputError(
             "cannot tell which roll is meant: "
-            + (f"there are {numbers}" if found else "none is under way"),
+            + (f"there are {numbers}" if open_rolls else "none is under way"),
             hint="see `layercake roll status`",
         )
-    return int(found[0]["id"])
+    return int(open_rolls[0]["id"])
 
 
-def begin(app: App, request: dict[str, Any], wait: bool, timeout: float) -> Answer:
+def start_roll(app: App, request: dict[str, Any], wait: bool, timeout: float) -> Answer:
     """Begins a roll in batches and follows it. The exit code says whether all is well."""
-    answer = app.head.post("/v1/rolls", {**request, "by": who()})
+    answer = app.head.post("/v1/rolls", {**request, "by": current_user()})
     return (
-        watched(app, int(answer["roll"]["id"]), timeout)
+        follow_roll(app, int(answer["roll"]["id"]), timeout)
         if wait
-        else Answer(answer, one_line(answer["roll"]))
+        else Answer(answer, roll_line(answer["roll"]))
     )
 
 
-def watched(app: App, number: int, timeout: float) -> Answer:
+def follow_roll(app: App, number: int, timeout: float) -> Answer:
     """Follows a roll until it is over or paused, at most `timeout` seconds, and says how it is."""
     if not _follow(app, number, timeout):
         app.out.note(f"roll {number} is still under way after {timeout:.0f} s")
@@ -199,11 +208,11 @@ def watched(app: App, number: int, timeout: float) -> Answer:
     return _result(app, number)
 
 
-def watched_all(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
+def follow_rolls(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
     """The same of rolls that go side by side."""
     started = time.monotonic()
     answers = [
-        watched(app, int(roll["id"]), max(0.0, started + timeout - time.monotonic()))
+        follow_roll(app, int(roll["id"]), max(0.0, started + timeout - time.monotonic()))
         for roll in begun
     ]
 
@@ -224,10 +233,10 @@ def begun_line(roll: Roll) -> str:
     )
 
 
-def one_line(view: Roll) -> str:
+def roll_line(view: Roll) -> str:
     """A roll in a line."""
-    told = ", ".join(f"{view['counts'][k]} {k}" for k in _ORDER if view["counts"].get(k))
-    return f"{_where(view)}; {told}" + (f": {view['reason']}" if view["reason"] else "")
+    counts = ", ".join(f"{view['counts'][k]} {k}" for k in _ORDER if view["counts"].get(k))
+    return f"{_where(view)}; {counts}" + (f": {view['reason']}" if view["reason"] else "")
 
 
 def _where(view: Roll) -> str:
@@ -243,7 +252,7 @@ def _result(app: App, number: int, everything: bool = False) -> Answer:
     )["roll"]
 
     def show(out: Output) -> None:
-        out.line(one_line(view))
+        out.line(roll_line(view))
         rows = []
         for node in view["nodes"]:
             trouble = str(node["trouble"]).splitlines()
@@ -267,7 +276,7 @@ def _follow(app: App, number: int, timeout: float | None) -> bool:
             out, lambda: app.head.get(f"/v1/rolls/{number}", nodes="none"), timeout
         ):
             view = answer["roll"]
-            text = one_line(view)
+            text = roll_line(view)
             show(
                 [f"{elapsed:7.1f}s  {text}"] if text != last else [],
                 functools.partial(_picture, view, elapsed, out),
@@ -287,22 +296,22 @@ def _picture(view: Roll, elapsed: float, out: Output) -> list[str]:
     title = out.styled(clean(_where(view)), BOLD)
     return [
         title,
-        f"{bar} {done} of {total} nodes, {seconds(elapsed)}",
+        f"{bar} {done} of {total} nodes, {format_duration(elapsed)}",
         *out.table_lines(_COUNTS, rows),
     ]
 
 
-def request_of(
+def roll_request(
     nodes: str, image: str, replace: str | None, at_once: bool, options: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The request for a roll as the options have it, None if no option asks for one. Raises
     InputError."""
-    given = plan_request(options)
-    if not given:
+    plan = plan_request(options)
+    if not plan:
         return None
     if at_once:
         raise InputError(
             "cannot roll at once and in batches",
-            hint=f"leave out --at-once, or --{min(given).replace('_', '-')}",
+            hint=f"leave out --at-once, or --{min(plan).replace('_', '-')}",
         )
-    return {"range": nodes, "image": image, "replace": replace, **given}
+    return {"range": nodes, "image": image, "replace": replace, **plan}

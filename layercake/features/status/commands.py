@@ -19,11 +19,11 @@ from layercake.client.output import (
     Column,
     Output,
     clean,
-    moment,
-    seconds,
-    span,
+    format_duration,
+    format_time,
+    parse_duration,
 )
-from layercake.features.rolls.commands import one_line
+from layercake.features.rolls.commands import roll_line
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed
 
@@ -57,7 +57,8 @@ def now_lines(report: Report) -> Iterator[str]:
     )
     for outage in report["outages"]:
         yield (
-            f"OUTAGE {outage['where']}, for {seconds(outage['seconds'])}: {outage['silent']} of "
+            f"OUTAGE {outage['where']}, for {format_duration(outage['seconds'])}: "
+            f"{outage['silent']} of "
             f"{outage['members']} nodes "
             "are silent"
         )
@@ -85,12 +86,12 @@ def what(line: Mapping[str, Any]) -> str:
 def last(line: Mapping[str, Any]) -> str:
     """When it happened last, and what was said."""
     node = f"{line['node']}: " if line["node"] and line["count"] > 1 else ""
-    return f"{moment(line['last'])}  {node}{line['text'][:_TEXT]}"
+    return f"{format_time(line['last'])}  {node}{line['text'][:_TEXT]}"
 
 
 def title(report: Report) -> str:
     """What it is a report of."""
-    return f"{report['head']}, {moment(report['since'])} to {moment(report['until'])}"
+    return f"{report['head']}, {format_time(report['since'])} to {format_time(report['until'])}"
 
 
 def show_report(report: Report, out: Output) -> None:
@@ -109,7 +110,7 @@ def show_report(report: Report, out: Output) -> None:
         out.line("")
         out.line("Rolls", BOLD)
     for roll in report["rolls"]:
-        out.line(f"        {moment(roll['at'])}  {one_line(roll)}")
+        out.line(f"        {format_time(roll['at'])}  {roll_line(roll)}")
     if not any(report["sections"].values()):
         out.line("nothing failed, was slow or was held back")
 
@@ -139,7 +140,7 @@ def page(report: Report) -> str:
         )
     if report["rolls"]:
         rows = "".join(
-            f"<tr><td>{text(moment(roll['at']))}<td>{text(one_line(roll))}"
+            f"<tr><td>{text(format_time(roll['at']))}<td>{text(roll_line(roll))}"
             for roll in report["rolls"]
         )
         parts.append(f"<h2>Rolls</h2><table>{rows}</table>")
@@ -164,14 +165,14 @@ def page(report: Report) -> str:
 def report(app: App, last_: str, file: Path | None) -> Answer:
     """Report what failed, was slow, was held back and changed since yesterday, and how the site is
     now."""
-    found = app.head.get("/v1/report", hours=math.ceil(span(last_) / 3600))
+    answer = app.head.get("/v1/report", hours=math.ceil(parse_duration(last_) / 3600))
     if file is None:
-        return Answer(found, lambda out: show_report(found, out))
+        return Answer(answer, lambda out: show_report(answer, out))
     try:
-        file.write_text(page(found), encoding="utf-8")
+        file.write_text(page(answer), encoding="utf-8")
     except OSError as error:
         raise OperationFailed(f"cannot write {file}: {error.strerror}") from None
-    return Answer(found, f"written to {file}")
+    return Answer(answer, f"written to {file}")
 
 
 _SERVICES = (
@@ -188,7 +189,8 @@ def _database(view: Mapping[str, Any]) -> str:
     if view["well"]:
         return "well"
     return (
-        f"UNWELL for {seconds(view['since_s'])}: {view['trouble']}; {view['waiting']} events "
+        f"UNWELL for {format_duration(view['since_s'])}: {view['trouble']}; {view['waiting']} "
+        "events "
         "wait to be written"
     )
 
@@ -200,7 +202,8 @@ def status(app: App) -> Answer:
 
     def show(out: Output) -> None:
         out.line(
-            f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch "
+            f"head      version {answer['version']}, up {format_duration(answer['uptime_s'])}, "
+            "epoch "
             f"{answer['epoch']}"
         )
         out.line(_nodes_line(answer["nodes"]))
@@ -228,13 +231,13 @@ def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:
     boots = guard.get("boots") or {"waiting": 0}
     if boots["waiting"]:
         known = boots["left_s"] is not None
-        left = f"; all are up in about {seconds(boots['left_s'])}" if known else ""
+        left = f"; all are up in about {format_duration(boots['left_s'])}" if known else ""
         out.line(
             f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}"
         )
     for outage in guard["outages"]:
         out.line(
-            f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: "
+            f"OUTAGE    {outage['where']}, for {format_duration(outage['seconds'])}: "
             f"{outage['silent']} of {outage['members']} nodes are silent; nothing is done to them"
         )
 
@@ -244,7 +247,7 @@ def _show_troubles(out: Output, answer: Mapping[str, Any]) -> None:
     if "database" in answer:  # a head from before an upgrade does not say
         out.line(f"database  {_database(answer['database'])}")
     if (loop := answer.get("loop")) and not loop["well"]:
-        out.line(f"LATE      for {seconds(loop['since_s'])}: {loop['trouble']}")
+        out.line(f"LATE      for {format_duration(loop['since_s'])}: {loop['trouble']}")
     if certificates := answer.get("certificates"):
         ages = [f"{c['what']}: {c['days']:.0f} days" for c in certificates]
         out.line(f"certificates  {', '.join(ages)}")
@@ -258,6 +261,6 @@ def _service_row(service: Mapping[str, Any]) -> list[object]:
         service["state"],
         service["pid"] or "-",
         service["restarts"],
-        seconds(service["since_s"]),
+        format_duration(service["since_s"]),
         service["health"] or "",
     ]

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
-from layercake.client.confirm import who
-from layercake.client.http import quoted
+from layercake.client.confirm import current_user
+from layercake.client.http import path_segment
 from layercake.client.output import Column, Output
 from layercake.inventory.ranges import fold
 
@@ -69,7 +69,7 @@ def list_(app: App) -> Answer:
 @click.option("--log", is_flag=True, help="With the event log that it has shown last.")
 def show(app: App, node: str, log: bool) -> Answer:
     """Show the TPM of NODE: what was recorded, what it has shown last, and what differs."""
-    answer = app.head.get(f"/v1/nodes/{quoted(node)}/tpm")
+    answer = app.head.get(f"/v1/nodes/{path_segment(node)}/tpm")
     one = answer["tpm"]
 
     def show_tpm(out: Output) -> None:
@@ -123,7 +123,7 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
     replaced, or firmware renewed."""
     if not app.confirm(f"What the TPMs of {nodes} have shown last is right?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/tpms/accept", {"range": nodes, "by": who()})
+    answer = app.head.post("/v1/tpms/accept", {"range": nodes, "by": current_user()})
     return Answer(
         answer,
         f"accepted: {fold(answer['nodes'])}"
@@ -141,6 +141,6 @@ def forget(app: App, node: str, yes: bool) -> Answer:
     if not app.confirm(f"Forget the TPM of {node}?", yes):
         return Answer(code=FAILED)
     return Answer(
-        answer := app.head.delete(f"/v1/nodes/{quoted(node)}/tpm"),
+        answer := app.head.delete(f"/v1/nodes/{path_segment(node)}/tpm"),
         f"forgotten: the TPM of {answer['forgotten']}",
     )

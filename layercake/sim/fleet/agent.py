@@ -151,17 +151,17 @@ class Agent:
 
     def datagram_received(self, data: bytes) -> None:
         """Applies a datagram of the head. Raises WireError."""
-        said = self._codec.receive(data)
+        message = self._codec.receive(data)
         self._timer.answered(self._world.now(), self._world.jitter())
-        if isinstance(said, NewEpoch):
+        if isinstance(message, NewEpoch):
             self._newest = 0
             self._pull()
             self.hello()
-        elif isinstance(said, Wanted):
-            if said.probe:
+        elif isinstance(message, Wanted):
+            if message.probe:
                 self.hello()
-            if said.revision > self._newest:
-                self._newest = said.revision
+            if message.revision > self._newest:
+                self._newest = message.revision
                 self._pull()
 
     def _takes(self, span: tuple[float, float]) -> float:

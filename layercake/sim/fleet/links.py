@@ -134,7 +134,7 @@ class Links:
             try:
                 if streams is None:
                     async with self._opening:
-                        streams = await self._open(agent.owner.plate.ip)
+                        streams = await self._open(agent.owner.identity.ip)
                 await self._carry_out(streams, agent, line, body)
             except (OSError, EOFError, OperationFailed):
                 self.troubles += 1

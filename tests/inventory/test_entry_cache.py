@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from layercake.head.modules import standard
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors
-from layercake.inventory.schema import Memory
+from layercake.inventory.schema import EntryCache
 
 PARTS = standard().parts
 NAMES = st.sampled_from(["n1", "n2", "n[1-3]", "n[2-5]", "m[0-1]", "N", "n[1-", "m0", "m[0-1],n9"])
@@ -85,10 +85,10 @@ def quoted(word: str) -> str:
     return f'"{word}"'
 
 
-def read(text: str, about: dict[str, Any], memory: Memory | None) -> object:
+def read(text: str, about: dict[str, Any], cache: EntryCache | None) -> object:
     """What comes of it: the inventory, or its mistakes with their places."""
     try:
-        found = load(text, "t.yaml", parts=PARTS, memory=memory, **about)
+        found = load(text, "t.yaml", parts=PARTS, cache=cache, **about)
     except InventoryErrors as errors:
         return errors.problems
     return list(found.nodes.items()), found.groups, found.networks
@@ -112,17 +112,17 @@ B = {"mac": "52:54:00:00:01:00+", "ip": "10.0.0.20+"}
 def test_what_is_remembered_makes_no_difference(
     inventories: list[tuple[dict[str, Any], dict[str, Any]]],
 ) -> None:
-    memory = Memory()
+    cache = EntryCache()
     for inventory, about in inventories:
         text = yaml(inventory)
-        assert read(text, about, memory) == read(text, about, None)
+        assert read(text, about, cache) == read(text, about, None)
 
 
 def test_entries_that_stand_as_before_are_the_same_objects_and_others_are_forgotten() -> None:
-    memory = Memory()
+    cache = EntryCache()
 
     def nodes(**entries: dict[str, str]) -> dict[str, Any]:
-        return dict(load(yaml({"nodes": entries}), "t.yaml", parts=PARTS, memory=memory).nodes)
+        return dict(load(yaml({"nodes": entries}), "t.yaml", parts=PARTS, cache=cache).nodes)
 
     first = nodes(n1=A, n2={"mac": "52:54:00:00:00:02", "ip": "10.0.0.2"})
     second = nodes(n0={"mac": "52:54:00:00:00:03", "ip": "10.0.0.3"}, n1=A)
