@@ -253,7 +253,7 @@ class NodeRoutes:
                 "removed": found.removed,
             }
         )
-        pieces = _whole(b'{"nodes":[', self._listing.words(found, kind), b"]," + end[1:])
+        pieces = _whole(b'{"nodes":[', self._listing.encode(found, kind), b"]," + end[1:])
         if len(found.nodes) <= AT_ONCE:
             return web.Response(
                 body=b"".join([piece async for piece in pieces]),
@@ -305,7 +305,7 @@ class NodeRoutes:
                 now,
                 head.guard.why(record),
                 stopped,
-                head.patience.seen(record),
+                head.patience.last_step(record),
                 outage=dark.get(record.node.id, ""),
                 brief=brief,
             )

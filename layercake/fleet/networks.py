@@ -27,7 +27,7 @@ class SiteNetworks:
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Reads what was written; keys that a newer head wrote mean nothing to this one."""
         text = documents.get(_DOCUMENT)
-        self._take(msgspec.json.decode(text, type=dict[str, Network]) if text else {})
+        self._set(msgspec.json.decode(text, type=dict[str, Network]) if text else {})
 
     def told(self, node: Node) -> Mapping[str, Any] | None:
         """What modules are told of a node's network (moduleapi.network.told), None for a node that
@@ -55,13 +55,13 @@ class SiteNetworks:
                 )
         return found
 
-    def take(self, transaction: Transaction, new: Mapping[str, Network]) -> None:
+    def replace(self, transaction: Transaction, new: Mapping[str, Network]) -> None:
         """Has these in the place of the others, once they are on disk."""
         data = msgspec.json.encode(new)
         transaction.documents[_DOCUMENT] = lambda: data
-        transaction.after(self._take, new)
+        transaction.after(self._set, new)
 
-    def _take(self, new: Mapping[str, Network]) -> None:
+    def _set(self, new: Mapping[str, Network]) -> None:
         self.by_name = dict(new)
         self._told = {name: told(name, network) for name, network in new.items()}
 

@@ -168,7 +168,7 @@ class Head:
             self.table,
             self.clock,
             lambda record, loss, why: self.lost_nodes.report(record, loss, why),
-            self.guard.heard,
+            self.guard.node_spoke,
         )
         self.attended = ManualPower(self.store, self.engine, self.sync)
         self.lost_nodes = LostNodes(self.engine, self.guard, self.attended, self.ask)
@@ -373,7 +373,7 @@ class Head:
             gate = Slurm(
                 Scontrol(slurm.conf),
                 self._draining,
-                self.rolls.look,
+                self.rolls.touch,
                 self._slurm_event,
                 lambda: {r.name: r.node.id for r in self.store if r.care.maintenance is not None},
                 self.thermal.heat,
@@ -440,7 +440,7 @@ class Head:
             )
             self.boots.sign_all()
             self.store.documents[SIGNING] = lambda: b"1"
-        self.boot_set_watch.touched(self.boots.look())
+        self.boot_set_watch.touched(self.boots.reread())
         self.tokens.load(self.database.documents(tokens.DOCUMENTS))
         self.tokens.adopt(self.data_dir / tokens.FILE_NAME, self.store.documents)
         self.kernel.load()
@@ -456,18 +456,18 @@ class Head:
                     last_scan = time.monotonic()
                     for look in (
                         self.sync.scan,
-                        self.guard.look,
-                        self.attended.look,
-                        self.patience.look,
+                        self.guard.tick,
+                        self.attended.tick,
+                        self.patience.tick,
                         self.services.trim_logs,
                     ):
                         look()
                         await asyncio.sleep(0)
                 self.rolls.tick()
                 self.kernel.tick()
-                self.releases.look()
+                self.releases.advance()
                 self.store.count()
-                self.database.health.look(self.store)
+                self.database.health.check(self.store)
             except Exception:  # the loop outlives a bug in handling one node
                 log.exception("a periodic task failed")
 

@@ -73,7 +73,7 @@ class InventoryChanges:
             told = await asyncio.to_thread(answer, question)
         else:
             data = await asyncio.to_thread(msgspec.msgpack.encode, question)
-            out = await aside.ask("layercake.head.reading", data)
+            out = await aside.request("layercake.head.reading", data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         warnings = said(file, told)
         nodes = {
@@ -380,7 +380,7 @@ class InventoryChanges:
             f"networks by {by}: {said}{more}",
             data={"networks": [c.node for c in found]},
         )
-        self._head.networks.take(transaction, new.networks)
+        self._head.networks.replace(transaction, new.networks)
         moved = {change.node for change in found}
         for name in moved:
             transaction.after(self._head.notifier.network, name)

@@ -54,7 +54,7 @@ class Operations:
         )
         self.consoles = Consoles(store, ask, self.calls)
         self.images = Images(store, head.rolls, head.images, head.node_keys)
-        self.care = GuardChanges(store, desire, guard, clock, head.rolls.look, orders)
+        self.care = GuardChanges(store, desire, guard, clock, head.rolls.touch, orders)
         self.rolls = RollRequests(store, desire, guard, head.table, head.sync, head.rolls)
         self.boots = BootSetChanges(
             store, desire, guard, head.table, head.rolls, head.boots, head.notifier

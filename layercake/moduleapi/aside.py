@@ -101,7 +101,7 @@ class Aside:
             raise self._ended(status)
         return out
 
-    async def ask(self, module: str, data: bytes) -> bytes:
+    async def request(self, module: str, data: bytes) -> bytes:
         """What `python -m MODULE` answers (standing.serve), in a process that stays for the next
         question. Raises as `run`. Within a turn."""
         standing = self._standing.get(module)
@@ -111,7 +111,7 @@ class Aside:
             )
         try:
             async with asyncio.timeout(self._bounds.seconds):
-                return await standing.ask(data)
+                return await standing.request(data)
         except TimeoutError:
             raise self._too_slow() from None
         except TooLong:

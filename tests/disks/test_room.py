@@ -82,7 +82,7 @@ async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
     room, node = site.head.disks, site.node("n0")
     with pytest.raises(NotFound, match="has said nothing of its disks"):
         await room.wipe(node, "S1", "m1", "root")
-    room.heard(node, REPORT)
+    room.apply_report(node, REPORT)
     with pytest.raises(NotFound, match="cannot find disk 'S9'"):
         await room.wipe(node, "S9", "m1", "root")
     with pytest.raises(InputError, match="nothing on it is in the way"):
@@ -103,12 +103,12 @@ async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
 
 
 async def test_a_word_outlives_the_head_and_is_gone_when_it_was_used(site: World) -> None:
-    site.head.disks.heard(site.node("n0"), REPORT)
+    site.head.disks.apply_report(site.node("n0"), REPORT)
     await site.ops.machines.wipe("n0", "S1", "m1", "root")
     (told,) = words(site)
     await site.restart()
     assert words(site) == [told], "kill -9 between the word and the wipe"
-    site.head.disks.heard(
+    site.head.disks.apply_report(
         site.node("n0"), {"state": "READY", "disks": [], "layouts": [], "done": [told["id"]]}
     )
     assert words(site) == []
@@ -118,7 +118,7 @@ async def test_a_word_outlives_the_head_and_is_gone_when_it_was_used(site: World
 
 async def test_what_people_are_told_to_do(site: World) -> None:
     node = site.node("n0")
-    site.head.disks.heard(node, REPORT)
+    site.head.disks.apply_report(node, REPORT)
     lines = site.head.disks.troubles(node)
     assert lines[0] == "layout data: disk nvme0n1 holds ntfs"
     assert "layercake machine wipe n0" in lines[1] and "`wipe: [S2]`" in lines[2]

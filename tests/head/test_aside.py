@@ -224,7 +224,7 @@ async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_
     aside, before = Aside("do it", bounds), set(children())
     try:
         with pytest.raises(OperationFailed, match=why):
-            await aside.ask(STAYS, data)
+            await aside.request(STAYS, data)
         assert set(children()) == before and not aside.pids, "nothing is left of it"
         assert not [
             p
@@ -232,7 +232,7 @@ async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_
             if p.name.isdigit() and b"greedy-child" in _command(p)
         ]
         aside = Aside("do it", BOUNDS)
-        assert await aside.ask(STAYS, b"count") == b"1"
+        assert await aside.request(STAYS, b"count") == b"1"
     finally:
         await aside.close()
 
@@ -243,7 +243,7 @@ async def test_one_that_stays_does_so_beside_a_head_that_is_larger() -> None:
         Aside("do it", BOUNDS),
     )  # as a head of 100,000 nodes
     try:
-        assert [await aside.ask(STAYS, b"count") for _ in range(2)] == [b"1", b"2"] and large
+        assert [await aside.request(STAYS, b"count") for _ in range(2)] == [b"1", b"2"] and large
     finally:
         await aside.close()
 
@@ -254,25 +254,25 @@ async def test_one_that_stays_answers_one_question_after_the_other(
     monkeypatch.setenv("BMC_PASSWORD", "hunter2")
     aside = Aside("do it", BOUNDS)
     try:
-        assert [await aside.ask(STAYS, b"count") for _ in range(3)] == [b"1", b"2", b"3"]
+        assert [await aside.request(STAYS, b"count") for _ in range(3)] == [b"1", b"2", b"3"]
         (first,) = aside.pids
-        assert await aside.ask(STAYS, bytes(8 << 20)) == b"8388608" and aside.pids == [first]
-        assert b"hunter2" not in await aside.ask(STAYS, b"environment")
-        assert await aside.ask(STAYS, b"grow") == b"6", (
+        assert await aside.request(STAYS, bytes(8 << 20)) == b"8388608" and aside.pids == [first]
+        assert b"hunter2" not in await aside.request(STAYS, b"environment")
+        assert await aside.request(STAYS, b"grow") == b"6", (
             "and ends, for it has had more memory than it may keep"
         )
-        assert await aside.ask(STAYS, b"count") == b"1" and aside.pids != [first]
+        assert await aside.request(STAYS, b"count") == b"1" and aside.pids != [first]
         (second,) = aside.pids
         os.kill(second, signal.SIGKILL)
         with pytest.raises(OperationFailed, match="ended with status -9"):
-            await aside.ask(STAYS, b"count")
-        assert await aside.ask(STAYS, b"count") == b"1"
-        asking = asyncio.create_task(aside.ask(STAYS, b"sleep"))
+            await aside.request(STAYS, b"count")
+        assert await aside.request(STAYS, b"count") == b"1"
+        asking = asyncio.create_task(aside.request(STAYS, b"sleep"))
         await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert await aside.ask(STAYS, b"count") == b"1", "who leaves is not worked for"
+        assert await aside.request(STAYS, b"count") == b"1", "who leaves is not worked for"
     finally:
         await aside.close()
     assert not aside.pids
@@ -281,10 +281,10 @@ async def test_one_that_stays_answers_one_question_after_the_other(
 async def test_one_that_nobody_asks_ends_by_itself() -> None:
     aside, before = Aside("do it", BOUNDS), set(children())
     try:
-        assert await aside.ask(STAYS, b"rest") == b"1"
+        assert await aside.request(STAYS, b"rest") == b"1"
         while set(children()) != before:
             await asyncio.sleep(0.01)
-        assert await aside.ask(STAYS, b"count") == b"1"
+        assert await aside.request(STAYS, b"count") == b"1"
     finally:
         await aside.close()
 
@@ -306,7 +306,7 @@ async def test_who_leaves_is_not_worked_for(world: World, monkeypatch: pytest.Mo
         await asyncio.sleep(600)
         return b""
 
-    monkeypatch.setattr(Aside, "ask", ask)
+    monkeypatch.setattr(Aside, "request", ask)
     async with served(world.head, local=True) as client:
         for _ in range(6):  # more than may wait: each begins, as the one before it was given up
             began.clear()

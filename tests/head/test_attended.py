@@ -106,7 +106,7 @@ def test_a_person_is_waited_for_for_ever_and_takes_no_turn_of_others(world: Worl
     for _ in range(10):
         world.clock.now += YEAR_S / 4
         world.head.engine.tick()
-        world.head.guard.look()
+        world.head.guard.tick()
     assert under_way(world) == "power-on" and world.node("n0").machine.quarantine is None
     sees_power(world, "n1", "OFF")
     assert under_way(world, "n1") == "power-on"

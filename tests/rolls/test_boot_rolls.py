@@ -113,7 +113,7 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     kernel = site.world.directory / "boot" / "old" / "vmlinuz"
     before = kernel.read_bytes()
     kernel.write_bytes(b"a stranger's kernel")
-    head.boot_set_watch.touched(head.boots.look())
+    head.boot_set_watch.touched(head.boots.reread())
     assert (
         head.store.alarms[-1].kind == "boot-set.refused"
         and "vmlinuz was changed" in head.store.alarms[-1].text
@@ -130,7 +130,7 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     with pytest.raises(Refused, match="vmlinuz was changed"):
         await site.world.ops.boots.choose("old", "ann")
     kernel.write_bytes(before)
-    head.boot_set_watch.touched(head.boots.look())
+    head.boot_set_watch.touched(head.boots.reread())
     assert {head.boots.served(r.boots) for r in head.store} == {"old"}
 
 
@@ -289,11 +289,11 @@ async def test_a_profile_whose_set_was_deleted_has_another_of_its_sets(site: Sit
             os.utime(made / file, (900.0 + len(name), 900.0 + len(name)))
         (made / "minos.json").write_text('{"profile": {"name": "lab"}}')
         sets.sign(made, name, head.images.signer.sign)
-    head.boot_set_watch.touched(head.boots.look())
+    head.boot_set_watch.touched(head.boots.reread())
     assert head.boots.of(Boots(), "lab") == "first"
     assert await boots.choose("second", "ann", of_profile=True) == []
     await boots.remove("second")
-    head.boot_set_watch.touched(head.boots.look())
+    head.boot_set_watch.touched(head.boots.reread())
     assert head.boots.served(Boots(), "lab") == "first", "as after a restart of the head"
     assert await boots.remove_profile("lab") == ["first"]
     assert head.boots.of(Boots(), "lab") == ""
@@ -307,7 +307,7 @@ async def test_a_set_for_other_machines_is_nobodys_by_itself(site: Site) -> None
         (made / file).write_bytes(file.encode())
     (made / "minos.json").write_text('{"profile": {"name": "arm", "architecture": "aarch64"}}')
     sets.sign(made, "arm", head.images.signer.sign)
-    head.boot_set_watch.touched(head.boots.look())
+    head.boot_set_watch.touched(head.boots.reread())
     assert head.boots.all()[0].name == "arm" and arches(head.boots.all()) == ["aarch64", "x86_64"]
     assert (
         head.boots.of(Boots(), "arm", "aarch64") == "arm"

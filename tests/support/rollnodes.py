@@ -100,7 +100,7 @@ class Site:
                 agent.turn()
             self.world.tick(1)
             self.world.head.rolls.tick()
-            await self.world.head.rolls.settle()
+            await self.world.head.rolls.advance()
 
     async def until_over(self, number: int, seconds: int = 300) -> dict[str, Any]:
         for _ in range(seconds):

@@ -97,8 +97,8 @@ class World:
             self.clock.now += 1.0
             self.head.engine.tick()
             self.head.sync.scan()
-            self.head.guard.look()
-            self.head.attended.look()
+            self.head.guard.tick()
+            self.head.attended.tick()
 
     def attach(self, name: str) -> Session:
         """Gives a node a session, as a join would."""

@@ -70,11 +70,11 @@ class NodeApi:
         return json_answer(self._fetched(record))
 
     def _fetched(self, record: Record) -> dict[str, Any]:
-        self._sync.coming.here(record.node.id, record.cfg_revision)
+        self._sync.coming.pulled(record.node.id, record.cfg_revision)
         return self._document.of(record)
 
     async def _events(self, record: Record, request: web.Request) -> web.Response:
-        taken, wait = self._intake.take(record, await json_body(request))
+        taken, wait = self._intake.apply_events(record, await json_body(request))
         if wait:
             await asyncio.sleep(wait)
         return json_answer({"taken": taken})
@@ -99,7 +99,7 @@ class NodeApi:
                 answer = self._fetched(record)
                 wait = 0.0
             else:
-                taken, wait = self._intake.take(record, parse_json(asked.body))
+                taken, wait = self._intake.apply_events(record, parse_json(asked.body))
                 answer = {"taken": taken}
         except (LayercakeError, ValueError):
             return None

@@ -22,7 +22,7 @@ def _start(kernel: Kernel) -> Running:
         forget=disks.forget,
         node_routes=DiskKeyRequests(disks, kernel.guard_secrets).routes(),
         document=partial(disks.document, address=address),
-        hears={minos.events.DISKS: disks.heard},
+        hears={minos.events.DISKS: disks.apply_report},
     )
 
 

@@ -123,7 +123,7 @@ class NodeDisks:
     # ---- what a node says, and a person
     # ------------------------------------------------------------------------------------
 
-    def heard(self, record: Record, data: object) -> None:
+    def apply_report(self, record: Record, data: object) -> None:
         """A node says how its disks are. Words that were used are gone: each is good once."""
         found = said(data)
         if found is None:
@@ -133,9 +133,9 @@ class NodeDisks:
         had = self._words.get(record.node.id, ())
         left = tuple(word for word in had if word.id not in found.done)
         if left != had:
-            self._keep(record.node.id, left)
+            self._set_words(record.node.id, left)
 
-    def _keep(self, node: str, words: tuple[Word, ...]) -> None:
+    def _set_words(self, node: str, words: tuple[Word, ...]) -> None:
         if words:
             self._words[node] = words
         else:

@@ -35,7 +35,7 @@ def _start(kernel: Kernel) -> Running:
         forget=files.forget,
         node_routes=FileRequests(files, kernel.guard_secrets).routes(),
         document=files.document,
-        hears={minos.events.FILES: files.heard},
+        hears={minos.events.FILES: files.apply_report},
     )
 
 

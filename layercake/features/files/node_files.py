@@ -196,7 +196,7 @@ class NodeFiles:
         mark, found = self._wrong.get(record.node.id, ("", []))
         return found if mark and mark == self.mark(record) else []
 
-    def heard(self, record: Record, data: Mapping[str, Any]) -> None:
+    def apply_report(self, record: Record, data: Mapping[str, Any]) -> None:
         """Keeps what a node says of its files, as far as it is well-formed."""
         found: dict[str, Any] = {"mark": str(data.get("mark", ""))[:64]}
         for name in ("waiting", "errors"):

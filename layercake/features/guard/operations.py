@@ -238,6 +238,6 @@ class GuardChanges:
 
     def _looked_at(self, records: Iterable[Record]) -> list[str]:
         """What waited may go on, or has to wait."""
-        self._guard.look()
+        self._guard.tick()
         self._tell_rolls(r.node.id for r in records)
         return [r.name for r in records]

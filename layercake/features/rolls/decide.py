@@ -59,7 +59,7 @@ def step(roll: Roll, facts: Mapping[str, NodeFacts], now: float) -> Steps:
     turn = _Turn(roll, now)
     for key, fact in facts.items():
         if key in roll.nodes:
-            turn.see(key, fact)
+            turn.observe(key, fact)
     turn.expire()
     turn.decide()
     return turn.result()

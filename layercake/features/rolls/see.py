@@ -138,7 +138,7 @@ class Seen:
 
     # -- what was seen
 
-    def see(self, key: str, fact: NodeFacts) -> None:
+    def observe(self, key: str, fact: NodeFacts) -> None:
         node = self.nodes[key]
         handler = self.see_in.get(node.state)
         if handler is None:

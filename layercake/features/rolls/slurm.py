@@ -345,10 +345,10 @@ class Slurm:
         for names, reason, text in drains:
             if names:
                 await self._scheduler.drain(names, reason)
-                self._tell(ids, names, events.SLURM_DRAINED, text)
+                self._add_events(ids, names, events.SLURM_DRAINED, text)
         if todo.resume:
             await self._scheduler.resume(todo.resume)
-            self._tell(ids, todo.resume, events.SLURM_RESUMED, "resumed")
+            self._add_events(ids, todo.resume, events.SLURM_RESUMED, "resumed")
 
     def _look_at_changed(
         self,
@@ -367,7 +367,7 @@ class Slurm:
             ]
         )
 
-    def _tell(
+    def _add_events(
         self, ids: Mapping[str, str], names: Iterable[str], kind: EventKind, text: str
     ) -> None:
         for name in names:

@@ -134,7 +134,7 @@ class Images:
             self._desire.stage(
                 transaction, record, roll.sets[node.before]
             )  # the way back stays short until the gate is passed
-        self._want(transaction, roll, record, target)
+        self._set_images(transaction, roll, record, target)
 
     def revert(
         self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll, keep: bool
@@ -151,9 +151,9 @@ class Images:
             )
         transaction.change(record, partial(_forget_health, before))
         self._desire.stage(transaction, record, roll.sets[node.target] if keep else ())
-        self._want(transaction, roll, record, before)
+        self._set_images(transaction, roll, record, before)
 
-    def _want(
+    def _set_images(
         self, transaction: Transaction, roll: Roll, record: Record, images: tuple[WantedImage, ...]
     ) -> None:
         self._desire.want(transaction, record, images)
@@ -330,7 +330,7 @@ class Agents:
             f"its agent is replaced by that of boot set {name}",
             data={"roll": roll.id},
         )
-        self._want(transaction, record, name)
+        self._set_agent(transaction, record, name)
 
     def revert(
         self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll, keep: bool
@@ -343,9 +343,9 @@ class Agents:
             f"back to the agent of boot set {name}: {node.reason}",
             data={"roll": roll.id},
         )
-        self._want(transaction, record, name)
+        self._set_agent(transaction, record, name)
 
-    def _want(self, transaction: Transaction, record: Record, name: str) -> None:
+    def _set_agent(self, transaction: Transaction, record: Record, name: str) -> None:
         boots(
             transaction,
             record,

@@ -229,7 +229,7 @@ class Metrics:
                     now,
                     head.guard.why(record),
                     head.guard.stopped(record),
-                    head.patience.seen(record),
+                    head.patience.last_step(record),
                     outage=dark.get(record.node.id, ""),
                     brief=True,
                 )

@@ -156,8 +156,8 @@ class Listing:
             number = self._since(since)
             nodes, marks = await self._changed(records, number)
             change = f"{self._store.epoch:x}-{self._number}"
-            removed = self._gone(number)
-        return self._found(nodes, marks, removed, kind, number, change, about)
+            removed = self._removed_since(number)
+        return self._answer(nodes, marks, removed, kind, number, change, about)
 
     async def news(self, kind: Kind, since: str, about: str) -> Found:
         """What has changed of all nodes since a change number: as `find` for all of them, but those
@@ -179,7 +179,7 @@ class Listing:
                 found.append((record, entry))
                 marks.extend((record.row, entry.number))
         change = f"{self._store.epoch:x}-{self._number}"
-        return self._found(found, marks, self._gone(number), kind, number, change, about)
+        return self._answer(found, marks, self._removed_since(number), kind, number, change, about)
 
     async def _looked(self) -> None:
         """Returns when all nodes were looked at after it was called."""
@@ -195,10 +195,10 @@ class Listing:
             await self._changed(list(self._store), self._number)
             self._rest = time.perf_counter() + self._worked * (1 / PART - 1)
 
-    def _gone(self, number: int) -> list[str]:
+    def _removed_since(self, number: int) -> list[str]:
         return [name for name, at in self._removed.items() if number and at > number]
 
-    def _found(
+    def _answer(
         self,
         nodes: list[tuple[Record, Entry]],
         marks: array[int],
@@ -235,7 +235,7 @@ class Listing:
             if (
                 entry.facts != facts or entry.why is not verdict or now >= entry.until
             ):  # 1.5 us; a look is 8
-                self._look(record, entry, facts, verdict, now)
+                self._refresh(record, entry, facts, verdict, now)
             if entry.number > number:
                 found.append((record, entry))
                 marks.append(record.row)
@@ -262,7 +262,7 @@ class Listing:
             else 0
         )
 
-    def _look(
+    def _refresh(
         self, record: Record, entry: Entry, facts: tuple[Any, ...], why: Verdict | None, now: float
     ) -> None:
         """Looks at a node, and gives its entry a new number if it is other than before."""
@@ -289,7 +289,7 @@ class Listing:
                 self._entries[record.node.id] = record.name, entry
                 self._removed.pop(record.name, None)
 
-    async def words(self, found: Found, kind: Kind) -> AsyncIterator[bytes]:
+    async def encode(self, found: Found, kind: Kind) -> AsyncIterator[bytes]:
         """The nodes in JSON, with commas between them, some at a time. What has changed since they
         were found may be told so already."""
         parts: list[bytes] = []
@@ -356,7 +356,7 @@ class Listing:
                 return b"," + msgspec.json.encode(told)[1:]
             if entry.until == math.inf and entry.facts == FACTS(record):
                 entry.shapes = {**entry.shapes, kind.brief: shape}
-        return shape.words(record, now)
+        return shape.encode(record, now)
 
     def _moving_view(self, record: Record, kind: Kind) -> dict[str, Any]:
         patience = self._timeouts if self._timed(kind) else None

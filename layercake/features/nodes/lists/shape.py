@@ -25,7 +25,7 @@ class Shape:
     active: tuple[float, float] | None
     boot: float | None
 
-    def words(self, record: Record, now: float) -> bytes:
+    def encode(self, record: Record, now: float) -> bytes:
         """The words at a time: what nodes.moving_view says."""
         seen = b"null" if record.last_seen is None else b"%.1f" % (now - record.last_seen)
         since = max(0.0, now - record.changed_at)
