@@ -36,7 +36,7 @@ from layercake.inventory.problems import Problem
 from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kraken.errors import InputError, Refused
-from layercake.moduleapi.aside import Aside
+from layercake.moduleapi.sandboxed_job import SandboxedJob
 
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
@@ -52,7 +52,7 @@ class InventoryChanges:
         self._marks: dict[str, tuple[Node, bytes]] = {}
         self._plans, self._applied = head.readers.plans, head.readers.applied
 
-    async def _parse(self, aside: Aside, text: str, file: str) -> NewInventory:
+    async def _parse(self, aside: SandboxedJob, text: str, file: str) -> NewInventory:
         """Reads an inventory against the images in the store; a big one in the process that this
         one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._head.table.parts, [i.name for i in self._head.images.list()]

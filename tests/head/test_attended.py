@@ -32,7 +32,7 @@ YEAR_S = 365 * 86400.0
 class Quiet:
     """Witnesses who have seen nothing."""
 
-    async def ask(self, record: Record, now: float) -> Findings:
+    async def collect(self, record: Record, now: float) -> Findings:
         """Nothing."""
         return Findings(now, "it has none", None, None)
 

@@ -27,17 +27,17 @@ from layercake.features.rolls.facts import (
     Action,
     Kind,
     NodeFacts,
+    NodePhase,
     NodeRoll,
     Note,
     Plan,
     Revert,
     Roll,
     Stage,
-    Stand,
     Switch,
 )
+from layercake.features.rolls.observe import replace
 from layercake.features.rolls.places import places
-from layercake.features.rolls.see import replace
 from layercake.features.rolls.subjects import Subject
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -202,7 +202,7 @@ class Rolls:
                     transaction.can_wait = True
                     told = await self._decide(transaction, touched, due)
                 if due and not any(
-                    roll.here.get(Stand.SWITCHING) for roll in self.active()
+                    roll.here.get(NodePhase.SWITCHING) for roll in self.active()
                 ):  # those would wait for it
                     async with self._desire.transaction(revises=False) as transaction:
                         told += self._let_go(transaction)

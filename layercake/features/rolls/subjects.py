@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from imageapi.spec.container import is_checked
 from imageapi.spec.health import HEALTHY
 from layercake.base.clock import Clock
-from layercake.features.rolls.facts import NodeFacts, NodeRoll, Roll, Stand
+from layercake.features.rolls.facts import NodeFacts, NodePhase, NodeRoll, Roll
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
 from layercake.fleet.desired import DesiredState
@@ -27,7 +27,7 @@ from layercake.fleet.store import Record, WantedImage
 from layercake.fleet.transaction import Transaction
 
 _BROKEN = ("ERROR", "FATAL")
-_MOVING = (Stand.SWITCHING, Stand.RETURNING)
+_MOVING = (NodePhase.SWITCHING, NodePhase.RETURNING)
 
 
 class Subject(Protocol):
@@ -311,7 +311,7 @@ class Agents:
             staged=True,
             unproven=False,
             wrong=mine.agent_error
-            if node.state is Stand.SWITCHING and mine.agent == roll.boots[node.target]
+            if node.state is NodePhase.SWITCHING and mine.agent == roll.boots[node.target]
             else "",
             image="ACTIVE" if there or node.state not in _MOVING else "",
             acked=True,

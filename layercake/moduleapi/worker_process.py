@@ -39,7 +39,7 @@ class Ended(Exception):
         self.status = status
 
 
-class Standing:
+class WorkerProcess:
     """The head's side. `argv` is the program, `answer` the bytes that an answer may have. For one
     question at a time."""
 
