@@ -29,7 +29,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"calls": ops.calls.views()}
 
     async def ask(request: web.Request, body: CallRequest) -> Any:
-        answers = await ops.calls.ask(request.match_info["name"], body.range, body.params)
+        answers = await ops.calls.call(request.match_info["name"], body.range, body.params)
         if request[CALLER].looks_only:
             answers = [
                 a

@@ -82,7 +82,7 @@ def routes(ops: Operations) -> tuple[Route, ...]:
         return {"nodes": await ops.care.end(body.range, who(request, body.by))}
 
     async def take(request: web.Request, body: CareRequest) -> Any:
-        return {"nodes": await ops.care.take(body.range, who(request, body.by))}
+        return {"nodes": await ops.care.adopt(body.range, who(request, body.by))}
 
     async def release(request: web.Request, body: CareRequest) -> Any:
         return {"nodes": await ops.care.release(body.range, who(request, body.by))}

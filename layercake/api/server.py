@@ -94,7 +94,7 @@ class Api:
         await people.open(auth.listen(settings), local=True, relief=network.shed)
         await asyncio.to_thread(self._head.authority.renew, *settings.certificate_names)
         context = pki.serving(self._head.authority)
-        self._renewing = asyncio.create_task(self._operations.authority.look())
+        self._renewing = asyncio.create_task(self._operations.authority.renew_certificates())
         own = door.bound(
             [settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port
         )

@@ -125,7 +125,7 @@ class Head:
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
-        self.ask = ModuleCalls(self.table, self.host).ask
+        self.ask = ModuleCalls(self.table, self.host).call
         self.joining = Joining(
             self.store, self.clock, lambda record: self.sync.end(record), self._barred
         )
@@ -338,7 +338,7 @@ class Head:
     def _serves(self, node: str) -> str:
         """The head's address that a node uses, as it stands before a port, by the node's id."""
         record = self.store.find(node)
-        return facing(self._heads, None if record is None else self.networks.told(record.node)).host
+        return facing(self._heads, None if record is None else self.networks.of(record.node)).host
 
     # -- life
 

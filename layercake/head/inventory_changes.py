@@ -234,7 +234,7 @@ class InventoryChanges:
         async with self._applied.turn():  # those who may only look do not keep it waiting
             new = await self._parse(self._applied, text, file)
             wanted = await self._files.wanted(new.all())
-            await self._files.keep(wanted)
+            await self._files.store(wanted)
         async with self._head.desire.transaction() as transaction:
             if digest is not None and digest != _digest(self._store.revision, text, wanted):
                 raise Refused(
@@ -251,7 +251,7 @@ class InventoryChanges:
                 )
             self._refuse_held(new.removed)
             moved, rolls = await self._enact(transaction, new, consent)
-            self._files.take(transaction, wanted, said_by(consent.by))
+            self._files.activate(transaction, wanted, said_by(consent.by))
         await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
 
@@ -313,9 +313,9 @@ class InventoryChanges:
                 list(diff({name: before}, {name: node})),
             )
             sources = await self._files.beside(node)
-            await self._files.keep(sources)
+            await self._files.store(sources)
             moved, rolls = await self._enact(transaction, new, consent)
-            self._files.take(transaction, sources, said_by(consent.by))
+            self._files.activate(transaction, sources, said_by(consent.by))
         await self._head.files.spread()
         return self._applied_of(new, moved, rolls)
 

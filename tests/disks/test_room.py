@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layercake.features.disks.said import said
+from layercake.features.disks.said import parse_disks
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
 from tests.support.world import World, node_client
@@ -56,7 +56,7 @@ def words(world: World) -> list[dict[str, Any]]:
 
 
 def test_a_report_is_bounded_and_harmless() -> None:
-    found = said(
+    found = parse_disks(
         {
             **REPORT,
             "disks": [{**DISK, "model": "\x1b[31mred", "bytes": -5, "holds": "x" * 9000}] * 100,
@@ -75,7 +75,7 @@ def test_a_report_is_bounded_and_harmless() -> None:
         {**REPORT, "disks": [{"name": 5}]},
         {**REPORT, "layouts": "x"},
     ]
-    assert [said(one) for one in wrong] == [None] * 5
+    assert [parse_disks(one) for one in wrong] == [None] * 5
 
 
 async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:

@@ -229,7 +229,7 @@ async def test_nothing_starts_and_nobody_gets_through_meanwhile(site: Site) -> N
     async with (
         desire.transaction() as transaction
     ):  # as an inventory, a roll or a person wants images
-        desire.want(
+        desire.set_images(
             transaction,
             site.record,
             (IMAGE,),

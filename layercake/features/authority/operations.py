@@ -142,7 +142,7 @@ class AuthorityChanges:
                 told += 1
         return told
 
-    async def look(self) -> None:
+    async def renew_certificates(self) -> None:
         """Renews for as long as the head lives."""
         while True:
             await asyncio.sleep(LOOK_S)

@@ -133,11 +133,11 @@ class FileChanges:
             found.append({**sources.to_record(path, before, after, lines), "nodes": len(names)})
         return found
 
-    async def keep(self, wanted: Wanted) -> None:
+    async def store(self, wanted: Wanted) -> None:
         """Writes the contents, before anything refers to them. Raises OperationFailed."""
         await asyncio.to_thread(self._files.sources.store, wanted.contents)
 
-    def take(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
+    def activate(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
         """Has these in force once all is on disk; the paths that are others than before."""
         old = self._files.sources.by_path
         changed = [

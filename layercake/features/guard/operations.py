@@ -165,7 +165,7 @@ class GuardChanges:
 
     # -- machines that were found running, silent nodes, outages
 
-    async def take(self, text: str, by: str) -> list[str]:
+    async def adopt(self, text: str, by: str) -> list[str]:
         """Machines that were found running are ours from now on: they are started anew, whatever
         runs there."""
         who = said_by(by)

@@ -167,7 +167,8 @@ def summary(
         if mac
         else whereabouts.macs(found),
         claims=tuple(
-            (one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))
+            (one.kind, one.value)
+            for one in (*whereabouts.of(found), *whereabouts.relayed_claims(*relayed))
         ),
         relayed=relayed,
         vendor=system.vendor,

@@ -156,7 +156,7 @@ class Images:
     def _set_images(
         self, transaction: Transaction, roll: Roll, record: Record, images: tuple[WantedImage, ...]
     ) -> None:
-        self._desire.want(transaction, record, images)
+        self._desire.set_images(transaction, record, images)
         if roll.inventory:
             transaction.change(
                 record, lambda record: setattr(record, "applied", record.node.images)
@@ -166,11 +166,11 @@ class Images:
 def boots(transaction: Transaction, record: Record, change: Callable[[Boots], Boots]) -> None:
     """Changes of which boot sets a node shall be; it has to be told."""
 
-    def put(record: Record) -> None:
+    def apply(record: Record) -> None:
         record.boots = change(record.boots)
         record.cfg_revision += 1
 
-    transaction.change(record, put)
+    transaction.change(record, apply)
 
 
 BY_HAND = (
@@ -286,7 +286,9 @@ class BootSets:
         order = (
             Order("cycle", force=False, by=f"roll {roll.id}", at=self._clock()) if cycle else None
         )
-        self._desire.want(transaction, record, record.wanted, care=partial(replace, order=order))
+        self._desire.set_images(
+            transaction, record, record.wanted, care=partial(replace, order=order)
+        )
         transaction.after(self._tell, record)
 
 
