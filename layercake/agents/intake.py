@@ -53,17 +53,17 @@ class NodeEventIntake:
         """Who tells too many events waits so long for each answer, and takes less of the head's
         time."""
 
-    def take(self, record: Record, body: Any) -> tuple[int, float]:
+    def apply_events(self, record: Record, body: Any) -> tuple[int, float]:
         """Takes one event or a list of them. Returns how many there were, and the seconds that the
         node is to wait for that. Raises OperationFailed, and has taken none then."""
         told = body if isinstance(body, list) else [body]
         for event in told[:_MAX_EVENTS]:
             if not isinstance(event, dict) or not isinstance(event.get("data", {}), dict):
                 raise OperationFailed("cannot take the events: each is an object")
-        kept = [self._take(record, event) for event in told[:_MAX_EVENTS]]
+        kept = [self._apply(record, event) for event in told[:_MAX_EVENTS]]
         return len(told), 0.0 if all(kept) else self.flood_s
 
-    def _take(self, record: Record, event: Mapping[str, Any]) -> bool:
+    def _apply(self, record: Record, event: Mapping[str, Any]) -> bool:
         """Whether there was room for it."""
         name = str(event.get("kind", ""))[:64]
         text = str(event.get("text", ""))[:_MAX_TEXT]
@@ -71,7 +71,7 @@ class NodeEventIntake:
         kind = OF_NODES.get(name, events.NODE_EVENT)
         if kind is events.NODE_EVENT:
             text = f"{name}: {text}"
-        kept = kind.bearing is Bearing.STANDING or self._keep(
+        kept = kind.bearing is Bearing.STANDING or self._add_event(
             record, kind, text, str(event.get("severity", "")), data
         )
         if kind in self._hears:
@@ -80,12 +80,12 @@ class NodeEventIntake:
             self._store.mark(record)
         return kept
 
-    def _keep(
+    def _add_event(
         self, record: Record, kind: EventKind, text: str, severity: str, data: dict[str, Any]
     ) -> bool:
         """Adds to a node's history what the node itself says, within bounds; whether it did."""
         key = record.node.id
-        if not self._budget.take((key, key)):
+        if not self._budget.admit((key, key)):
             self._budget.leave_out(key)
             return False
         if (size := len(msgspec.json.encode(data))) > _MAX_DATA:

@@ -32,7 +32,7 @@ class PowerOrders:
     def give(self, transaction: Transaction, record: Record, order: Order) -> None:
         """Orders it of one node, from when the transaction is on disk."""
         ours = partial(replace, ours=True, order=order)
-        self._desire.want(transaction, record, record.wanted, care=ours)
+        self._desire.set_images(transaction, record, record.wanted, care=ours)
         transaction.after(self._sync.push, record)
 
     def give_now(self, record: Record, order: Order) -> None:

@@ -84,7 +84,7 @@ def interfaces(data: object) -> tuple[Interface, ...]:
 
 
 def _interface(entry: Mapping[str, Any]) -> Interface:
-    def word(name: str, most: int = 80) -> str:
+    def text(name: str, most: int = 80) -> str:
         return said[:most] if isinstance(said := entry.get(name), str) else ""
 
     def some(name: str) -> list[Any]:
@@ -92,10 +92,10 @@ def _interface(entry: Mapping[str, Any]) -> Interface:
 
     mtu = entry.get("mtu")
     return Interface(
-        word("name"),
-        word("kind"),
-        word("state"),
-        word("mac"),
+        text("name"),
+        text("kind"),
+        text("state"),
+        text("mac"),
         mtu if type(mtu) is int and 0 <= mtu < 1 << 32 else 0,
         tuple(str(one)[:80] for one in some("addresses")),
         tuple(str(one)[:120] for one in some("routes")),
@@ -104,7 +104,7 @@ def _interface(entry: Mapping[str, Any]) -> Interface:
             for leg in some("legs")
             if isinstance(leg, dict)
         ),
-        word("trouble", 500),
+        text("trouble", 500),
     )
 
 

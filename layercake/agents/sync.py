@@ -102,7 +102,7 @@ class Sync:
         self._of_nodes = tuple(table.of_nodes - {"run"})
         self._servers = [
             DatagramServer(
-                partial(self._take, number),
+                partial(self._datagram_received, number),
                 at_once=_DRAIN,
                 gather_s=_GATHER_S,
                 failed=self._failed,
@@ -152,7 +152,7 @@ class Sync:
     def _failed(error: OSError) -> None:
         log.warning("cannot read the sync socket: %s", error)
 
-    def _take(self, server: int, data: bytes, address: tuple[str, int]) -> None:
+    def _datagram_received(self, server: int, data: bytes, address: tuple[str, int]) -> None:
         try:
             self.receive(data, address[:2], server)  # of IPv6 there is more to it
         except WireError as error:
@@ -206,7 +206,7 @@ class Sync:
         if hello.busy is not None:
             self._on_heard(record, hello.busy)
         datagram = answer(data, next(self._numbers), hello.says, hello.session.key)
-        self._put(record, datagram, server, address)
+        self._send_to(record, datagram, server, address)
         return True
 
     def _remember(self, record: Record, data: bytes, server: int, values: dict[str, str]) -> None:
@@ -303,7 +303,7 @@ class Sync:
             and self._clock() - seen <= self.timers.dead_s
         )
 
-    def ask(self, record: Record, answer: Callable[[bool], None]) -> None:
+    def probe(self, record: Record, answer: Callable[[bool], None]) -> None:
         """Finds out whether a node speaks: calls `answer` with True when it does, with False when
         nothing comes in `probe_s`. What it said before it was asked, and a busy head has not read
         yet, is no answer."""
@@ -424,14 +424,14 @@ class Sync:
             mask=goal.mask,
             state=goal.value,
         )
-        self._put(
+        self._send_to(
             record,
             encode(datagram, record.session.key),
             self._heard_by.get(record.session.number, 0),
             address,
         )
 
-    def _put(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
+    def _send_to(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
         sock = self._servers[server].socket
         if sock is None:
             return

@@ -41,7 +41,7 @@ class PullThrottle:
     def __len__(self) -> int:
         return len(self._told)
 
-    def here(self, node: str, revision: int) -> None:
+    def pulled(self, node: str, revision: int) -> None:
         """A node has fetched what is wanted of it, in this revision."""
         self._told.pop(node, None)
         self._came.pop(node, None)

@@ -36,7 +36,7 @@ from layercake.kraken.errors import (
     Refused,
     Unreachable,
 )
-from layercake.moduleapi.quick import Asked, Quick
+from layercake.moduleapi.fast_response import FastResponse, PlainRequest
 from layercake.moduleapi.web import WebServer
 
 log = logging.getLogger("layercake.api")
@@ -102,7 +102,7 @@ class NodeDoor(Protocol):
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
 
-    def quick(self, asked: Asked) -> Quick | None:
+    def quick(self, asked: PlainRequest) -> FastResponse | None:
         """The answer to what nodes ask most, without a request of aiohttp; None for all else."""
 
 

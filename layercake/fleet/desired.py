@@ -118,7 +118,7 @@ class DesiredState:
         before keeps its content, also if its name points to other content by now: only a roll, with
         `anew`, moves a node to that. The caller has the node told."""
         held = {} if anew else {i.name: i for i in record.wanted}
-        self.want(
+        self.set_images(
             transaction,
             record,
             tuple(held.get(name) or self.image(name) for name in names),
@@ -138,7 +138,7 @@ class DesiredState:
         goal = record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
         self._engine.post(record, DesiredChanged(goal))
 
-    def want(
+    def set_images(
         self,
         transaction: Transaction,
         record: Record,
@@ -160,14 +160,14 @@ class DesiredState:
         order = care(record.care).order
         planner = self._table.planner_for(wanted, forced=order is not None and order.force)
 
-        def put(record: Record) -> None:
+        def apply(record: Record) -> None:
             record.node = wanted
             record.wanted = images
             record.planner = planner
             record.care = care(record.care)
             record.cfg_revision += 1
 
-        transaction.change(record, put)
+        transaction.change(record, apply)
         state = wanted.state if hold is None else hold.state
         goal = planner.layout.goal(self.goal_values(state if order is None else "off", images))
         transaction.post(record, DesiredChanged(goal, fresh))
@@ -185,7 +185,7 @@ class DesiredState:
         """Holds a node: no image is wanted of it, whatever its inventory names. With None it is
         held no more, and these images are wanted. The caller has the node told (Sync.push)."""
 
-        def put(record: Record) -> None:
+        def apply(record: Record) -> None:
             record.held = hold
             record.wanted = images
             record.care = care(record.care)
@@ -194,7 +194,7 @@ class DesiredState:
         fresh = images != record.wanted
         order = care(record.care).order
         state = "off" if order is not None else record.node.state if hold is None else hold.state
-        transaction.change(record, put)
+        transaction.change(record, apply)
         transaction.post(
             record,
             DesiredChanged(record.planner.layout.goal(self.goal_values(state, images)), fresh),
@@ -213,15 +213,15 @@ class DesiredState:
         """Wants a node to have images ready, beside what it runs. What it said it has ready of
         other ones counts no more."""
 
-        def put(record: Record) -> None:
+        def apply(record: Record) -> None:
             record.stage = images
             record.stage_error = ""
             record.staged = record.staged & {i.digest for i in images}
             record.cfg_revision += 1
 
-        transaction.change(record, put)
+        transaction.change(record, apply)
 
-    async def settle(self) -> None:
+    async def wait_written(self) -> None:
         """Returns when all that the engine did is on disk. Raises OperationFailed."""
         self._store.revision += 1
         await self._database.flush(self._store)

@@ -91,7 +91,7 @@ class Head:
         socket_path = self.data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, self.data_dir / "log", launches)
-        self.ask = ModuleCalls(self.table, self.host).ask
+        self.ask = ModuleCalls(self.table, self.host).call
         self.notifier = ModuleNotifier(
             self.store,
             self.table,
@@ -195,7 +195,7 @@ class Head:
     def _serves(self, node: str) -> str:
         """The head's address that a node uses, as it stands before a port, by the node's id."""
         record = self.store.find(node)
-        network = None if record is None else self.networks.told(record.node)
+        network = None if record is None else self.networks.of(record.node)
         return facing(self.settings.heads, network).host
 
     def _bar(self, record: Record, why: str) -> None:

@@ -98,7 +98,7 @@ class Life:
                     await self._scan()
                 self._kernel.running.tick()
                 self._kernel.store.count()
-                self._kernel.database.health.look(self._kernel.store)
+                self._kernel.database.health.check(self._kernel.store)
             except Exception:  # the loop outlives a bug in handling one node
                 log.exception("a periodic task failed")
 
@@ -108,8 +108,8 @@ class Life:
         for look in (
             kernel.sync.scan,
             *kernel.running.scans(),
-            kernel.manual_power.look,
-            kernel.boot_timeouts.look,
+            kernel.manual_power.tick,
+            kernel.boot_timeouts.tick,
             kernel.services.trim_logs,
         ):
             look()

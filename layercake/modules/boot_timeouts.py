@@ -88,7 +88,7 @@ class BootTimeouts:
         """Something was seen of a node's boot: an event of a kind that means this."""
         self._seen[record.node.id] = meaning
 
-    def seen(self, record: Record) -> str:
+    def last_step(self, record: Record) -> str:
         """What was seen last of a node's boot since it was switched on, in words, "" for
         nothing."""
         return self._seen.get(record.node.id, "")
@@ -189,7 +189,7 @@ class BootTimeouts:
         self._boots.pop(record.node.id, None)
         self._seen.pop(record.node.id, None)
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Tells of boots that take long; called once a second."""
         now = self._clock()
         for key, boot in list(self._boots.items()):

@@ -183,7 +183,7 @@ class ModuleHost:
             return False
         if attachment.queue.qsize() >= BACKLOG:
             self._listener.refused(module, "it does not read what it is told, and is cut off")
-            self._gone(attachment)
+            self._disconnected(attachment)
             attachment.queue = asyncio.Queue()
             attachment.queue.put_nowait(None)
             return False
@@ -238,7 +238,7 @@ class ModuleHost:
                 yield message
         finally:
             reader.cancel()
-            self._gone(attachment)
+            self._disconnected(attachment)
 
     async def _hello(self, requests: AsyncIterator[pb.FromService], context: Any) -> _Attachment:
         first = None
@@ -271,7 +271,7 @@ class ModuleHost:
         count = 0
         try:
             async for message in requests:
-                self._take(attachment, message)
+                self._receive(attachment, message)
                 count += 1
                 if (
                     count % AT_ONCE == 0
@@ -282,7 +282,7 @@ class ModuleHost:
                 None
             )  # ends the sending half when the process closes its half
 
-    def _take(self, attachment: _Attachment, message: pb.FromService) -> None:
+    def _receive(self, attachment: _Attachment, message: pb.FromService) -> None:
         try:
             self._handle(attachment, message)
         except (LayercakeError, ValueError, TypeError, AttributeError) as error:
@@ -317,7 +317,7 @@ class ModuleHost:
         elif kind == "answer":
             _answer(attachment.calls.get(message.answer.id), message.answer)
 
-    def _gone(self, attachment: _Attachment) -> None:
+    def _disconnected(self, attachment: _Attachment) -> None:
         if self._attached.get(attachment.module) is attachment:
             del self._attached[attachment.module]
             self._listener.detached(attachment.module)

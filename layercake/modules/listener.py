@@ -114,8 +114,8 @@ class ModuleListener:
         if self._doubted(record, values):
             return
         key = (module, node)
-        values = {**self._later.take(key), **values}
-        if record.values().items() >= values.items() or self._budget.take(key):
+        values = {**self._later.pop(key), **values}
+        if record.values().items() >= values.items() or self._budget.admit(key):
             self._engine.discover(record, values, why)
         else:
             self._later.hold(key, values, why)
@@ -132,7 +132,7 @@ class ModuleListener:
             and active.mine
             and record.planner.mutation(active.mutation).cuts_power
         ):
-            self._sync.ask(record, partial(self._switched_off, record, active))
+            self._sync.probe(record, partial(self._switched_off, record, active))
         else:
             self._sync.suspect(record, Loss.BMC_OFF)
         return True
@@ -169,7 +169,7 @@ class ModuleListener:
         if known is None:
             raise Refused(f"event kind {kind[:60]!r} is not one that it declares")
         record = self._store.find(node) if node else None
-        if self._budget.take((module, record.node.id if record else "")):
+        if self._budget.admit((module, record.node.id if record else "")):
             self._store.event(record, known, text, severity=severity, data=data)
         else:
             self._budget.leave_out(module)
@@ -196,7 +196,7 @@ class ModuleListener:
         record = self._store.find(flight.node) if flight is not None else None
         if flight is None or record is None:
             return
-        self._later.take((module, flight.node))
+        self._later.pop((module, flight.node))
         try:
             self._own(module, record, values)
         except LayercakeError as refusal:

@@ -100,7 +100,7 @@ class ServiceManager:
     def start(self) -> None:
         """Starts all; returns at once."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        self._tasks = [asyncio.create_task(self._keep(name)) for name in self.status]
+        self._tasks = [asyncio.create_task(self._supervise(name)) for name in self.status]
 
     async def stop(self) -> None:
         """Ends all: gives each 3 s after the host told it to stop, then kills it."""
@@ -137,7 +137,7 @@ class ServiceManager:
             status.state = state
             status.since = time.monotonic()
 
-    async def _keep(self, name: str) -> None:
+    async def _supervise(self, name: str) -> None:
         status = self.status[name]
         failures = 0
         ended = ""

@@ -45,10 +45,10 @@ class ManualPower:
         if self._store.find(record.node.id) is record:
             self._engine.post(record, Discovered({"power": "ON"}, why))
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Takes those for off that a person was asked to switch off and that are not heard any
         more; called once a second."""
-        for record in self._asked.look():
+        for record in self._asked.records():
             if _switched_off(record) and not self._sync.speaks(record):
                 self._engine.post(
                     record,

@@ -136,7 +136,7 @@ class ModuleNotifier:
             node.arch,
             node.firmware,
             self._boots(record),
-            network=self._networks.told(node),
+            network=self._networks.of(node),
         )
         offered = [
             module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)

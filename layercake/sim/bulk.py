@@ -71,7 +71,7 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
                 }
             )
             records.append(head.membership.add(transaction, node))
-            head.desire.want(transaction, records[-1], (image,))
+            head.desire.set_images(transaction, records[-1], (image,))
     known = {"power": "ON", "boot": "INIT", "run": "INIT"}
     if count > MANY:
         known |= {"run": "SYNC", "busy": "FREE", "image": "ACTIVE"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.aside import Aside, Bounds
+from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from powerman.console.lines import STAMP, parse_stamp
 from powerman.console.logs import name_of
 
@@ -20,7 +20,7 @@ PATTERN = 200
 MOST = 10_000
 """Characters of a pattern; matches of one search."""
 _TEXT = 1000  # of a line that is shown
-_ASIDE = Aside(
+_ASIDE = SandboxedJob(
     "search the consoles' logs",
     Bounds(seconds=20.0, memory=512 << 20, answer=24 << 20),
     urgent=True,
@@ -44,7 +44,7 @@ async def search(
     regex: bool,
     ignore_case: bool,
     limit: int,
-    aside: Aside = _ASIDE,
+    aside: SandboxedJob = _ASIDE,
 ) -> tuple[list[Match], bool]:
     """At most `limit` lines, by node and then by time, and whether there are more. Raises
     InputError for what is no pattern, Refused while others search, OperationFailed if it takes too

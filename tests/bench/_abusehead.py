@@ -69,7 +69,7 @@ async def install(head: Head, count: int) -> dict[str, Any]:
                     transaction, head.table.node(node(number, head.settings.address))
                 )
             )
-            head.desire.want(transaction, records[-1], (wanted,) if number == 0 else ())
+            head.desire.set_images(transaction, records[-1], (wanted,) if number == 0 else ())
     rogue = records[0]
     rogue.session = Session(1, b"r" * 32, "boot-1", head.clock())
     head.engine.post(rogue, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "installed"))

@@ -160,7 +160,7 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     head.engine._gate = lambda: None
     async with head.desire.transaction() as transaction:
         for number in range(count):
-            head.desire.want(
+            head.desire.set_images(
                 transaction, head.membership.add(transaction, head.table.node(fields(number))), ()
             )
     del transaction

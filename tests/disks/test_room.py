@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from layercake.features.disks.node_disks import NodeDisks
-from layercake.features.disks.said import said
+from layercake.features.disks.said import parse_disks
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
 from tests.support.world import World, node_client
@@ -59,7 +59,7 @@ def words(world: World) -> list[dict[str, Any]]:
 
 
 def test_a_report_is_bounded_and_harmless() -> None:
-    found = said(
+    found = parse_disks(
         {
             **REPORT,
             "disks": [{**DISK, "model": "\x1b[31mred", "bytes": -5, "holds": "x" * 9000}] * 100,
@@ -78,14 +78,14 @@ def test_a_report_is_bounded_and_harmless() -> None:
         {**REPORT, "disks": [{"name": 5}]},
         {**REPORT, "layouts": "x"},
     ]
-    assert [said(one) for one in wrong] == [None] * 5
+    assert [parse_disks(one) for one in wrong] == [None] * 5
 
 
 async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
     room, node = site.head.part(NodeDisks), site.node("n0")
     with pytest.raises(NotFound, match="has said nothing of its disks"):
         await room.wipe(node, "S1", "m1", "root")
-    room.heard(node, REPORT)
+    room.apply_report(node, REPORT)
     with pytest.raises(NotFound, match="cannot find disk 'S9'"):
         await room.wipe(node, "S9", "m1", "root")
     with pytest.raises(InputError, match="nothing on it is in the way"):
@@ -106,12 +106,12 @@ async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
 
 
 async def test_a_word_outlives_the_head_and_is_gone_when_it_was_used(site: World) -> None:
-    site.head.part(NodeDisks).heard(site.node("n0"), REPORT)
+    site.head.part(NodeDisks).apply_report(site.node("n0"), REPORT)
     await site.ops.machines.wipe("n0", "S1", "m1", "root")
     (told,) = words(site)
     await site.restart()
     assert words(site) == [told], "kill -9 between the word and the wipe"
-    site.head.part(NodeDisks).heard(
+    site.head.part(NodeDisks).apply_report(
         site.node("n0"), {"state": "READY", "disks": [], "layouts": [], "done": [told["id"]]}
     )
     assert words(site) == []
@@ -121,7 +121,7 @@ async def test_a_word_outlives_the_head_and_is_gone_when_it_was_used(site: World
 
 async def test_what_people_are_told_to_do(site: World) -> None:
     node = site.node("n0")
-    site.head.part(NodeDisks).heard(node, REPORT)
+    site.head.part(NodeDisks).apply_report(node, REPORT)
     lines = site.head.part(NodeDisks).troubles(node)
     assert lines[0] == "layout data: disk nvme0n1 holds ntfs"
     assert "layercake machine wipe n0" in lines[1] and "`wipe: [S2]`" in lines[2]

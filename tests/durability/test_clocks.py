@@ -123,10 +123,10 @@ async def test_a_roll_goes_on_in_another_time(world: World, step_s: float) -> No
     world.attach("n0")
     world.send(world.hello("n0"))
     roll = await world.ops.rolls.start("n0", Ask("web"))
-    await world.head.part(Rolls).settle()
+    await world.head.part(Rolls).advance()
     world.clock.now += step_s
     await world.restart()
-    await world.head.part(Rolls).settle()
+    await world.head.part(Rolls).advance()
     found = world.head.part(Rolls).get(roll.id)
     assert not found.over
     deadlines = [n.deadline for n in found.nodes.values() if n.deadline is not None]

@@ -44,7 +44,7 @@ def passes(world: World, seconds: float) -> None:
     """Time passes in which the head looks at its database as it does."""
     for _ in range(round(seconds / STRETCH_S)):
         world.clock.now += STRETCH_S
-        world.head.database.health.look(world.head.store)
+        world.head.database.health.check(world.head.store)
 
 
 async def test_a_document_that_waits_is_written_by_the_next_flush_and_never_over_a_newer_one(
@@ -126,7 +126,7 @@ async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
         passes(world, SLOW_S + 1.0)
         world.send(world.hello("n0"))
         assert world.node("n0").value("run") == "SYNC", "the nodes are watched all the same"
-        world.head.database.health.look(world.head.store)
+        world.head.database.health.check(world.head.store)
         assert told(world) == ["database.unwell"]
         assert "slow" in (await head_status(world.head.part(Observed)))["database"]["trouble"]
         gate.set()
@@ -141,7 +141,7 @@ async def test_a_head_that_stood_still_itself_does_not_blame_the_disk(world: Wor
         flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
         await begun(world)
         world.clock.now += 10 * STUCK_S
-        world.head.database.health.look(world.head.store)
+        world.head.database.health.check(world.head.store)
         assert not world.head.database.health.stuck
         gate.set()
         await flush
@@ -325,7 +325,7 @@ async def test_a_disk_that_does_not_answer_for_a_while(ext4: Path) -> None:
             while time.monotonic() - began < 2.0:
                 turn = time.monotonic()
                 world.send(world.hello("n0"))
-                world.head.database.health.look(world.head.store)
+                world.head.database.health.check(world.head.store)
                 await asyncio.sleep(0.01)
                 worst = max(worst, time.monotonic() - turn)
             assert not asked.done()

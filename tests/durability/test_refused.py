@@ -139,12 +139,12 @@ async def test_a_roll_goes_no_further_while_nothing_can_be_written(world: World)
     before = seen(world)
     with read_only(world.head):
         with pytest.raises(OperationFailed):
-            await world.head.part(Rolls).settle()
+            await world.head.part(Rolls).advance()
         assert seen(world) == before
         with pytest.raises(OperationFailed):
             await world.head.part(Rolls).order(roll.id, "pause", "bob")
         assert seen(world) == before
-    await world.head.part(Rolls).settle()
+    await world.head.part(Rolls).advance()
     assert [i.name for i in world.node("n0").stage] == ["web"], "it goes on by itself"
 
 

@@ -33,7 +33,7 @@ class Said:
         self.arp: bool | None = False
         self.asked: list[str] = []
 
-    async def ask(self, record: Record, now: float) -> Findings:
+    async def collect(self, record: Record, now: float) -> Findings:
         """What they say."""
         self.asked.append(record.name)
         return Findings(now, "ON", self.agent, self.arp)

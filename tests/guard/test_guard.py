@@ -154,7 +154,7 @@ async def test_a_machine_found_running_is_left_alone_until_it_is_taken(rack: Rac
         rack.pass_time(10, *LEFT, *RIGHT)
     assert rack.started() == [] and "found running" in why(rack, "x0")
     assert len(rack.told("node.found-running")) == 1
-    await rack.ops.care.take("x0", "ann")
+    await rack.ops.care.adopt("x0", "ann")
     assert rack.started() == ["x0 power-off"]
     rack.sees_power("x0", "OFF")
     assert rack.started()[-1] == "x0 power-on"

@@ -47,7 +47,7 @@ def test_priority_goes_first_then_the_older_wish_then_the_name() -> None:
         ("late", -9, 99.0),
         ("last", 7, 0.0),
     ):
-        queue.put(name, LANE if name != "a" else OTHER, Rank(below, since, name), None)
+        queue.enqueue(name, LANE if name != "a" else OTHER, Rank(below, since, name), None)
     assert admitted(queue, 2) == ["late", "a"] and len(queue) == 3
     assert admitted(queue, 9) == ["b", "d", "last"] and not len(queue)
 
@@ -55,8 +55,8 @@ def test_priority_goes_first_then_the_older_wish_then_the_name() -> None:
 def test_a_full_domain_holds_up_no_other_and_a_pass_looks_at_the_first_of_each_lane_only() -> None:
     queue, looked = Queue(), list[str]()
     for number in range(1000):
-        queue.put(f"l{number:04d}", LANE, Rank(0, 1.0, f"l{number:04d}"), None)
-        queue.put(f"r{number:04d}", OTHER, Rank(0, 2.0, f"r{number:04d}"), None)
+        queue.enqueue(f"l{number:04d}", LANE, Rank(0, 1.0, f"l{number:04d}"), None)
+        queue.enqueue(f"r{number:04d}", OTHER, Rank(0, 2.0, f"r{number:04d}"), None)
     assert admitted(queue, 3, full=(LANE,)) == ["r0000", "r0001", "r0002"]
 
     def none(node: str, lane: Lane) -> Turn:
@@ -80,7 +80,7 @@ def test_a_queue_is_like_a_sorted_list_whatever_comes_and_goes() -> None:
                 Rank(draw.randrange(-2, 3), float(draw.randrange(5)), name),
                 draw.choice(lanes),
             )
-            queue.put(name, model[name][1], model[name][0], None)
+            queue.enqueue(name, model[name][1], model[name][0], None)
         elif draw.random() < 0.5:
             queue.leave(name)
             model.pop(name, None)
@@ -101,9 +101,9 @@ def test_a_queue_is_like_a_sorted_list_whatever_comes_and_goes() -> None:
 def test_who_is_put_again_keeps_its_place_and_another_rank_moves_it() -> None:
     queue = Queue()
     for name in ("a", "b"):
-        queue.put(name, LANE, Rank(0, 1.0, name), None)
-        queue.put(name, LANE, Rank(0, 1.0, name), None)
-    queue.put("b", LANE, Rank(-1, 1.0, "b"), None)
+        queue.enqueue(name, LANE, Rank(0, 1.0, name), None)
+        queue.enqueue(name, LANE, Rank(0, 1.0, name), None)
+    queue.enqueue("b", LANE, Rank(-1, 1.0, "b"), None)
     assert len(queue) == 2 and admitted(queue, 9) == ["b", "a"]
     queue.leave("a")
     assert admitted(queue, 9) == []
@@ -118,7 +118,7 @@ def test_the_end_is_estimated_by_the_limit_that_binds_most() -> None:
     )
     assert queue.left_s(settings, 0) is None, "nobody knows how long a boot takes"
     for number in range(100):
-        queue.put(
+        queue.enqueue(
             f"n{number}",
             Lane(False, "net", (f"rack{number % 20}",)),
             Rank(0, 0.0, f"n{number}"),
@@ -129,21 +129,21 @@ def test_the_end_is_estimated_by_the_limit_that_binds_most() -> None:
     )  # 100 in a network of which 50 boot at once: two rounds
     assert queue.left_s(settings, 5) == 180.0  # and those that boot now
     for number in range(100, 140):
-        queue.put(f"n{number}", Lane(False, "", ("rack0",)), Rank(0, 0.0, f"n{number}"), 60.0)
+        queue.enqueue(f"n{number}", Lane(False, "", ("rack0",)), Rank(0, 0.0, f"n{number}"), 60.0)
     assert queue.left_s(settings, 0) == 300.0  # 45 in a rack of which 10 boot at once
     slow = GuardSettings(
         site_boots=1000, boots=1000, network_boots=1000, site_power_ons=1, inrush_s=10.0
     )
     assert queue.left_s(slow, 0) == 1400.0
     queue.took(30.0)
-    queue.put("new", LANE, Rank(0, 0.0, "new"), None)
+    queue.enqueue("new", LANE, Rank(0, 0.0, "new"), None)
     assert queue.usual_s() == pytest.approx((140 * 60 + 30) / 141)
 
 
 def test_a_network_and_the_power_of_the_site_have_limits() -> None:
     slots = Slots(GuardSettings(network_boots=2, site_power_ons=3, inrush_s=2.0))
     for number in range(2):
-        slots.take(f"n{number}", (), remedy=False, network="a")
+        slots.reserve(f"n{number}", (), remedy=False, network="a")
     assert "boot in network a" in slots.full((), remedy=False, now=0.0, network="a")
     assert not slots.full((), remedy=False, now=0.0, network="b")
     for _ in range(3):

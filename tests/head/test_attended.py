@@ -32,7 +32,7 @@ YEAR_S = 365 * 86400.0
 class Quiet:
     """Witnesses who have seen nothing."""
 
-    async def ask(self, record: Record, now: float) -> Findings:
+    async def collect(self, record: Record, now: float) -> Findings:
         """Nothing."""
         return Findings(now, "it has none", None, None)
 
@@ -106,7 +106,7 @@ def test_a_person_is_waited_for_for_ever_and_takes_no_turn_of_others(world: Worl
     for _ in range(10):
         world.clock.now += YEAR_S / 4
         world.head.engine.tick()
-        world.head.part(Guard).look()
+        world.head.part(Guard).tick()
     assert under_way(world) == "power-on" and world.node("n0").machine.quarantine is None
     sees_power(world, "n1", "OFF")
     assert under_way(world, "n1") == "power-on"

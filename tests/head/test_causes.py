@@ -70,7 +70,7 @@ async def test_one_reason_is_one_line(site: World) -> None:
     ) == (2, [])
     is_(site, "a3", power="OFF", boot="UNKNOWN")
     is_(site, "a3", power="ON", boot="WAIT")
-    assert site.head.boot_timeouts.seen(site.node("a3")) == "", (
+    assert site.head.boot_timeouts.last_step(site.node("a3")) == "", (
         "what was seen before it was off counts no more"
     )
 

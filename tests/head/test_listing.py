@@ -30,7 +30,7 @@ async def told(
     found = await listing.find(
         [world.node(name) for name in world.head.store.names], kind, since, ""
     )
-    text = b"".join([piece async for piece in listing.words(found, kind)])
+    text = b"".join([piece async for piece in listing.encode(found, kind)])
     return json.loads(b"[" + text + b"]"), found
 
 

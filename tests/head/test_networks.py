@@ -150,7 +150,7 @@ async def test_networks_outlive_the_head(world: World) -> None:
     before = world.head.networks.by_name
     await world.restart()
     assert world.head.networks.by_name == before and world.node("n1").node.network == "far"
-    assert (found := world.head.networks.told(world.node("n1").node)) is not None and found[
+    assert (found := world.head.networks.of(world.node("n1").node)) is not None and found[
         "name"
     ] == "far"
 

@@ -107,7 +107,7 @@ async def test_a_cycle_that_ends_while_a_change_is_prepared_stays_over(world: Wo
     await world.ops.power.cycle("n0", False)
     record, desire = world.node("n0"), world.head.desire
     async with desire.transaction() as transaction:
-        desire.want(transaction, record, record.wanted)
+        desire.set_images(transaction, record, record.wanted)
         assert record.goal_values == {"power": "OFF"}
         world.send(world.hello("n0", run="INIT", image="UNKNOWN"))
         world.head.engine.post(record, Discovered({"power": "OFF"}, "the BMC says so"))

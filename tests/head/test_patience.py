@@ -158,7 +158,7 @@ async def test_a_boot_that_takes_twice_the_usual_is_told_once(world: World) -> N
     wait(world)
     for _ in range(300):
         world.clock.now += 1.0
-        world.head.boot_timeouts.look()
+        world.head.boot_timeouts.tick()
     (event,) = [e for e in world.events_of("n0") if e.kind == "node.boot-slow"]
     assert event.severity == "warning" and event.data == {"seconds": 201.0, "usual_s": 100.0}
 

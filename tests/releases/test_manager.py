@@ -148,7 +148,7 @@ class Site:
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not holds():
-                self.keeper.look()
+                self.keeper.advance()
                 await asyncio.sleep(0)
 
     def shown(self) -> dict[str, Any]:
@@ -230,7 +230,7 @@ async def test_nothing_starts_and_nobody_gets_through_meanwhile(site: Site) -> N
     async with (
         desire.transaction() as transaction
     ):  # as an inventory, a roll or a person wants images
-        desire.want(
+        desire.set_images(
             transaction,
             site.record,
             (IMAGE,),
@@ -261,7 +261,7 @@ async def test_a_head_that_goes_in_the_middle_of_a_step_does_it_again(site: Site
     site.machine.keeps = goes
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     with pytest.raises(Gone):
-        site.keeper.look()
+        site.keeper.advance()
         await next(iter(site.keeper._tasks.values()))
     await site.world.restart()
     site.keeper = site.made()

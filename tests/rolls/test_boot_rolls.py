@@ -117,7 +117,7 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     kernel = site.world.directory / "boot" / "old" / "vmlinuz"
     before = kernel.read_bytes()
     kernel.write_bytes(b"a stranger's kernel")
-    head.part(BootSetWatch).touched(head.part(BootSets).look())
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
     assert (
         head.store.alarms[-1].kind == "boot-set.refused"
         and "vmlinuz was changed" in head.store.alarms[-1].text
@@ -134,7 +134,7 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     with pytest.raises(Refused, match="vmlinuz was changed"):
         await site.world.ops.boots.choose("old", "ann")
     kernel.write_bytes(before)
-    head.part(BootSetWatch).touched(head.part(BootSets).look())
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
     assert {head.part(BootSets).served(r.boots) for r in head.store} == {"old"}
 
 
@@ -293,11 +293,11 @@ async def test_a_profile_whose_set_was_deleted_has_another_of_its_sets(site: Sit
             os.utime(made / file, (900.0 + len(name), 900.0 + len(name)))
         (made / "minos.json").write_text('{"profile": {"name": "lab"}}')
         sets.sign(made, name, head.part(ImageStore).signer.sign)
-    head.part(BootSetWatch).touched(head.part(BootSets).look())
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
     assert head.part(BootSets).of(Boots(), "lab") == "first"
     assert await boots.choose("second", "ann", of_profile=True) == []
     await boots.remove("second")
-    head.part(BootSetWatch).touched(head.part(BootSets).look())
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
     assert head.part(BootSets).served(Boots(), "lab") == "first", "as after a restart of the head"
     assert await boots.remove_profile("lab") == ["first"]
     assert head.part(BootSets).of(Boots(), "lab") == ""
@@ -311,7 +311,7 @@ async def test_a_set_for_other_machines_is_nobodys_by_itself(site: Site) -> None
         (made / file).write_bytes(file.encode())
     (made / "minos.json").write_text('{"profile": {"name": "arm", "architecture": "aarch64"}}')
     sets.sign(made, "arm", head.part(ImageStore).signer.sign)
-    head.part(BootSetWatch).touched(head.part(BootSets).look())
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
     assert head.part(BootSets).all()[0].name == "arm" and arches(head.part(BootSets).all()) == [
         "aarch64",
         "x86_64",

@@ -66,7 +66,7 @@ async def test_a_roll_is_written_down_before_a_node_switches_and_not_each_time_t
 ) -> None:
     roll = await site.start("n[0-5]", "two", batch="2", health_s=2.0)
     head, key = site.world.head, f"roll/{roll.id}"
-    await head.part(Rolls).settle()
+    await head.part(Rolls).advance()
     assert site.roll(roll.id)["counts"] == {"staging": 6} and key in head.store.documents, (
         "it waits for the next flush"
     )
@@ -311,8 +311,8 @@ async def test_who_has_come_for_its_new_state_is_not_told_of_it(
     for number, record in enumerate(records):
         record.cfg_revision += 1
         record.acked = record.cfg_revision - (number != 0)
-    sync.coming.here(records[1].node.id, records[1].cfg_revision)
-    await site.world.head.part(Rolls)._tell([record.node.id for record in records])
+    sync.coming.pulled(records[1].node.id, records[1].cfg_revision)
+    await site.world.head.part(Rolls)._push([record.node.id for record in records])
     assert (
         pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
     )
@@ -327,7 +327,7 @@ async def test_who_has_not_come_in_a_second_is_told_again(
     records = [site.world.node(name) for name in site.agents]
     for record in records:
         record.cfg_revision += 1
-    await site.world.head.part(Rolls)._tell([record.node.id for record in records])
+    await site.world.head.part(Rolls)._push([record.node.id for record in records])
     for record in records[1:]:
         record.acked = record.cfg_revision
     site.world.head.part(Rolls).tick()

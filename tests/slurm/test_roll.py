@@ -23,7 +23,7 @@ from serviceimages import slurm_container
 
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.features.rolls.facts import Phase, Stand
+from layercake.features.rolls.facts import NodePhase, Phase
 from layercake.features.rolls.operations import Ask
 from layercake.fleet.store import Record
 from layercake.head.head import Head
@@ -110,7 +110,7 @@ class Site:
     def record(self, name: str) -> Record:
         return self.head.store.named(name)
 
-    def stand(self, roll: int, name: str) -> Stand:
+    def stand(self, roll: int, name: str) -> NodePhase:
         return self.head.part(Rolls).get(roll).nodes[self.record(name).node.id].state
 
     def runs(self, name: str) -> str:
@@ -147,14 +147,14 @@ async def play(directory: Path, namespace: HeadNamespace) -> None:
             "n0,n1", Ask("slurm-2", None, "", "", 0, 1.0, "rollback", "skip", (), "a test")
         )
         await site.until(
-            "the idle node is through", lambda: site.stand(roll.id, "n1") is Stand.DONE
+            "the idle node is through", lambda: site.stand(roll.id, "n1") is NodePhase.DONE
         )
         assert site.runs("n1") == "slurm-2" and site.runs("n0") == "slurm-1"
         assert (await site.state("n0")).split("+")[1:] == ["DRAIN"]
         waiting = site.slurm.submit("n0", "cat /etc/layercake-image > /shared/two")
         seen = len((site.shared / "one").read_text())
         await site.until("the job runs on", lambda: len((site.shared / "one").read_text()) > seen)
-        assert site.stand(roll.id, "n0") is Stand.BUSY
+        assert site.stand(roll.id, "n0") is NodePhase.BUSY
         (site.shared / "go").touch()
         await site.until(
             "the roll is done", lambda: site.head.part(Rolls).get(roll.id).state is Phase.DONE

@@ -101,7 +101,7 @@ class Site:
                 agent.turn()
             self.world.tick(1)
             self.world.head.part(Rolls).tick()
-            await self.world.head.part(Rolls).settle()
+            await self.world.head.part(Rolls).advance()
 
     async def until_over(self, number: int, seconds: int = 300) -> dict[str, Any]:
         for _ in range(seconds):

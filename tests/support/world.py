@@ -100,8 +100,8 @@ class World:
             self.clock.now += 1.0
             self.head.engine.tick()
             self.head.sync.scan()
-            self.head.part(Guard).look()
-            self.head.manual_power.look()
+            self.head.part(Guard).tick()
+            self.head.manual_power.tick()
 
     def attach(self, name: str) -> Session:
         """Gives a node a session, as a join would."""

@@ -118,7 +118,7 @@ class Audit:
             )
 
         try:
-            return await self._database.ask(self._store, write)
+            return await self._database.execute(self._store, write)
         except OperationFailed as error:
             raise OperationFailed(
                 f"cannot change anything: it cannot be recorded who asks: {error.message}",
@@ -128,7 +128,7 @@ class Audit:
     async def end(self, number: int, status: int, error: str) -> None:
         """Records what became of it. Raises OperationFailed."""
         values = (status, clean(error)[:ERROR], number)
-        await self._database.ask(
+        await self._database.execute(
             self._store,
             lambda db: db.execute("UPDATE audit SET status = ?, error = ? WHERE id = ?", values),
         )
@@ -140,7 +140,7 @@ class Audit:
             "SELECT id, at, data, status, error FROM audit WHERE id > ? AND at >= ? ORDER BY "
             "id LIMIT ?"
         )
-        rows = await self._database.ask(
+        rows = await self._database.execute(
             self._store, lambda db: db.execute(query, (after, since, limit)).fetchall()
         )
         return [

@@ -92,9 +92,9 @@ class Tokens:
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what an earlier head left."""
         if data := documents.get(_DOCUMENT):
-            self._put(msgspec.json.decode(data, type=_Kept))
+            self._set_kept(msgspec.json.decode(data, type=_Kept))
 
-    def _put(self, kept: _Kept) -> None:
+    def _set_kept(self, kept: _Kept) -> None:
         self._kept = kept
         self._by_digest = {t.digest: t for t in kept.tokens}
 
@@ -129,7 +129,7 @@ class Tokens:
                 )
                 fresh.append(found)
         if len(fresh) > len(self._kept.tokens):
-            self._put(replace(self._kept, tokens=tuple(fresh)))
+            self._set_kept(replace(self._kept, tokens=tuple(fresh)))
             documents[_DOCUMENT] = partial(msgspec.json.encode, self._kept)
 
     def all(self) -> list[Token]:
@@ -215,7 +215,7 @@ class Tokens:
 
     def _change(self, transaction: Transaction, kept: _Kept) -> None:
         transaction.documents[_DOCUMENT] = partial(msgspec.json.encode, kept)
-        transaction.after(self._put, kept)
+        transaction.after(self._set_kept, kept)
 
 
 def _read(path: Path) -> dict[str, str]:

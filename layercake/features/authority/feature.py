@@ -21,7 +21,9 @@ def _start(kernel: Kernel) -> Running:
         kernel.settings.certificate_names,
     )
     return Running(
-        (operations,), loops=(operations.look,), routes=(AuthorityRoutes(operations, kernel.store),)
+        (operations,),
+        loops=(operations.renew_certificates,),
+        routes=(AuthorityRoutes(operations, kernel.store),),
     )
 
 

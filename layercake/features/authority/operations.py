@@ -115,7 +115,7 @@ class AuthorityChanges:
         )
         for record in self._store:
             if record.session is not None:
-                self._tell(record)
+                self._push(record)
         return self.view()
 
     def certify(self, record: Record) -> None:
@@ -123,9 +123,9 @@ class AuthorityChanges:
         record.trust = replace(
             record.trust, certificate=record.trust.certificate + 1, at=self._clock()
         )
-        self._tell(record)
+        self._push(record)
 
-    def _tell(self, record: Record) -> None:
+    def _push(self, record: Record) -> None:
         record.cfg_revision += 1
         self._store.mark(record)
         self._sync.push(record)
@@ -142,7 +142,7 @@ class AuthorityChanges:
                 told += 1
         return told
 
-    async def look(self) -> None:
+    async def renew_certificates(self) -> None:
         """Renews for as long as the head lives."""
         while True:
             await asyncio.sleep(LOOK_S)

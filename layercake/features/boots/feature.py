@@ -41,7 +41,7 @@ def _start(kernel: Kernel) -> Running:
             images.sign_all({i.digest: i.size for r in store for i in (*r.wanted, *r.stage)})
             boots.sign_all()
             store.documents[SIGNING] = lambda: b"1"
-        watch.touched(boots.look())
+        watch.touched(boots.reread())
 
     return Running(
         (boots, watch, operations),

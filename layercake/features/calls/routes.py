@@ -47,7 +47,7 @@ class CallRoutes:
     )
     async def ask(self, request: web.Request, body: CallRequest) -> Any:
         """Ask a module; each call has a role of its own."""
-        answers = await self._calls.ask(request.match_info["name"], body.range, body.params)
+        answers = await self._calls.call(request.match_info["name"], body.range, body.params)
         if request[CALLER].looks_only:
             answers = [
                 a

@@ -96,7 +96,7 @@ class Attached:
         """Sends a break. Raises as `write`."""
         await self._ask(WRITE, {"node": self._node, "reader": self._reader, "send_break": True})
 
-    async def take(self) -> None:
+    async def take_over(self) -> None:
         """Takes the keyboard, and the console from another session. Raises LayercakeError."""
         await self._ask(WRITE, {"node": self._node, "reader": self._reader, "take": True})
 
@@ -118,7 +118,7 @@ class Consoles:
         """How the consoles of a range are; one that cannot be asked for has an error in its row."""
         return [
             {"node": one["node"], **(one["answer"] or {"state": "unknown"}), "error": one["error"]}
-            for one in await self._calls.ask(STATE, text, {})
+            for one in await self._calls.call(STATE, text, {})
         ]
 
     async def troubles(self) -> tuple[str, dict[str, str]]:

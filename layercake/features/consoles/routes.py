@@ -160,7 +160,7 @@ async def _take(socket: web.WebSocketResponse, attached: Attached, data: Any, wr
         if not isinstance(asked, dict):
             raise InputError("cannot use the message: an object is expected")
         if asked.get("take"):
-            await attached.take()
+            await attached.take_over()
         if asked.get("break"):
             await attached.send_break()
     except (LayercakeError, ValueError) as error:

@@ -23,7 +23,7 @@ def _start(kernel: Kernel) -> Running:
         node_routes=DiskKeyRequests(disks, kernel.running.decisions.guard_secrets).routes(),
         document=partial(disks.document, address=address),
         troubles={"disks": disks.troubles},
-        hears={minos.events.DISKS: disks.heard},
+        hears={minos.events.DISKS: disks.apply_report},
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from layercake.features.boots.boot_sets import BootSets
-from layercake.features.disks.said import Disk, Said, said
+from layercake.features.disks.said import Disk, Said, parse_disks
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
@@ -123,9 +123,9 @@ class NodeDisks:
     # ---- what a node says, and a person
     # ------------------------------------------------------------------------------------
 
-    def heard(self, record: Record, data: object) -> None:
+    def apply_report(self, record: Record, data: object) -> None:
         """A node says how its disks are. Words that were used are gone: each is good once."""
-        found = said(data)
+        found = parse_disks(data)
         if found is None:
             return
         self._said[record.node.id] = found
@@ -133,9 +133,9 @@ class NodeDisks:
         had = self._words.get(record.node.id, ())
         left = tuple(word for word in had if word.id not in found.done)
         if left != had:
-            self._keep(record.node.id, left)
+            self._set_words(record.node.id, left)
 
-    def _keep(self, node: str, words: tuple[Word, ...]) -> None:
+    def _set_words(self, node: str, words: tuple[Word, ...]) -> None:
         if words:
             self._words[node] = words
         else:
@@ -158,7 +158,7 @@ class NodeDisks:
             if not disk.mark or not disk.names:
                 continue
             name = disk.names[0]
-            if any(word.disk in disk.names for word in self.words(record)):
+            if any(word.disk in disk.names for word in self.unused_words(record)):
                 lines.append(f"disk {name} was given free; the node has not made it anew yet")
             elif any(set(disk.names) & set(one.wipe) for one in part.entries.values()):
                 lines.append(
@@ -172,7 +172,7 @@ class NodeDisks:
                 )
         return lines
 
-    def words(self, record: Record) -> tuple[Word, ...]:
+    def unused_words(self, record: Record) -> tuple[Word, ...]:
         """The words that the node has not used yet."""
         return self._words.get(record.node.id, ())
 
@@ -217,7 +217,7 @@ class NodeDisks:
                 f"{disk.holds}",
                 hint=f"see `layercake machine disks {record.name}`",
             )
-        had = tuple(word for word in self.words(record) if word.disk not in disk.names)
+        had = tuple(word for word in self.unused_words(record) if word.disk not in disk.names)
         if len(had) >= MOST_WORDS:
             raise Refused(
                 f"cannot give disk {name} of {record.name} free: too many words wait for this node"

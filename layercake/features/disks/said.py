@@ -44,7 +44,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[str, ...] = ()
 
 
-def said(data: object) -> Said | None:
+def parse_disks(data: object) -> Said | None:
     """None for what is not as agreed."""
     try:
         found = msgspec.convert(data, Said)

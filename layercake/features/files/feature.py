@@ -40,7 +40,7 @@ def _start(kernel: Kernel) -> Running:
         node_routes=FileRequests(files, kernel.running.decisions.guard_secrets).routes(),
         document=files.document,
         troubles={"files": files.troubles},
-        hears={minos.events.FILES: files.heard},
+        hears={minos.events.FILES: files.apply_report},
     )
 
 

@@ -97,7 +97,7 @@ class NodeFiles:
         """Lines for ~/.ssh/known_hosts of those that have a host key."""
         found = [(r, self.keys.public(r)) for r in records]
         lines = [
-            given.known_host(given.names_of(r.name, self._networks.told(r.node)), r.node.ip, key)
+            given.known_host(given.names_of(r.name, self._networks.of(r.node)), r.node.ip, key)
             for r, key in found
             if key
         ]
@@ -125,7 +125,7 @@ class NodeFiles:
 
     def _rows(self) -> list[tuple[str, str, str, tuple[str, ...]]]:
         return [
-            (r.name, given.fqdn(r.name, self._networks.told(r.node)), r.node.ip, r.node.groups)
+            (r.name, given.fqdn(r.name, self._networks.of(r.node)), r.node.ip, r.node.groups)
             for r in self._store
         ]
 
@@ -133,7 +133,7 @@ class NodeFiles:
         """Stands for all that a node's files depend on; for secrets as they were when an inventory
         was applied last."""
         node = record.node
-        network = self._networks.told(record.node)
+        network = self._networks.of(record.node)
         had = self._marks.get(node.id)
         version = f"{self.site()[0]} {self.sources.version} {self._secrets}"
         if had is not None and had[1] is network and had[2] == version and _alike(had[0], node):
@@ -196,7 +196,7 @@ class NodeFiles:
         mark, found = self._wrong.get(record.node.id, ("", []))
         return found if mark and mark == self.mark(record) else []
 
-    def heard(self, record: Record, data: Mapping[str, Any]) -> None:
+    def apply_report(self, record: Record, data: Mapping[str, Any]) -> None:
         """Keeps what a node says of its files, as far as it is well-formed."""
         found: dict[str, Any] = {"mark": str(data.get("mark", ""))[:64]}
         for name in ("waiting", "errors"):
@@ -252,7 +252,7 @@ class NodeFiles:
             ]
             entries = given.given(
                 record.node,
-                self._networks.told(record.node),
+                self._networks.of(record.node),
                 others,
                 await self.keys.of(record),
                 wishes(record.node).authorized_keys,
@@ -260,9 +260,7 @@ class NodeFiles:
         if any(METADATA in place_of(key).targets for key in part.entries):
             entries.append(
                 given.facts(
-                    record.node,
-                    self._networks.told(record.node),
-                    wishes(record.node).authorized_keys,
+                    record.node, self._networks.of(record.node), wishes(record.node).authorized_keys
                 )
             )
         wanted = await asyncio.to_thread(self._collect, part, by_path, contents or {})
@@ -332,7 +330,7 @@ class NodeFiles:
         return replace(entry, data=b"".join(parts))
 
     def _facts(self, node: Node) -> dict[str, Any]:
-        network = self._networks.told(node)
+        network = self._networks.of(node)
         return {
             "name": node.name,
             "fqdn": given.fqdn(node.name, network),

@@ -133,11 +133,11 @@ class FileChanges:
             found.append({**sources.to_record(path, before, after, lines), "nodes": len(names)})
         return found
 
-    async def keep(self, wanted: Wanted) -> None:
+    async def store(self, wanted: Wanted) -> None:
         """Writes the contents, before anything refers to them. Raises OperationFailed."""
-        await asyncio.to_thread(self._files.sources.keep, wanted.contents)
+        await asyncio.to_thread(self._files.sources.store, wanted.contents)
 
-    def take(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
+    def activate(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
         """Has these in force once all is on disk; the paths that are others than before."""
         old = self._files.sources.by_path
         changed = [
@@ -148,7 +148,7 @@ class FileChanges:
         if changed:
             key, data = self._files.sources.document(wanted.by_path)
             transaction.documents[key] = lambda: data
-            transaction.after(lambda: self._files.sources.take(wanted.by_path))
+            transaction.after(lambda: self._files.sources.use(wanted.by_path))
             more = f", and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
             transaction.event(
                 None,

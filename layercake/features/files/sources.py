@@ -132,7 +132,7 @@ class Sources:
         data = documents.get(_DOCUMENT)
         self.by_path = msgspec.json.decode(data, type=dict[str, Source]) if data else {}
 
-    def keep(self, contents: Mapping[str, bytes]) -> None:
+    def store(self, contents: Mapping[str, bytes]) -> None:
         """Writes contents. May block. Raises OSError."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         for digest, data in contents.items():
@@ -144,7 +144,7 @@ class Sources:
         """The document that says so, and its key."""
         return _DOCUMENT, msgspec.json.encode(found)
 
-    def take(self, found: Mapping[str, Source]) -> None:
+    def use(self, found: Mapping[str, Source]) -> None:
         """These are in force from now on; contents that nobody needs are removed."""
         self.by_path = dict(found)
         self.version += 1

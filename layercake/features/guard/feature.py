@@ -45,13 +45,13 @@ def _start(kernel: Kernel) -> Running:
     return Running(
         (guard, operations),
         load=load,
-        scan=guard.look,
+        scan=guard.tick,
         stop=stop,
         forget=guard.forget,
         routes=(GuardRoutes(operations, guard),),
         gate=guard,
         stopped=guard.stopped,
-        heard=guard.heard,
+        heard=guard.node_spoke,
         lost=lost_nodes.report,
     )
 

@@ -117,7 +117,7 @@ class Guard:
 
     # -- what happens to nodes
 
-    def heard(self, record: Record, busy: str) -> None:
+    def node_spoke(self, record: Record, busy: str) -> None:
         """A node speaks, and is in sync."""
         key = record.node.id
         care = record.care
@@ -234,10 +234,10 @@ class Guard:
         elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
             self._orders.take_over(record, "the inventory (adopt: reset)")
         else:
-            self._tell(record, asked, verdict)
+            self._note_waiting(record, asked, verdict)
             asked.verdict = verdict
 
-    def _tell(self, record: Record, asked: _Asked, verdict: Verdict) -> None:
+    def _note_waiting(self, record: Record, asked: _Asked, verdict: Verdict) -> None:
         if verdict.why in _TOLD and (asked.verdict is None or asked.verdict.why is not verdict.why):
             kind = events.NODE_FOUND if verdict.why is Why.FOUND_RUNNING else events.REMEDY_HELD
             self._store.event(
@@ -258,7 +258,7 @@ class Guard:
             if (
                 record.node.id not in self._slots and not step.person
             ):  # a person takes long, and no other node's turn
-                self._slots.take(
+                self._slots.reserve(
                     record.node.id,
                     record.node.domains,
                     remedy=care.up,
@@ -296,7 +296,7 @@ class Guard:
         self._done.pop(key, None)
         ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
         if ruling.ask:
-            self.silent.ask(record, self._answered)
+            self.silent.question(record, self._answered)
         by_hand = bool(record.planner.mutation(mutation).person)
         if ruling.verdict is None and not by_hand and self._starts(record):
             return self._no_slot(record, now)
@@ -321,7 +321,7 @@ class Guard:
             record.care = replace(record.care, wished=self._store.wall())
             self._store.mark(record)
         rank = Rank(-wishes(record.node).priority, record.care.wished, record.name)
-        self._queue.put(
+        self._queue.enqueue(
             record.node.id,
             Lane(record.care.up, record.node.network, record.node.domains),
             rank,
@@ -388,7 +388,7 @@ class Guard:
 
     # -- time
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Looks at everything anew; called once a second."""
         self.silent.expire()
         self._look_at_outages()
@@ -408,10 +408,10 @@ class Guard:
         self._admit()
 
     def _look_at_outages(self) -> None:
-        members = self._members.look()
+        members = self._members.update()
         silent = self._members.silent(self.silent.since)
         before = self.outages
-        self.outages = outage.look(before, members, silent, self._settings, self._clock())
+        self.outages = outage.outages_now(before, members, silent, self._settings, self._clock())
         for domain in [domain for domain in self.outages if domain not in before]:
             now = self.outages[domain]
             text = (
@@ -431,7 +431,7 @@ class Guard:
             self._store.event(None, events.OUTAGE_OVER, text, data=data)
 
     def _end_maintenance(self, now: float) -> None:
-        for record in self._stopped.look():
+        for record in self._stopped.records():
             stop = record.care.maintenance
             if stop is not None and stop.until is not None and stop.until <= now:
                 record.care = ended(record.care, "its time", now)

@@ -165,7 +165,7 @@ class GuardChanges:
 
     # -- machines that were found running, silent nodes, outages
 
-    async def take(self, text: str, by: str) -> list[str]:
+    async def adopt(self, text: str, by: str) -> list[str]:
         """Machines that were found running are ours from now on: they are started anew, whatever
         runs there."""
         who = said_by(by)
@@ -238,6 +238,6 @@ class GuardChanges:
 
     def _looked_at(self, records: Iterable[Record]) -> list[str]:
         """What waited may go on, or has to wait."""
-        self._guard.look()
+        self._guard.tick()
         self._tell_rolls(r.node.id for r in records)
         return [r.name for r in records]

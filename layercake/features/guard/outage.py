@@ -59,7 +59,7 @@ def is_outage(silent: int, members: int, settings: GuardSettings) -> bool:
     return silent > settings.outage_nodes and silent > settings.outage_share * members
 
 
-def look(
+def outages_now(
     outages: Mapping[str, Outage],
     members: Mapping[str, int],
     silent: Mapping[str, Mapping[str, float]],

@@ -118,7 +118,7 @@ class GuardRoutes:
     @route("POST", "/v1/nodes/take", Role.OPERATOR, Reach.RANGE, body=CareRequest, returns=Names)
     async def take(self, request: web.Request, body: CareRequest) -> Any:
         """Take over machines that were found running."""
-        return {"nodes": await self._care.take(body.range, request[CALLER].by(body.by))}
+        return {"nodes": await self._care.adopt(body.range, request[CALLER].by(body.by))}
 
     @route("POST", "/v1/nodes/remedy", Role.OPERATOR, Reach.RANGE, body=CareRequest, returns=Names)
     async def release(self, request: web.Request, body: CareRequest) -> Any:

@@ -52,17 +52,17 @@ class SilentNodes:
         self.dead.discard(key)
         self.findings.pop(key, None)
 
-    def ask(self, record: Record, answered: Callable[[Record], None]) -> None:
+    def question(self, record: Record, answered: Callable[[Record], None]) -> None:
         """Asks witnesses of a node, unless they are being asked, and calls `answered` then."""
         key = record.node.id
         if key not in self.asking:
-            task = asyncio.get_running_loop().create_task(self._ask(record, answered))
+            task = asyncio.get_running_loop().create_task(self._question(record, answered))
             self.asking[key] = task
 
-    async def _ask(self, record: Record, answered: Callable[[Record], None]) -> None:
+    async def _question(self, record: Record, answered: Callable[[Record], None]) -> None:
         key = record.node.id
         try:
-            self.findings[key] = await self.witnesses.ask(record, self._clock())
+            self.findings[key] = await self.witnesses.collect(record, self._clock())
         finally:
             self.asking.pop(key, None)
         answered(record)

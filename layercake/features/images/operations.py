@@ -16,7 +16,7 @@ from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events
 from layercake.fleet.store import Store
 from layercake.kraken.errors import InputError, OperationFailed, Refused
-from layercake.moduleapi.aside import Aside
+from layercake.moduleapi.sandboxed_job import SandboxedJob
 
 
 def versions(image: Image) -> list[Version]:
@@ -34,7 +34,7 @@ class Images:
         self._rolls = rolls
         self._images = images
         self._node_keys = node_keys
-        self._aside = Aside("read the images", COMPARING)
+        self._aside = SandboxedJob("read the images", COMPARING)
 
     async def add(self, path: Path, name: str, container: dict[str, Any], by: str = "") -> Image:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest

@@ -51,7 +51,7 @@ from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kernel.membership import Membership
 from layercake.kraken.errors import InputError, Refused
-from layercake.moduleapi.aside import Aside
+from layercake.moduleapi.sandboxed_job import SandboxedJob
 from layercake.modules.notifier import ModuleNotifier
 
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
@@ -97,7 +97,7 @@ class InventoryChanges:
         self._plans = readers.plans
         self._applied = readers.applied
 
-    async def _parse(self, aside: Aside, text: str, file: str) -> NewInventory:
+    async def _parse(self, aside: SandboxedJob, text: str, file: str) -> NewInventory:
         """Reads an inventory against the images in the store; a big one in the process that this
         one's turn is for. Raises InventoryErrors with the mistakes in it."""
         parts, images = self._means.table.parts, [i.name for i in self._means.images.list()]
@@ -118,7 +118,7 @@ class InventoryChanges:
             told = await asyncio.to_thread(answer, question)
         else:
             data = await asyncio.to_thread(msgspec.msgpack.encode, question)
-            out = await aside.ask("layercake.features.inventory.reading", data)
+            out = await aside.request("layercake.features.inventory.reading", data)
             told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
         warnings = said(file, told)
         nodes = {
@@ -279,7 +279,7 @@ class InventoryChanges:
         async with self._applied.turn():  # those who may only look do not keep it waiting
             new = await self._parse(self._applied, text, file)
             wanted = await self._files.wanted(new.all())
-            await self._files.keep(wanted)
+            await self._files.store(wanted)
         async with self._means.desire.transaction() as transaction:
             if digest is not None and digest != _digest(self._store.revision, text, wanted):
                 raise Refused(
@@ -296,7 +296,7 @@ class InventoryChanges:
                 )
             self._refuse_held(new.removed)
             moved, rolls = await self._enact(transaction, new, consent)
-            self._files.take(transaction, wanted, said_by(consent.by))
+            self._files.activate(transaction, wanted, said_by(consent.by))
         await self._spread()
         return self._applied_of(new, moved, rolls)
 
@@ -358,9 +358,9 @@ class InventoryChanges:
                 list(diff({name: before}, {name: node})),
             )
             sources = await self._files.beside(node)
-            await self._files.keep(sources)
+            await self._files.store(sources)
             moved, rolls = await self._enact(transaction, new, consent)
-            self._files.take(transaction, sources, said_by(consent.by))
+            self._files.activate(transaction, sources, said_by(consent.by))
         await self._spread()
         return self._applied_of(new, moved, rolls)
 
@@ -425,7 +425,7 @@ class InventoryChanges:
             f"networks by {by}: {said}{more}",
             data={"networks": [c.node for c in found]},
         )
-        self._means.networks.take(transaction, new.networks)
+        self._means.networks.replace(transaction, new.networks)
         moved = {change.node for change in found}
         for name in moved:
             transaction.after(self._means.notifier.network, name)

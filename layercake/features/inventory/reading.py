@@ -21,10 +21,10 @@ from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import EntryCache, Node, mark_of
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.aside import Aside, Bounds
 from layercake.moduleapi.module import Module, Part
 from layercake.moduleapi.network import Network
-from layercake.moduleapi.standing import serve
+from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
+from layercake.moduleapi.worker_process import serve
 
 MISTAKES = 500
 """Mistakes that are told; who has made more corrects these first."""
@@ -173,8 +173,8 @@ class Readers:
 
     def __init__(self) -> None:
         self.plans, self.applied = (
-            Aside("plan the inventory", READING),
-            Aside("apply the inventory", READING, urgent=True),
+            SandboxedJob("plan the inventory", READING),
+            SandboxedJob("apply the inventory", READING, urgent=True),
         )
 
     @property

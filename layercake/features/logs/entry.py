@@ -52,7 +52,7 @@ class Waiting:
                 self._bytes -= len(self._lines.popleft().text)
                 self._left_out += 1
 
-    def take(self, most: int) -> tuple[list[Entry], int]:
+    def next_batch(self, most: int) -> tuple[list[Entry], int]:
         """The oldest, at most so many and about BATCH_BYTES, which wait no more; and how many were
         left out before them."""
         taken: list[Entry] = []

@@ -132,7 +132,7 @@ class Sender:
     async def _some(self) -> None:
         """Sends one batch; one that was not taken is kept for the next try."""
         if not self._batch:
-            self._batch, left_out = self.waiting.take(AT_ONCE)
+            self._batch, left_out = self.waiting.next_batch(AT_ONCE)
             if left_out:
                 self._lost += left_out
                 self._batch.insert(

@@ -88,12 +88,12 @@ class Machines:
             if machine.key.startswith("node/") and machine.key not in own:
                 self._gone.append(machine.key)
             else:
-                self._keep(machine)
+                self._remember(machine)
         for record in self._store:
             if (known := self.of(record)) is not None:
                 self._drifted(record, known.drift)
 
-    def _keep(self, machine: Machine) -> None:
+    def _remember(self, machine: Machine) -> None:
         """Has a machine in memory, in the place of what was known of it."""
         self._drop(machine.key)
         self._all[machine.key] = machine
@@ -240,7 +240,7 @@ class Machines:
         if isinstance(body.get("report"), dict):
             await self._stranger_reports(key, mac, address, report.read(body["report"]), left)
         elif before is not None:
-            self._keep(replace(before, seen=now, alive_until=now + left))
+            self._remember(replace(before, seen=now, alive_until=now + left))
         if (machine := self._all.get(key)) is not None:
             await self.replacing.reported(machine)
         if self.node_by(mac) is not None:
@@ -256,7 +256,7 @@ class Machines:
     ) -> None:
         before = self._all.get(key)
         now = self._wall()
-        said = await self._heard((mac,), before)
+        said = await self._option_82((mac,), before)
         ek = (
             found.tpm_ek
             if self.node_by(mac) is None
@@ -268,8 +268,8 @@ class Machines:
             summary(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek
         )
         await self._make_room(key)
-        await self._rows.put(machine, msgspec.json.encode(found))
-        self._keep(machine)
+        await self._rows.write(machine, msgspec.json.encode(found))
+        self._remember(machine)
         try:
             await self._ask(DISCOVERED, {"mac": mac})
         except LayercakeError as error:
@@ -285,7 +285,7 @@ class Machines:
         if before is None or before.claims != machine.claims:
             self._look_at_claims(machine)
 
-    async def _heard(self, macs: Sequence[str], before: Machine | None) -> tuple[str, str, str]:
+    async def _option_82(self, macs: Sequence[str], before: Machine | None) -> tuple[str, str, str]:
         """What option 82 said last of one of the cards, as the boot service has heard it; what was
         known before if it has not."""
         try:
@@ -387,13 +387,13 @@ class Machines:
             found,
             before,
             self._wall(),
-            await self._heard(record.node.macs, before),
+            await self._option_82(record.node.macs, before),
         )
         machine = replace(machine, accepted=True, drift=differences(baseline, found))
-        await self._rows.put(machine, encoded, accepted)
-        self._keep(machine)
+        await self._rows.write(machine, encoded, accepted)
+        self._remember(machine)
         await self._known_now(record)
-        self._tell(record, before, machine)
+        self._report_drift(record, before, machine)
 
     async def _known_now(self, record: Record) -> None:
         """What was a stranger and is a node now is not kept twice."""
@@ -407,7 +407,7 @@ class Machines:
             for key in gone:
                 self._drop(key)
 
-    def _tell(self, record: Record, before: Machine | None, now: Machine) -> None:
+    def _report_drift(self, record: Record, before: Machine | None, now: Machine) -> None:
         was = before.drift if before is not None else ()
         if now.drift and now.drift != was:
             self._store.event(
@@ -455,8 +455,8 @@ class Machines:
             if machine is None or found is None:
                 continue
             machine = replace(machine, accepted=True, drift=differences(found, found))
-            await self._rows.put(machine, None, msgspec.json.encode(found))
-            self._keep(machine)
+            await self._rows.write(machine, None, msgspec.json.encode(found))
+            self._remember(machine)
             self._drifted(record, machine.drift)
             done.append(record)
         return done

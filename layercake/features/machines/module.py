@@ -48,7 +48,7 @@ def place(value: object) -> Place:
     for key in value:
         if key not in _KEYS:
             raise Mistake(f"unknown key {str(key)[:40]!r}", nearest(str(key), _KEYS))
-    words = {str(key): _word(str(key), word) for key, word in value.items()}
+    words = {str(key): _text(str(key), word) for key, word in value.items()}
     _check_combination(words.keys())
     if "relay" in words:
         try:
@@ -77,7 +77,7 @@ def _check_combination(keys: Set[str]) -> None:
         )
 
 
-def _word(key: str, word: object) -> str:
+def _text(key: str, word: object) -> str:
     most = _MOST_82 if key in ("circuit", "remote") else _MOST
     if (
         isinstance(word, bool)

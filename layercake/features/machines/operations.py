@@ -170,7 +170,8 @@ class MachineRequests:
         record = self._store.named(name)
         found = self._disks.of(record)
         words = [
-            {"disk": word.disk, "by": word.by, "at": word.at} for word in self._disks.words(record)
+            {"disk": word.disk, "by": word.by, "at": word.at}
+            for word in self._disks.unused_words(record)
         ]
         said = plain_data(found) if found is not None else {"layouts": [], "disks": []}
         return {"node": name, **said, "state": record.value("disk"), "words": words}

@@ -65,8 +65,8 @@ class Rows:
         self._database = database
         self._store = store
 
-    async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._database.ask(self._store, work)
+    async def _execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._database.execute(self._store, work)
 
     def all(self) -> list[Machine]:
         """What is small of all machines, as the head starts; a row that cannot be read is left
@@ -74,7 +74,7 @@ class Rows:
         rows = self._database.rows("SELECT data FROM machines")
         return [found for (data,) in rows if (found := _decoded(data, Machine)) is not None]
 
-    async def put(
+    async def write(
         self, machine: Machine, report: bytes | None, accepted: bytes | None = None
     ) -> None:
         """Writes a machine, with a report if it is new, and with the accepted one if that is."""
@@ -93,11 +93,11 @@ class Rows:
                     "UPDATE machines SET accepted = ? WHERE key = ?", (accepted, machine.key)
                 )
 
-        await self._ask(work)
+        await self._execute(work)
 
     async def reports(self, key: str) -> tuple[Report | None, Report | None]:
         """A machine's report, and the one that was accepted."""
-        row = await self._ask(
+        row = await self._execute(
             lambda db: db.execute(
                 "SELECT report, accepted FROM machines WHERE key = ?", (key,)
             ).fetchone()
@@ -107,7 +107,7 @@ class Rows:
 
     async def remove(self, *keys: str) -> None:
         """Forgets machines."""
-        await self._ask(partial(_remove, keys))
+        await self._execute(partial(_remove, keys))
 
 
 def _remove(keys: tuple[str, ...], db: sqlite3.Connection) -> None:
@@ -167,7 +167,8 @@ def summary(
         if mac
         else whereabouts.macs(found),
         claims=tuple(
-            (one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))
+            (one.kind, one.value)
+            for one in (*whereabouts.of(found), *whereabouts.relayed_claims(*relayed))
         ),
         relayed=relayed,
         vendor=system.vendor,

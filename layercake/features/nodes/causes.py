@@ -64,7 +64,7 @@ class CauseFinder:
                 now,
                 self._guard.why(record),
                 stopped,
-                self._boot_timeouts.seen(record),
+                self._boot_timeouts.last_step(record),
                 outage=dark.get(record.node.id, ""),
                 brief=brief,
             )

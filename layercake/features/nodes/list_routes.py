@@ -97,7 +97,7 @@ class NodeListRoutes:
                 "removed": found.removed,
             }
         )
-        pieces = _whole(b'{"nodes":[', self._listing.words(found, kind), b"]," + end[1:])
+        pieces = _whole(b'{"nodes":[', self._listing.encode(found, kind), b"]," + end[1:])
         if len(found.nodes) <= AT_ONCE:
             return web.Response(
                 body=b"".join([piece async for piece in pieces]),

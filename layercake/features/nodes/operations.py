@@ -131,7 +131,7 @@ class Nodes:
         for record in records:
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:
-                    await self._requests.ask(record, {"kind": "clear"})
+                    await self._requests.request(record, {"kind": "clear"})
                 except LayercakeError as error:
                     self._store.event(record, events.NODE_CLEAR_FAILED, str(error))
         return [r.name for r in records]
@@ -143,7 +143,7 @@ class Nodes:
         record = self._store.named(name)
         if not container and record.wanted:
             container = record.wanted[0].name
-        answer = await self._requests.ask(
+        answer = await self._requests.request(
             record, {"kind": "logs", "container": container, "lines": max(1, min(lines, 10_000))}
         )
         return str(answer.get("text", ""))

@@ -101,7 +101,7 @@ class Power:
 
     async def status(self, text: str) -> list[dict[str, Any]]:
         """What the BMCs say now; one that does not answer has an error in its row."""
-        return [self._row(answer) for answer in await self._calls.ask(STATUS, text, {})]
+        return [self._row(answer) for answer in await self._calls.call(STATUS, text, {})]
 
     async def sensors(self, text: str) -> list[dict[str, Any]]:
         """What the sensors of nodes say, a row for each (views/power.py): so many at a time as BMCs
@@ -127,7 +127,7 @@ class Power:
     async def caps(self, text: str) -> list[dict[str, Any]]:
         """How many watts nodes may draw by their BMCs, None for as many as they like: a row for
         each."""
-        return [_cap_row(answer) for answer in await self._calls.ask(CAP, text, {})]
+        return [_cap_row(answer) for answer in await self._calls.call(CAP, text, {})]
 
     async def cap(self, text: str, watts: int | None, by: str = "") -> list[dict[str, Any]]:
         """Has the BMCs of nodes cap what they draw at so many watts, or at none: a row for each.

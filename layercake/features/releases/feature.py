@@ -39,7 +39,7 @@ def _start(kernel: Kernel) -> Running:
     return Running(
         (releases, operations, actions),
         prepare=releases.load,
-        tick=releases.look,
+        tick=releases.advance,
         stop=releases.stop,
         forget=releases.removed,
         routes=(ReleaseRoutes(operations),),

@@ -61,7 +61,7 @@ class Kind(StrEnum):
     AGENT = "agent"
 
 
-class Stand(StrEnum):
+class NodePhase(StrEnum):
     """How far a node is in a roll."""
 
     WAITING = "waiting"
@@ -78,7 +78,7 @@ class Stand(StrEnum):
     SKIPPED = "skipped"
 
 
-ENDED = frozenset({Stand.DONE, Stand.FAILED, Stand.ROLLED_BACK, Stand.SKIPPED})
+ENDED = frozenset({NodePhase.DONE, NodePhase.FAILED, NodePhase.ROLLED_BACK, NodePhase.SKIPPED})
 OnFailure: TypeAlias = Literal["rollback", "pause"]
 OnStageFailure: TypeAlias = Literal["skip", "fail"]
 
@@ -148,7 +148,7 @@ class NodeRoll(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     stage: int
     target: int
     before: int
-    state: Stand = Stand.WAITING
+    state: NodePhase = NodePhase.WAITING
     batch: int = 0
     deadline: float | None = None
     reason: str = ""

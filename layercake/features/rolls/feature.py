@@ -39,7 +39,7 @@ def _start(kernel: Kernel) -> Running:
         tick=rolls.tick,
         loops=(rolls.run,),
         routes=(RollRoutes(operations, rolls, kernel.store),),
-        stops_changed=rolls.look,
+        stops_changed=rolls.touch,
     )
 
 

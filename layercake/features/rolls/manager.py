@@ -27,17 +27,17 @@ from layercake.features.rolls.facts import (
     Action,
     Kind,
     NodeFacts,
+    NodePhase,
     NodeRoll,
     Note,
     Plan,
     Revert,
     Roll,
     Stage,
-    Stand,
     Switch,
 )
+from layercake.features.rolls.observe import replace
 from layercake.features.rolls.places import places
-from layercake.features.rolls.see import replace
 from layercake.features.rolls.subjects import Subject
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -134,11 +134,11 @@ class Rolls:
             self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
         self._rolls = dict(sorted(self._rolls.items()))
         for roll in self.active():
-            self._take(roll)
+            self._register(roll)
         had = {key for roll in self.active() for key in roll.nodes}
         self._unstage = [r.node.id for r in self._store if r.stage and r.node.id not in had]
 
-    def _take(self, roll: Roll) -> None:
+    def _register(self, roll: Roll) -> None:
         for key in roll.nodes:
             self._of[key] = roll.id
         self._touched.update(roll.nodes)
@@ -151,7 +151,7 @@ class Rolls:
             await self._wake.wait()
             self._worked = 0.0
             try:
-                await self.settle()
+                await self.advance()
             except (
                 LayercakeError
             ) as error:  # the disk is full: what was decided is kept, and written when it can be
@@ -161,7 +161,7 @@ class Rolls:
                 log.exception("a step of the rolls failed")
                 await asyncio.sleep(1.0)
                 for roll in self.active():
-                    self._take(roll)
+                    self._register(roll)
             await asyncio.sleep(max(min(REST_MAX_S, REST * self._worked), self._worked / 4))
 
     def tick(self) -> None:
@@ -182,7 +182,7 @@ class Rolls:
             self._due = True
             self._wake.set()
 
-    def look(self, keys: Iterable[str]) -> None:
+    def touch(self, keys: Iterable[str]) -> None:
         """Something that the gate says of these nodes has changed."""
         for key in keys:
             self._touch(key)
@@ -192,7 +192,7 @@ class Rolls:
             self._touched.add(key)
             self._wake.set()
 
-    async def settle(self) -> None:
+    async def advance(self) -> None:
         """Looks at what has changed, and does what the rolls ask for; returns when the nodes are
         told."""
         async with self._turn:
@@ -208,7 +208,7 @@ class Rolls:
                     transaction.can_wait = True
                     told = await self._decide(transaction, touched, due)
                 if due and not any(
-                    roll.here.get(Stand.SWITCHING) for roll in self.active()
+                    roll.here.get(NodePhase.SWITCHING) for roll in self.active()
                 ):  # those would wait for it
                     async with self._desire.transaction(revises=False) as transaction:
                         told += self._let_go(transaction)
@@ -218,7 +218,7 @@ class Rolls:
                 self._wake.set()
                 raise
             self._worked += time.perf_counter() - self._since
-            await self._tell(told)
+            await self._push(told)
 
     async def _decide(
         self, transaction: Transaction, touched: Iterable[str], due: bool
@@ -252,7 +252,7 @@ class Rolls:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
 
-    async def _tell(self, told: Iterable[str]) -> None:
+    async def _push(self, told: Iterable[str]) -> None:
         for key in dict.fromkeys(told):
             record = self._uninformed(key)
             if record is not None and (
@@ -278,7 +278,7 @@ class Rolls:
         if roll.over and not old.over:
             roll = replace(roll, ended=self._store.wall())
         if roll is not old:
-            self._put(transaction, roll)
+            self._write(transaction, roll)
         for action in actions:
             if isinstance(action, (Switch, Revert)):
                 # what was only staged is found out anew; the roll of 100,000 nodes is 10 MB
@@ -341,7 +341,7 @@ class Rolls:
         transaction.after(self._unstage.__delitem__, slice(UNSTAGE_AT_ONCE))
         return found
 
-    def _put(self, transaction: Transaction, roll: Roll) -> None:
+    def _write(self, transaction: Transaction, roll: Roll) -> None:
         """The roll is so."""
         transaction.documents[_key(roll)] = partial(msgspec.msgpack.encode, roll)
         transaction.after(self._rolls.__setitem__, roll.id, roll)
@@ -453,10 +453,10 @@ class Rolls:
             key.startswith((_PREFIX, _PREFIX_BOOT)) for key in transaction.documents
         )  # several may begin together
         roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
-        self._put(transaction, roll)
+        self._write(transaction, roll)
         text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
         transaction.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})
-        transaction.after(self._take, roll)
+        transaction.after(self._register, roll)
         return roll
 
     async def order(self, number: int, what: str, by: str) -> Roll:
@@ -472,7 +472,7 @@ class Rolls:
             if self.active():
                 self._due = True
                 self._wake.set()
-            await self._tell(told)
+            await self._push(told)
             return self._rolls[number]
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from imageapi.spec.container import is_checked
 from imageapi.spec.health import HEALTHY
 from layercake.base.clock import Clock
-from layercake.features.rolls.facts import NodeFacts, NodeRoll, Roll, Stand
+from layercake.features.rolls.facts import NodeFacts, NodePhase, NodeRoll, Roll
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
 from layercake.fleet.desired import DesiredState
@@ -27,7 +27,7 @@ from layercake.fleet.store import Record, WantedImage
 from layercake.fleet.transaction import Transaction
 
 _BROKEN = ("ERROR", "FATAL")
-_MOVING = (Stand.SWITCHING, Stand.RETURNING)
+_MOVING = (NodePhase.SWITCHING, NodePhase.RETURNING)
 
 
 class Subject(Protocol):
@@ -134,7 +134,7 @@ class Images:
             self._desire.stage(
                 transaction, record, roll.sets[node.before]
             )  # the way back stays short until the gate is passed
-        self._want(transaction, roll, record, target)
+        self._set_images(transaction, roll, record, target)
 
     def revert(
         self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll, keep: bool
@@ -151,12 +151,12 @@ class Images:
             )
         transaction.change(record, partial(_forget_health, before))
         self._desire.stage(transaction, record, roll.sets[node.target] if keep else ())
-        self._want(transaction, roll, record, before)
+        self._set_images(transaction, roll, record, before)
 
-    def _want(
+    def _set_images(
         self, transaction: Transaction, roll: Roll, record: Record, images: tuple[WantedImage, ...]
     ) -> None:
-        self._desire.want(transaction, record, images)
+        self._desire.set_images(transaction, record, images)
         if roll.inventory:
             transaction.change(
                 record, lambda record: setattr(record, "applied", record.node.images)
@@ -166,11 +166,11 @@ class Images:
 def boots(transaction: Transaction, record: Record, change: Callable[[Boots], Boots]) -> None:
     """Changes of which boot sets a node shall be; it has to be told."""
 
-    def put(record: Record) -> None:
+    def apply(record: Record) -> None:
         record.boots = change(record.boots)
         record.cfg_revision += 1
 
-    transaction.change(record, put)
+    transaction.change(record, apply)
 
 
 BY_HAND = (
@@ -286,7 +286,9 @@ class BootSets:
         order = (
             Order("cycle", force=False, by=f"roll {roll.id}", at=self._clock()) if cycle else None
         )
-        self._desire.want(transaction, record, record.wanted, care=partial(replace, order=order))
+        self._desire.set_images(
+            transaction, record, record.wanted, care=partial(replace, order=order)
+        )
         transaction.after(self._tell, record)
 
 
@@ -311,7 +313,7 @@ class Agents:
             staged=True,
             unproven=False,
             wrong=mine.agent_error
-            if node.state is Stand.SWITCHING and mine.agent == roll.boots[node.target]
+            if node.state is NodePhase.SWITCHING and mine.agent == roll.boots[node.target]
             else "",
             image="ACTIVE" if there or node.state not in _MOVING else "",
             acked=True,
@@ -330,7 +332,7 @@ class Agents:
             f"its agent is replaced by that of boot set {name}",
             data={"roll": roll.id},
         )
-        self._want(transaction, record, name)
+        self._set_agent(transaction, record, name)
 
     def revert(
         self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll, keep: bool
@@ -343,9 +345,9 @@ class Agents:
             f"back to the agent of boot set {name}: {node.reason}",
             data={"roll": roll.id},
         )
-        self._want(transaction, record, name)
+        self._set_agent(transaction, record, name)
 
-    def _want(self, transaction: Transaction, record: Record, name: str) -> None:
+    def _set_agent(self, transaction: Transaction, record: Record, name: str) -> None:
         boots(
             transaction,
             record,

@@ -30,7 +30,7 @@ def _start(kernel: Kernel) -> Running:
     gate = Slurm(
         Scontrol(settings.conf),
         lambda: draining(rolls),
-        rolls.look,
+        rolls.touch,
         note,
         maintained,
         kernel.part(ThermalManager).heat,

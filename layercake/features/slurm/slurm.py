@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from layercake.features.rolls.facts import NodeRoll, Phase, Roll, Stand
+from layercake.features.rolls.facts import NodePhase, NodeRoll, Phase, Roll
 from layercake.features.thermal.heat import COOL, Heat
 from layercake.fleet import events
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
@@ -26,9 +26,9 @@ from layercake.kraken.events import EventKind
 
 log = logging.getLogger("layercake.slurm")
 _WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
-_UNDER_WAY = (Stand.SWITCHING, Stand.WATCHING, Stand.CONDEMNED, Stand.RETURNING)
-_READY = (Stand.STAGED, Stand.BUSY)
-_HOLDS = (Stand.STAGING, *_READY)
+_UNDER_WAY = (NodePhase.SWITCHING, NodePhase.WATCHING, NodePhase.CONDEMNED, NodePhase.RETURNING)
+_READY = (NodePhase.STAGED, NodePhase.BUSY)
+_HOLDS = (NodePhase.STAGING, *_READY)
 _OURS = re.compile(r"layercake roll ([0-9]{1,9})")
 _NAME = re.compile(r"NodeName=(\S+)")
 _STATE = re.compile(r"\sState=(\S+)")
@@ -187,7 +187,7 @@ def wanted(roll: Roll, seen: Mapping[str, SlurmNode]) -> set[str]:
 def _is_under_way(roll: Roll, node: NodeRoll) -> bool:
     """Whether a node is being switched, or is of the batch whose turn it is."""
     in_batch = bool(node.batch) and node.batch == roll.batch
-    return node.state in _UNDER_WAY or (node.state is Stand.STAGED and in_batch)
+    return node.state in _UNDER_WAY or (node.state is NodePhase.STAGED and in_batch)
 
 
 def _batch_size(roll: Roll) -> int:
@@ -244,7 +244,7 @@ def _done_with(rolls: Iterable[Roll], seen: Mapping[str, SlurmNode]) -> set[str]
     return {
         name
         for name, node in seen.items()
-        if node.roll in known and known[node.roll].get(name) is not Stand.FAILED
+        if node.roll in known and known[node.roll].get(name) is not NodePhase.FAILED
     }
 
 
@@ -337,10 +337,10 @@ class Slurm:
         for names, reason, text in drains:
             if names:
                 await self._scheduler.drain(names, reason)
-                self._tell(ids, names, events.SLURM_DRAINED, text)
+                self._add_events(ids, names, events.SLURM_DRAINED, text)
         if todo.resume:
             await self._scheduler.resume(todo.resume)
-            self._tell(ids, todo.resume, events.SLURM_RESUMED, "resumed")
+            self._add_events(ids, todo.resume, events.SLURM_RESUMED, "resumed")
 
     def _look_at_changed(
         self,
@@ -359,7 +359,7 @@ class Slurm:
             ]
         )
 
-    def _tell(
+    def _add_events(
         self, ids: Mapping[str, str], names: Iterable[str], kind: EventKind, text: str
     ) -> None:
         for name in names:

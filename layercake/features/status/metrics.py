@@ -230,7 +230,7 @@ class Metrics:
                     now,
                     observed.guard.why(record),
                     observed.guard.stopped(record),
-                    observed.boot_timeouts.seen(record),
+                    observed.boot_timeouts.last_step(record),
                     outage=dark.get(record.node.id, ""),
                     brief=True,
                 )

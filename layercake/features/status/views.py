@@ -79,7 +79,7 @@ class Census:
     async def _count(self, began: float) -> None:
         try:
             now, since = self._clock(), time.perf_counter()
-            for key in {*self._changed.take(), *self._of}:
+            for key in {*self._changed.drain(), *self._of}:
                 self._look(key, now)
                 if time.perf_counter() - since > SLICE_S:
                     await asyncio.sleep(0)

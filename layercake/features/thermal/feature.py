@@ -25,7 +25,7 @@ def _start(kernel: Kernel) -> Running:
         (thermal,),
         loops=(thermal.run,),
         forget=thermal.forget,
-        hears={minos.events.THERMAL: thermal.heard},
+        hears={minos.events.THERMAL: thermal.apply_report},
     )
 
 

@@ -142,7 +142,7 @@ class ThermalManager:
         self.tasks: set[asyncio.Task[None]] = set()
         """What is being done."""
 
-    def heard(self, record: Record, data: Mapping[str, Any]) -> None:
+    def apply_report(self, record: Record, data: Mapping[str, Any]) -> None:
         """A node says how warm it is."""
         if self._active and (word := word_of(data)) is not None:
             self._nodes[record.node.id] = word
@@ -157,7 +157,7 @@ class ThermalManager:
         """By which sensor a node is as warm as it is, "" if nobody said since the head was
         started."""
         return max(
-            self._words(record),
+            self._readings(record),
             key=lambda word: THERMAL.values.index(word.state),
             default=Word(UNKNOWN),
         ).text
@@ -174,7 +174,7 @@ class ThermalManager:
             frozenset(r.name for r, state in found if state == UNKNOWN),
         )
 
-    def _words(self, record: Record) -> list[Word]:
+    def _readings(self, record: Record) -> list[Word]:
         key = record.node.id
         return [found[key] for found in (self._nodes, self._bmcs) if key in found]
 
@@ -211,7 +211,7 @@ class ThermalManager:
         return found if isinstance(found, Thermal) else None
 
     def _judge(self, record: Record) -> None:
-        now = worse(*(word.state for word in self._words(record)))
+        now = worse(*(word.state for word in self._readings(record)))
         before = record.value(THERMAL.name)
         if now in (before, UNKNOWN):
             return

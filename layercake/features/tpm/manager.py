@@ -218,7 +218,7 @@ class Tpms:
             self._store.event(
                 record, events.RECORDED, verdict.new, data={"ek": shown.ek, "boot": shown.boot}
             )
-        self._tell(record, lines, boot, known=not verdict.unknown)
+        self._report_troubles(record, lines, boot, known=not verdict.unknown)
         return self._pass(record, boot, quoted=not lines)
 
     def _checked(
@@ -257,10 +257,10 @@ class Tpms:
         known = self.of(record)
         if known.troubles != lines:
             await self._write(replace(known, troubles=lines), None)
-        self._tell(record, lines, boot)
+        self._report_troubles(record, lines, boot)
         return self._pass(record, boot, quoted=False)
 
-    def _tell(
+    def _report_troubles(
         self, record: Record, lines: tuple[str, ...], boot: Boot, *, known: bool = True
     ) -> None:
         """Tells of what is wrong. Raises Refused where the TPM is required."""
@@ -348,7 +348,7 @@ class Tpms:
             self._gone.append(record.node.id)
 
     async def _write(self, known: Known, logs: Logs | None) -> None:
-        await self._rows.put(known, logs)
+        await self._rows.write(known, logs)
         self._known[known.node] = known
         gone = self._gone
         self._gone = []

@@ -100,7 +100,7 @@ class Webhook:
         stop = self._store.listen(self.hear)
         try:
             if told is None:
-                self._keep(
+                self._store_position(
                     max((e.id for e in (*self._store.events, *self._store.alarms)), default=0)
                 )
             else:
@@ -113,20 +113,20 @@ class Webhook:
             while True:
                 await self._some.wait()
                 await asyncio.sleep(GATHER_S)
-                await self._tell()
+                await self._deliver()
         finally:
             stop()
 
-    def _keep(self, number: int) -> None:
+    def _store_position(self, number: int) -> None:
         self._store.documents[DOCUMENTS + self.name] = str(number).encode
 
-    async def _tell(self) -> None:
+    async def _deliver(self) -> None:
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
             left_out = self._left_out
             await self._until_taken(batch, left_out)
             self._left_out -= left_out
-            self._keep(batch[-1].id)
+            self._store_position(batch[-1].id)
         self._some.clear()
 
     async def _until_taken(self, batch: list[Event], left_out: int) -> None:

@@ -243,7 +243,7 @@ class Database:
         ) as texts:
             await self._in_thread(store, functools.partial(self._begin, durable=True))
             async for rows in _put_into_words(transaction.records):  # they are copies
-                await self._in_thread(store, functools.partial(self._put, rows))
+                await self._in_thread(store, functools.partial(self._insert_nodes, rows))
             await self._in_thread(
                 store,
                 functools.partial(self._end, transaction.gone, [], transaction.revision, texts),
@@ -269,7 +269,7 @@ class Database:
             async with _documents(store) as texts:
                 await self._in_thread(store, self._begin)
                 async for rows in _put_into_words(changed, apart):
-                    await self._in_thread(store, functools.partial(self._put, rows))
+                    await self._in_thread(store, functools.partial(self._insert_nodes, rows))
                 await self._in_thread(
                     store, functools.partial(self._end, gone, news, store.revision, texts)
                 )
@@ -297,7 +297,7 @@ class Database:
                     )
         self._apart = apart
 
-    async def ask(self, store: Store, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def execute(self, store: Store, work: Callable[[sqlite3.Connection], T]) -> T:
         """Does one statement of somebody else's table, in turn with all else. It survives a kill
         when this returns. Raises OperationFailed."""
 
@@ -334,7 +334,7 @@ class Database:
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
 
-    def _put(self, rows: list[Row]) -> None:
+    def _insert_nodes(self, rows: list[Row]) -> None:
         _insert(self._db, "nodes", rows)
 
     def _end(

@@ -66,7 +66,7 @@ class Health:
             trouble = f"the database is slow: a write took {taken:.1f} s"
         self._is(store, trouble)
 
-    def look(self, store: Store) -> None:
+    def check(self, store: Store) -> None:
         """Looks whether a write takes too long; called at least each `STRETCH_S`."""
         if self._looked is not None:
             self._taken = self.under_way

@@ -55,7 +55,7 @@ class Renderer:
         async with self._turn:
             if left:
                 try:
-                    found |= await self.ask(left, by_key, node, site, mark)
+                    found |= await self.request(left, by_key, node, site, mark)
                 except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
                     found |= await self._one_by_one(left, by_key, node, site, mark)
         return [found[key] for key in keys]
@@ -74,14 +74,14 @@ class Renderer:
         found: dict[str, tuple[str | None, str]] = {}
         for key in keys:
             try:
-                found |= await self.ask([key], by_key, node, site, mark)
+                found |= await self.request([key], by_key, node, site, mark)
             except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
                 await self.ended()
                 self._hung.add(key)
                 found[key] = None, "it hung, or took too much memory, and had to be ended"
         return found
 
-    async def ask(
+    async def request(
         self,
         keys: Sequence[str],
         by_key: Mapping[str, str],

@@ -67,7 +67,7 @@ class Queue:
     def __contains__(self, node: str) -> bool:
         return node in self._of
 
-    def put(self, node: str, lane: Lane, rank: Rank, usual_s: float | None) -> None:
+    def enqueue(self, node: str, lane: Lane, rank: Rank, usual_s: float | None) -> None:
         """A node waits; `usual_s` is how long its boot usually takes, None if that is not known.
         One that waits already keeps its place, unless its rank or lane is another now."""
         before = self._of.get(node)

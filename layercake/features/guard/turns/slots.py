@@ -64,7 +64,7 @@ class Slots:
             )
         return ""
 
-    def take(
+    def reserve(
         self,
         node: str,
         domains: tuple[str, ...],

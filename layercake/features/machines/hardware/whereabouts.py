@@ -41,7 +41,7 @@ def relayed(relay: str, circuit: str, remote: str) -> Claim:
     return Claim("option 82", option82(relay, circuit, remote))
 
 
-def heard(relay: str, circuit: str, remote: str) -> tuple[Claim, ...]:
+def relayed_claims(relay: str, circuit: str, remote: str) -> tuple[Claim, ...]:
     """All that such words can be in an inventory: with the relay, and where the switch has a name
     of its own, without it."""
     if not circuit:

@@ -22,7 +22,7 @@ import msgspec
 
 from layercake.base.clock import Clock
 from layercake.base.text import whole_number
-from layercake.features.nodes.lists.shape import Shape, shape_of
+from layercake.features.nodes.lists.json_template import JsonTemplate, template_of
 from layercake.features.nodes.views import Status, moving_view, status_of, steady, steady_view
 from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record, Store
@@ -42,7 +42,7 @@ PART = 0.25
 new, however many ask."""
 KINDS = 2
 """Of how many kinds of question a node's words are kept."""
-MOVING = ("status_text", "boot_time", "last_seen_s", "active", "since_s")
+VOLATILE_FIELDS = ("status_text", "boot_time", "last_seen_s", "active", "since_s")
 """What goes with the time, and is never kept (nodes.moving_view)."""
 
 
@@ -51,10 +51,10 @@ class Entry:
     change, and the words of the last few kinds of question.
 
     `facts` and `why` are what its status comes from besides: while they are as they were, and it is
-    not `until` yet, it is looked at no further. `shapes` are the words of what goes with the time,
-    by whether they are for viewers."""
+    not `until` yet, it is looked at no further. `templates` are for what goes with the time, by
+    whether they are for viewers."""
 
-    __slots__ = ("facts", "key", "number", "shapes", "status", "until", "why", "words")
+    __slots__ = ("facts", "key", "number", "status", "templates", "until", "why", "words")
 
     def __init__(self) -> None:
         self.facts: tuple[Any, ...] = ()
@@ -64,7 +64,7 @@ class Entry:
         self.key: tuple[Any, ...] = ()
         self.number = 0
         self.words: dict[tuple[tuple[str, ...], bool], bytes] = {}
-        self.shapes: dict[bool, Shape] = {}
+        self.templates: dict[bool, JsonTemplate] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Kind:
     @property
     def still(self) -> bool:
         """Whether nothing in it goes with the time."""
-        return bool(self.fields) and not any(name in MOVING for name in self.fields)
+        return bool(self.fields) and not any(name in VOLATILE_FIELDS for name in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class Listing:
         self._coming: asyncio.Task[None] | None = None
         self._rest = self._worked = 0.0
         self._known = (
-            *STEADY,
-            *MOVING,
+            *STATIC_FIELDS,
+            *VOLATILE_FIELDS,
             *(key for part in table.parts.values() for key in part.view(None)),
         )
         self._store.watch(self._watch)
@@ -156,8 +156,8 @@ class Listing:
             number = self._since(since)
             nodes, marks = await self._changed(records, number)
             change = f"{self._store.epoch:x}-{self._number}"
-            removed = self._gone(number)
-        return self._found(nodes, marks, removed, kind, number, change, about)
+            removed = self._removed_since(number)
+        return self._answer(nodes, marks, removed, kind, number, change, about)
 
     async def news(self, kind: Kind, since: str, about: str) -> Found:
         """What has changed of all nodes since a change number: as `find` for all of them, but those
@@ -179,7 +179,7 @@ class Listing:
                 found.append((record, entry))
                 marks.extend((record.row, entry.number))
         change = f"{self._store.epoch:x}-{self._number}"
-        return self._found(found, marks, self._gone(number), kind, number, change, about)
+        return self._answer(found, marks, self._removed_since(number), kind, number, change, about)
 
     async def _looked(self) -> None:
         """Returns when all nodes were looked at after it was called."""
@@ -195,10 +195,10 @@ class Listing:
             await self._changed(list(self._store), self._number)
             self._rest = time.perf_counter() + self._worked * (1 / PART - 1)
 
-    def _gone(self, number: int) -> list[str]:
+    def _removed_since(self, number: int) -> list[str]:
         return [name for name, at in self._removed.items() if number and at > number]
 
-    def _found(
+    def _answer(
         self,
         nodes: list[tuple[Record, Entry]],
         marks: array[int],
@@ -235,7 +235,7 @@ class Listing:
             if (
                 entry.facts != facts or entry.why is not verdict or now >= entry.until
             ):  # 1.5 us; a look is 8
-                self._look(record, entry, facts, verdict, now)
+                self._refresh(record, entry, facts, verdict, now)
             if entry.number > number:
                 found.append((record, entry))
                 marks.append(record.row)
@@ -262,7 +262,7 @@ class Listing:
             else 0
         )
 
-    def _look(
+    def _refresh(
         self, record: Record, entry: Entry, facts: tuple[Any, ...], why: Verdict | None, now: float
     ) -> None:
         """Looks at a node, and gives its entry a new number if it is other than before."""
@@ -271,7 +271,7 @@ class Listing:
         entry.facts = facts
         entry.why = why
         entry.status = status
-        entry.shapes = {}
+        entry.templates = {}
         entry.until = min(
             (at for at in (machine.held_until, machine.not_before) if at > now), default=math.inf
         )
@@ -289,7 +289,7 @@ class Listing:
                 self._entries[record.node.id] = record.name, entry
                 self._removed.pop(record.name, None)
 
-    async def words(self, found: Found, kind: Kind) -> AsyncIterator[bytes]:
+    async def encode(self, found: Found, kind: Kind) -> AsyncIterator[bytes]:
         """The nodes in JSON, with commas between them, some at a time. What has changed since they
         were found may be told so already."""
         parts: list[bytes] = []
@@ -346,17 +346,17 @@ class Listing:
     def _moving(self, record: Record, entry: Entry, kind: Kind, now: float) -> bytes:
         """All that goes with the time, and the end of the node's words. For most nodes that is a
         few numbers: 2 us, else 8."""
-        shape = entry.shapes.get(kind.brief)
-        if shape is None or entry.facts[0] is not record.machine:
+        template = entry.templates.get(kind.brief)
+        if template is None or entry.facts[0] is not record.machine:
             status = self._status(record, kind)
-            shape = shape_of(record, status, self._timeouts)
-            if shape is None:
+            template = template_of(record, status, self._timeouts)
+            if template is None:
                 told = moving_view(record, self._clock(), status, self._timeouts)
                 del told["status"]
                 return b"," + msgspec.json.encode(told)[1:]
             if entry.until == math.inf and entry.facts == FACTS(record):
-                entry.shapes = {**entry.shapes, kind.brief: shape}
-        return shape.words(record, now)
+                entry.templates = {**entry.templates, kind.brief: template}
+        return template.encode(record, now)
 
     def _moving_view(self, record: Record, kind: Kind) -> dict[str, Any]:
         patience = self._timeouts if self._timed(kind) else None
@@ -401,7 +401,7 @@ def _key(record: Record, status: Status) -> tuple[Any, ...]:
     return status, active and (active.mutation, active.attempt), record.changed_at, *steady(record)
 
 
-STEADY = (
+STATIC_FIELDS = (
     "name",
     "id",
     "status",

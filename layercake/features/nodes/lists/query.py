@@ -133,7 +133,7 @@ class _Parser:
         self._at += there
         return there
 
-    def _take(self, what: str, *, sign: bool) -> _Token:
+    def _token(self, what: str, *, sign: bool) -> _Token:
         if self._at >= len(self._tokens):
             self._wrong(len(self._text), f"{what} is missing")
         token = self._tokens[self._at]
@@ -180,7 +180,7 @@ class _Parser:
         return self._test()
 
     def _test(self) -> Test:
-        name = self._take("a name", sign=False)
+        name = self._token("a name", sign=False)
         self._tests += 1
         if self._tests > MAX_TESTS:
             self._wrong(name.at, f"there are more than {MAX_TESTS} tests")
@@ -193,11 +193,11 @@ class _Parser:
                 nearest(name.text, self._names) or f"there are {', '.join(self._names)}",
             )
         if self._next("in"):
-            return self._within(name.text, self._take("a range", sign=False))
-        sign = self._take("one of = != < <= > >= in", sign=True)
+            return self._within(name.text, self._token("a range", sign=False))
+        sign = self._token("one of = != < <= > >= in", sign=True)
         if sign.text not in _ORDER:
             self._wrong(sign.at, f"one of = != < <= > >= in is expected, found {show(sign.text)}")
-        return self._compare(name.text, sign, self._take("a value", sign=False))
+        return self._compare(name.text, sign, self._token("a value", sign=False))
 
     def _compare(self, name: str, sign: _Token, value: _Token) -> Test:
         if name in TIMES:

@@ -18,12 +18,12 @@ from layercake.features.rolls.facts import (
     Action,
     Kind,
     NodeFacts,
+    NodePhase,
     NodeRoll,
     Note,
     Phase,
     Revert,
     Roll,
-    Stand,
     Switch,
     Unstage,
     counted,
@@ -54,14 +54,14 @@ def why_not(fact: NodeFacts) -> str:
     return "not in sync" if fact.lost else ""
 
 
-class Seen:
+class RollObserver:
     """One call of `step`: the roll as it becomes with what was seen, and the actions so far."""
 
     def __init__(self, roll: Roll, now: float) -> None:
         self.roll = roll
         self.now = now
         self.nodes = roll.nodes
-        self.stands = Counter(roll.stands or counted(roll.nodes.values()))
+        self.phases = Counter(roll.stands or counted(roll.nodes.values()))
         self.here = Counter(
             roll.here or counted(n for n in roll.nodes.values() if n.batch == roll.batch)
             if roll.batch
@@ -70,14 +70,14 @@ class Seen:
         self.wake = roll.wake
         self.actions: list[Action] = []
         self.failures: list[NodeRoll] = []
-        self.see_in: dict[Stand, Callable[[str, NodeRoll, NodeFacts], None]] = {
-            Stand.WAITING: self.waiting,
-            Stand.STAGING: self.staging,
-            Stand.STAGED: self.staged,
-            Stand.BUSY: self.staged,
-            Stand.SWITCHING: self.switching,
-            Stand.WATCHING: self.watching,
-            Stand.RETURNING: self.returning,
+        self.see_in: dict[NodePhase, Callable[[str, NodeRoll, NodeFacts], None]] = {
+            NodePhase.WAITING: self.waiting,
+            NodePhase.STAGING: self.staging,
+            NodePhase.STAGED: self.staged,
+            NodePhase.BUSY: self.staged,
+            NodePhase.SWITCHING: self.switching,
+            NodePhase.WATCHING: self.watching,
+            NodePhase.RETURNING: self.returning,
         }
 
     def result(self) -> tuple[Roll, tuple[Action, ...]]:
@@ -85,7 +85,7 @@ class Seen:
             self.roll = replace(
                 self.roll,
                 nodes=self.nodes,
-                stands=dict(self.stands),
+                stands=dict(self.phases),
                 here=dict(self.here),
                 wake=self.wake,
             )
@@ -96,8 +96,8 @@ class Seen:
             self.nodes = dict(self.nodes)
         old = self.nodes[key]
         new = self.nodes[key] = replace(old, **changes)
-        self.stands[old.state] -= 1
-        self.stands[new.state] += 1
+        self.phases[old.state] -= 1
+        self.phases[new.state] += 1
         if self.roll.batch:
             self.here[old.state] -= old.batch == self.roll.batch
             self.here[new.state] += new.batch == self.roll.batch
@@ -108,29 +108,35 @@ class Seen:
         self.actions.append(Note("", kind, f"roll {self.roll.id}: {text}", severity))
 
     def skip(self, key: str, reason: str, later: bool = False) -> None:
-        self.set(key, state=Stand.SKIPPED, reason=reason, deadline=None, later=later)
+        self.set(key, state=NodePhase.SKIPPED, reason=reason, deadline=None, later=later)
         self.actions.append(
             Note(key, events.ROLL_SKIPPED, f"roll {self.roll.id} passes it over: {reason}")
         )
 
     def fail(self, key: str, reason: str, absent: bool = False) -> None:
-        self.set(key, state=Stand.FAILED, reason=reason, deadline=None, absent=absent)
+        self.set(key, state=NodePhase.FAILED, reason=reason, deadline=None, absent=absent)
         self.failures.append(self.nodes[key])
         self.actions.append(Note(key, events.ROLL_NODE_FAILED, f"roll {self.roll.id}: {reason}"))
 
     def end(self, state: Phase, reason: str) -> None:
         ways = {
-            Stand.WATCHING: (Stand.DONE, "before it was through its gate"),
-            Stand.SWITCHING: (Stand.SKIPPED, "while it switched; it goes on to the new images"),
-            Stand.RETURNING: (
-                Stand.SKIPPED,
+            NodePhase.WATCHING: (NodePhase.DONE, "before it was through its gate"),
+            NodePhase.SWITCHING: (
+                NodePhase.SKIPPED,
+                "while it switched; it goes on to the new images",
+            ),
+            NodePhase.RETURNING: (
+                NodePhase.SKIPPED,
                 "while it went back; it goes on to the images from before",
             ),
-            Stand.CONDEMNED: (Stand.SKIPPED, "before it went back; it stays on the new images"),
+            NodePhase.CONDEMNED: (
+                NodePhase.SKIPPED,
+                "before it went back; it stays on the new images",
+            ),
         }
         for key, node in list(self.nodes.items()):
             if node.state not in ENDED:
-                after, text = ways.get(node.state, (Stand.SKIPPED, "before its turn came"))
+                after, text = ways.get(node.state, (NodePhase.SKIPPED, "before its turn came"))
                 self.set(key, state=after, deadline=None, reason=f"the roll ended {text}")
             self.actions.append(Unstage(key))
         self.roll = replace(self.roll, state=state, reason=reason, ended=self.now)
@@ -138,7 +144,7 @@ class Seen:
 
     # -- what was seen
 
-    def see(self, key: str, fact: NodeFacts) -> None:
+    def observe(self, key: str, fact: NodeFacts) -> None:
         node = self.nodes[key]
         handler = self.see_in.get(node.state)
         if handler is None:
@@ -162,7 +168,7 @@ class Seen:
         elif fact.lost:
             self.set(
                 key,
-                state=Stand.WAITING,
+                state=NodePhase.WAITING,
                 absent=True,
                 batch=0,
                 reason="not in sync",
@@ -177,7 +183,7 @@ class Seen:
             quick = node.deadline is not None and self.now + STAGE_S < node.deadline + STAGE_QUICK_S
             self.set(
                 key,
-                state=Stand.BUSY if fact.busy else Stand.STAGED,
+                state=NodePhase.BUSY if fact.busy else NodePhase.STAGED,
                 deadline=None,
                 quick=quick,
                 reason="BUSY" if fact.busy else "",
@@ -189,7 +195,7 @@ class Seen:
             else:
                 self.set(
                     key,
-                    state=Stand.WAITING,
+                    state=NodePhase.WAITING,
                     tries=tries,
                     deadline=self.now + 2.0 * tries,
                     reason=fact.stage_error,
@@ -198,7 +204,7 @@ class Seen:
     def stage_failed(self, key: str, error: str) -> None:
         reason = f"cannot stage the new images: {error}"
         if self.roll.plan.on_stage_failure == "fail" and self.roll.state is Phase.STAGING:
-            self.set(key, state=Stand.FAILED, reason=reason, deadline=None)
+            self.set(key, state=NodePhase.FAILED, reason=reason, deadline=None)
             self.end(Phase.FAILED, f"{self.nodes[key].name} {reason}")
         else:
             self.skip(key, reason)
@@ -208,12 +214,12 @@ class Seen:
             return
         if not fact.staged and fact.sync:
             self.set(
-                key, state=Stand.WAITING, batch=0, reason=""
+                key, state=NodePhase.WAITING, batch=0, reason=""
             )  # it has booted meanwhile: what it held was in its memory
         elif fact.busy:
-            self.set(key, state=Stand.BUSY, batch=0, reason="BUSY")
-        elif node.state is Stand.BUSY:
-            self.set(key, state=Stand.STAGED, reason="")
+            self.set(key, state=NodePhase.BUSY, batch=0, reason="BUSY")
+        elif node.state is NodePhase.BUSY:
+            self.set(key, state=NodePhase.STAGED, reason="")
 
     def switching(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
         if fact.wrong:
@@ -233,7 +239,7 @@ class Seen:
         elif fact.image == "ACTIVE":
             self.switched(key, fact)
         elif fact.busy and fact.image == "UPDATE":
-            self.set(key, state=Stand.BUSY, batch=0, deadline=None, reason="BUSY")
+            self.set(key, state=NodePhase.BUSY, batch=0, deadline=None, reason="BUSY")
             self.actions.append(Revert(key, keep=True))
 
     def switched(self, key: str, fact: NodeFacts) -> None:
@@ -241,13 +247,13 @@ class Seen:
         if health > 0 or fact.unproven:
             self.set(
                 key,
-                state=Stand.WATCHING,
+                state=NodePhase.WATCHING,
                 deadline=self.now + health,
                 reason="",
                 unproven=fact.unproven,
             )
         else:
-            self.set(key, state=Stand.DONE, deadline=None, reason="")
+            self.set(key, state=NodePhase.DONE, deadline=None, reason="")
 
     def watching(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
         if fact.lost:
@@ -257,7 +263,7 @@ class Seen:
         elif fact.unproven != node.unproven:
             self.set(key, unproven=fact.unproven)
             if node.reason:  # it was well for long enough, and only this was waited for
-                self.set(key, state=Stand.DONE, deadline=None, reason="")
+                self.set(key, state=NodePhase.DONE, deadline=None, reason="")
 
     def returning(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
         wanted = (
@@ -268,7 +274,7 @@ class Seen:
         if fact.lost:
             self.set(
                 key,
-                state=Stand.FAILED,
+                state=NodePhase.FAILED,
                 deadline=None,
                 absent=True,
                 reason=f"{node.reason}; lost on its way back",
@@ -278,11 +284,11 @@ class Seen:
         elif not fact.acked or fact.held:
             return
         elif fact.image == wanted:
-            self.set(key, state=Stand.ROLLED_BACK, deadline=None)
+            self.set(key, state=NodePhase.ROLLED_BACK, deadline=None)
         elif fact.image == "FATAL":
             self.set(
                 key,
-                state=Stand.FAILED,
+                state=NodePhase.FAILED,
                 deadline=None,
                 reason=f"{node.reason}; image FATAL on its way back",
             )

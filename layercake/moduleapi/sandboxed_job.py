@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from layercake.kraken.errors import OperationFailed, Refused
-from layercake.moduleapi.standing import Ended, Standing, TooLong, end
+from layercake.moduleapi.worker_process import Ended, TooLong, WorkerProcess, end
 
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
 RESTS = 2.0
@@ -45,7 +45,7 @@ _URGENT = ("nice", "-n", "10")
 all there is."""
 
 
-class Aside:
+class SandboxedJob:
     """One kind of work; `what` says what it is, as in "cannot read the inventory". `urgent`:
     somebody who may change the site waits for it, so it gets its part of a busy machine. Both count
     within a session only (sched(7), autogroup): so the process is of the head's own."""
@@ -57,7 +57,7 @@ class Aside:
         self._turn = asyncio.Lock()
         self._there = 0
         self._rested = 0.0
-        self._standing: dict[str, Standing] = {}
+        self._processes: dict[str, WorkerProcess] = {}
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -101,17 +101,17 @@ class Aside:
             raise self._ended(status)
         return out
 
-    async def ask(self, module: str, data: bytes) -> bytes:
+    async def request(self, module: str, data: bytes) -> bytes:
         """What `python -m MODULE` answers (standing.serve), in a process that stays for the next
         question. Raises as `run`. Within a turn."""
-        standing = self._standing.get(module)
+        standing = self._processes.get(module)
         if standing is None:
-            standing = self._standing[module] = Standing(
+            standing = self._processes[module] = WorkerProcess(
                 self._argv(module), self._bounds.answer, _environment
             )
         try:
             async with asyncio.timeout(self._bounds.seconds):
-                return await standing.ask(data)
+                return await standing.request(data)
         except TimeoutError:
             raise self._too_slow() from None
         except TooLong:
@@ -122,11 +122,11 @@ class Aside:
     @property
     def pids(self) -> list[int]:
         """The processes that stay."""
-        return [standing.pid for standing in self._standing.values() if standing.pid]
+        return [standing.pid for standing in self._processes.values() if standing.pid]
 
     async def close(self) -> None:
         """Ends what stays. Who waits for its answer gets OperationFailed."""
-        for standing in self._standing.values():
+        for standing in self._processes.values():
             await standing.close()
 
     def _argv(self, module: str, *arguments: str) -> tuple[str, ...]:

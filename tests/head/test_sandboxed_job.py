@@ -23,8 +23,8 @@ from layercake.base.process import THRESHOLDS
 from layercake.features.inventory.reading import MISTAKES, Readers, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
-from layercake.moduleapi import standing
-from layercake.moduleapi.aside import Aside, Bounds
+from layercake.moduleapi import worker_process
+from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from tests.support.api import served
 from tests.support.world import INVENTORY, World
 
@@ -193,7 +193,7 @@ async def test_a_process_that_wants_too_much_is_ended(
 ) -> None:
     before = set(children())
     with pytest.raises(OperationFailed, match=why):
-        await Aside("do it", bounds).run(module, data=data)
+        await SandboxedJob("do it", bounds).run(module, data=data)
     assert set(children()) == before, "nothing is left of it"
     assert not [
         p for p in Path("/proc").iterdir() if p.name.isdigit() and b"greedy-child" in _command(p)
@@ -221,29 +221,29 @@ def _command(process: Path) -> bytes:
 async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_starts_another(
     data: bytes, bounds: Bounds, why: str
 ) -> None:
-    aside, before = Aside("do it", bounds), set(children())
+    aside, before = SandboxedJob("do it", bounds), set(children())
     try:
         with pytest.raises(OperationFailed, match=why):
-            await aside.ask(STAYS, data)
+            await aside.request(STAYS, data)
         assert set(children()) == before and not aside.pids, "nothing is left of it"
         assert not [
             p
             for p in Path("/proc").iterdir()
             if p.name.isdigit() and b"greedy-child" in _command(p)
         ]
-        aside = Aside("do it", BOUNDS)
-        assert await aside.ask(STAYS, b"count") == b"1"
+        aside = SandboxedJob("do it", BOUNDS)
+        assert await aside.request(STAYS, b"count") == b"1"
     finally:
         await aside.close()
 
 
 async def test_one_that_stays_does_so_beside_a_head_that_is_larger() -> None:
     large, aside = (
-        b"x" * (standing.GROWN + (64 << 20)),
-        Aside("do it", BOUNDS),
+        b"x" * (worker_process.GROWN + (64 << 20)),
+        SandboxedJob("do it", BOUNDS),
     )  # as a head of 100,000 nodes
     try:
-        assert [await aside.ask(STAYS, b"count") for _ in range(2)] == [b"1", b"2"] and large
+        assert [await aside.request(STAYS, b"count") for _ in range(2)] == [b"1", b"2"] and large
     finally:
         await aside.close()
 
@@ -252,46 +252,46 @@ async def test_one_that_stays_answers_one_question_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("BMC_PASSWORD", "hunter2")
-    aside = Aside("do it", BOUNDS)
+    aside = SandboxedJob("do it", BOUNDS)
     try:
-        assert [await aside.ask(STAYS, b"count") for _ in range(3)] == [b"1", b"2", b"3"]
+        assert [await aside.request(STAYS, b"count") for _ in range(3)] == [b"1", b"2", b"3"]
         (first,) = aside.pids
-        assert await aside.ask(STAYS, bytes(8 << 20)) == b"8388608" and aside.pids == [first]
-        assert b"hunter2" not in await aside.ask(STAYS, b"environment")
-        assert await aside.ask(STAYS, b"grow") == b"6", (
+        assert await aside.request(STAYS, bytes(8 << 20)) == b"8388608" and aside.pids == [first]
+        assert b"hunter2" not in await aside.request(STAYS, b"environment")
+        assert await aside.request(STAYS, b"grow") == b"6", (
             "and ends, for it has had more memory than it may keep"
         )
-        assert await aside.ask(STAYS, b"count") == b"1" and aside.pids != [first]
+        assert await aside.request(STAYS, b"count") == b"1" and aside.pids != [first]
         (second,) = aside.pids
         os.kill(second, signal.SIGKILL)
         with pytest.raises(OperationFailed, match="ended with status -9"):
-            await aside.ask(STAYS, b"count")
-        assert await aside.ask(STAYS, b"count") == b"1"
-        asking = asyncio.create_task(aside.ask(STAYS, b"sleep"))
+            await aside.request(STAYS, b"count")
+        assert await aside.request(STAYS, b"count") == b"1"
+        asking = asyncio.create_task(aside.request(STAYS, b"sleep"))
         await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert await aside.ask(STAYS, b"count") == b"1", "who leaves is not worked for"
+        assert await aside.request(STAYS, b"count") == b"1", "who leaves is not worked for"
     finally:
         await aside.close()
     assert not aside.pids
 
 
 async def test_one_that_nobody_asks_ends_by_itself() -> None:
-    aside, before = Aside("do it", BOUNDS), set(children())
+    aside, before = SandboxedJob("do it", BOUNDS), set(children())
     try:
-        assert await aside.ask(STAYS, b"rest") == b"1"
+        assert await aside.request(STAYS, b"rest") == b"1"
         while set(children()) != before:
             await asyncio.sleep(0.01)
-        assert await aside.ask(STAYS, b"count") == b"1"
+        assert await aside.request(STAYS, b"count") == b"1"
     finally:
         await aside.close()
 
 
 async def test_it_knows_none_of_the_heads_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BMC_PASSWORD", "hunter2")
-    said = await Aside("do it", BOUNDS).run("tests.support.greedy", data=b"environment")
+    said = await SandboxedJob("do it", BOUNDS).run("tests.support.greedy", data=b"environment")
     assert b"PATH" in said and b"hunter2" not in said
     assert COMPARING.waiting <= 4 and os.environ["BMC_PASSWORD"] == "hunter2"
 
@@ -301,12 +301,12 @@ async def test_who_leaves_is_not_worked_for(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr("layercake.features.inventory.reading.SMALL", 0)
     began = asyncio.Event()
 
-    async def ask(self: Aside, module: str, data: bytes) -> bytes:
+    async def ask(self: SandboxedJob, module: str, data: bytes) -> bytes:
         began.set()
         await asyncio.sleep(600)
         return b""
 
-    monkeypatch.setattr(Aside, "ask", ask)
+    monkeypatch.setattr(SandboxedJob, "request", ask)
     async with served(world.head, local=True) as client:
         for _ in range(6):  # more than may wait: each begins, as the one before it was given up
             began.clear()

@@ -39,7 +39,7 @@ class Ended(Exception):
         self.status = status
 
 
-class Standing:
+class WorkerProcess:
     """The head's side. `argv` is the program, `answer` the bytes that an answer may have. For one
     question at a time."""
 
@@ -60,7 +60,7 @@ class Standing:
             else 0
         )
 
-    async def ask(self, data: bytes) -> bytes:
+    async def request(self, data: bytes) -> bytes:
         """The answer. Whoever gives up ends the process. Raises Ended, TooLong."""
         known = self.pid != 0
         try:

@@ -15,7 +15,7 @@ _PLAIN = b',"last_seen_s":%b,"since_s":%.1f}'
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JsonTemplate:
     """The words, with places for numbers: of an active node for how long it is by now (twice), how
     long its boot takes, and when it is to be done; of all when it was last heard, and for how long
     it is as it is. They are JSON that goes on behind a comma and ends the node. It stands until the
@@ -25,7 +25,7 @@ class Shape:
     active: tuple[float, float] | None
     boot: float | None
 
-    def words(self, record: Record, now: float) -> bytes:
+    def encode(self, record: Record, now: float) -> bytes:
         """The words at a time: what nodes.moving_view says."""
         seen = b"null" if record.last_seen is None else b"%.1f" % (now - record.last_seen)
         since = max(0.0, now - record.changed_at)
@@ -43,18 +43,20 @@ class Shape:
         )
 
 
-def shape_of(record: Record, status: tuple[Status, str], patience: BootTimeouts) -> Shape | None:
-    """The shape of a node with this status; None for one of which more goes with the time."""
+def template_of(
+    record: Record, status: tuple[Status, str], patience: BootTimeouts
+) -> JsonTemplate | None:
+    """The template of a node with this status; None for one of which more goes with the time."""
     active = record.machine.active
     boot = patience.since(record)
     view = moving_view(record, 0.0, status, patience)
     if active is None and boot is None:
         kept = {key: view[key] for key in ("status_text", "boot_time", "active")}
-        return Shape(b"," + _safe(kept)[1:-1] + _PLAIN, None, None)
+        return JsonTemplate(b"," + _safe(kept)[1:-1] + _PLAIN, None, None)
     if active is None or status[0] is not Status.WORKING:
         return None
     times = {key: value for key, value in view["boot_time"].items() if key != "now_s"}
-    return Shape(
+    return JsonTemplate(
         b',"status_text":'
         + _safe(active.mutation)[:-1]
         + b', %.0f s","boot_time":'
