@@ -91,7 +91,10 @@ class Measurement:
                 verdict = self._in_a_child(mutant, chosen, baseline.cpu_s(names), session)
             self._record.add(mutant, verdict)
             state = "killed" if verdict.killed else "LIVES"
-            print(f"{number}/{len(todo)} {state} {verdict.seconds:.1f} s {mutant.key[:140]}")
+            print(
+                f"{number}/{len(todo)} {state} {verdict.seconds:.1f} s {mutant.key[:140]}",
+                flush=True,
+            )
 
     def _in_a_child(
         self, mutant: Mutant, items: list[pytest.Item], cpu_s: float, session: pytest.Session
@@ -130,7 +133,7 @@ class Measurement:
             verdict = in_child(work, BASELINE_S, BASELINE_S)
             if verdict.killed:
                 raise session.Interrupted(verdict.by)
-            print(f"{len(items)} tests without a mutant: {verdict.seconds:.0f} s")
+            print(f"{len(items)} tests without a mutant: {verdict.seconds:.0f} s", flush=True)
         return Baseline.load(self._baseline_file)
 
     def _report(self) -> int:

@@ -178,6 +178,8 @@ def _is_for_readers(node: ast.AST, parent: ast.AST) -> bool:
         return "TYPE_CHECKING" in ast.dump(node.test)
     if isinstance(node, ast.Assign):
         return any(isinstance(t, ast.Name) and t.id in NAMES for t in node.targets)
+    if isinstance(node, ast.AnnAssign):
+        return "TypeAlias" in ast.dump(node.annotation)
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Name) and node.value.id == "Literal"
     if isinstance(node, ast.Constant) and isinstance(parent, ast.JoinedStr):

@@ -55,12 +55,15 @@ class Baseline:
         file.write_text(json.dumps(asdict(self)))
 
     def for_mutant(self, mutant: Mutant) -> list[str]:
-        """The tests that may see a mutant, the shortest first."""
+        """The tests that may see a mutant: those that call its function, the shortest first, and
+        then the others of their files, which may use what these have left in a fixture."""
+        if not mutant.late:
+            return sorted(self.tests, key=lambda name: self.tests[name].cpu_s)
         scope = f"{mutant.path} {mutant.scope}"
-        names = [
-            name for name, seen in self.tests.items() if not mutant.late or scope in seen.scopes
-        ]
-        return sorted(names, key=lambda name: self.tests[name].cpu_s)
+        callers = {name for name, seen in self.tests.items() if scope in seen.scopes}
+        files = {_file(name) for name in callers}
+        names = [name for name in self.tests if _file(name) in files]
+        return sorted(names, key=lambda name: (name not in callers, self.tests[name].cpu_s))
 
     def cpu_s(self, names: list[str]) -> float:
         """The time that tests take."""
@@ -69,6 +72,10 @@ class Baseline:
     def is_early(self, mutant: Mutant) -> bool:
         """Whether it must be there before the tests are imported."""
         return not mutant.late or f"{mutant.path} {mutant.scope}" in self.imported
+
+
+def _file(test: str) -> str:
+    return test.split("::")[0]
 
 
 class Calls:
