@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from layercake.features.inventory.answers import GuestList, NameList, NetworkList
+from layercake.features.inventory.operations import InventoryChanges
 from layercake.features.inventory.views import SiteViews
 from layercake.features.nodes.views import node_view
+from layercake.head.head import Head
 from layercake.head.settings import Settings
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Unreachable
@@ -237,6 +240,11 @@ async def test_guests_are_shown_and_counted_for_the_whole_site_alone(
     assert await world.head.part(SiteViews).guests() is None
 
 
+def views(world: World, settings: Settings) -> SiteViews:
+    """What is shown of a site with these settings."""
+    return SiteViews(world.head.store, world.head.networks, settings, world.head.ask)
+
+
 async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,23 +256,24 @@ async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_
     settings = Settings(
         interface="br0", address="10.1.0.1", gateway="10.1.0.254", dns=["10.1.0.53"]
     )
-    monkeypatch.setattr(world.head, "settings", settings)
-    (own,) = await world.head.part(SiteViews).networks(None)
+    (own,) = await views(world, settings).networks(None)
     assert (own["name"], own["subnet"], own["nodes"]) == ("", "10.1.0.0/24", 2)
     assert (own["gateway"], own["dns"]) == ("10.1.0.254", ["10.1.0.53"])
     assert own["relay"] is None, "and it is shown although the module is away"
 
 
-async def test_a_node_that_the_head_cannot_serve_is_refused_by_the_plan(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(world.head, "settings", Settings(interface="br0", address="10.1.0.1"))
-    await world.ops.inventory.plan(INVENTORY, "x.yaml")
-    with pytest.raises(
-        InventoryErrors,
-        match=r"node n1: 10\.9\.0\.11 is in no network; the own one of the head is 10\.1\.0\.0/24",
-    ):
-        await world.ops.inventory.plan(INVENTORY.replace("10.1.0.11", "10.9.0.11"), "x.yaml")
+async def test_a_node_that_the_head_cannot_serve_is_refused_by_the_plan(tmp_path: Path) -> None:
+    head = Head(tmp_path, Settings(interface="br0", address="10.1.0.1"))
+    inventory = head.part(InventoryChanges)
+    try:
+        await inventory.plan(INVENTORY, "x.yaml")
+        with pytest.raises(
+            InventoryErrors,
+            match=r"n1: 10\.9\.0\.11 is in no network; the own one of the head is 10\.1\.0\.0/24",
+        ):
+            await inventory.plan(INVENTORY.replace("10.1.0.11", "10.9.0.11"), "x.yaml")
+    finally:
+        await head.features.stop()
 
 
 async def test_a_record_of_an_older_head_has_no_network(world: World) -> None:
@@ -308,8 +317,6 @@ async def test_names_are_shown_of_the_callers_nodes_and_bmcs_to_no_viewer(
         "", lambda record: record.name == "n0", brief=False
     )
     assert [r["name"] for r in mine["records"]] == ["n0", "n0-bmc", "layercake"]
-    monkeypatch.setattr(
-        world.head, "settings", Settings(interface="br0", address="10.1.0.1", dns=["10.1.0.53"])
-    )
-    (own,) = await world.head.part(SiteViews).networks(None)
+    settings = Settings(interface="br0", address="10.1.0.1", dns=["10.1.0.53"])
+    (own,) = await views(world, settings).networks(None)
     assert own["dns"] == ["10.1.0.1"], "what its nodes are told is the head itself"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from layercake.features.rolls.manager import Rolls
 from layercake.features.thermal.heat import Heat
 from layercake.features.thermal.manager import ThermalManager, Word, word_of, word_of_bmc
 from layercake.features.thermal.module import Thermal, due, held, tells
@@ -100,14 +101,13 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     await room.says("NORMAL", 50)
     assert (
         room.state == "NORMAL"
-        and room.world.head.features.decisions.stopped(record) == ""
+        and room.world.head.part(Rolls).stopped(record) == ""
         and not room.told("thermal.changed")
     )
     assert room.world.head.part(ThermalManager).heat() == Heat()
     await room.says("HIGH", 82)
-    assert (
-        room.state == "HIGH"
-        and "it is too warm: HIGH" in room.world.head.features.decisions.stopped(record)
+    assert room.state == "HIGH" and "it is too warm: HIGH" in room.world.head.part(Rolls).stopped(
+        record
     )
     assert room.asked == [("power.set-cap", 300)]
     assert room.world.head.part(ThermalManager).heat() == Heat({"n0": record.node.id})
@@ -120,7 +120,7 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     await room.says("NORMAL", 60)
     assert (
         room.state == "NORMAL"
-        and room.world.head.features.decisions.stopped(record) == ""
+        and room.world.head.part(Rolls).stopped(record) == ""
         and room.asked[1:] == [("power.set-cap", None)]
     )
     assert room.told("thermal.acted") == [
@@ -189,7 +189,7 @@ async def test_without_a_word_in_the_inventory_it_is_told_and_nothing_is_done(ro
     ]
     assert (
         room.world.node("n0").node.state == "up"
-        and room.world.head.features.decisions.stopped(room.world.node("n0")) == ""
+        and room.world.head.part(Rolls).stopped(room.world.node("n0")) == ""
     )
 
 

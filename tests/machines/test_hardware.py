@@ -13,6 +13,7 @@ from layercake.features.machines.hardware.report import read
 from layercake.features.machines.manager import Machines
 from layercake.features.machines.views import hardware_of
 from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.rolls.manager import Rolls
 from layercake.inventory.problems import InventoryErrors
 from tests.machines.test_discovery import FULL, Stranger, report
 from tests.support.world import World
@@ -89,7 +90,7 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
     await survey(world, "n0", FULL)
     assert (
         world.node("n0").value("hardware") == "OK"
-        and world.head.features.decisions.stopped(world.node("n0")) == ""
+        and world.head.part(Rolls).stopped(world.node("n0")) == ""
     )
     for name in ("n0", "n1"):
         await survey(world, name, FULL)
@@ -97,10 +98,8 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
         assert world.node(name).value("hardware") == "DRIFTED" and "machine.drifted" in world.kinds(
             name
         )
-    assert "the DIMM in A2 is gone" in world.head.features.decisions.stopped(world.node("n0"))
-    assert world.head.features.decisions.stopped(world.node("n1")) == "", (
-        "of that one it is reported"
-    )
+    assert "the DIMM in A2 is gone" in world.head.part(Rolls).stopped(world.node("n0"))
+    assert world.head.part(Rolls).stopped(world.node("n1")) == "", "of that one it is reported"
     assert "machine: differs: the DIMM in A2 is gone" in explained(world, "n0")
     await world.restart()
     world.tick(0.0)
@@ -109,7 +108,7 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
     world.tick(0.0)
     assert (
         world.node("n0").value("hardware") == "OK"
-        and world.head.features.decisions.stopped(world.node("n0")) == ""
+        and world.head.part(Rolls).stopped(world.node("n0")) == ""
     )
     await survey(world, "n0", FULL)
     assert world.node("n0").value("hardware") == "OK", "more than was accepted is no drift"

@@ -101,7 +101,7 @@ class Rolls:
         self._database = database
         self._clock = clock
         self._gates: list[Gate] = []
-        self._stopped = stopped
+        self.stopped = stopped
         self._rolls: dict[int, Roll] = {}
         self._of: dict[str, int] = {}  # node id -> the roll that has it
         self._touched: set[str] = set()
@@ -242,7 +242,7 @@ class Rolls:
         if record is None:
             return NodeFacts(up=False, present=False, sync=False)
         busy = record.value("busy") == "BUSY" or any(gate.holds(node) for gate in self._gates)
-        return self._subjects[roll.kind].facts(record, roll, node, now, busy, self._stopped(record))
+        return self._subjects[roll.kind].facts(record, roll, node, now, busy, self.stopped(record))
 
     async def _breathe(self) -> None:
         """Lets the rest of the head go on, when a slice of time has been used up."""
