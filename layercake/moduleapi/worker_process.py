@@ -31,7 +31,7 @@ class TooLong(Exception):
     """The answer has more bytes than it may."""
 
 
-class Ended(Exception):
+class WorkerEnded(Exception):
     """The process has ended instead of answering; `status` says how."""
 
     def __init__(self, status: int) -> None:
@@ -39,7 +39,7 @@ class Ended(Exception):
         self.status = status
 
 
-class Standing:
+class WorkerProcess:
     """The head's side. `argv` is the program, `answer` the bytes that an answer may have. For one
     question at a time."""
 
@@ -60,12 +60,12 @@ class Standing:
             else 0
         )
 
-    async def ask(self, data: bytes) -> bytes:
-        """The answer. Whoever gives up ends the process. Raises Ended, TooLong."""
+    async def request(self, data: bytes) -> bytes:
+        """The answer. Whoever gives up ends the process. Raises WorkerEnded, TooLong."""
         known = self.pid != 0
         try:
             return await self._exchange(data)
-        except Ended as ended:
+        except WorkerEnded as ended:
             if not known or ended.status:
                 raise
         return await self._exchange(data)  # it went to rest at this moment
@@ -92,14 +92,14 @@ class Standing:
             size = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))[0]
             if size > self._answer:
                 raise TooLong
-            found = await process.stdout.readexactly(size)
+            answer = await process.stdout.readexactly(size)
             answered = True
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise Ended(await process.wait()) from None
+            raise WorkerEnded(await process.wait()) from None
         finally:
             if not answered:
                 await self.close()
-        return found
+        return answer
 
     async def close(self) -> None:
         """Ends the process, and what it has started."""
