@@ -22,7 +22,7 @@ from aiohttp.typedefs import Handler
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
-from layercake.moduleapi.fast_responses import FastRequest, FastResponse
+from layercake.moduleapi.quick import Asked, Quick
 from layercake.moduleapi.web import WebServer, known
 from pxe import cards, events
 from pxe.nodes import Node, boot_set, mac_bytes
@@ -169,7 +169,7 @@ class HttpServer:
         )
         return response
 
-    def _quick(self, asked: FastRequest) -> FastResponse | None:
+    def _quick(self, asked: Asked) -> Quick | None:
         """The boot script for a node that may have it, out of hand; who may not is told by
         `_boot_script`."""
         state = self._state
@@ -188,9 +188,9 @@ class HttpServer:
             return None
         except Refused as refusal:
             state.look_for_two(address, mac)
-            return FastResponse(node.id, HTTPStatus.FORBIDDEN, f"{refusal.message}\n".encode())
+            return Quick(node.id, HTTPStatus.FORBIDDEN, f"{refusal.message}\n".encode())
         state.look_for_two(address, mac)
-        return FastResponse(
+        return Quick(
             node.id,
             HTTPStatus.OK,
             body,

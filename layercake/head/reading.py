@@ -4,7 +4,7 @@ fills memory on the way.
     python -m layercake.head.reading
 
 It reads Questions from standard input and writes Answers to standard output, in MessagePack (see
-worker_process). It stays for the next question, and remembers what it read last.
+standing). It stays for the next question, and remembers what it read last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.aside import Aside, Bounds
 from layercake.moduleapi.module import Module, Part
 from layercake.moduleapi.network import Network
-from layercake.moduleapi.worker_process import serve
+from layercake.moduleapi.standing import serve
 
 MISTAKES = 500
 """Mistakes that are told; who has made more corrects these first."""

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from layercake.kraken.errors import OperationFailed, Refused
-from layercake.moduleapi.worker_process import TooLong, WorkerEnded, WorkerProcess, end
+from layercake.moduleapi.standing import Ended, Standing, TooLong, end
 
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
 RESTS = 2.0
@@ -57,7 +57,7 @@ class Aside:
         self._turn = asyncio.Lock()
         self._there = 0
         self._rested = 0.0
-        self._workers: dict[str, WorkerProcess] = {}
+        self._standing: dict[str, Standing] = {}
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -102,32 +102,32 @@ class Aside:
         return out
 
     async def ask(self, module: str, data: bytes) -> bytes:
-        """What `python -m MODULE` answers (worker_process.serve), in a process that stays for the
-        next question. Raises as `run`. Within a turn."""
-        worker = self._workers.get(module)
-        if worker is None:
-            worker = self._workers[module] = WorkerProcess(
+        """What `python -m MODULE` answers (standing.serve), in a process that stays for the next
+        question. Raises as `run`. Within a turn."""
+        standing = self._standing.get(module)
+        if standing is None:
+            standing = self._standing[module] = Standing(
                 self._argv(module), self._bounds.answer, _environment
             )
         try:
             async with asyncio.timeout(self._bounds.seconds):
-                return await worker.request(data)
+                return await standing.ask(data)
         except TimeoutError:
             raise self._too_slow() from None
         except TooLong:
             raise self._too_long() from None
-        except WorkerEnded as ended:
+        except Ended as ended:
             raise self._ended(ended.status) from None
 
     @property
     def pids(self) -> list[int]:
         """The processes that stay."""
-        return [worker.pid for worker in self._workers.values() if worker.pid]
+        return [standing.pid for standing in self._standing.values() if standing.pid]
 
     async def close(self) -> None:
         """Ends what stays. Who waits for its answer gets OperationFailed."""
-        for worker in self._workers.values():
-            await worker.close()
+        for standing in self._standing.values():
+            await standing.close()
 
     def _argv(self, module: str, *arguments: str) -> tuple[str, ...]:
         return (

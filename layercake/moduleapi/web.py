@@ -18,13 +18,7 @@ from aiohttp.typedefs import Handler
 
 from layercake.base.tcp_listener import Limits, TcpListener, connection_of
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fast_responses import (
-    BODY_S,
-    FastRequest,
-    FastResponder,
-    FastResponse,
-    TimeSlicer,
-)
+from layercake.moduleapi.quick import BODY_S, Asked, Quick, QuickRequests, Stretch
 
 _GOES_ON = web.RequestKey("goes_on", bool)
 
@@ -109,7 +103,7 @@ class WebServer:
         *,
         idle_s: float = 15.0,
         shutdown_s: float = 1.0,
-        quick: Callable[[FastRequest], FastResponse | None] | None = None,
+        quick: Callable[[Asked], Quick | None] | None = None,
         **runner: Any,
     ) -> None:
         app.middlewares.insert(0, _turns)
@@ -145,11 +139,11 @@ class WebServer:
         server = self._runner.server
         quick = self._quick
         assert server is not None  # noqa: S101 (setup makes it)
-        slicer = TimeSlicer()
+        stretch = Stretch()
         serve = (
             server
             if quick is None
-            else lambda: FastResponder(quick, server, self._idle_s, self._idle, slicer)
+            else lambda: QuickRequests(quick, server, self._idle_s, self._idle, stretch)
         )
         self.listener = TcpListener(
             serve, self._limits, context=context, local=local, relief=relief

@@ -23,7 +23,7 @@ from layercake.base.process import THRESHOLDS
 from layercake.head.reading import MISTAKES, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
-from layercake.moduleapi import worker_process
+from layercake.moduleapi import standing
 from layercake.moduleapi.aside import Aside, Bounds
 from tests.support.api import served
 from tests.support.world import INVENTORY, World
@@ -239,7 +239,7 @@ async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_
 
 async def test_one_that_stays_does_so_beside_a_head_that_is_larger() -> None:
     large, aside = (
-        b"x" * (worker_process.GROWN + (64 << 20)),
+        b"x" * (standing.GROWN + (64 << 20)),
         Aside("do it", BOUNDS),
     )  # as a head of 100,000 nodes
     try:

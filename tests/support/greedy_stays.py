@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from layercake.moduleapi import worker_process
+from layercake.moduleapi import standing
 
 
 class Greedy:
@@ -36,13 +36,13 @@ class Greedy:
         elif data == b"environment":
             return json.dumps(dict(os.environ)).encode()
         elif data == b"grow":
-            worker_process.GROWN = 0
+            standing.GROWN = 0
         elif data == b"rest":
-            worker_process.IDLE_S = 0.0
+            standing.IDLE_S = 0.0
         elif data != b"count":
             return str(len(data)).encode()
         return str(self.asked).encode()
 
 
 if __name__ == "__main__":
-    worker_process.serve(Greedy().answer)
+    standing.serve(Greedy().answer)

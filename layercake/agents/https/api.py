@@ -21,7 +21,7 @@ from layercake.agents.sync import Sync
 from layercake.base.text import parse_json, whole_number
 from layercake.fleet.store import Record
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
-from layercake.moduleapi.fast_responses import FastRequest, FastResponse
+from layercake.moduleapi.quick import Asked, Quick
 
 DESIRED = "/node/v1/desired"
 EVENTS = "/node/v1/events"
@@ -86,7 +86,7 @@ class NodeApi:
         number = whole_number(request.match_info["id"], 1 << 63)
         return json_answer({"taken": self._requests.resolve(record, number, body)})
 
-    def quick(self, asked: FastRequest) -> FastResponse | None:
+    def quick(self, asked: Asked) -> Quick | None:
         """What nodes ask most, out of hand: their desired state, and to take events. What is
         refused is left to the routes, which say why."""
         if asked.path != (DESIRED if asked.body is None else EVENTS):
@@ -102,7 +102,7 @@ class NodeApi:
                 answer = {"taken": taken}
         except (LayercakeError, ValueError):
             return None
-        return FastResponse(
+        return Quick(
             record.node.id,
             HTTPStatus.OK,
             msgspec.json.encode(answer),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from layercake.kraken.wire import bearer
-from layercake.moduleapi.fast_responses import FastRequest
+from layercake.moduleapi.quick import Asked
 from tests.support.world import World, node_client
 
 DESIRED, EVENTS = "/node/v1/desired", "/node/v1/events"
@@ -20,9 +20,9 @@ class Connection(asyncio.Transport):
     """A connection without a certificate."""
 
 
-def asked(path: str, body: Any, authorization: str) -> FastRequest:
+def asked(path: str, body: Any, authorization: str) -> Asked:
     """A request of a node."""
-    return FastRequest(
+    return Asked(
         Connection({}), path, json.dumps(body).encode() if body is not None else None, authorization
     )
 
@@ -84,7 +84,7 @@ def test_all_else_is_left_to_the_routes_and_none_of_it_is_done(
 
 def test_what_is_no_json_is_left_to_the_route(world: World, header: str) -> None:
     for body in (b"", b"[", b"\xff", b"[" * 60_000):
-        assert world.head.nodes.quick(FastRequest(Connection({}), EVENTS, body, header)) is None
+        assert world.head.nodes.quick(Asked(Connection({}), EVENTS, body, header)) is None
 
 
 @pytest.mark.parametrize(

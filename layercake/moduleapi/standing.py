@@ -31,7 +31,7 @@ class TooLong(Exception):
     """The answer has more bytes than it may."""
 
 
-class WorkerEnded(Exception):
+class Ended(Exception):
     """The process has ended instead of answering; `status` says how."""
 
     def __init__(self, status: int) -> None:
@@ -39,7 +39,7 @@ class WorkerEnded(Exception):
         self.status = status
 
 
-class WorkerProcess:
+class Standing:
     """The head's side. `argv` is the program, `answer` the bytes that an answer may have. For one
     question at a time."""
 
@@ -60,12 +60,12 @@ class WorkerProcess:
             else 0
         )
 
-    async def request(self, data: bytes) -> bytes:
-        """The answer. Whoever gives up ends the process. Raises WorkerEnded, TooLong."""
+    async def ask(self, data: bytes) -> bytes:
+        """The answer. Whoever gives up ends the process. Raises Ended, TooLong."""
         known = self.pid != 0
         try:
             return await self._exchange(data)
-        except WorkerEnded as ended:
+        except Ended as ended:
             if not known or ended.status:
                 raise
         return await self._exchange(data)  # it went to rest at this moment
@@ -92,14 +92,14 @@ class WorkerProcess:
             size = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))[0]
             if size > self._answer:
                 raise TooLong
-            answer = await process.stdout.readexactly(size)
+            found = await process.stdout.readexactly(size)
             answered = True
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise WorkerEnded(await process.wait()) from None
+            raise Ended(await process.wait()) from None
         finally:
             if not answered:
                 await self.close()
-        return answer
+        return found
 
     async def close(self) -> None:
         """Ends the process, and what it has started."""

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Connection, Limits
-from layercake.moduleapi import fast_responses
-from layercake.moduleapi.fast_responses import FastRequest, FastResponder, FastResponse, TimeSlicer
+from layercake.moduleapi import quick
+from layercake.moduleapi.quick import Asked, Quick, QuickRequests, Stretch
 from layercake.moduleapi.web import WebServer
 
 OTHER = b"GET /other HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -49,10 +49,10 @@ class Rig:
         self.sent, self.wait = 0, 0.0
         self.server = WebServer(app, limits, idle_s=idle_s, quick=self.answer)
 
-    def answer(self, asked: FastRequest) -> FastResponse | None:
+    def answer(self, asked: Asked) -> Quick | None:
         self.asked.append((asked.address, asked.path, asked.body, asked.authorization))
         return (
-            FastResponse("somebody", HTTPStatus.OK, b"quick", self.count, wait=self.wait)
+            Quick("somebody", HTTPStatus.OK, b"quick", self.count, wait=self.wait)
             if asked.path == "/small"
             else None
         )
@@ -116,7 +116,7 @@ async def test_what_is_sent_with_a_request_may_come_later(rig: Rig, pieces: list
 async def test_what_is_begun_and_not_ended_is_not_waited_for_for_ever(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast_responses, "BODY_S", 0.05)
+    monkeypatch.setattr(quick, "BODY_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
     writer.write(POST[:-1])
     async with asyncio.timeout(10):
@@ -184,12 +184,12 @@ class AcceptedTransport(asyncio.Transport):
 @pytest.mark.parametrize("pieces", [[GET[:9], GET[9:]], [GET + GET], [GET + b"x"], [b"\r\n", GET]])
 async def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list[bytes]) -> None:
     inner = Inner()
-    first = FastResponder(
-        lambda asked: FastResponse("somebody", HTTPStatus.OK, b"quick"),
+    first = QuickRequests(
+        lambda asked: Quick("somebody", HTTPStatus.OK, b"quick"),
         lambda: inner,
         1.0,
         set(),
-        TimeSlicer(60.0),
+        Stretch(60.0),
     )
     first.connection_made(AcceptedTransport({"peername": ("127.0.0.1", 5)}))
     for piece in pieces:
@@ -199,20 +199,20 @@ async def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list
 
 async def test_what_is_too_much_for_one_turn_of_the_loop_waits_in_its_order() -> None:
     seconds = itertools.count(0.0, 1.0)  # each work takes one
-    slicer, done = TimeSlicer(1.5, lambda: next(seconds)), list[int]()
+    stretch, done = Stretch(1.5, lambda: next(seconds)), list[int]()
     for number in range(5):
-        slicer.do(partial(done.append, number))
+        stretch.do(partial(done.append, number))
     seen = [list(done)]
     for _ in range(3):
         await asyncio.sleep(0)
-        slicer.do(partial(done.append, 5 + len(seen)))
+        stretch.do(partial(done.append, 5 + len(seen)))
         seen.append(list(done))
     assert seen == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 6], [0, 1, 2, 3, 4, 6, 7, 8]]
 
 
 async def waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request takes longer than the slice."""
-    monkeypatch.setattr("layercake.moduleapi.web.TimeSlicer", partial(TimeSlicer, 1e-9))
+    monkeypatch.setattr("layercake.moduleapi.web.Stretch", partial(Stretch, 1e-9))
     await rig.server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
 
 
@@ -226,7 +226,7 @@ async def test_one_that_fails_later_ends_its_own_connection_and_no_other(
     answer = rig.server._quick
     assert answer is not None
 
-    def fails(asked: FastRequest) -> FastResponse | None:
+    def fails(asked: Asked) -> Quick | None:
         if asked.path == "/bad":
             raise RuntimeError("a bug")
         return answer(asked)

@@ -1,5 +1,5 @@
-"""Small answers without a web server: to plain requests that are there in one piece, as long as a
-connection has no other.
+"""Small answers out of hand: to plain requests that are there in one piece, as long as a connection
+has no other.
 
 What a web server does for each request costs several times what there is to do for such an answer:
 a rack that is switched on asks for one a node, and a roll for four. Whatever is not as plain as
@@ -41,7 +41,7 @@ _AUTHORIZATION = re.compile(rb"\nauthorization:[\t ]*(Bearer [!-~]+)[\t ]*(?:\r|
 
 
 @dataclass(frozen=True, slots=True)
-class FastRequest:
+class Asked:
     """A request: GET, or POST where there is a `body`. `authorization` is its bearer's credential,
     "" without one."""
 
@@ -57,7 +57,7 @@ class FastRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FastResponse:
+class Quick:
     """An answer. `who` is whose request it was, which counts `weight` times, as for `web.known`;
     `sent` is called when the answer is on its way, after `wait` seconds at least."""
 
@@ -75,7 +75,7 @@ def _date(second: int) -> str:
     return email.utils.formatdate(second, usegmt=True)
 
 
-class TimeSlicer:
+class Stretch:
     """Work is done for `slice_s` in a turn of the loop; what comes then waits, in its order, for
     the next ones. `timer` is in seconds."""
 
@@ -118,25 +118,25 @@ class TimeSlicer:
             self._used += self._timer() - began
 
 
-class FastResponder(ProtocolWrapper):
+class QuickRequests(ProtocolWrapper):
     """One connection. `answer` says what is answered to a request, None for what it leaves to the
     web server, of which `serve` makes the protocol. `idle_s` is for how long a connection may wait
-    for its next request; while it does it is in `idle`. `slicer` is for all connections of a
+    for its next request; while it does it is in `idle`. `stretch` is for all connections of a
     server."""
 
     def __init__(
         self,
-        answer: Callable[[FastRequest], FastResponse | None],
+        answer: Callable[[Asked], Quick | None],
         serve: Callable[[], asyncio.Protocol],
         idle_s: float,
         idle: set[asyncio.Transport],
-        slicer: TimeSlicer,
+        stretch: Stretch,
     ) -> None:
         self._answer = answer
         self._serve = serve
         self._idle_s = idle_s
         self._idle = idle
-        self._slicer = slicer
+        self._stretch = stretch
         self._came = b""
         self._timer: asyncio.TimerHandle | None = None
         self._until = 0.0
@@ -157,7 +157,7 @@ class FastResponder(ProtocolWrapper):
         waits = bool(self._came)
         self._came = self._came + data
         if not waits:
-            self._slicer.do(self._process_input)
+            self._stretch.do(self._process_input)
 
     def _process_input(self) -> None:
         """What has come is looked at. Nobody else ends a connection that failed later."""
@@ -198,7 +198,7 @@ class FastResponder(ProtocolWrapper):
         if transport is None or connection is None:
             return False
         found = self._answer(
-            FastRequest(transport, path.decode("ascii"), body, credential.decode("ascii"))
+            Asked(transport, path.decode("ascii"), body, credential.decode("ascii"))
         )
         if found is None:
             return False
