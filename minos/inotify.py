@@ -58,13 +58,13 @@ class Inotify:
             data = os.read(self._handle, CHUNK)
         except BlockingIOError:
             return []
-        found = []
+        events = []
         at = 0
         while at < len(data):
             directory, mask, _, length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + length
-            found.append(Event(directory, mask, data[at - length : at].rstrip(b"\0")))
-        return found
+            events.append(Event(directory, mask, data[at - length : at].rstrip(b"\0")))
+        return events
 
     def close(self) -> None:
         """Ends it."""

@@ -123,16 +123,16 @@ class Netlink:
         """The bodies of all things of a kind: what RTM_GETLINK and its like answer. Raises
         OperationFailed."""
         number = self.next()
-        found = list[bytes]()
+        dumped = list[bytes]()
         self._socket.send(message(kind, NLM_F_DUMP, number, body))
         while True:
             for answer, sequence, its in messages(self._socket.recv(1 << 18)):
                 if sequence != number:
                     continue
                 if answer == NLMSG_DONE:
-                    return found
+                    return dumped
                 if answer == NLMSG_ERROR:
                     raise OperationFailed(
                         f"cannot {what}: {os.strerror(-struct.unpack_from('=i', its)[0])}"
                     )
-                found.append(its)
+                dumped.append(its)

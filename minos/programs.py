@@ -85,12 +85,12 @@ class Programs:
 
     def order(self, now: float) -> bool:
         """Reads what the agent has left. Whether there is another one to be made ready."""
-        words = read(self._run, "next").split()
-        if len(words) != 2 or self.candidate or self.until is not None:
+        fields = read(self._run, "next").split()
+        if len(fields) != 2 or self.candidate or self.until is not None:
             return False
         self._clear("next", "ready", "failed")
-        self.candidate = words[0]
-        self._ask = words[1]
+        self.candidate = fields[0]
+        self._ask = fields[1]
         self.until = now + TRIAL_S
         return True
 

@@ -277,12 +277,12 @@ def main(arguments: list[str]) -> None:
         if "--" in arguments
         else ("\0".join(arguments), "", "")
     )
-    given = own.split("\0")
-    if "--run" not in given:
+    own_arguments = own.split("\0")
+    if "--run" not in own_arguments:
         sys.exit(
             "usage: python -m minos.supervisor --run DIR [--stop-containers] -- AGENT-ARGUMENTS"
         )
-    run = given[given.index("--run") + 1]
+    run = own_arguments[own_arguments.index("--run") + 1]
 
     def agent() -> None:
         from layercake.node.main import main as agent_main
@@ -296,7 +296,7 @@ def main(arguments: list[str]) -> None:
         run,
         agent,
         say=print_line,
-        stop_containers="--stop-containers" in given,
+        stop_containers="--stop-containers" in own_arguments,
         arguments=rest.split("\0"),
     ).run()
 

@@ -120,9 +120,9 @@ class MediumServer:
             raise web.HTTPNotFound(text="no such medium\n")
         known(request, loan.node)
         if loan.told is not None and request.method == "GET":
-            told = loan.told
+            reporter = loan.told
             loan.told = None
-            told(f"{request.remote} fetches the boot medium")
+            reporter(f"{request.remote} fetches the boot medium")
         return web.FileResponse(
             self._file,
             chunk_size=1 << 20,
@@ -134,10 +134,10 @@ async def _facing(bmc: str) -> str:
     """The address of this machine that a BMC is reached from. Raises Unreachable."""
     url = urlsplit(bmc)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             url.hostname, url.port or 443, type=socket.SOCK_DGRAM
         )
-        family, _, _, _, where = found[0]
+        family, _, _, _, where = addresses[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:  # UDP: nothing is sent
             probe.connect(where)
             return str(probe.getsockname()[0])

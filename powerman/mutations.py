@@ -102,18 +102,18 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
     async with service.attempt(request) as attempt:
         bmc = attempt.bmc
         if await _patient(attempt, bmc.read) is PowerState.OFF:
-            kept = False
+            device_kept = False
             if bmc.spec.boot == "media":
                 await _insert(attempt, service.medium_server)
             elif bmc.spec.boot == "uri":
                 await _set_uri(attempt)
             else:
-                kept = await _next_boot(attempt)
+                device_kept = await _next_boot(attempt)
             await _patient(attempt, lambda: bmc.run(bmc.driver.on))
-            found = await _becomes(attempt, PowerState.ON, "power on")
-            if kept and bmc.driver.answer_s < _PROMPT_S:
+            state = await _becomes(attempt, PowerState.ON, "power on")
+            if device_kept and bmc.driver.answer_s < _PROMPT_S:
                 await _remind(attempt)
-            return found
+            return state
         return await _becomes(attempt, PowerState.ON, "power on")
 
 
@@ -128,9 +128,9 @@ async def _next_boot(attempt: Attempt) -> bool:
     try:
         for _ in range(2):
             await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network))
-            kept = await _boot_device_kept(attempt)
-            if kept is not False:
-                return kept is True
+            device_kept = await _boot_device_kept(attempt)
+            if device_kept is not False:
+                return device_kept is True
     except OperationFailed as error:
         why = error.message
     bmc.tell_once(

@@ -221,10 +221,10 @@ class PowerService(Service):
         known = self._nodes.get(request.node)
         if known is not None and known.bmc is None and known.problem is None:
             return await self.by_hand(request)
-        found = await super().mutate(request)
+        changes = await super().mutate(request)
         if request.node in self._nodes:
-            self._nodes[request.node].believed = found["power"]
-        return found
+            self._nodes[request.node].believed = changes["power"]
+        return changes
 
     # For the handlers in powerman.mutations and powerman.calls.
 

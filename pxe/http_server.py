@@ -129,13 +129,13 @@ class HttpServer:
     async def _boot_image(self, request: web.Request) -> web.StreamResponse:
         node, window, mac = self._asked_by(request)
         settings = self._state.settings
-        made = spec_for(node, mac, window.token, settings, self._wall())
+        spec = spec_for(node, mac, window.token, settings, self._wall())
         directory = settings.boot_dir / node.boot_set
         signed = arm64.in_image(directory) if arm64.takes(node) else self._signed
         if not signed:
             self._missing(node, str(directory / arm64.SHIM) if arm64.takes(node) else grub.SHIM)
         try:
-            pieces, files = image.render(made, signed, directory)
+            pieces, files = image.render(spec, signed, directory)
         except OSError as error:
             self._missing(node, str(error.filename))
         response = _BootImage(self._state, node, pieces, files)

@@ -84,25 +84,25 @@ def firmware_of(packet: DhcpPacket) -> Client:
 def client_of(packet: DhcpPacket) -> Client:
     """Whether firmware asks or a running system, and which kind of firmware."""
     options = packet.options
-    found = firmware_of(packet)
+    firmware = firmware_of(packet)
     if dhcp.IPXE in options or b"iPXE" in user_classes(options.get(dhcp.USER_CLASS, b"")):
-        return Client.OTHER if found in (Client.OTHER, *ARM_CLIENTS) else Client.IPXE
+        return Client.OTHER if firmware in (Client.OTHER, *ARM_CLIENTS) else Client.IPXE
     if (
         not options.get(dhcp.VENDOR_CLASS, b"").startswith((PXE, HTTP))
         and dhcp.CLIENT_ARCH not in options
     ):
         return Client.SYSTEM
-    return found
+    return firmware
 
 
 def wrong(said: str, arch: int | None) -> str:
     """Why firmware that says this number gets nothing, of a node that is of another architecture by
     its inventory; "" if they agree, or if the number is of neither. Firmware that says none is a
     BIOS."""
-    found = Client.BIOS if arch is None else FIRMWARE.get(arch)
-    if found is None:
+    expected = Client.BIOS if arch is None else FIRMWARE.get(arch)
+    if expected is None:
         return ""
-    real = AARCH64 if found in ARM_CLIENTS else X86_64
+    real = AARCH64 if expected in ARM_CLIENTS else X86_64
     return (
         ""
         if real == said

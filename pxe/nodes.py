@@ -247,8 +247,8 @@ class Nodes:
     def by_ip(self, ip: str) -> Node | None:
         """The node that this address is reserved for. Of IPv6, the link-local ones that are made of
         a MAC address, and those that are made of an IPv4 address (pxe.packets.dhcp6)."""
-        if (found := self._by_ip.get(ip)) is not None or ":" not in ip:
-            return found
+        if (node := self._by_ip.get(ip)) is not None or ":" not in ip:
+            return node
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
         mac = mac_of_address(address)
         return self._by_mac.get(mac) if mac is not None else self._by_ip.get(ip_of(address) or "")

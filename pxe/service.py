@@ -188,11 +188,11 @@ class PxeService(Service):
         def with_dynamic(
             packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float
         ) -> Decision:
-            found = decide(packet, nodes, windows, net, now)
+            decision = decide(packet, nodes, windows, net, now)
             return (
-                self.dynamic.answer(packet, found, net)
-                if found.outcome is Outcome.UNKNOWN_MAC
-                else found
+                self.dynamic.answer(packet, decision, net)
+                if decision.outcome is Outcome.UNKNOWN_MAC
+                else decision
             )
 
         answers = Answers(
@@ -294,11 +294,11 @@ class PxeService(Service):
         """Takes the record over. One that cannot be used takes the node out of the table, and its
         history says why."""
         try:
-            found = from_record(node, record, self._running().settings)
-            self._nodes.update(found)
-            self.switch_ports.update_node(found, record.get("option82"))
+            node_read = from_record(node, record, self._running().settings)
+            self._nodes.update(node_read)
+            self.switch_ports.update_node(node_read, record.get("option82"))
             if self._names is not None:
-                self._names.update_node(found)
+                self._names.update_node(node_read)
         except InputError as error:
             self._forget(node)
             self._running().recorder.note(Note(node, events.BAD_RECORD, str(error)))

@@ -175,8 +175,8 @@ class Sandbox:
         """A file that the box has left in /scratch. It may be anything, so it must be a plain file.
         Raises OperationFailed."""
         path = self.scratch / name
-        found = path.lstat() if os.path.lexists(path) else None
-        if found is None or not stat.S_ISREG(found.st_mode) or found.st_uid != FIRST_USER:
+        status = path.lstat() if os.path.lexists(path) else None
+        if status is None or not stat.S_ISREG(status.st_mode) or status.st_uid != FIRST_USER:
             raise OperationFailed(
                 f"cannot use what the build has made: {name} is not a file of the build"
             )

@@ -160,7 +160,7 @@ def filesystem(
     flags, data = split_options(options)
     if readonly or flags & MS_RDONLY or fstype == "squashfs":
         flags |= MS_RDONLY
-        data = ",".join(word for word in (data, writes_nothing(fstype)) if word)
+        data = ",".join(option for option in (data, writes_nothing(fstype)) if option)
     if code := mount_away(device, target, fstype, flags | MS_NODEV, data, DEVICE_LIMIT):
         raise OperationFailed(f"cannot mount {fstype} {device} on {target}: {os.strerror(code)}")
 
@@ -186,11 +186,11 @@ def split_options(options: str) -> tuple[int, str]:
     system's)."""
     flags = 0
     rest = []
-    for word in filter(None, options.split(",")):
-        if word in _FLAGS:
-            flags |= _FLAGS[word]
+    for option in filter(None, options.split(",")):
+        if option in _FLAGS:
+            flags |= _FLAGS[option]
         else:
-            rest.append(word)
+            rest.append(option)
     return flags, ",".join(rest)
 
 

@@ -172,18 +172,18 @@ def parse_options(value: object, fstype: str) -> str:
     if not isinstance(value, str) or len(value) > 500:
         raise fail("object options", value, "words with commas between, 500 characters at most")
     allowed = _OF.get(fstype, {})
-    for word in filter(None, value.split(",")):
-        name, given, argument = word.partition("=")
+    for option in filter(None, value.split(",")):
+        name, equals, argument = option.partition("=")
         pattern = allowed.get(name)
         fits = (
             pattern is not None
-            and bool(given) == bool(pattern)
+            and bool(equals) == bool(pattern)
             and re.fullmatch(pattern, argument, re.ASCII)
         )
-        if word in GENERAL or (fits and ".." not in argument.split("/")):
+        if option in GENERAL or (fits and ".." not in argument.split("/")):
             continue
         raise fail(
-            f"object options of {fstype}", word, f"some of {', '.join((*GENERAL, *allowed))}"
+            f"object options of {fstype}", option, f"some of {', '.join((*GENERAL, *allowed))}"
         )
     return value
 

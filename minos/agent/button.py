@@ -58,12 +58,12 @@ class Button:
         with listener:
             while True:
                 try:
-                    said = listener.recv(1 << 16)
+                    data = listener.recv(1 << 16)
                 except (
                     OSError
                 ):  # more events than it has room for: the button is pressed again by who means it
                     continue
-                if pressed(said):
+                if pressed(data):
                     self._post(Pressed())
 
 
@@ -81,11 +81,11 @@ def pressed(said: bytes) -> bool:
 def listen() -> socket.socket:
     """A socket that gets the kernel's ACPI events. Raises OSError, and OperationFailed where the
     machine has no ACPI."""
-    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _GENERIC)
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _GENERIC)
     try:
-        made.bind((0, 0))
-        made.settimeout(5)
-        made.send(
+        sock.bind((0, 0))
+        sock.settimeout(5)
+        sock.send(
             message(
                 _CONTROL,
                 0,
@@ -93,12 +93,12 @@ def listen() -> socket.socket:
                 struct.pack("=BBH", _GET_FAMILY, 1, 0) + attribute(_FAMILY_NAME, _FAMILY),
             )
         )
-        made.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group_of(made.recv(1 << 16)))
-        made.settimeout(None)
+        sock.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group_of(sock.recv(1 << 16)))
+        sock.settimeout(None)
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def group_of(answer: bytes) -> int:

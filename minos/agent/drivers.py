@@ -71,7 +71,7 @@ class Module:
 
     def __init__(self, name: str, said: Mapping[str, Any]) -> None:
         self.name = _name(name)
-        self.held, self.error = (str(said.get(word) or "")[:300] for word in ("held", "error"))
+        self.held, self.error = (str(said.get(key) or "")[:300] for key in ("held", "error"))
         self.part = None if (self.held or self.error) and "digest" not in said else part(said)
         self.needs = [_name(need) for need in said.get("needs") or [name]]
         self.firmware = {
@@ -176,16 +176,16 @@ class Drivers:
 
     def _some(self, devices: Mapping[str, list[str]]) -> bool:
         try:
-            found = self._query_head(sorted(devices))
+            answer = self._query_head(sorted(devices))
         except (LayercakeError, OSError) as error:
             self._event(
                 DRIVER_FAILED,
                 f"cannot look for drivers that the boot profile does not have: {error}",
             )
             return False
-        if found is None:
+        if answer is None:
             return False
-        takers, described = found
+        takers, described = answer
         wanted: dict[str, list[str]] = {}
         for alias in sorted(takers.keys() & devices.keys()):
             for name in takers[alias]:
@@ -329,15 +329,15 @@ class Drivers:
         if status in (404, 405):
             return None
         try:
-            said = parse_json(data)
+            described = parse_json(data)
         except ValueError:
-            said = None
+            described = None
         if status != 200:
-            why = said.get("error") if isinstance(said, dict) else ""
+            why = described.get("error") if isinstance(described, dict) else ""
             raise OperationFailed(
                 f"the head answers {status}: {str(why or 'no reason given')[:500]}"
             )
-        return answer(said)
+        return answer(described)
 
     def _fetch(self, path: str, what: str, expected: Part) -> bytes:
         """Raises OperationFailed, and Refused for what is not as it was described."""
@@ -379,5 +379,5 @@ class Drivers:
 
 def _few(places: list[str]) -> str:
     """Devices for people: "pci/0000:00:02.0"."""
-    shown = ", ".join(places[:3])
-    return shown if len(places) <= 3 else f"{shown} and {len(places) - 3} more"
+    listed = ", ".join(places[:3])
+    return listed if len(places) <= 3 else f"{listed} and {len(places) - 3} more"

@@ -71,9 +71,9 @@ class Hardware:
         """Whether nothing has changed for a while, and nothing is being fetched: what one driver
         finds may need another."""
         thread = self._thread
-        there = self._seen != 0 or not Path(PACKED).exists()
+        complete = self._seen != 0 or not Path(PACKED).exists()
         return (
-            there
+            complete
             and not self._news
             and (thread is None or not thread.is_alive())
             and self._clock() - self._changed_at > QUIET_S
@@ -98,13 +98,13 @@ class Hardware:
         self._changed_at = self._clock()
         cards = self._found["cards"]
         count = len(self._found["modules"])
-        took = self._found["cold_plug_s"]
+        cold_plug_s = self._found["cold_plug_s"]
         self._event(
             HARDWARE,
-            f"{count} drivers, all there after {took} s",
+            f"{count} drivers, all there after {cold_plug_s} s",
             cards=cards,
             modules=count,
-            cold_plug_s=took,
+            cold_plug_s=cold_plug_s,
         )
 
     def _go_on(self) -> None:

@@ -55,7 +55,7 @@ class Ipmi:
         """See Ask."""
         self._number += 1
         address = ctypes.create_string_buffer(_ADDRESS, len(_ADDRESS))
-        said = ctypes.create_string_buffer(data, max(1, len(data)))
+        buffer = ctypes.create_string_buffer(data, max(1, len(data)))
         request = struct.pack(
             "@PIlBBHxxxxP",
             ctypes.addressof(address),
@@ -64,7 +64,7 @@ class Ipmi:
             netfn,
             command,
             len(data),
-            ctypes.addressof(said),
+            ctypes.addressof(buffer),
         )
         fcntl.ioctl(self._handle, _SEND, request)
         while True:
@@ -89,7 +89,7 @@ class Ipmi:
             fields = struct.unpack("@iPIlBBHxxxxP", header)
             if fields[3] != self._number:
                 continue  # an answer to one that was given up
-            found = answer.raw[: fields[6]]
-            if not found or found[0]:
-                raise Refusal(command, found[0] if found else -1)
-            return found[1:]
+            content = answer.raw[: fields[6]]
+            if not content or content[0]:
+                raise Refusal(command, content[0] if content else -1)
+            return content[1:]

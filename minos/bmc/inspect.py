@@ -26,7 +26,7 @@ def survey(ask: Ask) -> dict[str, Any]:
     device = ask(APP, _GET_DEVICE_ID, b"")
     if len(device) < 11:
         raise OSError("the BMC's device id is too short")
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "firmware": f"{device[2] & 0x7F}.{device[3]:02x}",
         "ipmi": f"{device[4] & 15}.{device[4] >> 4}",
         "vendor": int.from_bytes(device[6:9], "little") & 0xFFFFF,
@@ -43,11 +43,11 @@ def survey(ask: Ask) -> dict[str, Any]:
         try:
             if ask(APP, _GET_CHANNEL, bytes((channel,)))[1] & 0x7F not in _LAN_MEDIUM:
                 continue
-            found |= _lan(ask, channel)
+            facts |= _lan(ask, channel)
         except (OSError, IndexError):
             continue
         break
-    return found
+    return facts
 
 
 def _lan(ask: Ask, channel: int) -> dict[str, Any]:

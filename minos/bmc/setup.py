@@ -66,16 +66,18 @@ class Wanted:
 
 def read(body: Mapping[str, Any]) -> Wanted:
     """What a head asks for. Raises InputError."""
-    words = {key: body.get(key) or "" for key in ("user", "password", "address", "mask", "gateway")}
-    if not all(isinstance(word, str) for word in words.values()):
+    fields = {
+        key: body.get(key) or "" for key in ("user", "password", "address", "mask", "gateway")
+    }
+    if not all(isinstance(text, str) for text in fields.values()):
         raise InputError("cannot set up the BMC: its user, password and addresses are texts")
-    wanted = Wanted(**words)
-    for word in filter(None, (wanted.address, wanted.mask, wanted.gateway)):
+    wanted = Wanted(**fields)
+    for text in filter(None, (wanted.address, wanted.mask, wanted.gateway)):
         try:
-            ipaddress.IPv4Address(word)
+            ipaddress.IPv4Address(text)
         except ValueError:
             raise InputError(
-                f"cannot set up the BMC: {word[:40]!r} is not an IPv4 address"
+                f"cannot set up the BMC: {text[:40]!r} is not an IPv4 address"
             ) from None
     plain = wanted.user.isascii() and wanted.user.isprintable()
     if not plain or not 1 <= len(wanted.user) <= MOST_NAME:
@@ -238,10 +240,10 @@ class Setup:
     # -- the channel
 
     def _access(self, volatile: bool) -> tuple[int, int]:
-        found = self._ask(
+        access = self._ask(
             APP, _GET_CHANNEL_ACCESS, bytes((self._channel, 0x80 if volatile else 0x40))
         )
-        return found[0], found[1] & 15
+        return access[0], access[1] & 15
 
     def _is_open(self) -> bool:
         return all(
@@ -267,17 +269,17 @@ class Setup:
         """(what, before, after, parameter, bytes) of what differs, in the order in which it is
         written."""
         now = survey(self._ask)
-        found: list[tuple[str, str, str, int, bytes]] = []
+        moves: list[tuple[str, str, str, int, bytes]] = []
         if wanted.address and now["source"] != "static":
-            found.append(("address source", now["source"], "static", _SOURCE, bytes((_STATIC,))))
+            moves.append(("address source", now["source"], "static", _SOURCE, bytes((_STATIC,))))
         for name, after, number in (
             ("address", wanted.address, _IP),
             ("mask", wanted.mask, _MASK),
             ("gateway", wanted.gateway, _GATEWAY),
         ):
             if after and now[name] != after:
-                found.append((name, now[name], after, number, ipaddress.IPv4Address(after).packed))
-        return found
+                moves.append((name, now[name], after, number, ipaddress.IPv4Address(after).packed))
+        return moves
 
     def _move(self, wanted: Wanted) -> None:
         if not self._moves(wanted):

@@ -60,7 +60,7 @@ def compact_disc() -> bytes:
     big = first + 4
     root = first + 5
     catalog = first + 6
-    here = _directory(root, b"\0")
+    own_entry = _directory(root, b"\0")
     path = bytes((1, 0)) + root.to_bytes(4, "little") + b"\1\0\0\0"
     volume = b"".join(
         (
@@ -78,7 +78,7 @@ def compact_disc() -> bytes:
             bytes(4),
             big.to_bytes(4, "big"),
             bytes(4),
-            here,
+            own_entry,
             b" " * (4 * 128 + 3 * 37),
             (b"0" * 16 + b"\0") * 4,
             b"\1",
@@ -94,7 +94,7 @@ def compact_disc() -> bytes:
         b"\xffCD001\1",
         path,
         backwards,
-        here + _directory(root, b"\1"),
+        own_entry + _directory(root, b"\1"),
         _catalog(),
     )
     return b"".join(sector.ljust(CD_SECTOR, b"\0") for sector in sectors)

@@ -82,9 +82,9 @@ class Drive:
         """Erases all of it, and reads samples of it back. Raises OperationFailed if that cannot be
         done, or a sample is not what it has to be."""
         try:
-            way = self._by_its_own_means()
-            if way and self.is_blank():
-                return Erased(way, verified=True)
+            method = self._by_its_own_means()
+            if method and self.is_blank():
+                return Erased(method, verified=True)
             self._overwrite()
             if not self.is_blank():
                 raise OperationFailed(
@@ -92,7 +92,7 @@ class Drive:
                 )
         except OSError as error:
             raise OperationFailed(f"{error.strerror or error}") from None
-        return Erased(f"{way}, then {ZEROS}" if way else ZEROS, verified=True)
+        return Erased(f"{method}, then {ZEROS}" if method else ZEROS, verified=True)
 
     def is_blank(self) -> bool:
         """Whether samples over all of the disk, its beginning and its end among them, are of one
@@ -147,11 +147,13 @@ class Drive:
             return False
         layout = namespace[26]
         protection = namespace[29]
-        word = (
+        dword10 = (
             (layout & 0x0F) | (layout >> 5 & 3) << 12 | (layout >> 4 & 1) << 4
         )  # as it is formatted now
-        word |= (protection & 7) << 5 | (protection >> 3 & 1) << 8
-        status = self._admin(_FORMAT, space, word | 1 << 9, None, _DAY_MS)  # SES 1: User Data Erase
+        dword10 |= (protection & 7) << 5 | (protection >> 3 & 1) << 8
+        status = self._admin(
+            _FORMAT, space, dword10 | 1 << 9, None, _DAY_MS
+        )  # SES 1: User Data Erase
         if status:
             raise OperationFailed(f"it refuses NVMe Format with status {status:#x}")
         return True
@@ -205,10 +207,10 @@ class Drive:
     def _security_erase(self) -> bool:
         """Has the disk erase itself; whether it can. Raises OperationFailed."""
         try:
-            words = struct.unpack("<256H", self._ata(0xEC, reads=True))
+            identification = struct.unpack("<256H", self._ata(0xEC, reads=True))
         except OSError:
             return False
-        security = words[128]
+        security = identification[128]
         if not security & 1 or (security & 8 and not security & 2):
             return False  # it has none, or the firmware has frozen it: then it is overwritten
         if security & 8:

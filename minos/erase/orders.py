@@ -158,10 +158,10 @@ class Orders:
         """A system that runs from a disk is not minOS: nothing is erased under it, whoever says
         so."""
         for line in self._mounts.read_text().splitlines():
-            words = line.split()
-            if words[1:2] == ["/"] and words[2] not in _MEMORY:
+            fields = line.split()
+            if fields[1:2] == ["/"] and fields[2] not in _MEMORY:
                 raise OperationFailed(
-                    f"cannot erase: this system does not run from memory, but from {words[0]}"
+                    f"cannot erase: this system does not run from memory, but from {fields[0]}"
                 )
 
     def _erase(self, work: Work, turn: threading.Lock) -> None:

@@ -54,13 +54,13 @@ def memory(proc: Path) -> int:
 
 def disks(sys: Path) -> list[dict[str, Any]]:
     """Every disk: name, bytes, model, serial, whether it turns, and what carries it."""
-    found: list[dict[str, Any]] = []
+    disks: list[dict[str, Any]] = []
     for path in sorted((sys / "block").iterdir()):
         size = number(path / "size") << 9
-        if path.name.startswith(_SKIPPED) or not size or len(found) >= _DISKS:
+        if path.name.startswith(_SKIPPED) or not size or len(disks) >= _DISKS:
             continue
         device = path / "device"
-        found.append(
+        disks.append(
             {
                 "name": plain(path.name),
                 "bytes": size,
@@ -73,7 +73,7 @@ def disks(sys: Path) -> list[dict[str, Any]]:
                 "path": _by(path),
             }
         )
-    return found
+    return disks
 
 
 def _page(path: Path) -> str:
@@ -98,13 +98,13 @@ def _by(path: Path) -> str:
 def cards(sys: Path) -> list[dict[str, Any]]:
     """Every network card that is a device: its address, driver, firmware, whether there is a link,
     and how fast it is in Mb/s."""
-    found: list[dict[str, Any]] = []
+    cards: list[dict[str, Any]] = []
     for path in sorted((sys / "class/net").iterdir()):
-        if not (path / "device").exists() or len(found) >= _CARDS:
+        if not (path / "device").exists() or len(cards) >= _CARDS:
             continue
         speed = read(path / "speed")
         link = read(path / "carrier") == "1"
-        found.append(
+        cards.append(
             {
                 "name": plain(path.name),
                 "mac": read(path / "address").lower()[:17],
@@ -115,7 +115,7 @@ def cards(sys: Path) -> list[dict[str, Any]]:
                 "kind": "infiniband" if read(path / "type") == "32" else "ethernet",
             }
         )
-    return found
+    return cards
 
 
 def _link(path: Path) -> str:
@@ -127,7 +127,7 @@ def _link(path: Path) -> str:
 
 def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
     """Accelerators and fabric adapters by their PCI class: {"gpus", "fabrics"}."""
-    found: dict[str, list[dict[str, Any]]] = {"gpus": [], "fabrics": []}
+    devices: dict[str, list[dict[str, Any]]] = {"gpus": [], "fabrics": []}
     root = sys / "bus/pci/devices"
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         kind = read(path / "class")
@@ -140,8 +140,8 @@ def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
             or (kind.startswith(_OTHER_NET) and (path / "infiniband").exists())
             else ""
         )
-        if what and len(found[what]) < _PCI:
-            found[what].append(
+        if what and len(devices[what]) < _PCI:
+            devices[what].append(
                 {
                     "slot": plain(path.name),
                     "vendor": vendor,
@@ -149,7 +149,7 @@ def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
                     "driver": _link(path / "driver"),
                 }
             )
-    return found
+    return devices
 
 
 def tpm(sys: Path) -> str:

@@ -73,9 +73,9 @@ class HardwareMonitor:
 
     def _round(self) -> float:
         now = self._clock()
-        there = self._plugged()
-        if there != self._there:
-            self._there = there
+        plugged = self._plugged()
+        if plugged != self._there:
+            self._there = plugged
             self._look_at = now + SETTLED_S
         if now >= self._look_at:
             self._report = self._look()
@@ -130,10 +130,10 @@ def start(config: Config, session: Session, say: Callable[[str], None]) -> Hardw
         listener = Listener()
         while True:
             due = monitor.round()
-            for said in wait_for_neighbours(
+            for neighbour in wait_for_neighbours(
                 listener, names, time.monotonic, max(due, time.monotonic() + 1.0)
             ):
-                monitor.neighbour_seen(said.card, said.view())
+                monitor.neighbour_seen(neighbour.card, neighbour.view())
 
     threading.Thread(target=run, name="survey", daemon=True).start()
     return monitor

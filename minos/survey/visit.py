@@ -133,5 +133,5 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
             say(f"discovery: {then}")
             os.sync()
             syscalls.reboot(syscalls.RB_AUTOBOOT if then == REBOOT else syscalls.RB_POWER_OFF)
-        for said in wait_for_neighbours(listener, names, clock, clock() + wait):
-            one.neighbour_seen(said.card, said.view())
+        for neighbour in wait_for_neighbours(listener, names, clock, clock() + wait):
+            one.neighbour_seen(neighbour.card, neighbour.view())

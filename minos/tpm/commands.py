@@ -91,10 +91,10 @@ class Tpm:
 
     def makers_word(self) -> str:
         """Who made it, four letters (TPM_PT_MANUFACTURER)."""
-        found = self._command(_CAPABILITY, u32(6) + u32(0x105) + u32(1), sessions=False)
+        answer = self._command(_CAPABILITY, u32(6) + u32(0x105) + u32(1), sessions=False)
         try:
-            found.read(1 + 4 + 4 + 4)
-            return "".join(c for c in found.read(4).decode("ascii", "replace") if c.isalnum())
+            answer.read(1 + 4 + 4 + 4)
+            return "".join(c for c in answer.read(4).decode("ascii", "replace") if c.isalnum())
         except ValueError as error:
             raise _odd(error) from None
 
@@ -105,15 +105,16 @@ class Tpm:
 
     def registers(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
         """What is in registers, of the bank of SHA-256."""
-        found: dict[int, bytes] = {}
-        while missing := [number for number in numbers if number not in found]:
+        values: dict[int, bytes] = {}
+        while missing := [number for number in numbers if number not in values]:
             answer = self._command(_PCR_READ, selection(tuple(missing[:_AT_ONCE])), sessions=False)
             try:
                 answer.read(4)
-                given = answer.selection()
+                answered = answer.selection()
                 count = answer.number(4)
                 some = {
-                    number: answer.sized() for number, _ in zip(given, range(count), strict=False)
+                    number: answer.sized()
+                    for number, _ in zip(answered, range(count), strict=False)
                 }
             except ValueError as error:
                 raise _odd(error) from None
@@ -122,8 +123,8 @@ class Tpm:
                     f"cannot use the TPM: it gives no SHA-256 of register {missing[0]}",
                     hint="switch the bank of SHA-256 on in the firmware",
                 )
-            found |= some
-        return found
+            values |= some
+        return values
 
     def key(self, template: bytes) -> tuple[int, bytes]:
         """A key of the endorsement hierarchy: its handle, and its public part (TPMT_PUBLIC)."""
@@ -161,14 +162,14 @@ class Tpm:
             size = min(_MOST_NV, int.from_bytes(public[-2:], "big"))  # dataSize is its last field
         except ValueError as error:
             raise _odd(error) from None
-        found = b""
-        while len(found) < size:
+        content = b""
+        while len(content) < size:
             body = (
                 u32(OWNER)
                 + u32(index)
                 + _auth()
-                + u16(min(_NV_AT_ONCE, size - len(found)))
-                + u16(len(found))
+                + u16(min(_NV_AT_ONCE, size - len(content)))
+                + u16(len(content))
             )
             answer = self._command(_NV_READ, body)
             try:
@@ -178,8 +179,8 @@ class Tpm:
                 raise _odd(error) from None
             if not part:
                 break
-            found += part
-        return found
+            content += part
+        return content
 
     def activate(
         self,
@@ -239,13 +240,13 @@ class Tpm:
         )
         try:
             size = answer.number(4)
-            said = answer.sized()
-            signature = answer.read(size - 2 - len(said))
+            quoted = answer.sized()
+            signature = answer.read(size - 2 - len(quoted))
         except ValueError as error:
             raise _odd(error) from None
-        if said[:4] != u32(GENERATED):
+        if quoted[:4] != u32(GENERATED):
             raise OperationFailed("cannot use the TPM: what it gives is no quote")
-        return said, signature
+        return quoted, signature
 
 
 def _odd(error: ValueError) -> OperationFailed:

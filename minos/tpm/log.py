@@ -76,10 +76,10 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
     if len(data) > MOST_BYTES:
         return []
     reader = Reader(data, "<")
-    found: list[list[Any]] = []
+    events: list[list[Any]] = []
     with contextlib.suppress(ValueError):  # what was read until then counts
         sizes = _head(reader)
-        while reader.left and len(found) < MOST_EVENTS:
+        while reader.left and len(events) < MOST_EVENTS:
             register = reader.number(4)
             kind = reader.number(4)
             digests = {}
@@ -89,22 +89,22 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
             for _ in range(count):
                 algorithm = reader.number(2)
                 digests[algorithm] = reader.read(sizes.get(algorithm, -1))
-            said = reader.read(reader.number(4))
+            data_of_event = reader.read(reader.number(4))
             if (
                 kind != NO_ACTION
                 and register in registers
                 and register < REGISTERS
                 and SHA256 in digests
             ):
-                found.append(
+                events.append(
                     [
                         register,
                         TYPES.get(kind, f"type {kind:#x}"),
                         digests[SHA256].hex(),
-                        describe(kind, said),
+                        describe(kind, data_of_event),
                     ]
                 )
-    return found
+    return events
 
 
 def _head(reader: Reader) -> dict[int, int]:
@@ -139,8 +139,8 @@ def describe(kind: int, said: bytes) -> str:
 def _path(data: bytes) -> str:
     """A device path (UEFI Specification, section 10.3): its files and addresses."""
     reader = Reader(data, "<")
-    words: list[str] = []
-    while reader.left >= 4 and len(words) < 16:
+    parts: list[str] = []
+    while reader.left >= 4 and len(parts) < 16:
         kind = reader.number(1)
         sub = reader.number(1)
         size = reader.number(2)
@@ -148,8 +148,8 @@ def _path(data: bytes) -> str:
         if kind == _PATH_END:
             break
         if (kind, sub) in _PATH_NODES:
-            words.append(_PATH_NODES[kind, sub](node))
-    return _plain(" ".join(words)) or "from memory"
+            parts.append(_PATH_NODES[kind, sub](node))
+    return _plain(" ".join(parts)) or "from memory"
 
 
 def _wide(data: bytes) -> str:

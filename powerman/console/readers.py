@@ -81,13 +81,13 @@ class Readers:
 
     def mark_present(self, reader: str, now: float) -> Reader:
         """A reader is there. Raises NotFound for one that is not known any more."""
-        found = self._readers.get(reader)
-        if found is None:
+        entry = self._readers.get(reader)
+        if entry is None:
             raise NotFound(
                 "cannot read the console: this reader was away for too long", hint="attach again"
             )
-        found.seen = now
-        return found
+        entry.seen = now
+        return entry
 
     def knows(self, reader: str) -> bool:
         """Whether a reader is there."""
@@ -95,10 +95,10 @@ class Readers:
 
     def drop_absent(self, now: float) -> bool:
         """Forgets those that are gone; whether there were any."""
-        gone = [reader for reader, facts in self._readers.items() if now - facts.seen > GONE_S]
-        for reader in gone:
+        absent = [reader for reader, facts in self._readers.items() if now - facts.seen > GONE_S]
+        for reader in absent:
             self.detach(reader)
-        return bool(gone)
+        return bool(absent)
 
     def may_write(self, reader: str, now: float) -> None:
         """Raises Refused if another has the keyboard."""

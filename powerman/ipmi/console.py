@@ -187,19 +187,19 @@ class SolStream:
 
     def _packet_received(self, payload: bytes) -> None:
         """A packet came. Most carry something and want nothing but their acknowledgement."""
-        found = self._sol.receive(payload, self._now())
-        if found.send:
-            self._session.send_payload(rmcp.SOL, found.send)
-        if found.lost:
-            self._listener.lost(found.lost)
-        if found.data:
-            self._listener.received(found.data)
-        if found.ended and self._over is None:
+        received = self._sol.receive(payload, self._now())
+        if received.send:
+            self._session.send_payload(rmcp.SOL, received.send)
+        if received.lost:
+            self._listener.lost(received.lost)
+        if received.data:
+            self._listener.received(received.data)
+        if received.ended and self._over is None:
             self._ours = False
             self._over = OperationFailed(
                 f"cannot keep the console at {self._where} open: the BMC has ended it"
             )
-        if found.ended or self._sol.again_at is not None:
+        if received.ended or self._sol.again_at is not None:
             self._wake.set()
 
     async def _still_ours(self) -> None:
@@ -241,6 +241,6 @@ async def holder(session: Session) -> str:
         address = (
             str(ipaddress.IPv4Address(facts[6:10])) if len(facts) >= 10 and any(facts[6:10]) else ""
         )
-        found = " at ".join(filter(None, (f"user {user!r}" if user else "", address)))
-        return found or "another session"
+        session_owner = " at ".join(filter(None, (f"user {user!r}" if user else "", address)))
+        return session_owner or "another session"
     return ""

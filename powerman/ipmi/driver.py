@@ -149,7 +149,7 @@ class IpmiDriver:
     async def sensors(self) -> list[Sensor]:
         """Reads all sensors, by pyghmi, and what the machine draws, where the BMC measures that."""
         await self._alive()
-        found = [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
+        sensors = [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
         async with self._session() as session:
             with contextlib.suppress(OperationFailed):  # most have no DCMI
                 if (
@@ -157,8 +157,8 @@ class IpmiDriver:
                     and (draw := dcmi_draw(await session.command(DCMI, READ_POWER, ASK_POWER)))
                     is not None
                 ):
-                    found.append(draw)
-        return found
+                    sensors.append(draw)
+        return sensors
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the System Event Log, by pyghmi."""
@@ -170,7 +170,7 @@ class IpmiDriver:
         inventory: that is said."""
         await self._alive()
         try:
-            found = [
+            facts_found = [
                 fact
                 for part, named in await self._pyghmi("hardware", _SLOW_FACTOR)
                 for fact in facts(part, named)
@@ -178,7 +178,7 @@ class IpmiDriver:
         except LoginRefused:
             raise
         except OperationFailed as error:
-            found = facts("FRU inventory", [("cannot be read", error.message)])
+            facts_found = facts("FRU inventory", [("cannot be read", error.message)])
         async with self._session() as session:
             return [
                 *(
@@ -186,7 +186,7 @@ class IpmiDriver:
                     if session
                     else []
                 ),
-                *found,
+                *facts_found,
             ][:MOST]
 
     async def log_mark(self) -> LogMark | None:
@@ -305,10 +305,10 @@ class IpmiDriver:
         """The session that was kept, which is the caller's now."""
         if self._ending is not None:
             self._ending.cancel()
-        kept = self._kept
+        session = self._kept
         self._kept = None
         self._ending = None
-        return kept
+        return session
 
     def _end_kept(self) -> None:
         if (session := self._taken()) is not None:

@@ -211,10 +211,10 @@ class _Engine:
 
     def encrypt(self, iv: bytes, clear: bytes) -> bytes:
         """Encrypts whole blocks."""
-        found = [iv]
+        blocks = [iv]
         for at in range(0, len(clear), 16):
-            found.append(self._encrypt.update(_xor(clear[at : at + 16], found[-1])))
-        return b"".join(found[1:])
+            blocks.append(self._encrypt.update(_xor(clear[at : at + 16], blocks[-1])))
+        return b"".join(blocks[1:])
 
     def decrypt(self, iv: bytes, data: bytes) -> bytes:
         """Decrypts whole blocks."""
@@ -222,9 +222,9 @@ class _Engine:
 
     def mac(self, data: bytes) -> bytes:
         """The authentication code of a packet."""
-        made = self._mac.copy()
-        made.update(data)
-        return made.digest()
+        hmac_copy = self._mac.copy()
+        hmac_copy.update(data)
+        return hmac_copy.digest()
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

@@ -145,23 +145,23 @@ class Sol:
     def receive(self, payload: bytes, now: float) -> Received:
         """Takes a packet of the BMC's. Raises Malformed."""
         packet = decode(payload)
-        found = Received()
-        found.ended = bool(packet.status & ENDED)
+        received = Received()
+        received.ended = bool(packet.status & ENDED)
         if packet.status & OVERRUN:
-            found.lost = "the BMC was too slow, and has lost what came here"
+            received.lost = "the BMC was too slow, and has lost what came here"
         elif packet.status & BROKE:
-            found.lost = "a break came here"
+            received.lost = "a break came here"
         if packet.acked and self._sent is not None and packet.acked == self._sent.sequence:
             self._acknowledged(self._sent, packet, now)
         if packet.sequence:
             number, known = self._seen
-            found.data = packet.data[known:] if packet.sequence == number else packet.data
+            received.data = packet.data[known:] if packet.sequence == number else packet.data
             self._seen = (
                 packet.sequence,
                 max(len(packet.data), known if packet.sequence == number else 0),
             )
-            found.send = encode(Packet(0, packet.sequence, min(len(packet.data), 255), 0, b""))
-        return found
+            received.send = encode(Packet(0, packet.sequence, min(len(packet.data), 255), 0, b""))
+        return received
 
     def _acknowledged(self, sent: _Sent, packet: Packet, now: float) -> None:
         rest = sent.data[packet.accepted :]

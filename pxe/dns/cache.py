@@ -87,7 +87,7 @@ def read(data: bytes, query: Query, now: float) -> Kept:
     whole = bytearray(HEADER.pack(0xFFFF, 0xFFFF, 1, *counts) + data[HEADER.size :])
     ttls: list[tuple[int, int]] = []
     negative = 0
-    kept = [0, 0, 0]
+    in_section = [0, 0, 0]
     for section in [number for number, count in enumerate(counts) for _ in range(count)]:
         place, rtype, ttl, length = _record(data, at)
         if rtype == Type.OPT:
@@ -102,11 +102,11 @@ def read(data: bytes, query: Query, now: float) -> Kept:
         ttls.append((place + _TTL_AT, ttl))
         if section == 1 and rtype == Type.SOA:
             negative = min(ttl, *_TTL.unpack_from(data, at - _TTL.size), LONGEST_NOT_S)
-        kept[section] += 1
+        in_section[section] += 1
     rcode = flags & 0xF
-    positive = rcode == Rcode.NOERROR and kept[0]
+    positive = rcode == Rcode.NOERROR and in_section[0]
     lives = min(ttl for _, ttl in ttls) if positive else negative
-    body = HEADER.pack(0, 0, 1, *kept) + data[HEADER.size : at]
+    body = HEADER.pack(0, 0, 1, *in_section) + data[HEADER.size : at]
     return Kept(body, rcode, tuple(ttls), lives, now)
 
 
@@ -135,16 +135,16 @@ def render(kept: Kept, query: Query, now: float, room: int = 0) -> bytes:
     flags = dns.QR | dns.RA | query.flags & (dns.RD | dns.CD)
     if len(kept.data) + len(edns) > (room or query.room):
         return HEADER.pack(query.id, flags | dns.TC, 1, 0, 0, bool(edns)) + query.question + edns
-    made = bytearray(kept.data)
-    gone = int(now - kept.at)
+    message = bytearray(kept.data)
+    age = int(now - kept.at)
     question = query.question
-    made[HEADER.size : HEADER.size + len(question)] = question
+    message[HEADER.size : HEADER.size + len(question)] = question
     for place, ttl in kept.ttls:
-        _TTL.pack_into(made, place, max(0, ttl - gone))
-    _, _, _, *counts = HEADER.unpack_from(made)
+        _TTL.pack_into(message, place, max(0, ttl - age))
+    _, _, _, *counts = HEADER.unpack_from(message)
     counts[2] += bool(edns)
-    HEADER.pack_into(made, 0, query.id, flags | kept.rcode, 1, *counts)
-    return bytes(made) + edns
+    HEADER.pack_into(message, 0, query.id, flags | kept.rcode, 1, *counts)
+    return bytes(message) + edns
 
 
 class Cache:
@@ -161,14 +161,14 @@ class Cache:
 
     def get(self, key: Key, now: float) -> Kept | None:
         """What is known, and holds still."""
-        kept = self._kept.get(key)
-        if kept is None:
+        entry = self._kept.get(key)
+        if entry is None:
             return None
-        if now - kept.at >= kept.lives:
+        if now - entry.at >= entry.lives:
             self._drop(key)
             return None
         self._kept.move_to_end(key)
-        return kept
+        return entry
 
     def store(self, key: Key, kept: Kept) -> None:
         """Keeps an answer, if it may be kept."""

@@ -120,10 +120,10 @@ def _requested(
 
 def _belongs(packet: DhcpPacket, address: bytes, network: DynamicNetwork, net: Common) -> bool:
     """Whether an address is one of the link that a packet comes from."""
-    here = () if packet.giaddr != dhcp.NO_ADDRESS else net.here
+    own_networks = () if packet.giaddr != dhcp.NO_ADDRESS else net.here
     return network.holds(address) or any(
         one.version == 4 and one.network_address.packed <= address <= one.broadcast_address.packed
-        for one in here
+        for one in own_networks
     )
 
 

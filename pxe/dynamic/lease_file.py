@@ -130,8 +130,8 @@ class LeaseFile:
                 return
             if self._path.stat().st_size > MOST_BYTES:
                 raise ValueError("it is too long")
-            found = msgspec.json.decode(self._path.read_bytes(), type=list[_Written])
-            leases = [(one.network, self._lease(one)) for one in found]
+            records = msgspec.json.decode(self._path.read_bytes(), type=list[_Written])
+            leases = [(one.network, self._lease(one)) for one in records]
         except OSError as error:
             self._note_failure(f"cannot read {self._path}: {error.strerror}")
             return

@@ -49,13 +49,13 @@ def switch_port_of(packet: DhcpPacket) -> tuple[str, str, str] | None:
     option = packet.options.get(dhcp.RELAY_AGENT, b"")
     if not option or len(option) > MOST or packet.giaddr[0] >= MULTICAST:
         return None
-    found = Relay(packet.giaddr, packet.giaddr, None, parts_of(option))
-    if not found.circuit or any(len(part) > _LONGEST for part in found.parts.values()):
+    relay = Relay(packet.giaddr, packet.giaddr, None, parts_of(option))
+    if not relay.circuit or any(len(part) > _LONGEST for part in relay.parts.values()):
         return None
     return (
         "" if packet.giaddr == dhcp.NO_ADDRESS else dotted(packet.giaddr),
-        found.circuit,
-        found.remote,
+        relay.circuit,
+        relay.remote,
     )
 
 
@@ -81,8 +81,8 @@ class SwitchPorts:
             self._of[node.id] = place
             self._at[place] = node.id
         for mac in node.macs:  # who was a stranger is the node now, and was heard as that
-            if (found := self._strangers.pop(mac, None)) is not None:
-                self._own[node.id] = found
+            if (sighting := self._strangers.pop(mac, None)) is not None:
+                self._own[node.id] = sighting
 
     def remove_node(self, node: str) -> None:
         """A node is gone."""
@@ -159,7 +159,7 @@ class SwitchPorts:
         """What was heard of cards, by their MAC addresses. Of a node's that was not heard yet,
         since when nothing came."""
         now = self._clock()
-        found = dict[str, PortSighting]()
+        sightings = dict[str, PortSighting]()
         for mac in macs:
             node = self._nodes.by_mac(mac)
             one = self._strangers.get(mac)
@@ -167,7 +167,7 @@ class SwitchPorts:
                 one = self._own.get(node.id, (_NOWHERE, self._began))
             if one is not None:
                 (relay, circuit, remote), at = one
-                found[mac_text(mac)] = PortSighting(
+                sightings[mac_text(mac)] = PortSighting(
                     relay=relay, circuit=circuit, remote=remote, seconds_ago=round(now - at, 1)
                 )
-        return found
+        return sightings

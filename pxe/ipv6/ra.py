@@ -51,15 +51,17 @@ def build_advertisement(
     address for itself; those of `managed` are on the link, and their addresses come by DHCPv6.
     `servers` are DNS servers of IPv6 (RFC 8106)."""
     flags = _MANAGED if managed else 0
-    found = _HEADER.pack(ADVERTISEMENT, 0, 0, 64, flags, 0, 0, 0)
+    message = _HEADER.pack(ADVERTISEMENT, 0, 0, 64, flags, 0, 0, 0)
     prefixes = [(ipaddress.IPv6Network(prefix), _ON_LINK_AUTONOMOUS)] if prefix is not None else []
     for network, how in (*prefixes, *((network, _ON_LINK) for network in managed)):
-        found += _PREFIX.pack(
+        message += _PREFIX.pack(
             3, 4, network.prefixlen, how, _VALID_S, _PREFERRED_S, 0, network.network_address.packed
         )
     if servers:
-        found += _RDNSS.pack(25, 1 + 2 * len(servers), 0, _RDNSS_S) + b"".join(map(packed, servers))
-    return found
+        message += _RDNSS.pack(25, 1 + 2 * len(servers), 0, _RDNSS_S) + b"".join(
+            map(packed, servers)
+        )
+    return message
 
 
 def is_solicitation(message: bytes, hop_limit: int) -> bool:

@@ -29,9 +29,9 @@ def own_address(interface: str, prefix: str) -> str:
     """The interface's address in a network, "" if it has none."""
     network = ipaddress.IPv6Network(prefix)
     for line in _ADDRESSES.read_text().splitlines():
-        words = line.split()
-        address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
-        if words[-1] == interface and address in network:
+        fields = line.split()
+        address = ipaddress.IPv6Address(bytes.fromhex(fields[0]))
+        if fields[-1] == interface and address in network:
             return str(address)
     return ""
 

@@ -79,16 +79,16 @@ def option(code: int, value: bytes) -> bytes:
 
 def _parts(data: bytes, size: int) -> list[tuple[int, bytes]]:
     """Options (`size` 2: a code before each length), or classes (0). Raises Dhcp6Error."""
-    found = []
+    options = []
     at = 0
     while at < len(data):
         start = at + size + 2
         end = start + int.from_bytes(data[at + size : start], "big")
         if end > len(data) or start > len(data):
             raise Dhcp6Error("an option is longer than the message")
-        found.append((int.from_bytes(data[at : at + size], "big"), data[start:end]))
+        options.append((int.from_bytes(data[at : at + size], "big"), data[start:end]))
         at = end
-    return found
+    return options
 
 
 def classes(value: bytes) -> list[bytes]:

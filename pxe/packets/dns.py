@@ -107,23 +107,23 @@ class Query:
 def wire(text: str) -> bytes:
     """A name as on the wire, in lower case; "" and "." are the root. Raises ValueError."""
     labels = text.lower().rstrip(".").encode("ascii").split(b".") if text.strip(".") else []
-    made = (
+    encoded = (
         b"".join(bytes((len(label),)) + label for label in labels if _LABEL.fullmatch(label))
         + b"\0"
     )
-    if len(made) != sum(map(len, labels)) + len(labels) + 1 or len(made) > MAX_NAME:
+    if len(encoded) != sum(map(len, labels)) + len(labels) + 1 or len(encoded) > MAX_NAME:
         raise ValueError(f"{text[:80]!r} is not a domain name")
-    return made
+    return encoded
 
 
 def labels_of(name: bytes) -> list[bytes]:
     """The labels of a name that was checked."""
-    found = []
+    labels = []
     at = 0
     while name[at]:
-        found.append(name[at + 1 : at + 1 + name[at]])
+        labels.append(name[at + 1 : at + 1 + name[at]])
         at += 1 + name[at]
-    return found
+    return labels
 
 
 def shown(name: bytes) -> str:

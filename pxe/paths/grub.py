@@ -35,10 +35,10 @@ _TEMPLATE = environment().from_string(
 
 def programs(library: Path) -> dict[str, bytes]:
     """The boot programs by name; none where the packages are not installed."""
-    found = {name: library / place for name, place in FILES.items()}
-    if not all(path.is_file() for path in found.values()):
+    files = {name: library / place for name, place in FILES.items()}
+    if not all(path.is_file() for path in files.values()):
         return {}
-    return {name: path.read_bytes() for name, path in found.items()} | {CONFIG: FIRST}
+    return {name: path.read_bytes() for name, path in files.items()} | {CONFIG: FIRST}
 
 
 def by_tftp(spec: BootSpec) -> str:

@@ -62,17 +62,17 @@ def initiator() -> str:
 
 def sessions() -> list[KernelSession]:
     """All sessions."""
-    found = []
+    sessions = []
     for entry in sorted(SESSIONS.glob("session*")):
         try:
             host = re.search(r"/host(\d+)/", str(entry.resolve()))
             target, state = ((entry / name).read_text().strip() for name in ("targetname", "state"))
         except OSError:
             continue  # it went away meanwhile
-        found.append(
+        sessions.append(
             KernelSession(int(entry.name[7:]), target, state, int(host[1]) if host else -1)
         )
-    return found
+    return sessions
 
 
 def of(target: str) -> KernelSession | None:
@@ -99,7 +99,7 @@ def attach(spec: Spec, secret: Key) -> str:
     if not devices(session, spec["lun"]):
         _scan(session, spec["lun"])
     deadline = time.monotonic() + DEVICE_S
-    while not (found := devices(session, spec["lun"])):
+    while not (disks := devices(session, spec["lun"])):
         if time.monotonic() > deadline:
             detach(spec)
             raise OperationFailed(
@@ -107,7 +107,7 @@ def attach(spec: Spec, secret: Key) -> str:
                 hint="see which units it gives to this initiator, and their numbers",
             )
         time.sleep(0.05)
-    return f"/dev/{found[0]}"
+    return f"/dev/{disks[0]}"
 
 
 def text(spec: Spec) -> str:

@@ -103,11 +103,11 @@ class Control:
         self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, 0, 0, 0) + body)
         deadline = time.monotonic() + self._limit
         while True:
-            found, error, answer, _ = self._receive(deadline)
-            if found == IF_ERROR:
+            event, error, answer, _ = self._receive(deadline)
+            if event == IF_ERROR:
                 number = struct.unpack("=i", struct.pack("=I", error))[0]
                 raise OSError(abs(number), os.strerror(abs(number)))
-            if found == kind:
+            if event == kind:
                 return answer
 
     def order(self, kind: int, fixed: bytes, data: bytes = b"") -> None:

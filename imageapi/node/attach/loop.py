@@ -94,7 +94,7 @@ def attach(
 
 def find(tag: str) -> list[str]:
     """The loop devices that carry a tag."""
-    found = []
+    devices = []
     for entry in Path("/sys/block").glob("loop*/loop"):
         device = f"/dev/{entry.parent.name}"
         info = bytearray(ctypes.sizeof(_LoopInfo))
@@ -105,12 +105,12 @@ def find(tag: str) -> list[str]:
         try:
             fcntl.ioctl(handle, LOOP_GET_STATUS64, info)
             if _LoopInfo.from_buffer(info).file_name == tag.encode()[:63]:
-                found.append(device)
+                devices.append(device)
         except OSError:
             continue
         finally:
             os.close(handle)
-    return found
+    return devices
 
 
 def detach(device: str) -> None:

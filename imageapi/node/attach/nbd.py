@@ -88,15 +88,15 @@ def handshake(link: socket.socket, export: str) -> Export:
         + struct.pack(">II", OPT_GO, len(data))
         + data
     )
-    found: Export | None = None
+    exported: Export | None = None
     while True:
         kind, body = _read_reply(link, export)
         if kind == REP_INFO and len(body) >= 12 and body[:2] == b"\0\0":
-            found = Export(*struct.unpack_from(">QH", body, 2))
+            exported = Export(*struct.unpack_from(">QH", body, 2))
         if kind == REP_ACK:
-            if found is None:
+            if exported is None:
                 raise OperationFailed("it did not say how large the export is")
-            return found
+            return exported
 
 
 def _read_reply(link: socket.socket, export: str) -> tuple[int, bytes]:
@@ -140,20 +140,20 @@ class Netlink:
         )
         answer: dict[int, bytes] = {}
         while True:
-            for kind, _, said in messages(self._socket.recv(65536)):
+            for kind, _, payload in messages(self._socket.recv(65536)):
                 if kind == NLMSG_ERROR:
-                    (number,) = struct.unpack_from("=i", said)
+                    (number,) = struct.unpack_from("=i", payload)
                     if number:
                         raise OSError(-number, os.strerror(-number))
                     return answer
-                answer = attributes(said[4:])
+                answer = attributes(payload[4:])
 
     def family(self, name: str) -> int:
         """The number of a family. Raises OSError."""
-        found = self.request(
+        reply = self.request(
             GENL_CTRL, CTRL_GETFAMILY, attribute(ATTR_FAMILY_NAME, name.encode() + b"\0")
         )
-        return int(struct.unpack_from("=H", found[ATTR_FAMILY_ID])[0])
+        return int(struct.unpack_from("=H", reply[ATTR_FAMILY_ID])[0])
 
 
 def connect_request(handle: int, export: Export, name: str, readonly: bool) -> bytes:
@@ -189,13 +189,13 @@ def attach(host: str, port: int, export: str, *, name: str, readonly: bool = Fal
         raise Unreachable(f"cannot attach {where}: {error.strerror or error}") from None
     with link, Netlink() as netlink:
         try:
-            found = handshake(link, export)
+            exported = handshake(link, export)
             link.settimeout(None)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             answer = netlink.request(
                 netlink.family("nbd"),
                 CMD_CONNECT,
-                connect_request(link.fileno(), found, name, readonly),
+                connect_request(link.fileno(), exported, name, readonly),
             )
         except (OSError, LayercakeError) as error:
             raise OperationFailed(
@@ -223,14 +223,14 @@ def _node(index: int, where: str) -> str:
 
 def find(name: str) -> list[int]:
     """The numbers of the devices that carry a name."""
-    found = []
+    devices = []
     for file in Path("/sys/block").glob("nbd*/backend"):
         try:
             if file.read_text().strip() == name:
-                found.append(int(file.parent.name[3:]))
+                devices.append(int(file.parent.name[3:]))
         except OSError:
             continue  # it went away meanwhile
-    return found
+    return devices
 
 
 def detach(name: str, device: str = "") -> None:

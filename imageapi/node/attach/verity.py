@@ -138,12 +138,12 @@ def attach(name: str, device: str, verity: Verity) -> str:
     Raises OperationFailed."""
     try:
         _control()
-        found = _find(name)
-        if found and found.flags & _ACTIVE and found.uuid == _uuid(verity):
-            return _node(found)
-        if found:  # left by an agent that was killed in the middle
+        existing = _find(name)
+        if existing and existing.flags & _ACTIVE and existing.uuid == _uuid(verity):
+            return _node(existing)
+        if existing:  # left by an agent that was killed in the middle
             detach(name)
-        made = _call(_CREATE, encode(name, uuid=_uuid(verity), flags=_READONLY))
+        created = _call(_CREATE, encode(name, uuid=_uuid(verity), flags=_READONLY))
         try:
             sectors = verity.data_blocks * (BLOCK // SECTOR)
             _call(_LOAD, encode(name, flags=_READONLY, target=(sectors, table(device, verity))))
@@ -153,7 +153,7 @@ def attach(name: str, device: str, verity: Verity) -> str:
             raise
     except OSError as error:
         raise OperationFailed(f"cannot set up verity over {device}: {error.strerror}") from None
-    return _node(made)
+    return _node(created)
 
 
 def _find(name: str) -> Answer | None:

@@ -63,13 +63,13 @@ def joining(
             else 0
         )
         flags = sum(_FLAGS[name] for name in namespaces if name in _FLAGS) | users
-        found = dict(
+        privileges = dict(
             re.findall(
                 r"^(CapBnd|NoNewPrivs):\s+(\w+)$", (place / "status").read_text(), re.MULTILINE
             )
         )
-        bounding = int(found["CapBnd"], 16)
-        locked = found["NoNewPrivs"] == "1"
+        bounding = int(privileges["CapBnd"], 16)
+        locked = privileges["NoNewPrivs"] == "1"
 
         def enter() -> None:
             _into(cgroup)

@@ -333,11 +333,11 @@ class Stack:
 
 def swaps(table: Path = Path("/proc/swaps")) -> set[int]:
     """The numbers of the devices that are swapped to: one device may have several names."""
-    found = set()
+    devices = set()
     for line in table.read_text().splitlines()[1:]:
         with contextlib.suppress(OSError):  # a file on something that is not seen from here
-            found.add(Path(line.split()[0]).stat().st_rdev)
-    return found
+            devices.add(Path(line.split()[0]).stat().st_rdev)
+    return devices
 
 
 def clear(name: str, means: Means) -> None:

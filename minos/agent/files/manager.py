@@ -117,8 +117,8 @@ class FileManager:
 
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Takes over which files the head has for this node. An older head says nothing of them."""
-        said = document.get("files")
-        if not isinstance(said, Mapping) or not isinstance(mark := said.get("mark"), str):
+        section = document.get("files")
+        if not isinstance(section, Mapping) or not isinstance(mark := section.get("mark"), str):
             return
         self._session = session
         self._wanted = mark
@@ -171,9 +171,9 @@ class FileManager:
                     )
                 root.write(entry)
                 digests[path] = entry.digest
-            there = self._config.run / "containers"
+            directory = self._config.run / "containers"
             self._written = {
-                known: had for known, had in self._written.items() if (there / known).is_dir()
+                known: had for known, had in self._written.items() if (directory / known).is_dir()
             }
             self._written[instance] = digests
             self._save()
@@ -193,13 +193,13 @@ class FileManager:
         session = self._session
         if session is None:
             raise Unreachable("cannot get the node's files: this node has not joined")
-        found = self._get(self._config, session).over(self._has)
-        self._has = found
+        manifest = self._get(self._config, session).over(self._has)
+        self._has = manifest
         self._wanted = (
-            found.mark
+            manifest.mark
         )  # it may be newer than what was asked for: then the head says that one next
         self._save()
-        return found
+        return manifest
 
     # ---- the thread
     # -----
@@ -325,9 +325,9 @@ class FileManager:
         return done
 
     def _tell_news(self) -> None:
-        said = (self._has.mark if self._has else "", self._waiting(), self._wrong)
-        if said != self._said:
-            self._said = said
+        news = (self._has.mark if self._has else "", self._waiting(), self._wrong)
+        if news != self._said:
+            self._said = news
             self.report_again()
 
     def _failed(self, text: str) -> None:

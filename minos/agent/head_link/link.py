@@ -189,8 +189,10 @@ class HeadLink:
         if isinstance(answer, Mapping) and "attest" in answer:
             from minos.tpm.proof import prove  # here: most sites ask for no TPM
 
-            word = prove(lambda said: self._call("POST", "/node/v1/attest", {**claim, "tpm": said}))
-            answer = self._call("POST", "/node/v1/join", {**claim, "pass": word})
+            token = prove(
+                lambda said: self._call("POST", "/node/v1/attest", {**claim, "tpm": said})
+            )
+            answer = self._call("POST", "/node/v1/join", {**claim, "pass": token})
         self._authorization = ""
         session = parse_join(answer)
         self._post(Joined(session, answer["desired"]))

@@ -93,7 +93,7 @@ class SyncSocket:
         restarted = False
         while True:
             try:
-                said = self._codec.receive(self._socket.recv(2048))
+                message = self._codec.receive(self._socket.recv(2048))
             except WireError:
                 continue
             except (BlockingIOError, ConnectionError):
@@ -102,7 +102,7 @@ class SyncSocket:
                 self._say(f"agent: cannot read the sync socket: {error}")
                 return restarted
             self._timer.answered(self._clock(), self._jitter())
-            if isinstance(said, NewEpoch):
+            if isinstance(message, NewEpoch):
                 self._say("agent: the head was started again")
                 restarted = True
                 self._newest = 0
@@ -110,8 +110,8 @@ class SyncSocket:
                 self._link.pull()
                 continue
             self.answered = True
-            if said.probe:
+            if message.probe:
                 self._timer.now()
-            if said.revision > self._newest:
-                self._newest = said.revision
+            if message.revision > self._newest:
+                self._newest = message.revision
                 self._link.pull()

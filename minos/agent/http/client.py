@@ -77,11 +77,15 @@ class Head:
 def parse_head(data: bytes) -> Head:
     """The status line and headers. Raises OperationFailed if they are not HTTP."""
     lines = data.decode("latin-1").split("\r\n")
-    words = lines[0].split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or whole_number(words[1], 999) is None:
+    fields = lines[0].split(" ", 2)
+    if (
+        len(fields) < 2
+        or not fields[0].startswith("HTTP/1.")
+        or whole_number(fields[1], 999) is None
+    ):
         raise OperationFailed("cannot read the response: it is not HTTP")
     pairs = (line.partition(":") for line in lines[1:] if line)
-    return Head(int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs})
+    return Head(int(fields[1]), {name.strip().lower(): value.strip() for name, _, value in pairs})
 
 
 def tls_context(authority: Path) -> ssl.SSLContext:
@@ -197,8 +201,8 @@ class Connection:
             if len(self._buffer) > HEAD_LIMIT:
                 raise OperationFailed("cannot read the response: its head has no end")
             self._buffer += self._receive()
-        found, _, self._buffer = self._buffer.partition(mark)
-        return found
+        before, _, self._buffer = self._buffer.partition(mark)
+        return before
 
     def read(self, size: int) -> bytes:
         """The next bytes of the body, b"" at its end. Raises OSError, Unreachable,
@@ -283,8 +287,8 @@ class Download:
         head = self._connection.start("GET", parsed.path, headers)
         if head.status not in (200, 206):
             self._connection.close()
-            shown = url.partition("?")[0]  # what follows is a ticket
-            raise OperationFailed(f"cannot fetch {shown}: the server answers {head.status}")
+            without_query = url.partition("?")[0]  # what follows is a ticket
+            raise OperationFailed(f"cannot fetch {without_query}: the server answers {head.status}")
         self.offset = offset if head.status == 206 else 0
         length = head.number("content-length")
         self.total: int | None = None if length is None else length + self.offset

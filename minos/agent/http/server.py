@@ -126,17 +126,17 @@ def parse_request(data: bytes) -> Request:
         lines = data.decode("ascii").split("\r\n")
     except UnicodeDecodeError:
         raise BadRequest(400, "the request is not ASCII") from None
-    words = lines[0].split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+    fields = lines[0].split(" ")
+    if len(fields) != 3 or not fields[2].startswith("HTTP/1.") or not fields[1].startswith("/"):
         raise BadRequest(400, "this is not HTTP")
-    path, _, query = words[1].partition("?")
+    path, _, query = fields[1].partition("?")
     pairs = [pair.partition("=") for pair in query.split("&") if pair]
     headers = {
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(":") for line in lines[1:] if line)
     }
     return Request(
-        words[0],
+        fields[0],
         unquote(path),
         {unquote(k): unquote(v.replace("+", " ")) for k, _, v in pairs},
         headers,

@@ -100,12 +100,12 @@ class Answers:
 
     def _nocloud(self, name: str) -> Answered:
         if name == "meta-data":
-            found = {
+            fields = {
                 "instance-id": self._facts.get("instance-id"),
                 "local-hostname": self._facts.get("local-hostname"),
                 "public-keys": self._facts.get("public-keys", []),
             }
-            return Answered(200, json.dumps(found).encode())  # JSON is YAML
+            return Answered(200, json.dumps(fields).encode())  # JSON is YAML
         if name in ("user-data", "vendor-data"):
             return Answered(200, self._files.get(f"/{name}", EMPTY if name == "user-data" else b""))
         network = self._files.get("/network-config") if name == "network-config" else None
@@ -114,17 +114,17 @@ class Answers:
 
 def tree(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The tree below meta-data: a text, or another one."""
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         key: str(its) for key, its in facts.items() if isinstance(its, str) and its
     }
-    if zone := found.pop("network", ""):
-        found["placement"] = {"availability-zone": zone}
+    if zone := entries.pop("network", ""):
+        entries["placement"] = {"availability-zone": zone}
     keys = [key for key in facts.get("public-keys") or () if isinstance(key, str)]
     if keys:
-        found["public-keys"] = {
+        entries["public-keys"] = {
             str(n): {"openssh-key": key, "": key.split(" ")[-1]} for n, key in enumerate(keys)
         }
-    return found
+    return entries
 
 
 def identity(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,13 +114,13 @@ class InterfaceManager:
         if patient and any(name in lacking for name, one in want.items() if one.mac):
             return _SOON
         troubles = self._troubles(lacking)
-        shown = views(want, seen, troubles)
+        current_views = views(want, seen, troubles)
         if self._calm:
             self._tell.drift(touched, views(want, began, {}))
         else:
-            self._finish_change(shown, troubles)
-        if self._tell.all(shown, troubles):
-            self._save(shown)
+            self._finish_change(current_views, troubles)
+        if self._tell.all(current_views, troubles):
+            self._save(current_views)
         return _SOON if self._tell.pending else max(_SOON, min(_IDLE, self._retry_at - now))
 
     def _try_all_again(self, now: float) -> None:
@@ -211,8 +211,8 @@ class InterfaceManager:
 
     def _load(self) -> None:
         try:
-            found = read_json(self._path)
-            document = found["interfaces"]
+            stored = read_json(self._path)
+            document = stored["interfaces"]
             self._wanted = read(document)
             self._document = document
         except (
@@ -224,7 +224,7 @@ class InterfaceManager:
         ):  # there is none: the head's document comes next
             return
         self._live = True
-        self._tell.remember(found.get("views") or [], found.get("legs") or {})
+        self._tell.remember(stored.get("views") or [], stored.get("legs") or {})
         self.settled.set()
 
     def _save(self, shown: list[View]) -> None:
@@ -288,9 +288,9 @@ class InterfaceManager:
 
     def _drop_default(self) -> None:
         """The bond that the module makes by itself when it is loaded (bonding.rst, max_bonds)."""
-        found = self._kernel.read_state().links.get("bond0")
-        if found is not None and found.kind == "bond":
-            self._kernel.do(Step("bond0", Verb.DELETE, found.index))
+        bond0 = self._kernel.read_state().links.get("bond0")
+        if bond0 is not None and bond0.kind == "bond":
+            self._kernel.do(Step("bond0", Verb.DELETE, bond0.index))
 
     def _lost(self) -> bool:
         """Whether the head cannot be reached by the bond that the boot card is a leg of now: then

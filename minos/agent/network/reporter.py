@@ -64,8 +64,8 @@ class InterfaceReporter:
             was = self._last.get(name)
             if name not in touched or was is None or was.get("trouble"):
                 continue
-            told, first, _, count = self._changes.get(name, ([], was, now, 0))
-            self._changes[name] = ([*told, *differences(was, now)][:20], first, now, count + 1)
+            reported, first, _, count = self._changes.get(name, ([], was, now, 0))
+            self._changes[name] = ([*reported, *differences(was, now)][:20], first, now, count + 1)
 
     def all(self, shown: list[View], troubles: Mapping[str, str]) -> bool:
         """Tells what is new; whether that is something to write down."""

@@ -67,10 +67,10 @@ def turn(core: AgentCore, manager: InterfaceManager, kernel: Kernel, wake: int) 
         # Whatever it is, the node must not stay half-way; it is told.
         except Exception as error:  # noqa: BLE001
             wait = RETRY_S
-            told = str(error) if isinstance(error, LayercakeError | OSError) else repr(error)
-            if told != trouble:
-                trouble = told
-                core.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {told}")
+            message = str(error) if isinstance(error, LayercakeError | OSError) else repr(error)
+            if message != trouble:
+                trouble = message
+                core.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {message}")
 
 
 def reach(head: str, seconds: float) -> bool:
@@ -80,9 +80,9 @@ def reach(head: str, seconds: float) -> bool:
     while True:
         try:
             # Not create_connection: it asks for names, and minOS has no codec for those.
-            with socket.socket(socket.AF_INET6 if ":" in url.host else socket.AF_INET) as there:
-                there.settimeout(_TRY_S)
-                there.connect((url.host, url.port))
+            with socket.socket(socket.AF_INET6 if ":" in url.host else socket.AF_INET) as sock:
+                sock.settimeout(_TRY_S)
+                sock.connect((url.host, url.port))
                 return True
         except OSError:
             if time.monotonic() > deadline:

@@ -104,8 +104,8 @@ def _mac(data: bytes) -> str:
 def link_of(body: bytes) -> Link:
     """What an answer to RTM_GETLINK says."""
     _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
-    found = attributes(body[16:])
-    info = attributes(found.get(_IFLA_LINKINFO, b""))
+    values = attributes(body[16:])
+    info = attributes(values.get(_IFLA_LINKINFO, b""))
     kind = info.get(_INFO_KIND, b"").rstrip(b"\0").decode("ascii", "replace")
     data = attributes(info.get(_INFO_DATA, b""))
     leg = attributes(info.get(_INFO_SLAVE_DATA, b""))
@@ -113,15 +113,15 @@ def link_of(body: bytes) -> Link:
     ad = attributes(bond.get(_BOND_AD_INFO, b""))
     return Link(
         index,
-        found.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace"),
+        values.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace"),
         kind,
-        _mac(found.get(_IFLA_ADDRESS, b"")),
-        _mac(found.get(_IFLA_PERM_ADDRESS, b"")),
+        _mac(values.get(_IFLA_ADDRESS, b"")),
+        _mac(values.get(_IFLA_PERM_ADDRESS, b"")),
         bool(flags & _IFF_UP),
         bool(flags & _IFF_LOWER_UP),
-        _number(found, _IFLA_MTU),
-        _number(found, _IFLA_MASTER),
-        _number(found, _IFLA_LINK),
+        _number(values, _IFLA_MTU),
+        _number(values, _IFLA_MASTER),
+        _number(values, _IFLA_LINK),
         _number(data, _VLAN_ID) if kind == "vlan" else 0,
         _number(bond, _BOND_MODE) if bond else -1,
         _number(bond, _BOND_MIIMON),
@@ -139,9 +139,9 @@ def address_of(body: bytes) -> tuple[int, str] | None:
     goes by itself, and for those that the kernel gives to each interface (link-local ones of
     IPv6)."""
     family, prefix, flags, _, index = struct.unpack_from("=BBBBI", body)
-    found = attributes(body[8:])
-    packed = found.get(_IFA_LOCAL) or found.get(_IFA_ADDRESS, b"")
-    flags = _number(found, _IFA_FLAGS) or flags
+    values = attributes(body[8:])
+    packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
+    flags = _number(values, _IFA_FLAGS) or flags
     if len(packed) != (16 if family == socket.AF_INET6 else 4) or not flags & _IFA_F_PERMANENT:
         return None
     if family == socket.AF_INET6 and packed[0] == 0xFE and packed[1] & 0xC0 == 0x80:
@@ -153,8 +153,8 @@ def route_of(body: bytes) -> tuple[int, str, str] | None:
     """(index of the interface, target, router) of an answer to RTM_GETROUTE; None for one without a
     router, or of another table."""
     family, prefix, _, _, table, _, _, kind, _ = struct.unpack_from("=BBBBBBBBI", body)
-    found = attributes(body[12:])
-    gateway = found.get(RTA_GATEWAY, b"")
+    values = attributes(body[12:])
+    gateway = values.get(RTA_GATEWAY, b"")
     size = 16 if family == socket.AF_INET6 else 4
     if (
         table != _RT_TABLE_MAIN
@@ -164,8 +164,8 @@ def route_of(body: bytes) -> tuple[int, str, str] | None:
     ):
         return None
     return (
-        _number(found, RTA_OIF),
-        text(Address(family, found.get(RTA_DST, bytes(size)), prefix)),
+        _number(values, RTA_OIF),
+        text(Address(family, values.get(RTA_DST, bytes(size)), prefix)),
         socket.inet_ntop(family, gateway),
     )
 
@@ -263,13 +263,15 @@ def new_vlan(name: str, base: int, number: int, sequence: int) -> bytes:
 
 def delete_address(index: int, address: str, sequence: int) -> bytes:
     """Takes an address off an interface."""
-    found = parsed(address)
-    body = struct.pack("=BBBBI", found.family, found.prefix, 0, 0, index)
+    interface_address = parsed(address)
+    body = struct.pack("=BBBBI", interface_address.family, interface_address.prefix, 0, 0, index)
     return message(
         RTM_DELADDR,
         0,
         sequence,
-        body + attribute(_IFA_LOCAL, found.packed) + attribute(_IFA_ADDRESS, found.packed),
+        body
+        + attribute(_IFA_LOCAL, interface_address.packed)
+        + attribute(_IFA_ADDRESS, interface_address.packed),
     )
 
 

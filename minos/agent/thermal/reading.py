@@ -41,8 +41,8 @@ class Reading(NamedTuple):
 
 def read(sys: str = "/sys") -> list[Reading]:
     """All sensors that say something, and from where on that would be too warm."""
-    found = (*_zones(Path(sys, "class/thermal")), *_chips(Path(sys, "class/hwmon")))
-    return [one for one in found if one.high is not None or one.critical is not None][:_MOST]
+    readings = (*_zones(Path(sys, "class/thermal")), *_chips(Path(sys, "class/hwmon")))
+    return [one for one in readings if one.high is not None or one.critical is not None][:_MOST]
 
 
 def judge(readings: Iterable[Reading], before: str) -> tuple[str, Reading | None]:
