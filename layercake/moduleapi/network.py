@@ -166,8 +166,8 @@ def bracketed(word: str) -> str:
 
 def facing(heads: Sequence[HeadAddress], network: Mapping[str, Any] | None) -> HeadAddress:
     """Which of the head's addresses the nodes of a network (`network_record`, None for one without
-    a name) use: what it says under `head`, or the one that is in it. The first of `heads` is for all
-    others."""
+    a name) use: what it says under `head`, or the one that is in it. The first of `heads` is for
+    all others."""
     if network is None or len(heads) == 1:
         return heads[0]
     return next(
