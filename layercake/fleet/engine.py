@@ -19,13 +19,7 @@ from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken import converge
 from layercake.kraken.converge import NEVER, Discovered, Event, NodeState, Permitted, Tick
-from layercake.kraken.events import (
-    MUTATION_FAILED,
-    NO_CHAIN,
-    QUARANTINE_CLEARED,
-    QUARANTINE_SET,
-    EventKind,
-)
+from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
 
 log = logging.getLogger("layercake.engine")
@@ -188,27 +182,55 @@ class Engine:
             self._carry_out(record, effect)
 
     def _carry_out(self, record: Record, effect: converge.Effect) -> None:
-        if note := _note_of(effect, self._clock()):
-            kind, text, data = note
-            self._store.event(record, kind, text, data=data)
+        note = self._store.event
         match effect:
             case converge.Start(mutation, attempt, timeout):
+                data = {"mutation": mutation, "attempt": attempt}
+                note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}", data=data)
                 self._hands.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
                 if (gate := self._gate()) is None:
                     self.post(record, Permitted(mutation))
                 else:
                     gate.asked(record, mutation)
-            case converge.Cancel(mutation):
+            case converge.Cancel(mutation, why):
+                text = f"{mutation}: {why}"
+                note(record, events.MUTATION_CANCELLED, text, data={"mutation": mutation})
                 self._hands.cancel(record, mutation)
             case converge.Changed(before, after, why):
                 self._changed(record, before, after, why)
-            case converge.AttemptFailed(error=error):
-                if (gate := self._gate()) is not None:
-                    gate.failed(record, error, for_good=False)
+            case converge.Completed(mutation, seconds):
+                done = {"mutation": mutation, "seconds": round(seconds, 3)}
+                note(record, events.MUTATION_DONE, f"{mutation} in {seconds:.1f} s", data=done)
+            case converge.AttemptFailed():
+                self._attempt_failed(record, effect)
             case converge.Quarantined(quarantine):
-                if (gate := self._gate()) is not None:
-                    gate.failed(record, quarantine.reason, for_good=True)
+                self._quarantined(record, quarantine)
+            case converge.Unquarantined(why):
+                note(record, QUARANTINE_CLEARED, f"out of quarantine: {why}")
+            case converge.NoChain():
+                note(record, NO_CHAIN, "there is no chain of mutations to what is wanted")
+
+    def _attempt_failed(self, record: Record, failure: converge.AttemptFailed) -> None:
+        when = ""
+        if failure.retry_at is not None:
+            when = f"; again in {max(0.0, failure.retry_at - self._clock()):.0f} s"
+        self._store.event(
+            record,
+            MUTATION_FAILED,
+            f"{failure.mutation}, attempt {failure.attempt}: {failure.error}{when}",
+            data={"mutation": failure.mutation, "attempt": failure.attempt},
+        )
+        if (gate := self._gate()) is not None:
+            gate.failed(record, failure.error, for_good=False)
+
+    def _quarantined(self, record: Record, quarantine: converge.Quarantine) -> None:
+        name = quarantine.mutation
+        tried = f" after {quarantine.attempts} attempts at {name}" if name else ""
+        text = f"quarantined{tried}: {quarantine.reason}"
+        self._store.event(record, QUARANTINE_SET, text, data={"mutation": name})
+        if (gate := self._gate()) is not None:
+            gate.failed(record, quarantine.reason, for_good=True)
 
     def _changed(self, record: Record, before: int, after: int, why: str) -> None:
         layout = record.planner.layout
@@ -224,36 +246,6 @@ class Engine:
         self._hands.changed(record, before)
         if (gate := self._gate()) is not None:
             gate.changed(record)
-
-
-def _note_of(
-    effect: converge.Effect, now: float
-) -> tuple[EventKind, str, dict[str, object] | None] | None:
-    """The event that tells of an effect: its kind, text and data. None for one that no history
-    tells of, and for a change of the state, which is told with what it changes."""
-    match effect:
-        case converge.Start(mutation, attempt):
-            text = f"{mutation}, attempt {attempt}"
-            return events.MUTATION_STARTED, text, {"mutation": mutation, "attempt": attempt}
-        case converge.Cancel(mutation, why):
-            return events.MUTATION_CANCELLED, f"{mutation}: {why}", {"mutation": mutation}
-        case converge.Completed(mutation, seconds):
-            data = {"mutation": mutation, "seconds": round(seconds, 3)}
-            return events.MUTATION_DONE, f"{mutation} in {seconds:.1f} s", data
-        case converge.AttemptFailed(mutation, attempt, error, retry_at):
-            when = f"; again in {max(0.0, retry_at - now):.0f} s" if retry_at else ""
-            text = f"{mutation}, attempt {attempt}: {error}{when}"
-            return MUTATION_FAILED, text, {"mutation": mutation, "attempt": attempt}
-        case converge.Quarantined(quarantine):
-            name = quarantine.mutation
-            tried = f" after {quarantine.attempts} attempts at {name}" if name else ""
-            text = f"quarantined{tried}: {quarantine.reason}"
-            return QUARANTINE_SET, text, {"mutation": name}
-        case converge.Unquarantined(why):
-            return QUARANTINE_CLEARED, f"out of quarantine: {why}", None
-        case converge.NoChain():
-            return NO_CHAIN, "there is no chain of mutations to what is wanted", None
-    return None
 
 
 def _alike(record: Record, known: NodeState, event: Event | None) -> Hashable | None:

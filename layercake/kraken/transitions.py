@@ -11,6 +11,7 @@ computed, 5 us for one that is replayed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -88,9 +89,9 @@ class CachedTransition(NamedTuple):
 TransitionCache: TypeAlias = "dict[Key, CachedTransition]"
 
 
-def _undisturbed(node: NodeState) -> bool:
-    """Whether nothing failed and nothing holds the node."""
-    return not (
+def _is_disturbed(node: NodeState) -> bool:
+    """Whether something failed, or something holds the node."""
+    return bool(
         node.attempts
         or node.quarantine is not None
         or node.not_before
@@ -104,11 +105,11 @@ def is_plain(node: NodeState, now: float, rounds: int) -> bool:
     anything."""
     active = node.active
     counts = node.rounds
-    return (
-        _undisturbed(node)
-        and now >= 0.0
-        and (active is None or now < active.deadline)
-        and (not counts or max(counts.values()) < rounds - 1)
+    return not (
+        _is_disturbed(node)
+        or now < 0.0
+        or (active is not None and now >= active.deadline)
+        or (counts and max(counts.values()) >= rounds - 1)
     )
 
 
@@ -198,21 +199,14 @@ def _with_times(
 
 def _active_after(change: Begun | Carryover, active: Active | None, now: float) -> Active | None:
     """The mutation that is under way after the transition."""
+    if change is Carryover.NONE:
+        return None
     if isinstance(change, Begun):
         deadline = now + change.timeout
         return Active(change.mutation, change.attempt, now, deadline, change.mine)
-    if change is Carryover.NONE or active is None:
-        return None
-    if change is Carryover.SAME:
+    if active is None or change is Carryover.SAME:
         return active
-    return Active(
-        active.mutation,
-        active.attempt,
-        active.started,
-        active.deadline,
-        active.mine,
-        superseded=True,
-    )
+    return dataclasses.replace(active, superseded=True)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -283,7 +277,7 @@ def _is_replayable(after: NodeState, effects: tuple[Effect, ...]) -> bool:
     """Whether this is a plain node again, and nothing has failed on the way."""
     wake = NEVER if after.active is None else after.active.deadline
     return (
-        _undisturbed(after)
+        not _is_disturbed(after)
         and after.wake == wake
         and all(isinstance(effect, _REPLAYABLE) for effect in effects)
     )
