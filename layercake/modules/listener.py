@@ -46,7 +46,7 @@ class ModuleListener:
         set_health: Callable[[str, str], None],
     ) -> None:
         self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self._dispatcher, self._teller, self._joining, self._attended = (
+        self.dispatcher, self._teller, self._joining, self._attended = (
             dispatcher,
             notifier,
             joining,
@@ -63,7 +63,7 @@ class ModuleListener:
         """It gets the nodes, their states and the attempts that are under way."""
         self._teller.everything(self._table.modules[module])
         for record in self._store:
-            self._dispatcher.resend(record, module)
+            self.dispatcher.resend(record, module)
 
     def detached(self, module: str) -> None:
         """It is started again by the manager."""
@@ -190,7 +190,7 @@ class ModuleListener:
         after: str = "",
     ) -> None:
         """An attempt ended."""
-        flight = self._dispatcher.finished(module, number)
+        flight = self.dispatcher.finished(module, number)
         record = self._store.find(flight.node) if flight is not None else None
         if flight is None or record is None:
             return
@@ -209,7 +209,7 @@ class ModuleListener:
                 record.planner.mutation(flight.mutation).stall
                 and (left := self._patience.left(record)) >= _WORTH_S
             ):
-                self._dispatcher.start(record, flight.mutation, flight.attempt, left)
+                self.dispatcher.start(record, flight.mutation, flight.attempt, left)
                 return
             if record.planner.mutation(
                 flight.mutation

@@ -48,7 +48,7 @@ class Rack(World):
     def listen(self) -> Said:
         """Has the head ask a test's witnesses."""
         said = Said()
-        self.head.guard._witnesses = said  # type: ignore[assignment]
+        self.head.guard.witnesses = said  # type: ignore[assignment]
         return said
 
     def speak(self, *names: str, busy: str = "FREE") -> None:

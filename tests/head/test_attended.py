@@ -41,7 +41,7 @@ class Quiet:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A node without a BMC, and one with."""
     async with opened(tmp_path) as found:
-        found.head.guard._witnesses = Quiet()  # type: ignore[assignment]
+        found.head.guard.witnesses = Quiet()  # type: ignore[assignment]
         await found.ops.inventory.apply(RACK, "rack.yaml", None, False)
         yield found
 
@@ -101,7 +101,7 @@ async def test_explain_says_what_to_do(world: World) -> None:
 
 
 def test_a_person_is_waited_for_for_ever_and_takes_no_turn_of_others(world: World) -> None:
-    world.head.guard._slots = Slots(GuardSettings(site_boots=1))
+    world.head.guard.slots = Slots(GuardSettings(site_boots=1))
     sees_power(world, "n0", "OFF")
     for _ in range(10):
         world.clock.now += YEAR_S / 4
@@ -237,7 +237,7 @@ async def test_a_head_that_starts_anew_ends_no_session_of_a_node_it_has_not_hear
 ) -> None:
     up(world)
     await world.restart()
-    world.head.guard._witnesses = Quiet()  # type: ignore[assignment]
+    world.head.guard.witnesses = Quiet()  # type: ignore[assignment]
     assert world.node("n0").care.up and world.node("n0").session is not None
     world.tick(world.settings.sync.dead_s + world.settings.sync.hello_s + 2)
     assert under_way(world) == "power-discover"

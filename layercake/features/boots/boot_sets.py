@@ -41,7 +41,7 @@ class BootSets:
         self.directory = directory
         self._signer = signer
         self._seen: dict[str, tuple[tuple[object, ...], str]] = {}
-        self._sign = sign
+        self.sign = sign
         self._order = lru_cache(maxsize=8)(self._made)
         self._told_of = lru_cache(maxsize=16)(self._told)
         self._drivers = lru_cache(maxsize=2)(self._opened)  # one takes 13 MB
@@ -224,7 +224,7 @@ class BootSets:
     def _made(self, name: str) -> dict[str, Any] | None:
         data = self.agent(name)
         digest = hashlib.blake2b(data, digest_size=32).hexdigest()
-        signature = self._sign(signed(name, digest, len(data)))
+        signature = self.sign(signed(name, digest, len(data)))
         return (
             None
             if signature is None

@@ -78,8 +78,8 @@ class Guard:
         clock: Clock,
     ) -> None:
         self._store, self._engine, self._settings = store, engine, settings
-        self._witnesses, self._hands, self._clock = witnesses, hands, clock
-        self._slots, self._queue, self._admitting = Slots(settings), Queue(), False
+        self.witnesses, self._hands, self._clock = witnesses, hands, clock
+        self.slots, self._queue, self._admitting = Slots(settings), Queue(), False
         self._members = Members(store)
         self._stopped = Noted(store, lambda record: record.care.maintenance is not None)
         self._waiting: dict[str, _Asked] = {}
@@ -136,14 +136,14 @@ class Guard:
             record.care = replace(care, ours=True, up=up, busy=said, released=False, wished=0.0)
             self._store.mark(record)
         self._expected.discard(key)
-        if key in self._silent or key in self._slots:
+        if key in self._silent or key in self.slots:
             self._returned(key, up=True)
 
     def _returned(self, key: str, *, up: bool = False) -> None:
         self._silent.pop(key, None)
         self._firmware.discard(key)
         self._findings.pop(key, None)
-        since = self._slots.free(key)
+        since = self.slots.free(key)
         if since is not None and up:
             self._queue.took(self._clock() - since)
         if since is not None:
@@ -188,7 +188,7 @@ class Guard:
     def failed(self, record: Record, why: str, *, for_good: bool) -> None:
         """A step of a node has failed; its slot is another's. What was ordered of one that is given
         up has failed too."""
-        self._slots.free(record.node.id)
+        self.slots.free(record.node.id)
         order = record.care.order
         self._admit()
         if not for_good:
@@ -260,9 +260,9 @@ class Guard:
             self._store.mark(record)
         if self._starts(record):
             if (
-                record.node.id not in self._slots and not step.person
+                record.node.id not in self.slots and not step.person
             ):  # a person takes long, and no other node's turn
-                self._slots.take(
+                self.slots.take(
                     record.node.id,
                     record.node.domains,
                     remedy=care.up,
@@ -270,7 +270,7 @@ class Guard:
                     network=record.node.network,
                 )
             if step.turns_on and not step.person:
-                self._slots.switched(record.node.domains, now)
+                self.slots.switched(record.node.domains, now)
             if (found := self._findings.get(record.node.id)) is not None and self._ends(
                 record, mutation
             ):
@@ -307,10 +307,10 @@ class Guard:
         if (
             ruling.verdict is None
             and self._starts(record)
-            and key not in self._slots
+            and key not in self.slots
             and not by_hand
         ):
-            full = self._slots.full(
+            full = self.slots.full(
                 record.node.domains, remedy=record.care.up, now=now, network=record.node.network
             )
             if not full and self._queue and not self._admitting:
@@ -335,7 +335,7 @@ class Guard:
     def _admit(self) -> None:
         """Gives out the slots that are free, in turn. Nobody's turn comes while the site is
         frozen."""
-        if self._admitting or not self._queue or self._slots.none_left or self.freeze is not None:
+        if self._admitting or not self._queue or self.slots.none_left or self.freeze is not None:
             return
         self._admitting = True
         try:
@@ -350,9 +350,9 @@ class Guard:
             self._queue.leave(key)
             self._waiting.pop(key, None)
             return Turn.GIVEN
-        if self._slots.none_left:
+        if self.slots.none_left:
             return Turn.ALL_FULL
-        if self._slots.full(
+        if self.slots.full(
             lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network
         ):
             return Turn.LANE_FULL
@@ -379,7 +379,7 @@ class Guard:
     async def _ask(self, record: Record) -> None:
         key = record.node.id
         try:
-            self._findings[key] = await self._witnesses.ask(record, self._clock())
+            self._findings[key] = await self.witnesses.ask(record, self._clock())
         finally:
             self._asking.pop(key, None)
         if key in self._waiting and self._store.find(key) is record:
@@ -403,14 +403,14 @@ class Guard:
                 self._watched.pop(key, None)
                 continue
             self._answer(record)
-        for key in list(self._slots):
+        for key in list(self.slots):
             record = self._store.find(key)
             if (
                 record is None
                 or not self._starts(record)
                 or record.machine.goal.met(record.machine.state)
             ):
-                self._slots.free(key)
+                self.slots.free(key)
         self._admit()
 
     def _look_at_outages(self) -> None:
@@ -516,5 +516,5 @@ class Guard:
             ],
             "waiting": len(self._waiting),
             "silent": len(self._silent),
-            "boots": self._queue.view(self._slots.settings, len(self._slots)),
+            "boots": self._queue.view(self.slots.settings, len(self.slots)),
         }

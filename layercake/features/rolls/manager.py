@@ -208,7 +208,7 @@ class Rolls:
                 self._wake.set()
                 raise
             self._worked += time.perf_counter() - self._since
-            await self._tell(told)
+            await self.push_news(told)
 
     async def _decide(
         self, transaction: Transaction, touched: Iterable[str], due: bool
@@ -240,7 +240,9 @@ class Rolls:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
 
-    async def _tell(self, told: Iterable[str]) -> None:
+    async def push_news(self, told: Iterable[str]) -> None:
+        """Has nodes, by their ids, fetch what is wanted of them, unless they act on it already; not
+        too many at once."""
         for key in dict.fromkeys(told):
             record = self._uninformed(key)
             if record is not None and (
@@ -459,7 +461,7 @@ class Rolls:
             if self.active():
                 self._due = True
                 self._wake.set()
-            await self._tell(told)
+            await self.push_news(told)
             return self._rolls[number]
 
 
