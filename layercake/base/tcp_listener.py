@@ -293,7 +293,7 @@ class TcpListener:
             except OSError as error:
                 self._exhausted(listener, error)
                 return
-            self._admit(sock, _address(source, self.limits.near))
+            self._admit(sock, counted_address(source, self.limits.near))
 
     def _exhausted(self, listener: socket.socket, error: OSError) -> None:
         """No connection can be accepted: one that is there has to go, and then it is tried
@@ -411,7 +411,7 @@ class TcpListener:
         self._timer = self._loop.call_later(_LOOK_S, self._enforce_limits)
 
 
-def _address(source: Any, near: Collection[bytes]) -> str:
+def counted_address(source: Any, near: Collection[bytes]) -> str:
     """Whose connection it is: an IPv4 address, or the /64 that an IPv6 address is of (whoever has
     one has all of it), but for those in networks of our own."""
     text = str(source[0]) if source else ""

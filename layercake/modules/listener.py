@@ -50,7 +50,7 @@ class ModuleListener:
         self._table = table
         self._engine = engine
         self._sync = sync
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self._teller = notifier
         self._joining = joining
         self._attended = attended
@@ -74,7 +74,7 @@ class ModuleListener:
         """It gets the nodes, their states and the attempts that are under way."""
         self._teller.everything(self._table.modules[module])
         for record in self._store:
-            self._dispatcher.resend(record, module)
+            self.dispatcher.resend(record, module)
 
     def detached(self, module: str) -> None:
         """It is started again by the manager."""
@@ -192,7 +192,7 @@ class ModuleListener:
         after: str = "",
     ) -> None:
         """An attempt ended."""
-        flight = self._dispatcher.finished(module, number)
+        flight = self.dispatcher.finished(module, number)
         record = self._store.find(flight.node) if flight is not None else None
         if flight is None or record is None:
             return
@@ -209,7 +209,7 @@ class ModuleListener:
                 record.planner.mutation(flight.mutation).stall
                 and (left := self._patience.left(record)) >= _WORTH_S
             ):
-                self._dispatcher.start(record, flight.mutation, flight.attempt, left)
+                self.dispatcher.start(record, flight.mutation, flight.attempt, left)
                 return
             if record.planner.mutation(
                 flight.mutation

@@ -119,24 +119,25 @@ class EventLogs:
         self._link = link
         self._clock = clock
         self._spawn = spawn
-        self._nodes: dict[str, _WatchedLog] = {}
+        self.nodes: dict[str, _WatchedLog] = {}
+        """When the log of each node is read, by the node's id."""
         self._known = _read(self._path)
         self._unsaved = False
         self._save_at = 0.0
 
     def set(self, node: str, bmc: ManagedBmc, phase: float) -> None:
         """A node's BMC. `phase` is where in the period its turn is, 0 to 1."""
-        self._nodes[node] = _WatchedLog(bmc, self._clock.now() + self._every_s * phase)
+        self.nodes[node] = _WatchedLog(bmc, self._clock.now() + self._every_s * phase)
 
     def remove(self, node: str) -> None:
         """A node is gone, or has another BMC."""
         self.give_way(node)
-        self._nodes.pop(node, None)
+        self.nodes.pop(node, None)
 
     def give_way(self, node: str) -> None:
         """Ends a reading: somebody has more important business with the BMC. It is read again
         soon."""
-        looked = self._nodes.get(node)
+        looked = self.nodes.get(node)
         if looked is not None and looked.task is not None and not looked.task.done():
             looked.task.cancel()
             looked.next_at = self._clock.now() + self._every_s / 10
@@ -166,7 +167,7 @@ class EventLogs:
         """The logs whose turn it is, of BMCs that nobody is at."""
         if not self._every_s:
             return []
-        due = ((node, one) for node, one in self._nodes.items() if one.next_at <= now and one.ready)
+        due = ((node, one) for node, one in self.nodes.items() if one.next_at <= now and one.ready)
         return list(itertools.islice(due, _AT_ONCE))
 
     async def _save(self, now: float) -> None:
@@ -174,7 +175,7 @@ class EventLogs:
         told again."""
         self._unsaved = False
         self._save_at = now + _SAVE_S
-        self._known = {node: known for node, known in self._known.items() if node in self._nodes}
+        self._known = {node: known for node, known in self._known.items() if node in self.nodes}
         saved = {
             node: [known.count, known.changed, known.last] for node, known in self._known.items()
         }

@@ -45,7 +45,7 @@ class DhcpServer:
     ) -> None:
         self._port = settings.dhcp_port
         self._interface = interface
-        self._answers = answers
+        self.answers = answers
         self._clock = clock
         self._recorder = recorder
         self._queue = Queue(recorder.counters)
@@ -104,7 +104,7 @@ class DhcpServer:
         """A packet has come: it waits, unless it is one more of strangers."""
         counters = self._recorder.counters
         counters["dhcp.received"] += 1
-        if not self._answers.known(data[CHADDR]):
+        if not self.answers.known(data[CHADDR]):
             text = data[CHADDR].hex(":")
             if self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
                 counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += (
@@ -144,7 +144,7 @@ class DhcpServer:
     def _answer(self, data: bytes) -> None:
         counters = self._recorder.counters
         try:
-            answer = self._answers.to(data)
+            answer = self.answers.to(data)
         except dhcp.DhcpError:
             counters["dhcp.malformed"] += 1
             return

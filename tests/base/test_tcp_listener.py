@@ -251,9 +251,9 @@ async def test_without_file_descriptors_a_stranger_goes_and_the_log_stays_short(
 
 def test_machines_of_a_network_of_the_heads_own_count_each_for_itself() -> None:
     near = Limits().beside(["10.0.0.1", "fd00:121::1"]).near
-    assert tcp_listener._address(("fd00:121::56", 1, 0, 0), near) == "fd00:121::56"
-    assert tcp_listener._address(("fd00:122::56", 1, 0, 0), near) == "fd00:122::"
-    assert tcp_listener._address(("::ffff:10.0.0.9", 1, 0, 0), near) == "10.0.0.9"
+    assert tcp_listener.counted_address(("fd00:121::56", 1, 0, 0), near) == "fd00:121::56"
+    assert tcp_listener.counted_address(("fd00:122::56", 1, 0, 0), near) == "fd00:122::"
+    assert tcp_listener.counted_address(("::ffff:10.0.0.9", 1, 0, 0), near) == "10.0.0.9"
 
 
 async def test_what_is_open_to_all_is_no_failed_knock_and_its_connection_goes_on() -> None:

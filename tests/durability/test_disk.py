@@ -382,7 +382,7 @@ async def test_a_damaged_database_is_one_clear_sentence(tmp_path: Path, kind: st
 )
 async def test_a_damaged_record_is_one_clear_sentence(world: World, change: str) -> None:
     await world.head.database.flush(world.head.store)
-    world.head.database._db.execute(change)
+    world.head.database.connection.execute(change)
     other = World(world.directory)
     with pytest.raises(InputError, match=r"^cannot read ") as caught:
         other.open()
@@ -393,11 +393,13 @@ async def test_a_damaged_record_is_one_clear_sentence(world: World, change: str)
 
 async def test_a_database_that_is_damaged_under_a_running_head(world: World) -> None:
     await world.head.database.flush(world.head.store)
-    world.head.database._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    world.head.database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     path = world.directory / "layercake.db"
     with path.open("r+b") as file:
         file.write(b"\xff" * path.stat().st_size)
-    world.head.database._db.execute("PRAGMA shrink_memory")  # what SQLite has read of it before
+    world.head.database.connection.execute(
+        "PRAGMA shrink_memory"
+    )  # what SQLite has read of it before
     with pytest.raises(OperationFailed) as caught:
         await world.ops.nodes.set_state("n0", "off", False)
     assert "layercake restore" in caught.value.hint

@@ -308,7 +308,7 @@ async def test_a_hold_after_a_restart_ends_when_the_agent_is_back(rack: Rack) ->
 
 
 async def test_boots_are_bounded(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rack.head.part(Guard), "_slots", Slots(GuardSettings(boots=3)))
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(boots=3)))
     for name in LEFT:
         rack.node(name).care = GuardState(ours=True)
         rack.sees_power(name, "OFF")

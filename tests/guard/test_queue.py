@@ -156,7 +156,7 @@ def test_a_network_and_the_power_of_the_site_have_limits() -> None:
 
 def storm(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes are off and wanted up, one at a time."""
-    monkeypatch.setattr(rack.head.part(Guard), "_slots", Slots(GuardSettings(site_boots=1)))
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(site_boots=1)))
     for name in (*RIGHT, *LEFT):
         rack.node(name).care = GuardState(ours=True)
         rack.clock.now += 1.0
@@ -191,7 +191,7 @@ async def test_what_was_wanted_first_goes_first_after_a_restart(
         assert rack.node(name).care.wished or name == "m0"
     await rack.restart()
     rack.listen()
-    monkeypatch.setattr(rack.head.part(Guard), "_slots", Slots(GuardSettings(site_boots=1)))
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(site_boots=1)))
     assert rack.head.part(Guard).view()["boots"]["waiting"] == 15
     for name in (*LEFT, *RIGHT[1:]):  # the last that were wanted are the first that ask
         rack.sees_power(name, "OFF")

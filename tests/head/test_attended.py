@@ -101,7 +101,7 @@ async def test_explain_says_what_to_do(world: World) -> None:
 
 
 def test_a_person_is_waited_for_for_ever_and_takes_no_turn_of_others(world: World) -> None:
-    world.head.part(Guard)._slots = Slots(GuardSettings(site_boots=1))
+    world.head.part(Guard).slots = Slots(GuardSettings(site_boots=1))
     sees_power(world, "n0", "OFF")
     for _ in range(10):
         world.clock.now += YEAR_S / 4

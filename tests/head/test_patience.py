@@ -196,7 +196,7 @@ async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -
     world.clock.now += 300
     world.head.listener.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
     assert left(world) == TIMES * 80.0
-    flight = world.head.dispatcher._by_node[record.node.id]
+    flight = world.head.dispatcher.by_node[record.node.id]
     world.clock.now += 20
     world.head.listener.result("pxe", flight.number, False, "no DHCPDISCOVER seen", "", {})
     assert left(world) == TIMES * 80.0 - 20 and record.machine.attempts == {}, (
@@ -205,7 +205,7 @@ async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -
     world.clock.now += 299.5
     world.head.listener.result(
         "pxe",
-        world.head.dispatcher._by_node[record.node.id].number,
+        world.head.dispatcher.by_node[record.node.id].number,
         False,
         "no DHCPDISCOVER seen",
         "",
@@ -221,7 +221,7 @@ async def test_a_boot_service_that_cannot_wait_at_all_is_asked_once_more_only(wo
     world.clock.now += 10
     world.head.listener.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
     for attempts in ({}, {"boot-wait": 1}):
-        flight = world.head.dispatcher._by_node[record.node.id]
+        flight = world.head.dispatcher.by_node[record.node.id]
         world.head.listener.result("pxe", flight.number, False, "vmlinuz is not there", "", {})
         assert record.machine.attempts == attempts
 
@@ -236,7 +236,7 @@ async def test_a_boot_that_stalls_half_way_is_started_anew_and_the_reason_is_sho
         world.clock.now += 30
         step(world, "n0")
         world.clock.now += 100
-        flight = world.head.dispatcher._by_node[record.node.id]
+        flight = world.head.dispatcher.by_node[record.node.id]
         why = f"cannot boot n0: kernel sent {attempt} s ago, the initramfs was never fetched"
         world.head.listener.result("pxe", flight.number, False, why, "", {}, "kernel sent")
         assert record.value("power") == "HANG" and record.machine.attempts == {"boot-wait": attempt}

@@ -65,10 +65,13 @@ class Equivalent:
     scope: str
     change: str
     why: str
+    nth: int | None = None
+    """Of several equal changes in the same function only this one, counted from 0."""
 
     def is_for(self, mutant: Mutant) -> bool:
         """Whether a mutant is this one."""
-        return (self.path, self.scope, self.change) == (mutant.path, mutant.scope, mutant.change)
+        same = (self.path, self.scope, self.change) == (mutant.path, mutant.scope, mutant.change)
+        return same and self.nth in (None, mutant.nth)
 
 
 def equivalents(file: Path = EQUIVALENTS) -> list[Equivalent]:

@@ -262,7 +262,7 @@ async def test_a_head_that_goes_in_the_middle_of_a_step_does_it_again(site: Site
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     with pytest.raises(Gone):
         site.keeper.advance()
-        await next(iter(site.keeper._tasks.values()))
+        await next(iter(site.keeper.tasks.values()))
     await site.world.restart()
     site.keeper = site.made()
     assert site.record.held is not None

@@ -88,7 +88,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             (tmp_path / "boot" / name / file).write_bytes(f"{file} of {name}".encode())
             os.utime(tmp_path / "boot" / name / file, (1000.0 - at, 1000.0 - at))
     async with a_site(tmp_path, 6) as found:
-        found.world.head.part(BootSets)._sign = lambda data: b"signed"
+        found.world.head.part(BootSets).sign = lambda data: b"signed"
         found.agents = {name: Machine(agent) for name, agent in found.agents.items()}
         await found.step(2)
         yield found
@@ -209,7 +209,7 @@ async def test_a_head_that_is_killed_cycles_no_node_twice(site: Site, when: int)
     roll = await begin(site, "n[0-3]", batch="2")
     await site.step(when)
     await site.world.restart()
-    site.world.head.part(BootSets)._sign = lambda data: b"signed"
+    site.world.head.part(BootSets).sign = lambda data: b"signed"
     told = await site.until_over(roll.id)
     assert told["state"] == "done", told
     assert [machine(site, n).boots for n in site.agents] == [1, 1, 1, 1, 0, 0]

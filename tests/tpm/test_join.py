@@ -147,7 +147,7 @@ def test_a_credential_for_each_kind_of_endorsement_key(other: SoftTpm, kind: End
 async def test_a_tpm_is_named_by_the_key_that_its_maker_has_vouched_for(
     world: World, client: TestClient[Any, Any], curved: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]
 ) -> None:
-    world.head.part(Tpms)._authorities = certificate.authorities(str(made[2]))
+    world.head.part(Tpms).authorities = certificate.authorities(str(made[2]))
     await wanted(world, "tpm: recorded")
     assert (await joins(world, client, curved))[0] == 200
     assert world.head.part(Tpms).troubles(world.node("n0")) == [], (

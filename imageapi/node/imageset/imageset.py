@@ -76,14 +76,14 @@ class ImageSet:
         layers = Layers(run, open_url, secret, key)
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
-        self._staging = StagedImages(layers, self.table, event)
+        self.staging = StagedImages(layers, self.table, event)
         self._bundles = Bundles(
-            run, runtime, self._staging.layer, self.objects, records, event, overlay_size, files
+            run, runtime, self.staging.layer, self.objects, records, event, overlay_size, files
         )
         self._running = Running(self.table, self._reporter, runtime, layers.altered, clock, changed)
         self._switch = ImageSwitch(
             self.table,
-            self._staging,
+            self.staging,
             self._bundles,
             self._running,
             self._reporter,
@@ -118,7 +118,7 @@ class ImageSet:
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
         """Sets what shall be ready beside what runs, and tells of each when it is; of all of it
         again if `anew`."""
-        self._staging.stage(specs, anew)
+        self.staging.stage(specs, anew)
 
     def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
         """The same, as the head sent it; what cannot be used is told and changes nothing."""
@@ -144,7 +144,7 @@ class ImageSet:
     def adopt(self) -> ImageState:
         """Takes over what an earlier agent left: living containers are kept as they are, remains
         are removed."""
-        with self._staging.changing:
+        with self.staging.changing:
             if self._adopted:
                 return self.state()
             self._adopted = True
@@ -160,7 +160,7 @@ class ImageSet:
                     self.table.drop(instance)
                 elif instance.phase in (*LIVE, Phase.STOPPING):
                     self._running.take_over(instance)
-            self._staging.collect()
+            self.staging.collect()
             self._reporter.report_containers()
             return self.state()
 

@@ -91,7 +91,7 @@ class HeadLink:
 
     def start(self) -> None:
         """Starts the thread."""
-        threading.Thread(target=self._run, name="link", daemon=True).start()
+        threading.Thread(target=self.run, name="link", daemon=True).start()
 
     # ---- from other threads
     # ----------------------------------------------------------------------------------------
@@ -135,15 +135,16 @@ class HeadLink:
     # ---- the thread
     # -----
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Joins, and works from then on; what fails is tried again after a pause. Never returns."""
         failures = 0
         while True:
             try:
                 if self._session is None:
-                    self._join()
+                    self.join()
                 else:
                     self._wait_for_work()
-                    self._work()
+                    self.work()
                 failures = 0
                 continue
             except Refused as error:
@@ -172,7 +173,8 @@ class HeadLink:
             self._hurry = False
             return hurried
 
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Asks the head for a session. Raises Unreachable or what the head answers."""
         config = self._config
         claim = {
             "node": config.node,
@@ -216,7 +218,7 @@ class HeadLink:
                 EVENT_DELAY,
             )
 
-    def _work(self) -> None:
+    def work(self) -> None:
         """One round of what is to be done. What fails stays to be done."""
         if self._pull:
             self._pull = False

@@ -125,7 +125,7 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
     `apart` gives them. Raises InputError, OperationFailed."""
     wanted = sorted(packages)
     directory = place_apart(architecture, cache)
-    unpacked = _install_set(wanted, directory, apt)
+    unpacked = install_set(wanted, directory, apt)
     if not unpacked:
         raise OperationFailed(
             f"cannot fetch {', '.join(wanted)} for {architecture}: apt would install nothing"
@@ -149,7 +149,7 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
     return tree
 
 
-def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> list[str]:
+def install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> list[str]:
     """The archives that apt would install for these packages. It takes seconds to work that out, so
     the answer is kept until the lists of packages are fetched anew."""
     stamp = directory / "updated"
