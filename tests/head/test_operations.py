@@ -216,7 +216,9 @@ async def test_a_change_of_one_line_touches_one_node(
 ) -> None:
     """Of the others nothing is read again, told to modules, or told over the network."""
     told: list[str] = []
-    monkeypatch.setattr(world.head.notifier, "changed", lambda record: told.append(record.name))
+    monkeypatch.setattr(
+        world.head.modules.notifier, "changed", lambda record: told.append(record.name)
+    )
     many = INVENTORY + "".join(
         f'  m{i}: {{mac: "52:54:01:00:00:{i:02x}", ip: 10.1.1.{i}}}\n' for i in range(50)
     )

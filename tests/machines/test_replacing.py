@@ -56,7 +56,7 @@ def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None
             if mac in said or keeper.node_by(mac) is not None
         }
 
-    world.head.host.call = ask  # type: ignore[method-assign]
+    world.head.modules.host.call = ask  # type: ignore[method-assign]
 
 
 async def claims(world: World, name: str, mac: str, own_s: float = 3600.0) -> None:
