@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TypeVar
 
 from layercake.agents.client import NodeLink
 from layercake.agents.https.requests import NodeRequests
@@ -30,7 +29,7 @@ from layercake.head.life import Life
 from layercake.head.loading import load_modules, section, served_address
 from layercake.head.settings import Settings
 from layercake.kernel.feature import Feature
-from layercake.kernel.kernel import Kernel
+from layercake.kernel.kernel import Kernel, Part
 from layercake.kernel.lag import Lag
 from layercake.kernel.membership import Membership
 from layercake.kernel.node_door import NodeDoor
@@ -38,8 +37,6 @@ from layercake.kernel.running import RunningFeatures
 from layercake.modules.listener import ModuleListener
 from layercake.modules.manual_power import ManualPower
 from layercake.modules.side import ModuleSide
-
-Part = TypeVar("Part")
 
 
 class Head:
@@ -50,7 +47,7 @@ class Head:
         data_dir: Path,
         settings: Settings,
         clock: Clock | None = None,
-        environ: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] = os.environ,
         features: Sequence[Feature] = FEATURES,
     ) -> None:
         self.data_dir = data_dir
@@ -61,14 +58,12 @@ class Head:
         self.database = Database(data_dir / "layercake.db", self.clock)
         self.authority = Authority(data_dir / "pki")
         self.networks = SiteNetworks()
-        self.vault = Vault(
-            settings.secrets_in(data_dir), os.environ if environ is None else environ
-        )
+        self.vault = Vault(settings.secrets_in(data_dir), environ)
         self.joining = Joining(
             self.store,
             self.clock,
-            lambda record: self.sync.end(record),
-            lambda record, why: self.engine.bar(record, why),
+            lambda r: self.sync.end(r),
+            lambda r, why: self.engine.bar(r, why),
         )
         self.table, launches = load_modules(data_dir, settings)
         self.modules = ModuleSide(
