@@ -74,13 +74,13 @@ class Guard:
         engine: Engine,
         settings: GuardSettings,
         witnesses: Witnesses,
-        hands: GuardActions,
+        actions: GuardActions,
         clock: Clock,
     ) -> None:
         self._store = store
         self._engine = engine
         self._settings = settings
-        self._hands = hands
+        self._actions = actions
         self._clock = clock
         self._slots = Slots(settings)
         self._queue = Queue()
@@ -171,7 +171,7 @@ class Guard:
             self._store.mark(record)
             if order.what == "cycle":
                 self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
-            self._hands.want_again(record)
+            self._actions.want_again(record)
         elif record.meant == "off" and care.up:
             record.care = replace(care, up=False, busy=False)
             self.silent.since.pop(record.node.id, None)
@@ -202,7 +202,7 @@ class Guard:
                 events.POWER_ORDER_FAILED,
                 f"{order.what} ordered by {order.by} has failed: {why}",
             )
-            self._hands.want_again(record)
+            self._actions.want_again(record)
 
     # -- may it?
 
@@ -230,7 +230,7 @@ class Guard:
             del self._waiting[key]
             self._begin(record, asked.mutation)
         elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
-            self._hands.take(record, "the inventory (adopt: reset)")
+            self._actions.take(record, "the inventory (adopt: reset)")
         else:
             self._note_waiting(record, asked, verdict)
             asked.verdict = verdict
