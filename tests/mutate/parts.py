@@ -47,6 +47,7 @@ PARTS = {
             "tests/boot/test_answers.py",
             "tests/boot/test_defects.py",
             "tests/boot/test_dhcp_decision.py",
+            "tests/boot/test_dhcp_notes.py",
             "tests/boot/test_dhcp_packet.py",
             "tests/boot/test_golden.py",
             "tests/boot/test_proxydhcp.py",
