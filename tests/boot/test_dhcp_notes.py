@@ -286,3 +286,9 @@ def test_a_boot_program_with_a_long_name_is_in_its_option_alone(state: BootState
     arm(state)
     decision = ask(state, packet(1, HTTP_UEFI))
     assert decision.reply is not None and decision.reply.file == decision.reply.options[67]
+
+
+def test_a_refusal_says_why_to_the_client(state: BootState) -> None:
+    decision = ask(state, packet(MessageType.REQUEST, {50: SERVER}))
+    assert decision.reply is not None
+    assert decision.reply.options[dhcp.MESSAGE] == b"not the address of this node"
