@@ -60,7 +60,7 @@ PARTS = {
     ),
     "joins": Part(
         files=("layercake/agents/joining.py", "layercake/agents/https/join.py"),
-        tests=("tests/head/test_join.py",),
+        tests=("tests/head/test_join.py", "tests/head/test_joining.py"),
         at_least=90,
     ),
 }
