@@ -222,10 +222,10 @@ class PowerService(Service):
         known = self.nodes.get(request.node)
         if known is not None and known.bmc is None and known.problem is None:
             return await self.by_hand(request)
-        found = await super().mutate(request)
+        changes = await super().mutate(request)
         if request.node in self.nodes:
-            self.nodes[request.node].believed = found["power"]
-        return found
+            self.nodes[request.node].believed = changes["power"]
+        return changes
 
     # For the handlers in powerman.mutations and powerman.calls.
 

@@ -90,7 +90,8 @@ class PxeService(Service):
         self._link = link
         self._state = state = BootState(conf, self._nodes, self.windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
-        signed, in_image = grub.programs(_LIBRARY), image.programs(_LIBRARY)
+        signed = grub.programs(_LIBRARY)
+        in_image = image.programs(_LIBRARY)
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
         self._http = HttpServer(state, programs, in_image)
@@ -170,7 +171,8 @@ class PxeService(Service):
     def _open_dhcp_on(
         self, interface: str, conf: Settings, foreign_servers: ForeignServers, recorder: Recorder
     ) -> None:
-        common, proxy = Common(conf, interface, signed=self._signed), conf.dhcp == "proxy"
+        common = Common(conf, interface, signed=self._signed)
+        proxy = conf.dhcp == "proxy"
 
         def watch(packet: DhcpPacket) -> tuple[Note, ...]:
             self.look_for_disk_boot(packet, recorder)
@@ -186,11 +188,11 @@ class PxeService(Service):
         def with_dynamic(
             packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float
         ) -> Decision:
-            found = decide(packet, nodes, windows, net, now)
+            decision = decide(packet, nodes, windows, net, now)
             return (
-                self.dynamic.answer(packet, found, net)
-                if found.outcome is Outcome.UNKNOWN_MAC
-                else found
+                self.dynamic.answer(packet, decision, net)
+                if decision.outcome is Outcome.UNKNOWN_MAC
+                else decision
             )
 
         answers = Answers(
@@ -292,11 +294,11 @@ class PxeService(Service):
         """Takes the record over. One that cannot be used takes the node out of the table, and its
         history says why."""
         try:
-            found = from_record(node, record, self.running().settings)
-            self._nodes.update(found)
-            self.switch_ports.update_node(found, record.get("option82"))
+            node_read = from_record(node, record, self.running().settings)
+            self._nodes.update(node_read)
+            self.switch_ports.update_node(node_read, record.get("option82"))
             if self._names is not None:
-                self._names.update_node(found)
+                self._names.update_node(node_read)
         except InputError as error:
             self._forget(node)
             self.running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
@@ -467,11 +469,10 @@ class PxeService(Service):
 
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""
-        why, node = (
-            self.windows.why_stalled(request.node, request.timeout, self._clock()),
-            self._nodes.by_id(request.node),
-        )
-        subnet, heads = node.subnet if node is not None else None, self.running().settings.heads
+        why = self.windows.why_stalled(request.node, request.timeout, self._clock())
+        node = self._nodes.by_id(request.node)
+        subnet = node.subnet if node is not None else None
+        heads = self.running().settings.heads
         if (
             subnet is not None
             and self.windows.silent(request.node)

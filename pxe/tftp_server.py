@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.base.datagrams import DatagramServer
-from layercake.base.places import Places
+from layercake.base.quotas import SlotPool
 from layercake.kraken.errors import OperationFailed, Refused
 from pxe.packets.tftp import (
     Code,
@@ -116,7 +116,7 @@ class TftpServer:
         self._heard = bytearray(1024)
         # Who has acknowledged something is there, and stays; a request alone may come from anybody
         # in the name of another.
-        self._places: Places[_Live] = Places(
+        self._slots: SlotPool[_Live] = SlotPool(
             _MAX_FROM_ONE, _MAX_TRANSFERS, lambda live: not live.transfer.fresh
         )
         self._timer: asyncio.TimerHandle | None = None
@@ -151,7 +151,7 @@ class TftpServer:
         """The client at an address asks for what comes after, in the file of this name if any. So
         it has what was sent to it, also if the last acknowledgement was lost (RFC 1350, section 6):
         firmware closes its network card as soon as it has said that."""
-        for live in self._places.held(ip):
+        for live in self._slots.held_by(ip):
             if live.transfer.out and live.name != name:
                 self._whole(live)
 
@@ -237,11 +237,12 @@ class TftpServer:
             sock.close()
             self._counters["tftp.send-failed"] += 1
             return
-        now, cut = self._clock(), terms.window > 1 and _cuts(sock, terms.block + 4)
+        now = self._clock()
+        cut = terms.window > 1 and _cuts(sock, terms.block + 4)
         live = self.transfers[peer] = _Live(
             peer, data, name, len(content), sock, Transfer(content, terms, now), now, cut
         )
-        ends = self._places.take(peer[0], live)
+        ends = self._slots.add(peer[0], live)
         if ends is not None:
             self._counters["tftp.too-many"] += 1
             self._end(ends)
@@ -290,7 +291,8 @@ class TftpServer:
         self._end(live)
 
     def _ready(self, epoll: select.epoll) -> None:
-        left, live_by = _AT_ONCE, self.by_socket.get
+        left = _AT_ONCE
+        live_by = self.by_socket.get
         while left > 0 and not epoll.closed and (ready := epoll.poll(0, left)):
             left -= len(ready)
             now = self._clock()
@@ -338,7 +340,7 @@ class TftpServer:
     def _end(self, live: _Live) -> None:
         if self.transfers.get(live.peer) is live:
             del self.transfers[live.peer]
-        self._places.leave(live.peer[0], live)
+        self._slots.remove(live.peer[0], live)
         if live.sock.fileno() < 0:
             return
         self.by_socket.pop(live.sock.fileno(), None)  # it may have had no place at all

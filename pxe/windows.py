@@ -155,7 +155,8 @@ class Windows:
         window = self.by_node.get(node)
         if window is None or window.token != token or self.armed(node, now) is None:
             window = self.by_node[node] = Window(node, token, now, now)
-        window.open, window.until = True, max(window.until, now + float(window_s))
+        window.open = True
+        window.until = max(window.until, now + float(window_s))
         window.confirmed = window.confirmed or confirmed
         return window
 
@@ -252,7 +253,8 @@ class Windows:
             window.given = mac
             return ""
         if window.given == mac and window.anew and window.again < AGAIN_AT_MOST:
-            window.anew, window.again = False, window.again + 1
+            window.anew = False
+            window.again = window.again + 1
             return ""
         window.open = False
         window.spoiled = (
@@ -267,7 +269,9 @@ class Windows:
     def spoil(self, node: str, why: str, now: float, hint: str) -> None:
         """The present boot of a node cannot come to anything: it ends."""
         if (window := self.armed(node, now)) is not None:
-            window.open, window.spoiled, window.hint = False, why, hint
+            window.open = False
+            window.spoiled = why
+            window.hint = hint
             window.over.set()
 
     def doubts(self, node: str, why: str, now: float) -> None:
@@ -278,7 +282,8 @@ class Windows:
     def unanswered(self, node: str, now: float) -> float:
         """For how many seconds a node has asked by DHCP, and nothing has come of it; 0 if it has
         not asked, went on, or it is known why not."""
-        window, since = self.by_node.get(node), now
+        window = self.by_node.get(node)
+        since = now
         for seen in reversed(window.steps if window is not None and not window.doubt else ()):
             if seen.step not in (Step.DISCOVER, Step.OFFER):
                 break

@@ -36,9 +36,10 @@ class Budget:
         self._left: dict[Key, tuple[float, float]] = {}
         self._out: Counter[str] = Counter()
 
-    def take(self, key: Key) -> bool:
+    def admit(self, key: Key) -> bool:
         """Whether the module may say one thing more of the node now."""
-        now, share = time.monotonic(), 1.0 if key[1] else OF_NONE
+        now = time.monotonic()
+        share = 1.0 if key[1] else OF_NONE
         left, at = self._left.get(key, (self._at_once * share, now))
         left = min(self._at_once * share, left + (now - at) * PER_S * share)
         if len(self._left) > KEPT:
@@ -49,10 +50,10 @@ class Budget:
     def leave_out(self, module: str) -> None:
         """Something was not let through."""
         if not self._out[module]:
-            asyncio.get_running_loop().call_later(TELL_S, self._told, module)
+            asyncio.get_running_loop().call_later(TELL_S, self._report_left_out, module)
         self._out[module] += 1
 
-    def _told(self, module: str) -> None:
+    def _report_left_out(self, module: str) -> None:
         self._tell(module, self._out.pop(module, 0))
 
 
@@ -72,7 +73,7 @@ class Later:
             asyncio.get_running_loop().call_later(1 / PER_S, self._due, key)
         self._held[key] = ({**self._held.get(key, ({}, ""))[0], **values}, why)
 
-    def take(self, key: Key) -> dict[str, str]:
+    def pop(self, key: Key) -> dict[str, str]:
         """What is kept of a node, which is news no longer: there is newer."""
         return self._held.pop(key, ({}, ""))[0]
 

@@ -8,14 +8,14 @@ import contextlib
 import ssl
 import sys
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import aiohttp
 
 from layercake.agents.pki import Authority, name_of
 from layercake.base.text import parse_json
-from layercake.fleet.store import Record
+from layercake.fleet.store import Record, Session
 from layercake.kraken.errors import (
     InputError,
     LayercakeError,
@@ -68,26 +68,9 @@ class NodeLink:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer of a node, whose content is read as it comes. Raises Unreachable, InputError,
         Refused, OperationFailed."""
-        session, address = record.session, record.address
-        if (
-            record.value("run") != "SYNC"
-            or session is None
-            or address is None
-            or not record.api_port
-        ):
-            raise Unreachable(
-                f"cannot ask {record.name}: its agent is not in sync, or does not serve its API",
-                hint=f"see `layercake node explain {record.name}`",
-            )
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        headers = {
-            "Authorization": bearer(
-                session.key, uuid.UUID(record.node.id).bytes, session.number, TO_NODE
-            )
-        }
-        context = self._context()
+        url, session = _way_to(record)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-        try:
+        with _as_unreachable(record):
             connector = aiohttp.TCPConnector(enable_cleanup_closed=_KEEPS_CLOSING)
             # What a node packs is handed on as it is, and not unpacked here: a few bytes may stand
             # for very many.
@@ -97,11 +80,11 @@ class NodeLink:
                 async with asyncio.timeout(ANSWER_S):
                     response = await client.request(
                         method,
-                        f"https://{host}:{record.api_port}{path}",
-                        headers=headers,
+                        url + path,
+                        headers={"Authorization": _credential(record, session)},
                         json=body,
                         params=query,
-                        ssl=context,
+                        ssl=self._context(),
                         server_hostname=name_of(record.node.id, session.number),
                         allow_redirects=False,
                     )
@@ -109,20 +92,12 @@ class NodeLink:
                         raise await _failure(record, response)
                 async with response:
                     yield response
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Unreachable(
-                f"cannot ask {record.name}: {error or type(error).__name__}"
-            ) from error
-        # before Python 3.11.5: aiohttp ends a TLS connection that asyncio ended already
-        except AttributeError as error:
-            if not isinstance(error.__context__, aiohttp.ClientError):
-                raise
-            raise Unreachable(f"cannot ask {record.name}: it does not speak HTTP") from error
 
     async def answers(self, record: Record) -> bool:
         """Whether a node's agent, in sync or not, still serves its TLS port under the session that
         it has. Any answer counts."""
-        session, address = record.session, record.address
+        session = record.session
+        address = record.address
         if session is None or address is None or not record.api_port:
             return False
         context = self._context()
@@ -139,6 +114,39 @@ class NodeLink:
         return True
 
 
+def _way_to(record: Record) -> tuple[str, Session]:
+    """Where a node's API is, and the session that the node has. Raises Unreachable for a node that
+    is not in sync, or serves none."""
+    session = record.session
+    address = record.address
+    serves = record.value("run") == "SYNC" and record.api_port
+    if not serves or session is None or address is None:
+        raise Unreachable(
+            f"cannot ask {record.name}: its agent is not in sync, or does not serve its API",
+            hint=f"see `layercake node explain {record.name}`",
+        )
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"https://{host}:{record.api_port}", session
+
+
+def _credential(record: Record, session: Session) -> str:
+    return bearer(session.key, uuid.UUID(record.node.id).bytes, session.number, TO_NODE)
+
+
+@contextlib.contextmanager
+def _as_unreachable(record: Record) -> Iterator[None]:
+    """Raises Unreachable for what goes wrong between head and node."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise Unreachable(f"cannot ask {record.name}: {error or type(error).__name__}") from error
+    # before Python 3.11.5: aiohttp ends a TLS connection that asyncio ended already
+    except AttributeError as error:
+        if not isinstance(error.__context__, aiohttp.ClientError):
+            raise
+        raise Unreachable(f"cannot ask {record.name}: it does not speak HTTP") from error
+
+
 async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:
     data = b""
     try:
@@ -147,9 +155,11 @@ async def _failure(record: Record, response: aiohttp.ClientResponse) -> Layercak
         ):
             data += part
         said = parse_json(data)
-        text, hint = str(said["error"])[:500], str(said.get("hint") or "")[:200]
+        text = str(said["error"])[:500]
+        hint = str(said.get("hint") or "")[:200]
     except (ValueError, KeyError, TypeError, AttributeError):
-        text, hint = f"it answers {response.status}", ""
+        text = f"it answers {response.status}"
+        hint = ""
     finally:
         response.close()
     kind = {400: InputError, 403: Refused, 404: NotFound}.get(response.status, OperationFailed)

@@ -96,7 +96,8 @@ class Joining:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._ended, self._barred = ended, barred
+        self._ended = ended
+        self._barred = barred
         self._windows: dict[str, Window] = {}
 
     def open(self, record: Record, seconds: float) -> str:
@@ -117,7 +118,9 @@ class Joining:
         """Ends a node's session: what had it is not listened to any more, and gets nothing."""
         if record.session is not None:
             self._ended(record)
-            record.session, record.address, record.api_port = None, None, 0
+            record.session = None
+            record.address = None
+            record.api_port = 0
             self._store.mark(record)
 
     def bar(self, record: Record, why: str) -> None:

@@ -37,7 +37,8 @@ RENEW_DAYS = 40
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Names that every head's certificate has: it is also reached through an SSH tunnel."""
 _SLACK = datetime.timedelta(days=2)  # clocks may be a little behind
-NODE_NAME, CLIENT_NAME = "Layercake node", "Layercake client"
+NODE_NAME = "Layercake node"
+CLIENT_NAME = "Layercake client"
 _USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
@@ -77,7 +78,8 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _builder(
     subject: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
-    begins, name = _now() - _SLACK, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+    begins = _now() - _SLACK
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -243,7 +245,8 @@ class Authority:
             or found[0].public_key() != found[1].public_key()
         ):
             return False
-        age, now = found[0].not_valid_before_utc + _SLACK, _now()
+        age = found[0].not_valid_before_utc + _SLACK
+        now = _now()
         whole = found[0].not_valid_after_utc - found[0].not_valid_before_utc <= datetime.timedelta(
             days=DAYS
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,8 +14,11 @@ from layercake.kraken.events import EventKind
 from minos.build.sets import NAME
 from minos.events import AGENT, AGENT_SWAP_FAILED, CLOCK, HARDWARE, NETWORK, NO_TIME, NODE_API
 
-_MAX_CONTAINERS, _MAX_CARDS, _MAX_OFF_MS = 200, 64, 1e9
-_MAX_INTERFACES, _MAX_OF_ONE = 128, 64
+_MAX_CONTAINERS = 200
+_MAX_CARDS = 64
+_MAX_OFF_MS = 1e9
+_MAX_INTERFACES = 128
+_MAX_OF_ONE = 64
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "name": str,
     "digest": str,
@@ -81,7 +84,7 @@ def interfaces(data: object) -> tuple[Interface, ...]:
 
 
 def _interface(entry: Mapping[str, Any]) -> Interface:
-    def word(name: str, most: int = 80) -> str:
+    def text(name: str, most: int = 80) -> str:
         return said[:most] if isinstance(said := entry.get(name), str) else ""
 
     def some(name: str) -> list[Any]:
@@ -89,10 +92,10 @@ def _interface(entry: Mapping[str, Any]) -> Interface:
 
     mtu = entry.get("mtu")
     return Interface(
-        word("name"),
-        word("kind"),
-        word("state"),
-        word("mac"),
+        text("name"),
+        text("kind"),
+        text("state"),
+        text("mac"),
         mtu if type(mtu) is int and 0 <= mtu < 1 << 32 else 0,
         tuple(str(one)[:80] for one in some("addresses")),
         tuple(str(one)[:120] for one in some("routes")),
@@ -101,13 +104,14 @@ def _interface(entry: Mapping[str, Any]) -> Interface:
             for leg in some("legs")
             if isinstance(leg, dict)
         ),
-        word("trouble", 500),
+        text("trouble", 500),
     )
 
 
 def clock(data: Mapping[str, Any]) -> NodeClock | None:
     """A node's clock as it says, None if that is not well-formed."""
-    server, off = data.get("server"), data.get("off_ms")
+    server = data.get("server")
+    off = data.get("off_ms")
     if (
         not isinstance(server, str)
         or isinstance(off, bool)
@@ -118,48 +122,108 @@ def clock(data: Mapping[str, Any]) -> NodeClock | None:
     return NodeClock(server[:80], float(off))
 
 
-def heard(record: Record, kind: EventKind, text: str, data: Mapping[str, Any]) -> bool:
+Data = Mapping[str, Any]
+
+
+def apply_report(record: Record, kind: EventKind, text: str, data: Data) -> bool:
     """Keeps what is to be known of a node from one of its events: what it has staged, and how its
     containers are. Whether anything was."""
-    if kind is images.STAGED:
-        digest = str(data.get("digest", ""))
-        if digest not in {i.digest for i in record.stage}:
-            return False
-        record.staged |= {digest}
-    elif kind is images.STAGE_FAILED:
-        record.stage_error = str(data.get("error") or text)[:500]
-    elif kind in (images.UNHEALTHY, images.DEGRADED, images.HEALTHY):
-        record.unhealthy = "" if kind is images.HEALTHY else text[:500]
-    elif kind is images.CONTAINERS:
-        record.containers = containers(data.get("containers"))
-        record.unhealthy = next(
-            (c["error"] for c in record.containers if c["health"] in (UNHEALTHY, DEGRADED)), ""
-        )
-    elif kind is NODE_API:
-        port = data.get("port")
-        record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
-        has, mark = data.get("certificate"), data.get("authorities")
-        if isinstance(has, int) and 0 <= has < 1 << 31 and isinstance(mark, str):
-            record.trust = replace(record.trust, has=has, authorities=mark[:64])
-    elif kind is HARDWARE:
-        record.cards = cards(data.get("cards"))
-    elif kind is NETWORK:
-        record.interfaces = interfaces(data.get("interfaces"))
-    elif kind is CLOCK:
-        record.clock = clock(data)
-    elif kind is NO_TIME:
-        record.clock = None
-    elif kind is AGENT:
-        record.boots = replace(
-            record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent"))
-        )
-    elif kind is AGENT_SWAP_FAILED:
-        if data.get("ask") != record.boots.ask:
-            return False
-        record.boots = replace(record.boots, agent_error=text[:500])
-    else:
+    apply = _REPORTS.get(kind.name)
+    return apply is not None and apply(record, text, data)
+
+
+def _staged(record: Record, text: str, data: Data) -> bool:
+    digest = str(data.get("digest", ""))
+    if digest not in {image.digest for image in record.stage}:
         return False
+    record.staged |= {digest}
     return True
+
+
+def _stage_failed(record: Record, text: str, data: Data) -> bool:
+    record.stage_error = str(data.get("error") or text)[:500]
+    return True
+
+
+def _unhealthy(record: Record, text: str, data: Data) -> bool:
+    record.unhealthy = text[:500]
+    return True
+
+
+def _healthy(record: Record, text: str, data: Data) -> bool:
+    record.unhealthy = ""
+    return True
+
+
+def _containers(record: Record, text: str, data: Data) -> bool:
+    record.containers = containers(data.get("containers"))
+    record.unhealthy = next(
+        (c["error"] for c in record.containers if c["health"] in (UNHEALTHY, DEGRADED)), ""
+    )
+    return True
+
+
+def _node_api(record: Record, text: str, data: Data) -> bool:
+    port = data.get("port")
+    record.api_port = port if isinstance(port, int) and 0 < port < 65536 else 0
+    certificate = data.get("certificate")
+    authorities = data.get("authorities")
+    is_number = isinstance(certificate, int) and 0 <= certificate < 1 << 31
+    if is_number and isinstance(authorities, str):
+        record.trust = replace(record.trust, has=certificate, authorities=authorities[:64])
+    return True
+
+
+def _hardware(record: Record, text: str, data: Data) -> bool:
+    record.cards = cards(data.get("cards"))
+    return True
+
+
+def _network(record: Record, text: str, data: Data) -> bool:
+    record.interfaces = interfaces(data.get("interfaces"))
+    return True
+
+
+def _clock(record: Record, text: str, data: Data) -> bool:
+    record.clock = clock(data)
+    return True
+
+
+def _no_time(record: Record, text: str, data: Data) -> bool:
+    record.clock = None
+    return True
+
+
+def _agent(record: Record, text: str, data: Data) -> bool:
+    record.boots = replace(
+        record.boots, runs=set_name(data.get("boot")), agent_runs=set_name(data.get("agent"))
+    )
+    return True
+
+
+def _agent_swap_failed(record: Record, text: str, data: Data) -> bool:
+    if data.get("ask") != record.boots.ask:
+        return False
+    record.boots = replace(record.boots, agent_error=text[:500])
+    return True
+
+
+_REPORTS: Mapping[str, Callable[[Record, str, Data], bool]] = {
+    images.STAGED.name: _staged,
+    images.STAGE_FAILED.name: _stage_failed,
+    images.UNHEALTHY.name: _unhealthy,
+    images.DEGRADED.name: _unhealthy,
+    images.HEALTHY.name: _healthy,
+    images.CONTAINERS.name: _containers,
+    NODE_API.name: _node_api,
+    HARDWARE.name: _hardware,
+    NETWORK.name: _network,
+    CLOCK.name: _clock,
+    NO_TIME.name: _no_time,
+    AGENT.name: _agent,
+    AGENT_SWAP_FAILED.name: _agent_swap_failed,
+}
+"""What is kept of an event, by its kind; each says whether anything was."""
 
 
 def set_name(value: object) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from layercake.agents.repeated_hello import RepeatedHello
 from layercake.agents.settings import SyncSettings
 from layercake.agents.throttle import PullThrottle
 from layercake.base.clock import Clock
@@ -27,15 +28,11 @@ from layercake.fleet import events
 from layercake.fleet.engine import Engine
 from layercake.fleet.store import Record, Session, Store
 from layercake.fleet.table import Table
-from layercake.kraken.converge import Discovered, NodeState, Released
+from layercake.kraken.converge import Discovered, Released
 from layercake.kraken.errors import WireError
-from layercake.kraken.planner import Planner
 from layercake.kraken.wire import (
     FRESH,
     NODE,
-    SIZE,
-    STARTS,
-    TELLS,
     Datagram,
     Kind,
     ReplayGuard,
@@ -45,7 +42,6 @@ from layercake.kraken.wire import (
     genuine,
     node_text,
     peek,
-    tells,
 )
 
 log = logging.getLogger("layercake.sync")
@@ -78,39 +74,6 @@ class _Asked:
     heard: int = 0
 
 
-@dataclass(slots=True)
-class _Quiet:
-    """A HELLO that changed nothing, and all that this depended on: one with the same bytes changes
-    nothing either, for as long as the rest is the same. `starts` and `tells` are its bytes but for
-    number and tag, `says` is what DESIRED tells in answer."""
-
-    record: Record
-    session: Session
-    planner: Planner
-    machine: NodeState
-    wanted: object
-    running: object
-    revisions: tuple[int, int, int]  # cfg, dsc, acked
-    starts: bytes
-    tells: bytes
-    says: bytes
-    guard: ReplayGuard
-    busy: str | None  # None: it is not in sync yet
-    server: int
-
-    def holds(self, record: Record | None) -> bool:
-        """Whether everything is as it was."""
-        return (
-            self.record is record
-            and record.machine is self.machine
-            and record.session is self.session
-            and record.planner is self.planner
-            and record.wanted is self.wanted
-            and record.running is self.running
-            and (record.cfg_revision, record.dsc_revision, record.acked) == self.revisions
-        )
-
-
 class Sync:
     """The sync socket and the liveness of the nodes."""
 
@@ -130,14 +93,16 @@ class Sync:
         self.timers = timers
         self._addresses = addresses
         self._clock = clock
-        self._on_lost, self._on_heard = on_lost, on_heard
-        self._scanned, self._listening_since = clock(), float("-inf")
+        self._on_lost = on_lost
+        self._on_heard = on_heard
+        self._scanned = clock()
+        self._listening_since = float("-inf")
         self._alive = table.alive
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
         self._servers = [
             DatagramServer(
-                partial(self._take, number),
+                partial(self._datagram_received, number),
                 at_once=_DRAIN,
                 gather_s=_GATHER_S,
                 failed=self._failed,
@@ -151,7 +116,7 @@ class Sync:
         self._suspects: dict[str, tuple[float, Loss]] = {}  # node id -> (since, why)
         self._asked: dict[str, _Asked] = {}
         self._ended: dict[str, Session] = {}  # node id -> its session before
-        self._quiet: dict[bytes, _Quiet] = {}  # by the node's 16 bytes
+        self._repeated: dict[bytes, RepeatedHello] = {}  # by the node's 16 bytes
         self._due: dict[
             int, list[str]
         ] = {}  # second -> nodes that may have fallen silent by then; each node stands there once
@@ -187,7 +152,7 @@ class Sync:
     def _failed(error: OSError) -> None:
         log.warning("cannot read the sync socket: %s", error)
 
-    def _take(self, server: int, data: bytes, address: tuple[str, int]) -> None:
+    def _datagram_received(self, server: int, data: bytes, address: tuple[str, int]) -> None:
         try:
             self.receive(data, address[:2], server)  # of IPv6 there is more to it
         except WireError as error:
@@ -210,7 +175,7 @@ class Sync:
             raise WireError("cannot take a datagram: only HELLO comes from a node")
         if server != self._heard_by.get(number, 0):
             self._heard_by[number] = server
-            self._quiet.pop(node, None)
+            self._repeated.pop(node, None)
         if datagram.epoch != self._store.epoch:
             self.counters["challenged"] += 1
             self._send(record, Kind.CHALLENGE, address, datagram.sequence)
@@ -221,107 +186,92 @@ class Sync:
 
     def _again(self, data: bytes, address: tuple[str, int], server: int) -> bool:
         """Takes a HELLO that says what the last one said, of a node of which nothing else has
-        changed: 8 us where the long way takes 28 (one node, in a tight loop). It checks the same,
+        changed: 8 us where another one takes 28 (one node, in a tight loop). It checks the same,
         in the same order. Says whether it was one."""
-        quiet = self._quiet.get(data[NODE])
-        if (
-            quiet is None
-            or len(data) != SIZE
-            or data[STARTS] != quiet.starts
-            or data[TELLS] != quiet.tells
-        ):
+        hello = self._repeated.get(data[NODE])
+        if hello is None or not hello.says_the_same(data, server):
             return False
-        record = quiet.record
+        record = hello.record
         key = record.node.id
-        if quiet.server != server or key in self._asked or not quiet.holds(self._store.find(key)):
+        if key in self._asked or not hello.holds(self._store.find(key)):
             return False
-        if not genuine(data, quiet.session.key):
+        if not genuine(data, hello.session.key):
             raise WireError("cannot accept datagram: its tag is wrong")
-        if not quiet.guard.accept(int.from_bytes(data[FRESH], "big")):
+        if not hello.guard.accept(int.from_bytes(data[FRESH], "big")):
             raise WireError("cannot take a datagram: its sequence number was used before")
         self.counters["hello"] += 1
-        record.last_seen, record.address = self._clock(), address
+        record.last_seen = self._clock()
+        record.address = address
         self._suspects.pop(key, None)
-        if quiet.busy is not None:
-            self._on_heard(record, quiet.busy)
-        self._put(
-            record,
-            answer(data, next(self._numbers), quiet.says, quiet.session.key),
-            server,
-            address,
-        )
+        if hello.busy is not None:
+            self._on_heard(record, hello.busy)
+        datagram = answer(data, next(self._numbers), hello.says, hello.session.key)
+        self._send_to(record, datagram, server, address)
         return True
 
     def _remember(self, record: Record, data: bytes, server: int, values: dict[str, str]) -> None:
         """Keeps what a HELLO said that would change nothing if it was said again."""
-        node, machine, session = data[NODE], record.machine, record.session
+        session = record.session
         known = record.values()
         if (
             session is None
-            or machine.active is not None
-            or machine.held_until
+            or record.machine.active is not None
+            or record.machine.held_until
             or any(known.get(k) != v for k, v in values.items())
         ):
-            self._quiet.pop(node, None)
+            self._repeated.pop(data[NODE], None)
             return
-        goal, layout = machine.goal, record.planner.layout
-        layout_said = session.layout or layout
-        busy = (
-            layout_said.unpack(int.from_bytes(data[TELLS][-16:], "big"))["busy"]
-            if values["run"] == "SYNC"
-            else None
-        )
-        self._quiet[node] = _Quiet(
-            record,
-            session,
-            record.planner,
-            machine,
-            record.wanted,
-            record.running,
-            (record.cfg_revision, record.dsc_revision, record.acked),
-            data[STARTS],
-            data[TELLS],
-            tells(record.cfg_revision, record.dsc_revision, layout.digest, goal.mask, goal.value),
-            self._guards[session.number],
-            busy,
-            server,
-        )
+        guard = self._guards[session.number]
+        self._repeated[data[NODE]] = RepeatedHello.of(record, session, data, guard, server)
 
     def _hello(
         self, record: Record, datagram: Datagram, address: tuple[str, int]
     ) -> dict[str, str]:
         """Takes what a HELLO says, and answers. Returns the values that it tells of variables."""
+        state = self._unpacked(record, datagram)
+        self.counters["hello"] += 1
+        record.last_seen = self._clock()
+        record.address = address
+        self._suspects.pop(record.node.id, None)
+        self._watch(record.node.id, record.last_seen)
+        run = state["run"] if state["run"] in ("INIT", "SYNC") else "SYNC"
+        values = {**self._alive, "run": run} | {
+            k: state[k] for k in self._of_nodes if state.get(k) in self._values[k]
+        }
+        if record.value("run") != "SYNC" and run == "SYNC":
+            self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
+        acked = record.acked
+        record.acked = datagram.cfg_revision
+        if run == "SYNC":
+            self._on_heard(record, state["busy"])
+        self._engine.discover(record, values, "the agent says so")
+        if record.machine.held_until:  # what the head waited for after its start
+            self._engine.post(record, Released())
+        is_running = state["image"] == "ACTIVE" and self._runs_wanted(record)
+        if is_running or acked != record.acked:
+            self._store.mark(record)
+        self._answer(record, address)
+        return values
+
+    def _unpacked(self, record: Record, datagram: Datagram) -> dict[str, str]:
+        """The variables in a datagram. Raises WireError."""
         layout = (record.session and record.session.layout) or record.planner.layout
         if datagram.layout != layout.digest or not layout.valid(datagram.state):
             self.counters["layout"] += 1
             raise WireError("cannot take a datagram: its state is packed by another layout")
-        self.counters["hello"] += 1
-        record.last_seen, record.address = self._clock(), address
-        self._suspects.pop(record.node.id, None)
-        self._watch(record.node.id, record.last_seen)
-        said = layout.unpack(datagram.state)
-        run = said["run"] if said["run"] in ("INIT", "SYNC") else "SYNC"
-        values = {**self._alive, "run": run} | {
-            k: said[k] for k in self._of_nodes if said.get(k) in self._values[k]
-        }
-        if record.value("run") != "SYNC" and run == "SYNC":
-            self._store.event(record, events.SYNC_ATTACHED, f"the agent speaks (from {address[0]})")
-        moved = record.acked != datagram.cfg_revision
-        record.acked = datagram.cfg_revision
-        if run == "SYNC":
-            self._on_heard(record, said["busy"])
-        self._engine.discover(record, values, "the agent says so")
-        if record.machine.held_until:  # what the head waited for after its start
-            self._engine.post(record, Released())
-        if (
-            said["image"] == "ACTIVE"
-            and record.acked == record.cfg_revision
-            and record.running != record.wanted
-        ):
-            record.running = record.wanted
-            moved = True
-        if moved:
-            self._store.mark(record)
+        return layout.unpack(datagram.state)
+
+    @staticmethod
+    def _runs_wanted(record: Record) -> bool:
+        """The images of a node that has the newest desired state are active. Says whether they are
+        others than were known to run."""
+        if record.acked != record.cfg_revision or record.running == record.wanted:
+            return False
+        record.running = record.wanted
+        return True
+
+    def _answer(self, record: Record, address: tuple[str, int]) -> None:
+        """Answers a HELLO, and whoever waits to hear that the node speaks."""
         asked = self._asked.get(record.node.id)
         self._send(record, Kind.DESIRED, address, probe=asked is not None)
         if asked is not None:
@@ -329,7 +279,6 @@ class Sync:
             if asked.heard >= _SURE:
                 del self._asked[record.node.id]
                 asked.answer(True)
-        return values
 
     def push(self, record: Record) -> None:
         """Tells a node at once that its desired state has changed. A lost datagram is made good by
@@ -354,7 +303,7 @@ class Sync:
             and self._clock() - seen <= self.timers.dead_s
         )
 
-    def ask(self, record: Record, answer: Callable[[bool], None]) -> None:
+    def probe(self, record: Record, answer: Callable[[bool], None]) -> None:
         """Finds out whether a node speaks: calls `answer` with True when it does, with False when
         nothing comes in `probe_s`. What it said before it was asked, and a busy head has not read
         yet, is no answer."""
@@ -389,7 +338,7 @@ class Sync:
 
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""
-        self._quiet.pop(uuid.UUID(record.node.id).bytes, None)
+        self._repeated.pop(uuid.UUID(record.node.id).bytes, None)
         self._asked.pop(record.node.id, None)
         self._suspects.pop(record.node.id, None)
         if record.session is not None:
@@ -403,8 +352,10 @@ class Sync:
         listens for `dead_s` first. Nor has one that does not keep up with what it hears: a node
         that is said to be silent may have spoken long ago.
         """
-        now, timers = self._clock(), self.timers
-        deaf, self._scanned = now - self._scanned, now
+        now = self._clock()
+        timers = self.timers
+        deaf = now - self._scanned
+        self._scanned = now
         if max(deaf, *(server.behind_s for server in self._servers)) > timers.dead_s / 3:
             self._listening_since = now
             self.counters["deaf"] += 1
@@ -430,7 +381,8 @@ class Sync:
 
     def _judge(self, record: Record, seen: float, now: float) -> None:
         """Whether a node is lost that was last heard at `seen`."""
-        timers, suspect = self.timers, self._suspects.get(record.node.id)
+        timers = self.timers
+        suspect = self._suspects.get(record.node.id)
         if suspect is not None and now - suspect[0] > timers.probe_s:
             self._lost(
                 record,
@@ -458,7 +410,8 @@ class Sync:
     ) -> None:
         if record.session is None:
             return
-        goal, layout = record.machine.goal, record.planner.layout
+        goal = record.machine.goal
+        layout = record.planner.layout
         datagram = Datagram(
             kind=kind,
             node=uuid.UUID(record.node.id).bytes,
@@ -471,14 +424,14 @@ class Sync:
             mask=goal.mask,
             state=goal.value,
         )
-        self._put(
+        self._send_to(
             record,
             encode(datagram, record.session.key),
             self._heard_by.get(record.session.number, 0),
             address,
         )
 
-    def _put(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
+    def _send_to(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
         sock = self._servers[server].socket
         if sock is None:
             return

@@ -12,8 +12,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-MOST, MORE, MOST_EVER = 48, 1, 2048
-"""So many at a time; so many more after each pause that ended in time."""
+MOST = 48
+"""So many at a time."""
+MORE = 1
+"""So many more after each pause that ended in time."""
+MOST_EVER = 2048
 WAIT_S = 0.5
 """A node that has not come by then comes later, or never: another one has its place."""
 PAUSE_S = 0.002
@@ -29,7 +32,8 @@ class PullThrottle:
         clock: Callable[[], float] = time.monotonic,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._clock, self._timer = clock, timer
+        self._clock = clock
+        self._timer = timer
         self._told: dict[str, float] = {}  # node id -> when; the oldest first
         self._came: dict[str, int] = {}  # node id -> what it fetched; the last ones
         self._most = MOST
@@ -37,7 +41,7 @@ class PullThrottle:
     def __len__(self) -> int:
         return len(self._told)
 
-    def here(self, node: str, revision: int) -> None:
+    def pulled(self, node: str, revision: int) -> None:
         """A node has fetched what is wanted of it, in this revision."""
         self._told.pop(node, None)
         self._came.pop(node, None)

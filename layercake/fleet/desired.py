@@ -66,7 +66,8 @@ class DesiredState:
         before, {node: values}, is only a hint, but a node that was in sync is held `until` its
         agent had time to come back. Goals are made anew: what was packed may have been so by other
         modules' variables."""
-        goals, held = dict[Hashable, Goal](), Held(until)
+        goals = dict[Hashable, Goal]()
+        held = Held(until)
 
         def known(record: Record) -> tuple[Record, NodeState, Held | None]:
             if record.care.order is not None:
@@ -117,7 +118,7 @@ class DesiredState:
         before keeps its content, also if its name points to other content by now: only a roll, with
         `anew`, moves a node to that. The caller has the node told."""
         held = {} if anew else {i.name: i for i in record.wanted}
-        self.want(
+        self.set_images(
             transaction,
             record,
             tuple(held.get(name) or self.image(name) for name in names),
@@ -137,7 +138,7 @@ class DesiredState:
         goal = record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
         self._engine.post(record, DesiredChanged(goal))
 
-    def want(
+    def set_images(
         self,
         transaction: Transaction,
         record: Record,
@@ -150,26 +151,23 @@ class DesiredState:
         know. `care`: what becomes of what the guard minds of it, orders of its power above all. A
         node that is held gets no image, whatever is wanted of it. The caller has the node told
         (Sync.push)."""
-        names, hold = tuple(i.name for i in images), record.held
+        names = tuple(i.name for i in images)
+        hold = record.held
         images = images if hold is None else ()
-        fresh, wanted = (
-            images != record.wanted,
-            dataclasses.replace(node or record.node, images=names),
-        )
+        fresh = images != record.wanted
+        wanted = dataclasses.replace(node or record.node, images=names)
 
         order = care(record.care).order
         planner = self._table.planner_for(wanted, forced=order is not None and order.force)
 
-        def put(record: Record) -> None:
-            record.node, record.wanted, record.planner, record.care = (
-                wanted,
-                images,
-                planner,
-                care(record.care),
-            )
+        def apply(record: Record) -> None:
+            record.node = wanted
+            record.wanted = images
+            record.planner = planner
+            record.care = care(record.care)
             record.cfg_revision += 1
 
-        transaction.change(record, put)
+        transaction.change(record, apply)
         state = wanted.state if hold is None else hold.state
         goal = planner.layout.goal(self.goal_values(state if order is None else "off", images))
         transaction.post(record, DesiredChanged(goal, fresh))
@@ -187,13 +185,16 @@ class DesiredState:
         """Holds a node: no image is wanted of it, whatever its inventory names. With None it is
         held no more, and these images are wanted. The caller has the node told (Sync.push)."""
 
-        def put(record: Record) -> None:
-            record.held, record.wanted, record.care = hold, images, care(record.care)
+        def apply(record: Record) -> None:
+            record.held = hold
+            record.wanted = images
+            record.care = care(record.care)
             record.cfg_revision += 1
 
-        fresh, order = images != record.wanted, care(record.care).order
+        fresh = images != record.wanted
+        order = care(record.care).order
         state = "off" if order is not None else record.node.state if hold is None else hold.state
-        transaction.change(record, put)
+        transaction.change(record, apply)
         transaction.post(
             record,
             DesiredChanged(record.planner.layout.goal(self.goal_values(state, images)), fresh),
@@ -212,14 +213,15 @@ class DesiredState:
         """Wants a node to have images ready, beside what it runs. What it said it has ready of
         other ones counts no more."""
 
-        def put(record: Record) -> None:
-            record.stage, record.stage_error = images, ""
+        def apply(record: Record) -> None:
+            record.stage = images
+            record.stage_error = ""
             record.staged = record.staged & {i.digest for i in images}
             record.cfg_revision += 1
 
-        transaction.change(record, put)
+        transaction.change(record, apply)
 
-    async def settle(self) -> None:
+    async def wait_written(self) -> None:
         """Returns when all that the engine did is on disk. Raises OperationFailed."""
         self._store.revision += 1
         await self._database.flush(self._store)

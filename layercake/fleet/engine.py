@@ -55,7 +55,8 @@ class Gate(Protocol):
 
 
 class Engine:
-    """Feeds events to the nodes' state machines and carries out the effects."""
+    """Feeds events to the nodes' state machines and carries out the effects. `gate` gives who says
+    when a step may begin, None as long as nobody has it wait."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Engine:
         hands: EffectRunner,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
+        gate: Callable[[], Gate | None] = lambda: None,
     ) -> None:
         self._store = store
         self._hands = hands
@@ -71,7 +73,7 @@ class Engine:
         self._queue: deque[tuple[str, Event]] = deque()
         self._draining = False
         self._due: list[tuple[float, str]] = []
-        self.gate: Gate | None = None
+        self._gate = gate
         store.on_adopted(self.expect)
 
     def post(self, record: Record, event: Event) -> None:
@@ -143,7 +145,8 @@ class Engine:
 
     def tick(self) -> None:
         """Handles the deadlines that are due."""
-        now, due = self._clock(), set()
+        now = self._clock()
+        due = set()
         while self._due and self._due[0][0] <= now:
             due.add(heapq.heappop(self._due)[1])
         for node in due:
@@ -170,7 +173,8 @@ class Engine:
         )
         if machine is record.machine and not effects:
             return
-        moved, record.machine = machine.wake != record.machine.wake, machine
+        moved = machine.wake != record.machine.wake
+        record.machine = machine
         if moved:
             self.expect(record)
         self._store.mark(record)
@@ -181,60 +185,57 @@ class Engine:
         note = self._store.event
         match effect:
             case converge.Start(mutation, attempt, timeout):
-                note(
-                    record,
-                    events.MUTATION_STARTED,
-                    f"{mutation}, attempt {attempt}",
-                    data={"mutation": mutation, "attempt": attempt},
-                )
+                data = {"mutation": mutation, "attempt": attempt}
+                note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}", data=data)
                 self._hands.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
-                if self.gate is None:
+                if (gate := self._gate()) is None:
                     self.post(record, Permitted(mutation))
                 else:
-                    self.gate.asked(record, mutation)
+                    gate.asked(record, mutation)
             case converge.Cancel(mutation, why):
-                note(
-                    record,
-                    events.MUTATION_CANCELLED,
-                    f"{mutation}: {why}",
-                    data={"mutation": mutation},
-                )
+                text = f"{mutation}: {why}"
+                note(record, events.MUTATION_CANCELLED, text, data={"mutation": mutation})
                 self._hands.cancel(record, mutation)
             case converge.Changed(before, after, why):
                 self._changed(record, before, after, why)
             case converge.Completed(mutation, seconds):
-                data = {"mutation": mutation, "seconds": round(seconds, 3)}
-                note(record, events.MUTATION_DONE, f"{mutation} in {seconds:.1f} s", data=data)
-            case converge.AttemptFailed(mutation, attempt, error, retry_at):
-                when = f"; again in {max(0.0, retry_at - self._clock()):.0f} s" if retry_at else ""
-                data = {"mutation": mutation, "attempt": attempt}
-                note(
-                    record,
-                    MUTATION_FAILED,
-                    f"{mutation}, attempt {attempt}: {error}{when}",
-                    data=data,
-                )
-                if self.gate is not None:
-                    self.gate.failed(record, error, for_good=False)
+                done = {"mutation": mutation, "seconds": round(seconds, 3)}
+                note(record, events.MUTATION_DONE, f"{mutation} in {seconds:.1f} s", data=done)
+            case converge.AttemptFailed():
+                self._attempt_failed(record, effect)
             case converge.Quarantined(quarantine):
-                tried = (
-                    f" after {quarantine.attempts} attempts at {quarantine.mutation}"
-                    if quarantine.mutation
-                    else ""
-                )
-                text = f"quarantined{tried}: {quarantine.reason}"
-                note(record, QUARANTINE_SET, text, data={"mutation": quarantine.mutation})
-                if self.gate is not None:
-                    self.gate.failed(record, quarantine.reason, for_good=True)
+                self._quarantined(record, quarantine)
             case converge.Unquarantined(why):
                 note(record, QUARANTINE_CLEARED, f"out of quarantine: {why}")
             case converge.NoChain():
                 note(record, NO_CHAIN, "there is no chain of mutations to what is wanted")
 
+    def _attempt_failed(self, record: Record, failure: converge.AttemptFailed) -> None:
+        when = ""
+        if failure.retry_at is not None:
+            when = f"; again in {max(0.0, failure.retry_at - self._clock()):.0f} s"
+        self._store.event(
+            record,
+            MUTATION_FAILED,
+            f"{failure.mutation}, attempt {failure.attempt}: {failure.error}{when}",
+            data={"mutation": failure.mutation, "attempt": failure.attempt},
+        )
+        if (gate := self._gate()) is not None:
+            gate.failed(record, failure.error, for_good=False)
+
+    def _quarantined(self, record: Record, quarantine: converge.Quarantine) -> None:
+        name = quarantine.mutation
+        tried = f" after {quarantine.attempts} attempts at {name}" if name else ""
+        text = f"quarantined{tried}: {quarantine.reason}"
+        self._store.event(record, QUARANTINE_SET, text, data={"mutation": name})
+        if (gate := self._gate()) is not None:
+            gate.failed(record, quarantine.reason, for_good=True)
+
     def _changed(self, record: Record, before: int, after: int, why: str) -> None:
         layout = record.planner.layout
-        old, new = layout.unpack(before), layout.unpack(after)
+        old = layout.unpack(before)
+        new = layout.unpack(after)
         moved = {k: [old[k], new[k]] for k in new if old[k] != new[k]}
         record.dsc_revision += 1
         record.changed_at = self._clock()
@@ -243,8 +244,8 @@ class Engine:
         )
         self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
         self._hands.changed(record, before)
-        if self.gate is not None:
-            self.gate.changed(record)
+        if (gate := self._gate()) is not None:
+            gate.changed(record)
 
 
 def _alike(record: Record, known: NodeState, event: Event | None) -> Hashable | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from layercake.kraken.events import EVENTS as ENGINE_EVENTS
 from layercake.kraken.events import EventKind, Severity
 
-_D, _I, _W, _E = Severity.DEBUG, Severity.INFO, Severity.WARNING, Severity.ERROR
+_D = Severity.DEBUG
+_I = Severity.INFO
+_W = Severity.WARNING
+_E = Severity.ERROR
 
 HEAD_STARTED = EventKind("head.started", _I, "The head has started.")
 HEAD_STOPPED = EventKind("head.stopped", _I, "The head is stopping; no node is touched by that.")

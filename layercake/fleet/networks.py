@@ -11,7 +11,7 @@ import msgspec
 from layercake.fleet.transaction import Transaction
 from layercake.inventory.changes import Action, Change, is_empty
 from layercake.inventory.schema import Node
-from layercake.moduleapi.network import Network, told
+from layercake.moduleapi.network import Network, network_record
 
 DOCUMENTS = "networks/"
 _DOCUMENT = DOCUMENTS + "site"
@@ -22,21 +22,21 @@ class SiteNetworks:
 
     def __init__(self) -> None:
         self.by_name: Mapping[str, Network] = {}
-        self._told: dict[str, dict[str, Any]] = {}
+        self._records: dict[str, dict[str, Any]] = {}
 
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Reads what was written; keys that a newer head wrote mean nothing to this one."""
         text = documents.get(_DOCUMENT)
-        self._take(msgspec.json.decode(text, type=dict[str, Network]) if text else {})
+        self._set(msgspec.json.decode(text, type=dict[str, Network]) if text else {})
 
-    def told(self, node: Node) -> Mapping[str, Any] | None:
-        """What modules are told of a node's network (moduleapi.network.told), None for a node that
+    def of(self, node: Node) -> Mapping[str, Any] | None:
+        """What modules are told of a node's network (network_record), None for a node that
         is in none of them."""
-        return self._told.get(node.network)
+        return self._records.get(node.network)
 
     def named(self, name: str) -> Mapping[str, Any] | None:
         """What modules are told of the network of this name, None if there is none."""
-        return self._told.get(name)
+        return self._records.get(name)
 
     def changes(self, new: Mapping[str, Network]) -> list[Change]:
         """What becomes of them: a change's `node` is a network here."""
@@ -55,15 +55,15 @@ class SiteNetworks:
                 )
         return found
 
-    def take(self, transaction: Transaction, new: Mapping[str, Network]) -> None:
+    def replace(self, transaction: Transaction, new: Mapping[str, Network]) -> None:
         """Has these in the place of the others, once they are on disk."""
         data = msgspec.json.encode(new)
         transaction.documents[_DOCUMENT] = lambda: data
-        transaction.after(self._take, new)
+        transaction.after(self._set, new)
 
-    def _take(self, new: Mapping[str, Network]) -> None:
+    def _set(self, new: Mapping[str, Network]) -> None:
         self.by_name = dict(new)
-        self._told = {name: told(name, network) for name, network in new.items()}
+        self._records = {name: network_record(name, network) for name, network in new.items()}
 
 
 def _fields(old: Network | None, new: Network | None) -> dict[str, tuple[Any, Any]]:

@@ -22,7 +22,7 @@ class Changed:
         if self._keys is not None:
             self._keys.add(key)
 
-    def take(self) -> Iterable[str]:
+    def drain(self) -> Iterable[str]:
         """Those; the first time all nodes."""
         keys = self._keys if self._keys is not None else [record.node.id for record in self._store]
         self._keys = set()
@@ -38,13 +38,15 @@ class Noted:
     the store."""
 
     def __init__(self, store: Store, holds: Callable[[Record], bool]) -> None:
-        self._store, self._holds, self._changed = store, holds, Changed(store)
+        self._store = store
+        self._holds = holds
+        self._changed = Changed(store)
         self._found: dict[str, None] = {}
 
-    def look(self) -> Iterator[Record]:
+    def records(self) -> Iterator[Record]:
         """These nodes, as they are now. At the first look all nodes are looked at, later those that
         have changed since."""
-        for key in self._changed.take():
+        for key in self._changed.drain():
             record = self._store.find(key)
             if record is not None and self._holds(record):
                 self._found[key] = None

@@ -10,9 +10,11 @@ from typing import Generic, TypeVar
 Thing = TypeVar("Thing")
 SLICE_S = 0.002
 """How long it is worked before the rest of the head has its turn."""
-ROUNDS, NOTHING_S = 25, 0.0003
+NOTHING_S = 0.0003
 """It goes on when the loop had nothing else to do for a round, which then takes less than so many
-seconds; or after ROUNDS."""
+seconds."""
+ROUNDS = 25
+"""It goes on after so many rounds in any case."""
 
 
 async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
@@ -40,7 +42,9 @@ class Once(Generic[Thing]):
         part: float = 0.1,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._work, self._part, self._timer = work, part, timer
+        self._work = work
+        self._part = part
+        self._timer = timer
         self._task: asyncio.Task[Thing] | None = None
         self._until = float("-inf")
 

@@ -155,12 +155,11 @@ class Hold(msgspec.Struct, frozen=True):
     images: tuple[WantedImage, ...] = ()
 
 
-_CARE, _BOOTS, _TRUST, _TIMES = (
-    GuardState(),
-    Boots(),
-    Trust(),
-    BootTimes(),
-)  # of nodes of which nothing is known: 300 bytes less each
+# Of nodes of which nothing is known: 300 bytes less each.
+_CARE = GuardState()
+_BOOTS = Boots()
+_TRUST = Trust()
+_TIMES = BootTimes()
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ up by name."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from layercake.inventory.schema import Node, NodeRecords
@@ -15,19 +15,55 @@ from layercake.kraken.planner import Planner
 from layercake.kraken.variables import UNKNOWN, Layout, Variable
 from layercake.moduleapi.module import Call, Module
 
+Declared = tuple[str, str, Any]
+"""The name of the module that declares it, its own name, and the thing."""
 
-def _once(what: str, found: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+
+def _once(what: str, declared: Iterable[Declared]) -> dict[str, Any]:
     """{name: thing}. Raises DeclarationError if two modules declare a thing of one name."""
     owners: dict[str, str] = {}
     things: dict[str, Any] = {}
-    for module, name, thing in found:
+    for module, name, thing in declared:
         if name in things and things[name] != thing:
             raise DeclarationError(
                 f"cannot load module {module}: {what} {name} is declared by module {owners[name]} "
                 "already"
             )
-        owners[name], things[name] = module, thing
+        owners[name] = module
+        things[name] = thing
     return things
+
+
+def _named(modules: Iterable[Module], of: Callable[[Module], Iterable[Any]]) -> Iterator[Declared]:
+    """All things of one kind that the modules declare."""
+    for module in modules:
+        for thing in of(module):
+            yield module.name, thing.name, thing
+
+
+def _check_unique(modules: Iterable[Module]) -> None:
+    """Raises DeclarationError for a section, a part of a node or a variable that two modules
+    have; a variable may be declared by several, with the same values."""
+    modules = list(modules)
+    _once("section", ((m.name, m.section, m.name) for m in modules if m.section))
+    _once("variable", ((m.name, v.name, v.values) for m in modules for v in m.variables))
+    parts = [(m.name, m.part.key, m.name) for m in modules if m.part is not None]
+    _once("part of a node", (part for part in parts if part[1]))
+
+
+def _owners(modules: Iterable[Module]) -> dict[str, str]:
+    """{mutation: the module whose process carries it out}."""
+    return {
+        mutation.name: module.name
+        for module in modules
+        if module.has_process
+        for mutation in module.mutations
+        if mutation.where is Where.HEAD
+    }
+
+
+def _changed_by_nodes(mutations: Iterable[Mutation]) -> frozenset[str]:
+    return frozenset(v for m in mutations if m.where is Where.NODE for v in m.changes)
 
 
 class Discovered(Protocol):
@@ -52,39 +88,25 @@ class Table:
         places: Mapping[str, str] | None = None,
     ) -> None:
         self.modules: dict[str, Module] = _once("module", ((m.name, m.name, m) for m in modules))
-        self.settings: Mapping[str, Any] = settings or {}
-        self.places: Mapping[str, str] = (
-            places or {}
-        )  # where another process finds each: "package.module:NAME"
         all_of = list(self.modules.values())
-        _once("section", ((m.name, m.section, m.name) for m in all_of if m.section))
-        _once("variable", ((m.name, v.name, v.values) for m in all_of for v in m.variables))
+        _check_unique(all_of)
+        self.settings: Mapping[str, Any] = settings or {}
+        self.places: Mapping[str, str] = places or {}
+        """Where another process finds each module: "package.module:NAME"."""
         self.variables: tuple[Variable, ...] = tuple(v for m in all_of for v in m.variables)
-        mutations = _once("mutation", ((m.name, x.name, x) for m in all_of for x in m.mutations))
-        self.mutations: tuple[Mutation, ...] = tuple(mutations.values())
-        self.calls: dict[str, Call] = _once(
-            "call", ((m.name, c.name, c) for m in all_of for c in m.calls)
+        self.mutations: tuple[Mutation, ...] = tuple(
+            _once("mutation", _named(all_of, lambda m: m.mutations)).values()
         )
-        self.events: dict[str, EventKind] = _once(
-            "event kind", ((m.name, e.name, e) for m in all_of for e in m.events)
-        )
-        self.owner: dict[str, str] = {
-            x.name: m.name
-            for m in all_of
-            for x in m.mutations
-            if x.where is Where.HEAD and m.has_process
-        }
-        self.caller: dict[str, str] = {c.name: m.name for m in all_of for c in m.calls}
+        self.calls: dict[str, Call] = _once("call", _named(all_of, lambda m: m.calls))
+        self.events: dict[str, EventKind] = _once("event kind", _named(all_of, lambda m: m.events))
+        self.owner = _owners(all_of)
+        """{mutation: the module whose process carries it out}."""
+        self.caller = {name: module for module, name, _ in _named(all_of, lambda m: m.calls)}
         self.parts = {m.name: m.part for m in all_of if m.part is not None}
         self._records = NodeRecords(self.parts)
-        _once(
-            "part of a node",
-            ((m.name, m.part.key, m.name) for m in all_of if m.part is not None and m.part.key),
-        )
         self.alive: dict[str, str] = {k: v for m in all_of for k, v in m.alive.items()}
-        self.of_nodes: frozenset[str] = frozenset(
-            v for x in self.mutations if x.where is Where.NODE for v in x.changes
-        )
+        self.of_nodes = _changed_by_nodes(self.mutations)
+        """The variables that nodes change themselves."""
         self._planners: dict[Hashable, Planner] = {}
         self._alike: dict[Hashable, Planner] = {}
         self._tuned = [m for m in all_of if m.tune is not None]
@@ -105,23 +127,7 @@ class Table:
             wanted: dict[str, str] = {}
             for module in self.modules.values():
                 own = _goals(module, what)
-                if planner.chain(0, planner.layout.goal(own)) is None:
-                    raise DeclarationError(
-                        f"cannot load module {module.name}: no mutations lead from {UNKNOWN} to "
-                        f"its goal {_listed(own)}",
-                        hint=f"a node that is {what} could never be so; declare a mutation that "
-                        "makes it so",
-                    )
-                both = planner.layout.goal({**wanted, **own})
-                if (
-                    any(wanted.get(k, v) != v for k, v in own.items())
-                    or planner.chain(0, both) is None
-                ):
-                    raise DeclarationError(
-                        f"cannot load module {module.name}: of a node that is {what} it wants "
-                        f"{_listed(own)}, a "
-                        f"contradiction to what other modules want: {_listed(wanted)}"
-                    )
+                _check_goal(module.name, what, own, wanted, planner)
                 wanted.update(own)
 
     def _culprit(self) -> str:
@@ -185,19 +191,22 @@ class Table:
             for m in self._of(node.parts)
         ]
         for module in self._tuned:
-            if module.tune is not None:
-                own = {m.name for m in module.mutations}
-                part, settings = node.parts.get(module.name), self.settings.get(module.name)
-                mutations = [
-                    module.tune(m, part, settings) if m.name in own else m for m in mutations
-                ]
-        if any(
-            m.person for m in mutations
-        ):  # whoever is switched on by a person is booted, however often that failed before
+            mutations = self._tuned_by(module, node, mutations)
+        if any(m.person for m in mutations):
+            # Whoever is switched on by a person is booted, however often that failed before.
             mutations = [
                 dataclasses.replace(m, retries=ENDLESS) if m.joins else m for m in mutations
             ]
         return self._planner(mutations)
+
+    def _tuned_by(self, module: Module, node: Node, mutations: list[Mutation]) -> list[Mutation]:
+        """The mutations, those of the module as it tunes them for the node."""
+        if module.tune is None:
+            return mutations
+        own = {m.name for m in module.mutations}
+        part = node.parts.get(module.name)
+        settings = self.settings.get(module.name)
+        return [module.tune(m, part, settings) if m.name in own else m for m in mutations]
 
     def _planner(self, mutations: Iterable[Mutation]) -> Planner:
         some = tuple(mutations)
@@ -235,7 +244,8 @@ class Table:
 
     def held(self, record: Discovered) -> str:
         """Why rolls are to leave a node out, by the first module that wants it; "" if none does."""
-        parts, values = record.node.parts, record.values()
+        parts = record.node.parts
+        values = record.values()
         return next(
             filter(
                 None,
@@ -286,6 +296,25 @@ def _check_names(module: Module, layout: Layout) -> None:
         raise DeclarationError(
             f"cannot load module {module.name}: {error.message}", hint=error.hint
         ) from None
+
+
+def _check_goal(
+    module: str, what: str, own: Mapping[str, str], others: Mapping[str, str], planner: Planner
+) -> None:
+    """What the module wants of a node that is `what` has to be reachable, also together with what
+    `others` want."""
+    if planner.chain(0, planner.layout.goal(own)) is None:
+        raise DeclarationError(
+            f"cannot load module {module}: no mutations lead from {UNKNOWN} to its goal "
+            f"{_listed(own)}",
+            hint=f"a node that is {what} could never be so; declare a mutation that makes it so",
+        )
+    contradicts = any(others.get(k, v) != v for k, v in own.items())
+    if contradicts or planner.chain(0, planner.layout.goal({**others, **own})) is None:
+        raise DeclarationError(
+            f"cannot load module {module}: of a node that is {what} it wants {_listed(own)}, a "
+            f"contradiction to what other modules want: {_listed(others)}"
+        )
 
 
 def _listed(values: Mapping[str, str]) -> str:

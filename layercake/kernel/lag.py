@@ -24,9 +24,10 @@ from layercake.fleet.store import Store
 BEAT_S = 0.25
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 WINDOW_S = 60.0
-LATE_S, WELL_S = 15.0, 1.5
-"""Seconds of the last WINDOW_S for which the loop was held up: from so many it is trouble, until
-they are that few."""
+LATE_S = 15.0
+"""Seconds of the last WINDOW_S for which the loop was held up: from so many it is trouble."""
+WELL_S = 1.5
+"""It is trouble until they are that few."""
 AGAIN_S = 600.0
 """Seconds between two events of trouble."""
 STUCK_S = 10.0
@@ -44,7 +45,8 @@ class Lag:
         self.trouble = ""
         self._beats: deque[tuple[float, float]] = deque()
         self._since = 0.0
-        self._told, self._told_at = False, float("-inf")
+        self._told = False
+        self._told_at = float("-inf")
 
     def beat(self, store: Store, now: float, late: float, ran: float) -> None:
         """The loop was so many seconds late, in which the process ran, or waited for a processor,
@@ -89,7 +91,8 @@ class Lag:
         else:
             self.trouble = ""
         if self.trouble and not self._told and now - self._told_at >= AGAIN_S:
-            self._told, self._told_at = True, now
+            self._told = True
+            self._told_at = now
             store.event(
                 None,
                 events.HEAD_SLOW,
@@ -102,16 +105,19 @@ class Lag:
 
     async def run(self, store: Store) -> None:
         """Looks for ever."""
-        began, ran = time.monotonic(), _ran()
+        began = time.monotonic()
+        ran = _ran()
         try:
             while True:
                 faulthandler.dump_traceback_later(
                     STUCK_S, file=2
                 )  # standard error; anew with each beat: 43 us
                 await asyncio.sleep(BEAT_S)
-                now, has_run = time.monotonic(), _ran()
+                now = time.monotonic()
+                has_run = _ran()
                 self.beat(store, now, max(0.0, now - began - BEAT_S), max(0.0, has_run - ran))
-                began, ran = now, has_run
+                began = now
+                ran = has_run
         finally:
             faulthandler.cancel_dump_traceback_later()
 

@@ -26,7 +26,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from layercake.kraken import shortcut
+from layercake.kraken import transitions
 from layercake.kraken.backoff import backoff
 from layercake.kraken.facts import (
     BACKOFF_CAP_S,
@@ -60,7 +60,7 @@ from layercake.kraken.facts import (
 )
 from layercake.kraken.mutation import Mutation, Where
 from layercake.kraken.planner import Planner
-from layercake.kraken.variables import UNKNOWN
+from layercake.kraken.variables import UNKNOWN, Goal
 
 __all__ = [
     "AWAIT_MARGIN_S",
@@ -132,23 +132,22 @@ def step(
     DeclarationError for a discovery of undeclared variables or values: the boundary where they came
     in has to refuse those.
     """
-    if (
-        shortcut.plain(node, now, ROUNDS_LIMIT)
-        and (key := shortcut.key_of(actor, node, event, now, STABLE_S)) is not None
-    ):
-        way = planner.ways.get(key) or shortcut.learn(
-            planner.ways,
-            key,
-            node,
-            event,
-            lambda node, event: long_way(planner, actor, node, event, now, jitter),
-        )
-        if way is not None:
-            return shortcut.follow(way, node, event, now)
-    return long_way(planner, actor, node, event, now, jitter)
+    if transitions.is_plain(node, now, ROUNDS_LIMIT):
+        key = transitions.cache_key(actor, node, event, now, STABLE_S)
+        if key is not None:
+            cached = planner.transitions.get(key) or transitions.record(
+                planner.transitions,
+                key,
+                node,
+                event,
+                lambda node, event: compute(planner, actor, node, event, now, jitter),
+            )
+            if cached is not None:
+                return transitions.replay(cached, node, event, now)
+    return compute(planner, actor, node, event, now, jitter)
 
 
-def long_way(
+def compute(
     planner: Planner,
     actor: Where,
     node: NodeState,
@@ -156,9 +155,9 @@ def long_way(
     now: float,
     jitter: Callable[[], float],
 ) -> tuple[NodeState, tuple[Effect, ...]]:
-    """What `step` means: it only remembers what this leads to (shortcut.py)."""
+    """What `step` means: it only remembers what this leads to (transitions.py)."""
     turn = _Turn(planner, actor, node, now, jitter)
-    turn.take(event)
+    turn.apply(event)
     turn.expire()
     turn.decide()
     return (node if turn.node == node else turn.node), tuple(turn.effects)
@@ -193,27 +192,17 @@ class _Turn:
         for name, value in changes.items():
             object.__setattr__(self.node, name, value)
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
+        """What the event says, before its consequences are decided."""
         match event:
             case Discovered(values, why):
                 self.discovered(values, why)
             case DesiredChanged(goal, fresh, found):
-                self.set(rounds=NOTHING)
-                if fresh or goal != self.node.goal:
-                    self.set(goal=goal, no_chain=False, met_since=None)
-                    self.forgive("the desired state has changed")
-                    if self.node.active is not None:
-                        self.set(active=dataclasses.replace(self.node.active, superseded=True))
+                self.desired_changed(goal, fresh=fresh)
                 if found:
                     self.discovered(found, "the desired state has changed")
-            case Failed(mutation, attempt, error, after):
-                active = self.node.active
-                if (
-                    active is not None
-                    and active.mine
-                    and (active.mutation, active.attempt) == (mutation, attempt)
-                ):
-                    self.gave_up(active, error, after)
+            case Failed():
+                self.handler_failed(event)
             case Cleared(by):
                 self.forgive(f"cleared by {by}")
             case Barred(reason):
@@ -228,6 +217,17 @@ class _Turn:
                 self.extend(mutation, extend_to, sooner)
             case Tick():
                 pass
+
+    def desired_changed(self, goal: Goal, *, fresh: bool) -> None:
+        """Something else is desired, unless it is the same goal and not `fresh`: then only the
+        completions are forgotten."""
+        self.set(rounds=NOTHING)
+        if not fresh and goal == self.node.goal:
+            return
+        self.set(goal=goal, no_chain=False, met_since=None)
+        self.forgive("the desired state has changed")
+        if self.node.active is not None:
+            self.set(active=dataclasses.replace(self.node.active, superseded=True))
 
     def forgive(self, why: str) -> None:
         """Failures are forgotten, and a quarantine ends."""
@@ -255,24 +255,30 @@ class _Turn:
         self.become(*self.planner.observe(self.node.state, values, self.node.assumed), why)
         active = self.node.active
         if active is not None and active.mutation in self.planner:
-            mutation = self.planner.mutation(active.mutation)
-            astray = self.astray(mutation)
-            if self.reached(mutation):
-                self.complete(active)
-            elif astray and active.superseded:
-                self.drop(astray)
-            elif astray:
-                if active.mine:
-                    self.effects.append(Cancel(active.mutation, astray))
-                self.failed(astray)
+            self.judge_active(active, self.planner.mutation(active.mutation))
         quarantine = self.node.quarantine
         if quarantine is not None and not self.barred():
-            if quarantine.mutation not in self.planner:
-                self.forgive(f"{quarantine.mutation} is no longer among the mutations")
-            elif not self.circling() and self.came_true(
-                self.planner.mutation(quarantine.mutation), values
-            ):
-                self.forgive(f"what {quarantine.mutation} is for was discovered after all")
+            self.judge_quarantine(quarantine, values)
+
+    def judge_active(self, active: Active, mutation: Mutation) -> None:
+        """Ends the mutation under way when it has reached what it is for, or led elsewhere."""
+        if self.reached(mutation):
+            self.complete(active)
+        elif astray := self.astray(mutation):
+            if active.superseded:
+                self.drop(astray)
+                return
+            if active.mine:
+                self.effects.append(Cancel(active.mutation, astray))
+            self.failed(astray)
+
+    def judge_quarantine(self, quarantine: Quarantine, values: Mapping[str, str]) -> None:
+        """Ends a quarantine whose reason is gone."""
+        name = quarantine.mutation
+        if name not in self.planner:
+            self.forgive(f"{name} is no longer among the mutations")
+        elif not self.circling() and self.came_true(self.planner.mutation(name), values):
+            self.forgive(f"what {name} is for was discovered after all")
 
     def value(self, variable: str) -> str:
         return self.planner.layout.get(self.node.state, variable)
@@ -336,17 +342,22 @@ class _Turn:
             self.assume_worst(active)
         self.failed(f"{active.mutation} was not done after {self.now - active.started:.0f} s")
 
-    def gave_up(self, active: Active, error: str, after: str) -> None:
-        """A handler has failed. One that gives up as its time runs out says the same as the
-        deadline, and often says why; so does one that says `after` what nothing more was seen.
-        Progress may have brought the deadline forward."""
+    def handler_failed(self, event: Failed) -> None:
+        """The handler of the attempt under way has failed; that of an earlier attempt no longer
+        matters. One that gives up as its time runs out says the same as the deadline, and often
+        says why; so does one that says `after` what nothing more was seen. Progress may have
+        brought the deadline forward."""
+        active = self.node.active
+        if active is None or not active.mine:
+            return
+        if (active.mutation, active.attempt) != (event.mutation, event.attempt):
+            return
         if active.mutation in self.planner:
-            until = min(
-                active.deadline, active.started + self.planner.mutation(active.mutation).timeout
-            )
-            if after or self.now >= until - RACE_S:
+            timeout = self.planner.mutation(active.mutation).timeout
+            until = min(active.deadline, active.started + timeout)
+            if event.after or self.now >= until - RACE_S:
                 self.assume_worst(active)
-        self.failed(error)
+        self.failed(event.error)
 
     def assume_worst(self, active: Active) -> None:
         """Puts down the value that the mutation names for a timeout."""
@@ -390,11 +401,7 @@ class _Turn:
         asked = node.asked
         self.set(asked="")
         if node.goal.met(node.state):
-            self.drop("the goal is met")
-            if node.quarantine is not None and not self.barred() and not self.circling():
-                self.forgive("the goal is met")
-            met_since = self.now if node.met_since is None else node.met_since
-            self.set(met_since=met_since, not_before=0.0, last_error="", no_chain=False, wake=NEVER)
+            self.stay()
             return
         if node.met_since is not None:
             if self.now - node.met_since >= STABLE_S and not self.barred():
@@ -417,6 +424,14 @@ class _Turn:
         self.drop("it is no longer the next step")
         self.set(no_chain=False)
         self.begin(chosen, asked)
+
+    def stay(self) -> None:
+        """The goal is met: nothing is under way, and what failed on the way no longer matters."""
+        self.drop("the goal is met")
+        if self.node.quarantine is not None and not self.barred() and not self.circling():
+            self.forgive("the goal is met")
+        met_since = self.now if self.node.met_since is None else self.node.met_since
+        self.set(met_since=met_since, not_before=0.0, last_error="", no_chain=False, wake=NEVER)
 
     def still_right(self, active: Active) -> bool:
         """Whether a cheapest chain starts with the mutation under way.
@@ -448,26 +463,36 @@ class _Turn:
         name = mutation.name
         if node.not_before > 0 and self.news and name not in node.attempts:
             self.set(not_before=0.0)  # another step than the one that failed: no reason to wait
-        if self.now < max(node.held_until, self.node.not_before):
-            self.set(wake=max(node.held_until, self.node.not_before))
-            return
-        if node.rounds.get(name, 0) >= ROUNDS_LIMIT:
+        wait_until = max(node.held_until, self.node.not_before)
+        if self.now < wait_until:
+            self.set(wake=wait_until)
+        elif node.rounds.get(name, 0) >= ROUNDS_LIMIT:
             reason = (
                 f"{name} succeeded {ROUNDS_LIMIT} times and the node does not stay as it should"
             )
             self.quarantine(name, reason, node.rounds[name])
             self.set(wake=NEVER)
-            return
-        attempt = node.attempts.get(name, 0) + 1
-        mine = mutation.where is self.actor
-        if mine and mutation.guarded and self.permitted != name:
+        elif mutation.where is not self.actor:
+            self.wait_for_other(mutation)
+        elif mutation.guarded and self.permitted != name:
             if asked != name:
                 self.effects.append(Ask(name))
             self.set(asked=name, wake=NEVER)
-            return
-        timeout = mutation.timeout
-        if not mine:
-            timeout = timeout + AWAIT_MARGIN_S if self.actor is Where.HEAD else NEVER
-        self.effects.append(Start(name, attempt, timeout) if mine else Await(name, timeout))
+        else:
+            attempt = self.activate(mutation, mutation.timeout, mine=True)
+            self.effects.append(Start(name, attempt, mutation.timeout))
+
+    def wait_for_other(self, mutation: Mutation) -> None:
+        """The step is the other actor's."""
+        timeout = mutation.timeout + AWAIT_MARGIN_S if self.actor is Where.HEAD else NEVER
+        self.activate(mutation, timeout, mine=False)
+        self.effects.append(Await(mutation.name, timeout))
+
+    def activate(self, mutation: Mutation, timeout: float, *, mine: bool) -> int:
+        """The step is under way, for `timeout` seconds at most. Returns the number of the
+        attempt."""
+        name = mutation.name
+        attempt = self.node.attempts.get(name, 0) + 1
         deadline = self.now + timeout
         self.set(active=Active(name, attempt, self.now, deadline, mine), wake=deadline)
+        return attempt

@@ -211,26 +211,44 @@ def _derive(steps: tuple[Step, ...], states: set[int], layout: Layout) -> dict[s
     knowable: dict[str, dict[str, str]] = {}
     for variable in layout.variables:
         discoveries = [s for s in steps if variable.name in s.mutation.discovers]
-        tails = [t for t in states if any(s.applies(t) for s in discoveries)]
-        if not tails:
-            # Nothing reaches its discovery from the root; the declared requirements are all there
-            # is to go by.
-            tails = [s.bits for s in discoveries]
-        differs = 0
-        for tail in tails:
-            differs |= tail ^ tails[0]
         changed = {k for s in discoveries for k in s.mutation.changes}
-        rule: dict[str, str] = {}
-        for name in sorted(_related(mutations, variable.name) - changed):
-            value = layout.get(tails[0], name)
-            open_choice = any(
-                name in s.mutation.requires and s.mutation.requires[name] != (value,)
-                for s in discoveries
-            )
-            if value != UNKNOWN and not differs & layout.mask(name) and not open_choice:
-                rule[name] = value
-        knowable[variable.name] = rule
+        candidates = sorted(_related(mutations, variable.name) - changed)
+        knowable[variable.name] = _common(discoveries, states, layout, candidates)
     return knowable
+
+
+def _common(
+    discoveries: list[Step], states: set[int], layout: Layout, candidates: list[str]
+) -> dict[str, str]:
+    """{candidate: value} for the variables that have one and the same value wherever one of the
+    discoveries may start, and of which no discovery leaves a choice."""
+    tails = [t for t in states if any(s.applies(t) for s in discoveries)]
+    if not tails:
+        # Nothing reaches the discovery from the root; the declared requirements are all there is to
+        # go by.
+        tails = [s.bits for s in discoveries]
+    differs = 0
+    for tail in tails:
+        differs |= tail ^ tails[0]
+    common: dict[str, str] = {}
+    for name in candidates:
+        value = layout.get(tails[0], name)
+        open_choice = any(s.mutation.requires.get(name, (value,)) != (value,) for s in discoveries)
+        if value != UNKNOWN and not differs & layout.mask(name) and not open_choice:
+            common[name] = value
+    return common
+
+
+def _connected(neighbours: Mapping[int, list[int]]) -> set[int]:
+    """The states that are connected to the root."""
+    connected = {0}
+    todo = [0]
+    while todo:
+        for other in neighbours[todo.pop()]:
+            if other not in connected:
+                connected.add(other)
+                todo.append(other)
+    return connected
 
 
 class Graph:
@@ -308,7 +326,7 @@ class Graph:
                     again = True
         return state
 
-    def settle(self, state: int) -> int:
+    def forget_contradicted(self, state: int) -> int:
         """Forgets only what a *known* value contradicts.
 
         This is for observed states. Facts arrive piecemeal: after a restart of the head a node may
@@ -335,12 +353,7 @@ class Graph:
         neighbours: dict[int, list[int]] = {s: [] for s in todo}
         while todo:
             state = todo.pop()
-            edges = [
-                (i, self.apply(step, state))
-                for i, step in enumerate(self.steps)
-                if step.applies(state)
-            ]
-            outgoing[state] = [(i, t) for i, t in edges if t != state]
+            outgoing[state] = self._edges_from(state)
             for _, target in outgoing[state]:
                 if target not in outgoing:
                     outgoing[target] = []
@@ -350,14 +363,14 @@ class Graph:
                 neighbours[target].append(state)
             if len(outgoing) > limit:
                 raise _too_large(self.layout, limit)
-        connected = {0}
-        todo = [0]
-        while todo:
-            for other in neighbours[todo.pop()]:
-                if other not in connected:
-                    connected.add(other)
-                    todo.append(other)
-        self.outgoing = {s: outgoing[s] for s in sorted(connected)}
+        self.outgoing = {s: outgoing[s] for s in sorted(_connected(neighbours))}
+
+    def _edges_from(self, state: int) -> list[tuple[int, int]]:
+        """[(index of step, next state)] of all steps that lead elsewhere from this state."""
+        edges = [
+            (i, self.apply(step, state)) for i, step in enumerate(self.steps) if step.applies(state)
+        ]
+        return [(i, target) for i, target in edges if target != state]
 
     def __contains__(self, state: int) -> bool:
         return state in self.outgoing

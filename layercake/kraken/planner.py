@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from layercake.kraken.errors import GraphTooLarge
 from layercake.kraken.graph import DEFAULT_LIMIT, Graph, Step, check
 from layercake.kraken.mutation import Mutation
-from layercake.kraken.shortcut import Ways
+from layercake.kraken.transitions import TransitionCache
 from layercake.kraken.variables import UNKNOWN, Goal, Layout, Variable
 
 GOALS_KEPT = 64
 SEARCHES_KEPT = 4096
 
 _Chain = tuple[Mutation, ...]
+_Candidate = tuple[int, int, tuple[int, ...], int]
+"""The begin of a chain: its cost, its number of steps, their indices, and the state that it leads
+to. The cheapest is the least."""
+_AT_GOAL = -1
+"""In place of the state of a candidate that is a whole chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,8 @@ class Planner:
         self.traits: dict[str, str] = dict(traits or {})
         self.limit = limit
         self.graph = Graph(applicable(self.mutations, self.traits), self.layout, limit)
-        self.ways: Ways = {}
-        """What its nodes went through before."""
+        self.transitions: TransitionCache = {}
+        """Those that its nodes went through before."""
         self._steps: dict[str, Step] = {s.mutation.name: s for s in self.graph.steps}
         self._incoming: dict[int, list[tuple[int, int]]] = {s: [] for s in self.graph.states}
         for source, index, target in self.graph.edges:
@@ -112,11 +117,11 @@ class Planner:
                 if assumed & mask and state & mask != self.layout.bits(other, needed):
                     state &= ~mask
                     assumed &= ~mask
-        return self.graph.settle(state), assumed
+        return self.graph.forget_contradicted(state), assumed
 
     def assume(self, state: int, name: str, value: str) -> int:
         """The state after a timeout put down a value for a variable."""
-        return self.graph.settle(self.layout.set(state, name, value))
+        return self.graph.forget_contradicted(self.layout.set(state, name, value))
 
     def chain(self, state: int, goal: Goal) -> tuple[Mutation, ...] | None:
         """The cheapest chain; () when the goal is met, None when there is none."""
@@ -178,36 +183,46 @@ class Planner:
         """
         usable = self.graph.steps if steps is None else steps
         known = self._field(goal) if steps is None else None
-        state = self.graph.settle(state)
-        heap: list[tuple[int, int, tuple[int, ...], int]] = [(0, 0, (), state)]
+        start = self.graph.forget_contradicted(state)
+        heap: list[_Candidate] = [(0, 0, (), start)]
         done: set[int] = set()
         while heap:
-            cost, length, path, here = heapq.heappop(heap)
-            if here < 0 or goal.met(here):
+            candidate = heapq.heappop(heap)
+            _, _, path, here = candidate
+            if here == _AT_GOAL or goal.met(here):
                 return tuple(usable[i].mutation for i in path)
             if here in done:
                 continue
             done.add(here)
             if len(done) > self.limit:
-                where = ", ".join(f"{k}={v}" for k, v in self.layout.unpack(state).items())
-                raise GraphTooLarge(
-                    f"cannot find a chain: more than {self.limit} states are reachable from {where}"
-                )
-            if known is not None and here in self.graph:
-                if here in known.distance:
-                    more, steps_more = known.distance[here]
-                    heapq.heappush(
-                        heap, (cost + more, length + steps_more, path + self._walk(known, here), -1)
-                    )
-                continue
-            for i, step in enumerate(usable):
-                if step.applies(here):
-                    target = self.graph.apply(step, here)
-                    if target not in done:
-                        heapq.heappush(
-                            heap, (cost + step.mutation.cost, length + 1, (*path, i), target)
-                        )
+                raise self._too_many_states(start)
+            for following in self._continued(candidate, usable, known):
+                if following[3] not in done:
+                    heapq.heappush(heap, following)
         return None
+
+    def _continued(
+        self, candidate: _Candidate, steps: tuple[Step, ...], known: _Field | None
+    ) -> Iterator[_Candidate]:
+        """The candidate with the rest of the chain where that is known, else with each step more
+        that applies where it ends."""
+        cost, length, path, here = candidate
+        if known is not None and here in self.graph:
+            if here in known.distance:
+                more_cost, more_length = known.distance[here]
+                rest = self._walk(known, here)
+                yield cost + more_cost, length + more_length, path + rest, _AT_GOAL
+            return
+        for i, step in enumerate(steps):
+            if step.applies(here):
+                target = self.graph.apply(step, here)
+                yield cost + step.mutation.cost, length + 1, (*path, i), target
+
+    def _too_many_states(self, start: int) -> GraphTooLarge:
+        where = ", ".join(f"{k}={v}" for k, v in self.layout.unpack(start).items())
+        return GraphTooLarge(
+            f"cannot find a chain: more than {self.limit} states are reachable from {where}"
+        )
 
     def _search_cached(self, state: int, goal: Goal) -> _Chain | None:
         key = (state, goal)

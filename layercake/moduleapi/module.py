@@ -90,7 +90,7 @@ def call(
 class NodeFacts(Protocol):
     """What every module may know of a node: its entry in the inventory
     (layercake.inventory.schema.Node), what it boots next, what modules offer to others
-    (Module.offers), and its network (moduleapi.network.told), None where the inventory has none."""
+    (Module.offers), and its network (moduleapi.network), None where the inventory has none."""
 
     @property
     def id(self) -> str: ...

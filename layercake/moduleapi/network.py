@@ -165,9 +165,9 @@ def bracketed(word: str) -> str:
 
 
 def facing(heads: Sequence[HeadAddress], network: Mapping[str, Any] | None) -> HeadAddress:
-    """Which of the head's addresses the nodes of a network (`told`, None for one without a name)
-    use: what it says under `head`, or the one that is in it. The first of `heads` is for all
-    others."""
+    """Which of the head's addresses the nodes of a network (`network_record`, None for one without
+    a name) use: what it says under `head`, or the one that is in it. The first of `heads` is for
+    all others."""
     if network is None or len(heads) == 1:
         return heads[0]
     return next(
@@ -358,7 +358,7 @@ class Subnets:
                 yield name, other
 
 
-def told(name: str, network: Network) -> dict[str, Any]:
+def network_record(name: str, network: Network) -> dict[str, Any]:
     """A network as modules' processes are told of it: its name, and the keys that are given."""
     return {"name": name, **msgspec.to_builtins(network)}
 

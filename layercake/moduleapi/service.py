@@ -83,7 +83,7 @@ class Service:
         every node at start as well."""
 
     async def network_changed(self, name: str, network: Mapping[str, Any]) -> None:
-        """A network of the inventory is new or has changed (moduleapi.network.told); of modules
+        """A network of the inventory is new or has changed (moduleapi.network); of modules
         that declare `networks`. At start all of them are told, and before the nodes that are in
         them."""
 

@@ -25,7 +25,8 @@ KEPT = 8
 """How many of a node's boots are remembered."""
 TIMES = 4.0
 """A boot may take so many times as long as the longest that is remembered."""
-LEAST_FIRMWARE_S, LEAST_REST_S = 120.0, 60.0
+LEAST_FIRMWARE_S = 120.0
+LEAST_REST_S = 60.0
 SLOW = 2.0
 """So many times the usual time are worth a warning."""
 STEP_EXTENDS_S = 60.0
@@ -75,7 +76,9 @@ class BootTimeouts:
     """The boots that go on, and how long each is waited for. Runs on the event loop."""
 
     def __init__(self, store: Store, post: Callable[[Record, Event], None], clock: Clock) -> None:
-        self._store, self._post, self._clock = store, post, clock
+        self._store = store
+        self._post = post
+        self._clock = clock
         self._boots: dict[str, _Boot] = {}
         self._seen: dict[str, str] = {}
 
@@ -85,14 +88,16 @@ class BootTimeouts:
         """Something was seen of a node's boot: an event of a kind that means this."""
         self._seen[record.node.id] = meaning
 
-    def seen(self, record: Record) -> str:
+    def last_step(self, record: Record) -> str:
         """What was seen last of a node's boot since it was switched on, in words, "" for
         nothing."""
         return self._seen.get(record.node.id, "")
 
     def changed(self, record: Record, before: int) -> None:
         """The discovered state of a node has changed."""
-        layout, key, power = record.planner.layout, record.node.id, record.value("power")
+        layout = record.planner.layout
+        key = record.node.id
+        power = record.value("power")
         was = layout.get(before, "power")
         if power != "ON":
             self._boots.pop(key, None)
@@ -109,11 +114,9 @@ class BootTimeouts:
     def _learn(self, record: Record, boot: _Boot | None) -> None:
         if boot is None or boot.since is None or boot.firmware is None:
             return
-        whole, firmware, times = (
-            self._clock() - boot.since,
-            boot.firmware - boot.since,
-            record.boot_times,
-        )
+        whole = self._clock() - boot.since
+        firmware = boot.firmware - boot.since
+        times = record.boot_times
         record.boot_times = BootTimes(
             (*times.whole, round(whole, 1))[-KEPT:], (*times.firmware, round(firmware, 1))[-KEPT:]
         )
@@ -125,7 +128,8 @@ class BootTimeouts:
         step = record.planner.mutation(mutation)
         if not step.stall:
             return timeout
-        now, boot = self._clock(), self._boots.setdefault(record.node.id, _Boot(None))
+        now = self._clock()
+        boot = self._boots.setdefault(record.node.id, _Boot(None))
         first = firmware_s(record.boot_times, timeout, attempt)
         boot.until = now + first
         if first < timeout:
@@ -148,7 +152,8 @@ class BootTimeouts:
         if found is None:
             return
         step, attempt = found
-        now, boot = self._clock(), self._boots.get(record.node.id)
+        now = self._clock()
+        boot = self._boots.get(record.node.id)
         if boot is not None and boot.firmware is None:
             boot.firmware = now
         extend = rest_s(record.boot_times, step.stall, attempt) if step.stall else STEP_EXTENDS_S
@@ -157,20 +162,23 @@ class BootTimeouts:
     def firmware_works(self, record: Record) -> None:
         """The firmware gets on, as its BMC says, before it has asked for anything: it is waited for
         as long again."""
-        found, boot = _waited(record), self._boots.get(record.node.id)
+        found = _waited(record)
+        boot = self._boots.get(record.node.id)
         if found is None or boot is None or boot.firmware is not None or not found[0].stall:
             return
         step, attempt = found
         until = self._clock() + firmware_s(record.boot_times, step.timeout, attempt)
         if until > boot.until:
-            boot.until, boot.prolonged = until, True
+            boot.until = until
+            boot.prolonged = True
             self._post(record, Progress(step.name, until))
 
     def left(self, record: Record) -> float:
         """Seconds that are left to a boot which its module has given up on because it did not know
         that the firmware gets on. 0.0 from then on, until the firmware gets on again: a module that
         cannot wait at all is not asked for ever."""
-        boot, active = self._boots.get(record.node.id), record.machine.active
+        boot = self._boots.get(record.node.id)
+        active = record.machine.active
         if boot is None or active is None or not boot.prolonged or boot.firmware is not None:
             return 0.0
         boot.prolonged = False
@@ -181,7 +189,7 @@ class BootTimeouts:
         self._boots.pop(record.node.id, None)
         self._seen.pop(record.node.id, None)
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Tells of boots that take long; called once a second."""
         now = self._clock()
         for key, boot in list(self._boots.items()):

@@ -28,7 +28,7 @@ class ModuleCalls:
         self._table = table
         self._host = host
 
-    async def ask(self, call: str, params: Mapping[str, Any], timeout: float = CALL_S) -> Any:
+    async def call(self, call: str, params: Mapping[str, Any], timeout: float = CALL_S) -> Any:
         """See AskModule. `timeout` is in seconds."""
         self._table.call(call)
         return await self._host.call(self._table.caller[call], call, params, timeout)

@@ -50,7 +50,8 @@ class Dispatcher:
     def start(self, record: Record, name: str, attempt: int, timeout: float) -> None:
         """Sends an attempt to its module; one whose module is not attached goes out when it
         attaches."""
-        module, mutation = self._table.owner.get(name, ""), record.planner.mutation(name)
+        module = self._table.owner.get(name, "")
+        mutation = record.planner.mutation(name)
         if mutation.cuts_power:  # a token that it was given is worth nothing from then on
             self._joining.close(record)
         if not module:
@@ -89,7 +90,8 @@ class Dispatcher:
     def resend(self, record: Record, module: str) -> None:
         """A module attached anew: it gets the attempt of this node that is under way, if it owns
         that."""
-        flight, active = self.by_node.get(record.node.id), record.machine.active
+        flight = self.by_node.get(record.node.id)
+        active = record.machine.active
         if flight is None or self._table.owner.get(flight.mutation) != module:
             return
         if active is not None and (active.mutation, active.attempt) == (

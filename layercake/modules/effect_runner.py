@@ -23,12 +23,10 @@ class EffectRunner:
     ) -> None:
         self.begin: Callable[[Record, str, int, float], None] = self._begin
         self.cancel = dispatcher.cancel
-        self._dispatcher, self._teller, self._joining, self._patience = (
-            dispatcher,
-            notifier,
-            joining,
-            patience,
-        )
+        self._dispatcher = dispatcher
+        self._teller = notifier
+        self._joining = joining
+        self._patience = patience
 
     def _begin(self, record: Record, mutation: str, attempt: int, timeout: float) -> None:
         """Begins an attempt at a mutation, which a node that is known may have less time for."""

@@ -33,9 +33,10 @@ from layercake.moduleapi.client import API_VERSION, ERROR_KINDS
 log = logging.getLogger("layercake.modules")
 HELLO_S = 10.0
 """Seconds that a process has to say Hello after it connected."""
-RATE, AT_ONCE = 5000.0, 200
-"""Messages a second that one module may say in the long run, and how many are handled before others
-have their turn."""
+RATE = 5000.0
+"""Messages a second that one module may say in the long run."""
+AT_ONCE = 200
+"""Messages that are handled before others have their turn."""
 BURST = 50_000.0
 BACKLOG = 500_000
 """Messages to a module that does not read them, before it is cut off and started again."""
@@ -97,7 +98,8 @@ class _Attachment:
     def wait(self) -> float:
         """Takes room for AT_ONCE messages; seconds to wait until there is that much."""
         now = time.monotonic()
-        self.room, self.at = min(BURST, self.room + (now - self.at) * RATE) - AT_ONCE, now
+        self.room = min(BURST, self.room + (now - self.at) * RATE) - AT_ONCE
+        self.at = now
         return max(0.0, -self.room / RATE)
 
 
@@ -114,7 +116,8 @@ class Start:
             return pb.FromHead(
                 settings=pb.Settings(json=json.dumps({**self.site, **self.settings}).encode())
             )
-        settings, site = json.dumps(dict(self.settings)), json.dumps(dict(self.site))
+        settings = json.dumps(dict(self.settings))
+        site = json.dumps(dict(self.site))
         return pb.FromHead(settings=pb.Settings(json=settings.encode(), site_json=site.encode()))
 
 
@@ -180,7 +183,7 @@ class ModuleHost:
             return False
         if attachment.queue.qsize() >= BACKLOG:
             self._listener.refused(module, "it does not read what it is told, and is cut off")
-            self._gone(attachment)
+            self._disconnected(attachment)
             attachment.queue = asyncio.Queue()
             attachment.queue.put_nowait(None)
             return False
@@ -237,7 +240,7 @@ class ModuleHost:
                 yield message
         finally:
             reader.cancel()
-            self._gone(attachment)
+            self._disconnected(attachment)
 
     async def _hello(self, requests: AsyncIterator[pb.FromService], context: Any) -> _Attachment:
         first = None
@@ -270,7 +273,7 @@ class ModuleHost:
         count = 0
         try:
             async for message in requests:
-                self._take(attachment, message)
+                self._receive(attachment, message)
                 count += 1
                 if (
                     count % AT_ONCE == 0
@@ -281,7 +284,7 @@ class ModuleHost:
                 None
             )  # ends the sending half when the process closes its half
 
-    def _take(self, attachment: _Attachment, message: pb.FromService) -> None:
+    def _receive(self, attachment: _Attachment, message: pb.FromService) -> None:
         try:
             self._handle(attachment, message)
         except (LayercakeError, ValueError, TypeError, AttributeError) as error:
@@ -291,7 +294,8 @@ class ModuleHost:
                 self._listener.refused(attachment.module, str(error)[:500])
 
     def _handle(self, attachment: _Attachment, message: pb.FromService) -> None:
-        kind, module = message.WhichOneof("kind"), attachment.module
+        kind = message.WhichOneof("kind")
+        module = attachment.module
         if kind == "discovery":
             d = message.discovery
             self._listener.discovered(module, d.node, dict(d.values), d.why[:500])
@@ -315,7 +319,7 @@ class ModuleHost:
         elif kind == "answer":
             _answer(attachment.calls.get(message.answer.id), message.answer)
 
-    def _gone(self, attachment: _Attachment) -> None:
+    def _disconnected(self, attachment: _Attachment) -> None:
         if self._attached.get(attachment.module) is attachment:
             del self._attached[attachment.module]
             self._listener.detached(attachment.module)

@@ -30,7 +30,7 @@ _WORTH_S = 1.0
 
 class ModuleListener:
     """Hears what modules say (host.Listener), and lets nothing through that is not the module's to
-    say."""
+    say. `claimed` is told what is said of a machine that claims a node's place."""
 
     def __init__(
         self,
@@ -44,20 +44,31 @@ class ModuleListener:
         attended: ManualPower,
         patience: BootTimeouts,
         set_health: Callable[[str, str], None],
+        claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None,
     ) -> None:
-        self._store, self._table, self._engine, self._sync = store, table, engine, sync
-        self.dispatcher, self._teller, self._joining, self._attended = (
-            dispatcher,
-            notifier,
-            joining,
-            attended,
-        )
-        self._patience, self._set_health = patience, set_health
+        self._store = store
+        self._table = table
+        self._engine = engine
+        self._sync = sync
+        self.dispatcher = dispatcher
+        self._teller = notifier
+        self._joining = joining
+        self._attended = attended
+        self._patience = patience
+        self._set_health = set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
-        self.claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None
-        """Told what is said of a machine that claims a node's place."""
+        self._consequences: Mapping[Bearing, Callable[[Record, Mapping[str, Any]], None]] = {
+            Bearing.DOUBT: lambda record, data: self._sync.suspect(record, Loss.FIRMWARE),
+            Bearing.ASKS: lambda record, data: self._attended.asks(record),
+            Bearing.DISPUTE: lambda record, data: self._joining.asked_again(
+                record, str(data.get("ip", ""))
+            ),
+            Bearing.CLAIM: claimed,
+            Bearing.PROGRESS: lambda record, data: self._patience.stepped(record),
+            Bearing.FIRMWARE: lambda record, data: self._patience.firmware_works(record),
+        }
 
     def attached(self, module: str) -> None:
         """It gets the nodes, their states and the attempts that are under way."""
@@ -103,8 +114,8 @@ class ModuleListener:
         if self._doubted(record, values):
             return
         key = (module, node)
-        values = {**self._later.take(key), **values}
-        if record.values().items() >= values.items() or self._budget.take(key):
+        values = {**self._later.pop(key), **values}
+        if record.values().items() >= values.items() or self._budget.admit(key):
             self._engine.discover(record, values, why)
         else:
             self._later.hold(key, values, why)
@@ -121,7 +132,7 @@ class ModuleListener:
             and active.mine
             and record.planner.mutation(active.mutation).cuts_power
         ):
-            self._sync.ask(record, partial(self._switched_off, record, active))
+            self._sync.probe(record, partial(self._switched_off, record, active))
         else:
             self._sync.suspect(record, Loss.BMC_OFF)
         return True
@@ -158,7 +169,7 @@ class ModuleListener:
         if known is None:
             raise Refused(f"event kind {kind[:60]!r} is not one that it declares")
         record = self._store.find(node) if node else None
-        if self._budget.take((module, record.node.id if record else "")):
+        if self._budget.admit((module, record.node.id if record else "")):
             self._store.event(record, known, text, severity=severity, data=data)
         else:
             self._budget.leave_out(module)
@@ -166,18 +177,9 @@ class ModuleListener:
             return
         if known.name.startswith(OF_BOOT):
             self._patience.noted(record, known.meaning)
-        if known.bearing is Bearing.DOUBT:
-            self._sync.suspect(record, Loss.FIRMWARE)
-        elif known.bearing is Bearing.ASKS:
-            self._attended.asks(record)
-        elif known.bearing is Bearing.DISPUTE:
-            self._joining.asked_again(record, str(data.get("ip", "")))
-        elif known.bearing is Bearing.CLAIM:
-            self.claimed(record, data)
-        elif known.bearing is Bearing.PROGRESS:
-            self._patience.stepped(record)
-        elif known.bearing is Bearing.FIRMWARE:
-            self._patience.firmware_works(record)
+        consequence = self._consequences.get(known.bearing)
+        if consequence is not None:
+            consequence(record, data)
 
     def result(
         self,
@@ -194,16 +196,14 @@ class ModuleListener:
         record = self._store.find(flight.node) if flight is not None else None
         if flight is None or record is None:
             return
-        self._later.take((module, flight.node))
+        self._later.pop((module, flight.node))
         try:
             self._own(module, record, values)
         except LayercakeError as refusal:
-            ok, error, hint, after = (
-                False,
-                f"module {module} answers nonsense: {refusal.message}",
-                "",
-                "",
-            )
+            ok = False
+            error = f"module {module} answers nonsense: {refusal.message}"
+            hint = ""
+            after = ""
         if not ok:
             if (
                 record.planner.mutation(flight.mutation).stall

@@ -100,7 +100,7 @@ class ServiceManager:
     def start(self) -> None:
         """Starts all; returns at once."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        self._tasks = [asyncio.create_task(self._keep(name)) for name in self.status]
+        self._tasks = [asyncio.create_task(self._supervise(name)) for name in self.status]
 
     async def stop(self) -> None:
         """Ends all: gives each 3 s after the host told it to stop, then kills it."""
@@ -134,10 +134,13 @@ class ServiceManager:
 
     def _enter(self, status: ServiceStatus, state: ServiceState) -> None:
         if status.state is not state:
-            status.state, status.since = state, time.monotonic()
+            status.state = state
+            status.since = time.monotonic()
 
-    async def _keep(self, name: str) -> None:
-        status, failures, ended = self.status[name], 0, ""
+    async def _supervise(self, name: str) -> None:
+        status = self.status[name]
+        failures = 0
+        ended = ""
         while not self._stopping:
             started = time.monotonic()
             code = None
@@ -159,7 +162,8 @@ class ServiceManager:
         self._enter(status, ServiceState.STOPPED)
 
     async def _run_once(self, status: ServiceStatus) -> int:
-        name, cookie = status.name, secrets.token_hex(16)
+        name = status.name
+        cookie = secrets.token_hex(16)
         instance = f"{name}-{status.restarts}-{secrets.token_hex(4)}"
         self._host.expect(name, instance, cookie, self.launches[name].start)
         self._enter(status, ServiceState.STARTING)

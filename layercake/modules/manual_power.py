@@ -19,7 +19,9 @@ class ManualPower:
     """What is seen of machines from outside. Runs on the event loop."""
 
     def __init__(self, store: Store, engine: Engine, sync: Sync) -> None:
-        self._store, self._engine, self._sync = store, engine, sync
+        self._store = store
+        self._engine = engine
+        self._sync = sync
         self._asked = Noted(store, _switched_off)  # the nodes that a person is asked to switch off
 
     def asks(self, record: Record) -> None:
@@ -43,10 +45,10 @@ class ManualPower:
         if self._store.find(record.node.id) is record:
             self._engine.post(record, Discovered({"power": "ON"}, why))
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Takes those for off that a person was asked to switch off and that are not heard any
         more; called once a second."""
-        for record in self._asked.look():
+        for record in self._asked.records():
             if _switched_off(record) and not self._sync.speaks(record):
                 self._engine.post(
                     record,

@@ -51,7 +51,9 @@ class ModuleNotifier:
         networks: SiteNetworks,
         strangers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        self._vault, self._site, self._networks = vault, site, networks
+        self._vault = vault
+        self._site = site
+        self._networks = networks
         self._strangers = strangers
         self._exposed: set[str] = set()
         self._store = store
@@ -76,7 +78,8 @@ class ModuleNotifier:
     def state(self, record: Record, before: int) -> None:
         """A node's discovered state has changed: told to the modules that watch one of the
         variables."""
-        layout, moved = record.planner.layout, record.machine.state ^ before
+        layout = record.planner.layout
+        moved = record.machine.state ^ before
         message = None
         for module in self._modules:
             if any(moved & layout.mask(name) for name in module.watches):
@@ -133,7 +136,7 @@ class ModuleNotifier:
             node.arch,
             node.firmware,
             self._boots(record),
-            network=self._networks.told(node),
+            network=self._networks.of(node),
         )
         offered = [
             module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)

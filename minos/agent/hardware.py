@@ -61,7 +61,9 @@ class Hardware:
         self._session = session
         self._read()
         if self.asking is not None and not self.asking.is_alive():
-            self.asking, self._news, self._changed_at = None, True, self._clock()
+            self.asking = None
+            self._news = True
+            self._changed_at = self._clock()
         if self._news and ask and self.asking is None:
             self._news = False
             self._go_on()
@@ -70,9 +72,9 @@ class Hardware:
         """Whether nothing has changed for a while, and nothing is being fetched: what one driver
         finds may need another."""
         thread = self.asking
-        there = self._seen != 0 or not Path(PACKED).exists()
+        complete = self._seen != 0 or not Path(PACKED).exists()
         return (
-            there
+            complete
             and not self._news
             and (thread is None or not thread.is_alive())
             and self._clock() - self._changed_at > QUIET_S
@@ -91,19 +93,19 @@ class Hardware:
             return
         if touched == self._seen:
             return
-        self._seen, self._news, self._found = touched, True, json.loads(self._path.read_text())
+        self._found = json.loads(self._path.read_text())
+        self._seen = touched
+        self._news = True
         self._changed_at = self._clock()
-        cards, count, took = (
-            self._found["cards"],
-            len(self._found["modules"]),
-            self._found["cold_plug_s"],
-        )
+        cards = self._found["cards"]
+        count = len(self._found["modules"])
+        cold_plug_s = self._found["cold_plug_s"]
         self._event(
             HARDWARE,
-            f"{count} drivers, all there after {took} s",
+            f"{count} drivers, all there after {cold_plug_s} s",
             cards=cards,
             modules=count,
-            cold_plug_s=took,
+            cold_plug_s=cold_plug_s,
         )
 
     def _go_on(self) -> None:

@@ -14,7 +14,8 @@ from layercake.kraken.errors import NotFound, Refused
 
 GONE_S = 45.0
 """A reader that asks for nothing in so long is gone."""
-KEPT, KEPT_IDLE = 64 << 10, 8 << 10
+KEPT = 64 << 10
+KEPT_IDLE = 8 << 10
 """Bytes of a console that are kept for its readers, and for the next one while it has none."""
 MOST = 32
 """Readers of one console."""
@@ -80,13 +81,13 @@ class Readers:
 
     def mark_present(self, reader: str, now: float) -> Reader:
         """A reader is there. Raises NotFound for one that is not known any more."""
-        found = self.readers.get(reader)
-        if found is None:
+        entry = self.readers.get(reader)
+        if entry is None:
             raise NotFound(
                 "cannot read the console: this reader was away for too long", hint="attach again"
             )
-        found.seen = now
-        return found
+        entry.seen = now
+        return entry
 
     def knows(self, reader: str) -> bool:
         """Whether a reader is there."""
@@ -94,10 +95,10 @@ class Readers:
 
     def drop_absent(self, now: float) -> bool:
         """Forgets those that are gone; whether there were any."""
-        gone = [reader for reader, facts in self.readers.items() if now - facts.seen > GONE_S]
-        for reader in gone:
+        absent = [reader for reader, facts in self.readers.items() if now - facts.seen > GONE_S]
+        for reader in absent:
             self.detach(reader)
-        return bool(gone)
+        return bool(absent)
 
     def may_write(self, reader: str, now: float) -> None:
         """Raises Refused if another has the keyboard."""

@@ -34,7 +34,8 @@ MOST = 20
 _AT_ONCE = 16
 _TICK_S = 0.5
 _TURN_S = 5.0
-_SAVE_S, _SAVE_AGAIN_S = 5.0, 60.0
+_SAVE_S = 5.0
+_SAVE_AGAIN_S = 60.0
 _TEXT = 200
 _SEVERITY = {"warning": Severity.WARNING, "critical": Severity.ERROR, "failed": Severity.ERROR}
 
@@ -60,11 +61,13 @@ def identity(entry: LogEntry) -> str:
 
 def in_order(entries: Sequence[LogEntry]) -> list[LogEntry]:
     """Oldest first: some services have the newest first."""
-    found = list(entries)
+    ordered = list(entries)
     return (
-        found[::-1]
-        if len(found) > 1 and found[0].at > found[-1].at and found[0].at[:2] == found[-1].at[:2]
-        else found
+        ordered[::-1]
+        if len(ordered) > 1
+        and ordered[0].at > ordered[-1].at
+        and ordered[0].at[:2] == ordered[-1].at[:2]
+        else ordered
     )
 
 
@@ -207,15 +210,15 @@ class EventLogs:
             log.debug("the event log of %s: %s", one.bmc.spec.name, error.message)
             return
         stands = mark or LogMark(len(entries), "")
-        found = news(entries, known, stands.count)
-        if len(found) > MOST:
+        new_entries = news(entries, known, stands.count)
+        if len(new_entries) > MOST:
             self._link.event(
                 node,
                 events.BMC_LOG,
-                f"{len(found) - MOST} entries of the event log before these are not told: "
+                f"{len(new_entries) - MOST} entries of the event log before these are not told: "
                 "`layercake power log` has them",
             )
-        for entry in found[-MOST:]:
+        for entry in new_entries[-MOST:]:
             self._link.event(
                 node,
                 events.BMC_LOG,
@@ -238,16 +241,16 @@ def _read(path: Path) -> dict[str, LogPosition]:
     """What was noted, as far as it can be read: the worst that can be is that something is told of
     twice, or not."""
     try:
-        found = read_json(path)
+        positions = read_json(path)
     except (OSError, ValueError) as error:
         log.warning("cannot read what was seen of the BMCs' event logs: %s", error)
         return {}
     return (
         {
             str(node): LogPosition(int(one[0]), str(one[1]), str(one[2]))
-            for node, one in found.items()
+            for node, one in positions.items()
             if isinstance(one, list) and len(one) == 3 and isinstance(one[0], int)
         }
-        if isinstance(found, Mapping)
+        if isinstance(positions, Mapping)
         else {}
     )

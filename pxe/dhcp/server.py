@@ -23,11 +23,9 @@ from pxe.settings import Settings, packed
 _RECEIVE_BYTES = (
     4097  # one more than the codec takes, so that a longer packet is seen to be too long
 )
-_AT_ONCE, _READ, _TURNS = (
-    64,
-    256,
-    16,
-)  # packets that are answered, and read, at a stretch, and how often it is looked for more
+_AT_ONCE = 64  # packets that are answered at a stretch
+_READ = 256  # packets that are read at a stretch
+_TURNS = 16  # how often it is looked for more
 _COUNTER = {outcome: f"dhcp.{outcome.value}" for outcome in Outcome}
 _IP_PKTINFO = 8
 _PKTINFO = struct.Struct("=i4s4s")
@@ -70,7 +68,8 @@ class DhcpServer:
 
     def open(self) -> None:
         """Opens both sockets and starts to answer. Raises OperationFailed."""
-        interface, port = self._interface, self._port
+        interface = self._interface
+        port = self._port
         try:
             self._server.open(
                 ("", port),
@@ -120,7 +119,9 @@ class DhcpServer:
         their turn."""
         if self._again is not None:
             self._again.cancel()
-        self._again, left, size = None, _AT_ONCE, _READ if self._queue else 1
+        self._again = None
+        left = _AT_ONCE
+        size = _READ if self._queue else 1
         for _ in range(_TURNS):
             more = self._server.read(size)
             left -= self.work(left)
@@ -152,7 +153,8 @@ class DhcpServer:
         self._recorder.answered(answer.notes, send, "DHCP", self._interface)
 
     def _send(self, answer: Answer, way: Way, data: bytes) -> None:
-        port, payload = self._port, answer.payload(data)
+        port = self._port
+        payload = answer.payload(data)
         if way is Way.FRAME and self._raw is not None:
             self._raw.send(
                 build_frame(

@@ -25,9 +25,9 @@ from headclient import HeadRunError
 
 from docs.generator.interfaces import routes
 from imageapi.store.manifest import Signer
-from layercake.api import auth
 from layercake.backup import back_up
 from layercake.base.secrets import without_secrets
+from layercake.features.access import doors as auth
 from layercake.moduleapi.client import COOKIE_VARIABLE
 from minos.agent.state import Session
 from tests.support.machineroom import Bay

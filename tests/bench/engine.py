@@ -123,7 +123,7 @@ async def measured(directory: Path, count: int) -> dict[str, float]:
             planner = table.planner_for(node)
             record = store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
             transaction.add(record)
-            desire.want(transaction, record, ())
+            desire.set_images(transaction, record, ())
     del transaction
     converged = time.process_time()
     await database.flush(store)

@@ -115,7 +115,7 @@ def test_what_a_node_is_told_of_its_kernels_modules(tmp_path: Path) -> None:
     )
     head, signer = known(tmp_path), Signer(tmp_path.parent / "signing.key")
     head.load({})
-    assert head.look() == {}
+    assert head.reread() == {}
     assert all(head.part(one, MODULES) is None for one in (older, "gone", "../x"))
     digest = f"blake2b:{hashlib.blake2b(b'modules', digest_size=32).hexdigest()}"
     found = head.part(name, MODULES)
@@ -127,7 +127,9 @@ def test_what_a_node_is_told_of_its_kernels_modules(tmp_path: Path) -> None:
     assert again is not None and again["digest"] == digest, (
         "what was signed stands: the node refuses what it gets"
     )
-    assert "modules.squashfs was changed" in head.look()[name] and head.part(name, MODULES) is None
+    assert (
+        "modules.squashfs was changed" in head.reread()[name] and head.part(name, MODULES) is None
+    )
     said = json.loads((tmp_path / name / "signature").read_text())
     (tmp_path / name / "signature").write_text(
         json.dumps({**said, "manifest": said["manifest"].replace(digest[8:], "a" * 64)})
@@ -162,7 +164,7 @@ def test_a_set_that_somebody_has_changed_is_given_to_no_node(
     (tmp_path / ".a" / sets.HARDWARE).write_text("hardware")
     name, head = signed(tmp_path, tmp_path / ".a"), known(tmp_path)
     head.load({})
-    assert head.look() == {} and head.served(Boots()) == name and head.get(name).name == name
+    assert head.reread() == {} and head.served(Boots()) == name and head.get(name).name == name
     target, before = tmp_path / name / file, (tmp_path / name / file).stat()
     if how == "changed":
         target.write_text("{}")
@@ -198,11 +200,11 @@ def test_a_set_of_another_head_is_not_taken_and_a_build_mends_what_was_changed(
     )
     head = known(boot)
     head.load({})
-    assert head.look() == {theirs.name: "it is not signed by this head"} and head.look() == {}
+    assert head.reread() == {theirs.name: "it is not signed by this head"} and head.reread() == {}
     with pytest.raises(Refused, match="not signed by this head"):
         head.get(theirs.name)
     assert sets.add(boot, options, print, ours.sign, ours.signed).name == theirs.name
-    assert head.look() == {theirs.name: ""} and head.served(Boots()) == theirs.name
+    assert head.reread() == {theirs.name: ""} and head.served(Boots()) == theirs.name
     inode = (theirs.directory / "vmlinuz").stat().st_ino
     sets.add(boot, options, print, ours.sign, ours.signed)
     assert (theirs.directory / "vmlinuz").stat().st_ino == inode, "one that is well stays"
@@ -243,10 +245,10 @@ def test_sets_that_were_built_before_sets_were_signed_are_signed_once(tmp_path: 
     head = known(tmp_path)
     head.load({})
     head.sign_all()
-    assert head.look() == {} and head.get(old).name == old
+    assert head.reread() == {} and head.get(old).name == old
     (tmp_path / old / "vmlinuz").write_text("changed")
     head.sign_all()
-    assert "vmlinuz was changed" in head.look()[old], "what is signed is not signed anew"
+    assert "vmlinuz was changed" in head.reread()[old], "what is signed is not signed anew"
 
 
 def test_a_set_that_is_removed_while_all_are_read_is_passed_over(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed
-from layercake.moduleapi.aside import Aside, Bounds
+from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from powerman.console import logs as logs_module
 from powerman.console.lines import stamp
 from powerman.console.logs import ConsoleLogs, LogLimits
@@ -183,7 +183,7 @@ async def test_a_search_runs_aside_and_a_pattern_that_never_ends_is_ended(kept: 
     )
     assert [m.text for m in matches] == ["Kernel panic - not syncing: VFS"] and not more
     put(logs(kept), "n1", f"{stamp(4.0)} {'a' * 60}!\n")
-    short = Aside("search", Bounds(seconds=3.0, memory=512 << 20, answer=1 << 20))
+    short = SandboxedJob("search", Bounds(seconds=3.0, memory=512 << 20, answer=1 << 20))
     with pytest.raises(OperationFailed, match="took longer than 3 s"):
         await search(
             kept / "consoles", ["n1"], "(a+)+$", regex=True, ignore_case=False, limit=9, aside=short

@@ -13,8 +13,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from layercake.api import events as routes
 from layercake.dashboard.pages import PATH
+from layercake.features.events import routes
 from layercake.fleet import events
 from tests.support.dashboard import Site
 

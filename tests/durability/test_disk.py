@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from imageapi.store.store import ImageStore
+from layercake.features.status.views import Observed, head_status
 from layercake.fleet import events
 from layercake.fleet import store as store_module
 from layercake.fleet.persistence.health import AGAIN_S, SLOW_S, STRETCH_S, STUCK_S
-from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.wire import Kind
 from tests.support.disk import frozen, full, mounted, on_disk, read_only, stuck
@@ -44,7 +44,7 @@ def passes(world: World, seconds: float) -> None:
     """Time passes in which the head looks at its database as it does."""
     for _ in range(round(seconds / STRETCH_S)):
         world.clock.now += STRETCH_S
-        world.head.database.health.look(world.head.store)
+        world.head.database.health.check(world.head.store)
 
 
 async def test_a_document_that_waits_is_written_by_the_next_flush_and_never_over_a_newer_one(
@@ -77,7 +77,7 @@ async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) ->
         for _ in range(3):
             world.head.store.event(None, events.HEAD_STARTED, "something")
             await flush_fails(world)
-        view = (await head_status(world.head))["database"]
+        view = (await head_status(world.head.part(Observed)))["database"]
         assert (
             view["well"],
             "cannot write the database" in view["trouble"],
@@ -86,7 +86,7 @@ async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) ->
         assert view["waiting"] == 4
         assert told(world) == ["database.unwell"], "told once"
     await world.head.database.flush(world.head.store)
-    assert (await head_status(world.head))["database"]["well"]
+    assert (await head_status(world.head.part(Observed)))["database"]["well"]
     assert told(world) == ["database.unwell", "database.well"]
     await world.restart()
     assert told(world) == ["database.unwell", "database.well"], (
@@ -126,9 +126,9 @@ async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
         passes(world, SLOW_S + 1.0)
         world.send(world.hello("n0"))
         assert world.node("n0").value("run") == "SYNC", "the nodes are watched all the same"
-        world.head.database.health.look(world.head.store)
+        world.head.database.health.check(world.head.store)
         assert told(world) == ["database.unwell"]
-        assert "slow" in (await head_status(world.head))["database"]["trouble"]
+        assert "slow" in (await head_status(world.head.part(Observed)))["database"]["trouble"]
         gate.set()
         await flush
     await world.head.database.flush(world.head.store)
@@ -141,7 +141,7 @@ async def test_a_head_that_stood_still_itself_does_not_blame_the_disk(world: Wor
         flush = asyncio.ensure_future(world.head.database.flush(world.head.store))
         await begun(world)
         world.clock.now += 10 * STUCK_S
-        world.head.database.health.look(world.head.store)
+        world.head.database.health.check(world.head.store)
         assert not world.head.database.health.stuck
         gate.set()
         await flush
@@ -237,10 +237,10 @@ async def test_a_full_disk(small: World) -> None:
         small.send(small.hello("n0", busy="BUSY"))
         assert small.node("n0").value("busy") == "BUSY", "it goes on observing"
         await flush_fails(small)
-        view = (await head_status(small.head))["database"]
+        view = (await head_status(small.head.part(Observed)))["database"]
         assert "free some space" in view["trouble"]
     await small.head.database.flush(small.head.store)
-    assert (await head_status(small.head))["database"]["well"]
+    assert (await head_status(small.head.part(Observed)))["database"]["well"]
     assert told(small) == ["database.unwell", "database.well"]
     state = small.node("n0").node.state
     await small.restart()
@@ -255,19 +255,19 @@ async def test_a_disk_that_is_nearly_full_is_told_of_while_the_database_still_ha
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=16m", "none") as disk:
         async with opened(disk) as found:
             await found.head.database.flush(found.head.store)
-            assert (await head_status(found.head))["database"]["well"]
+            assert (await head_status(found.head.part(Observed)))["database"]["well"]
             left, rubbish = os.statvfs(disk), found.directory / "rubbish"
             rubbish.write_bytes(bytes(left.f_bavail * left.f_frsize - 250_000))
             found.head.store.event(None, events.HEAD_STARTED, "something")
             await found.head.database.flush(found.head.store)
-            view = (await head_status(found.head))["database"]
+            view = (await head_status(found.head.part(Observed)))["database"]
             assert not view["well"] and view["trouble"].startswith(
                 "its disk is nearly full: 0 MB are left (hint: free some space"
             )
             assert told(found) == ["database.unwell"]
             rubbish.unlink()
             await found.head.database.flush(found.head.store)
-            assert (await head_status(found.head))["database"]["well"]
+            assert (await head_status(found.head.part(Observed)))["database"]["well"]
 
 
 @pytest.mark.root
@@ -325,7 +325,7 @@ async def test_a_disk_that_does_not_answer_for_a_while(ext4: Path) -> None:
             while time.monotonic() - began < 2.0:
                 turn = time.monotonic()
                 world.send(world.hello("n0"))
-                world.head.database.health.look(world.head.store)
+                world.head.database.health.check(world.head.store)
                 await asyncio.sleep(0.01)
                 worst = max(worst, time.monotonic() - turn)
             assert not asked.done()

@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from layercake.kraken import converge, shortcut
+from layercake.kraken import converge, transitions
 from layercake.kraken.converge import (
     NEVER,
     ROUNDS_LIMIT,
@@ -176,9 +176,9 @@ def test_a_fresh_node_knows_nothing(planner: Planner) -> None:
 # -- the short way
 
 
-def key(node: NodeState) -> shortcut.Key:
+def key(node: NodeState) -> transitions.Key:
     """The key of a tick of a node."""
-    found = shortcut.key_of(Where.HEAD, node, Tick(), 1.0, STABLE_S)
+    found = transitions.cache_key(Where.HEAD, node, Tick(), 1.0, STABLE_S)
     assert found is not None
     return found
 
@@ -201,21 +201,28 @@ def test_a_way_to_a_node_that_is_not_plain_is_not_remembered(
     node = NodeState.fresh(goal)
     plain = NodeState(1, goal, wake=NEVER)
     there = dataclasses.replace(plain, **after)  # type: ignore[arg-type]
-    assert shortcut.learn(planner.ways, key(node), node, Tick(), lambda *_: (there, ())) is None
-    assert not planner.ways
-    way = shortcut.learn(planner.ways, key(node), node, Tick(), lambda *_: (plain, ()))
-    assert way is not None and planner.ways == {key(node): way}
-    assert shortcut.follow(way, node, Tick(), 7.0) == (plain, ())
+    assert (
+        transitions.record(planner.transitions, key(node), node, Tick(), lambda *_: (there, ()))
+        is None
+    )
+    assert not planner.transitions
+    way = transitions.record(planner.transitions, key(node), node, Tick(), lambda *_: (plain, ()))
+    assert way is not None and planner.transitions == {key(node): way}
+    assert transitions.replay(way, node, Tick(), 7.0) == (plain, ())
 
 
 def test_an_effect_that_only_the_long_way_has_is_not_remembered(planner: Planner) -> None:
     goal = production.up(planner)
     node, plain = NodeState.fresh(goal), NodeState(1, goal, wake=NEVER)
     effects = (converge.Unquarantined("it is well"),)
-    assert not shortcut.learn(planner.ways, key(node), node, Tick(), lambda *_: (plain, effects))
+    assert not transitions.record(
+        planner.transitions, key(node), node, Tick(), lambda *_: (plain, effects)
+    )
     effects_known = (NoChain(), Cancel("x", "no"), Ask("y"))
-    way = shortcut.learn(planner.ways, key(node), node, Tick(), lambda *_: (plain, effects_known))
-    assert way is not None and shortcut.follow(way, node, Tick(), 9.0)[1] == effects_known
+    way = transitions.record(
+        planner.transitions, key(node), node, Tick(), lambda *_: (plain, effects_known)
+    )
+    assert way is not None and transitions.replay(way, node, Tick(), 9.0)[1] == effects_known
 
 
 @pytest.mark.parametrize("met_since", [None, 3.0])
@@ -226,14 +233,14 @@ def test_since_when_a_goal_is_met_is_each_nodes_own(
     goal = production.up(planner)
     node = dataclasses.replace(NodeState.fresh(goal), met_since=met_since)
 
-    def go(marked: NodeState, event: object) -> shortcut.Result:
+    def go(marked: NodeState, event: object) -> transitions.Result:
         since = marked.met_since if kept else 1.0
         return NodeState(1, goal, wake=NEVER, met_since=since), ()
 
-    way = shortcut.learn(planner.ways, key(node), node, Tick(), go)
+    way = transitions.record(planner.transitions, key(node), node, Tick(), go)
     assert way is not None
     other = dataclasses.replace(node, met_since=None if met_since is None else 4.0)
-    after, _ = shortcut.follow(way, other, Tick(), 8.0)
+    after, _ = transitions.replay(way, other, Tick(), 8.0)
     assert after.met_since == (other.met_since if kept else 8.0)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from layercake.features.files import renderer
-from layercake.features.files.renderer import Renderer
-from layercake.features.files.template import CLOSES, OPENS, NotRendered, Templates
+from layercake.features.files.rendering import renderer
+from layercake.features.files.rendering.renderer import Renderer
+from layercake.features.files.rendering.template import CLOSES, OPENS, NotRendered, Templates
 
 NODE = {"name": "n1", "groups": ["a"]}
 
@@ -125,7 +125,7 @@ async def test_one_that_hangs_is_found_out_and_left_out_from_then_on(
     process: Renderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
-    ask = process.ask
+    ask = process.request
 
     async def hang(
         keys: Sequence[str], by_key: Mapping[str, str], *more: Any
@@ -135,7 +135,7 @@ async def test_one_that_hangs_is_found_out_and_left_out_from_then_on(
             raise TimeoutError
         return await ask(keys, by_key, *more)
 
-    monkeypatch.setattr(process, "ask", hang)
+    monkeypatch.setattr(process, "request", hang)
     for _ in range(2):
         found = await process.render(["fine", "stuck"], NODE, {}, "m")
         assert found[0] == ("fine", "") and found[1][0] is None and "hung" in found[1][1]

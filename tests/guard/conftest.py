@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from layercake.features.guard.guard import Guard
 from layercake.features.guard.witness import Findings
 from layercake.fleet.store import Record, Session
 from layercake.kraken.converge import Discovered
@@ -32,7 +33,7 @@ class Said:
         self.arp: bool | None = False
         self.asked: list[str] = []
 
-    async def ask(self, record: Record, now: float) -> Findings:
+    async def collect(self, record: Record, now: float) -> Findings:
         """What they say."""
         self.asked.append(record.name)
         return Findings(now, "ON", self.agent, self.arp)
@@ -48,7 +49,7 @@ class Rack(World):
     def listen(self) -> Said:
         """Has the head ask a test's witnesses."""
         said = Said()
-        self.head.guard.witnesses = said  # type: ignore[assignment]
+        self.head.part(Guard).silent.witnesses = said  # type: ignore[assignment]
         return said
 
     def speak(self, *names: str, busy: str = "FREE") -> None:

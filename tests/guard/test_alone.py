@@ -69,7 +69,7 @@ class Alone:
         """As the head."""
         self.wanted_again.append(record.name)
 
-    def take(self, record: Record, by: str) -> None:
+    def take_over(self, record: Record, by: str) -> None:
         """As the head."""
         self.taken.append((record.name, by))
 
@@ -146,22 +146,22 @@ def test_a_node_that_speaks_is_ours_and_up_and_has_what_it_was_given(
     alone: Alone, before: GuardState
 ) -> None:
     record = alone.add("n0", before)
-    alone.guard.heard(record, "FREE")
+    alone.guard.node_spoke(record, "FREE")
     assert record.care == IN_SYNC and alone.marked() == ["n0"]
-    alone.guard.heard(record, "FREE")
+    alone.guard.node_spoke(record, "FREE")
     assert alone.marked() == [], "nothing is new"
 
 
 def test_what_it_said_of_its_work_holds_until_it_says_something_else(alone: Alone) -> None:
     record = alone.add("n0")
     for said, busy in (("BUSY", True), ("UNKNOWN", True), ("FREE", False), ("", False)):
-        alone.guard.heard(record, said)
+        alone.guard.node_spoke(record, said)
         assert record.care.busy is busy
 
 
 def test_a_node_that_shall_be_off_is_not_up_when_it_speaks(alone: Alone) -> None:
     record = alone.add("n0", IN_SYNC, power="ON", state="off")
-    alone.guard.heard(record, "FREE")
+    alone.guard.node_spoke(record, "FREE")
     assert not record.care.up and record.care.ours
 
 
@@ -211,10 +211,10 @@ def test_the_next_step_waits_until_the_order_is_written_but_not_for_ever(alone: 
     assert alone.why(record) is Why.UNWRITTEN and not alone.permitted
     assert WRITTEN_S == 5.0
     alone.clock.now += 4.5
-    alone.guard.look()
+    alone.guard.tick()
     assert not alone.permitted
     alone.clock.now += 0.5
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted == ["n0 power-on"] and alone.why(record) is None
 
 
@@ -325,7 +325,7 @@ def test_slots_are_bounded_and_given_on(alone: Alone) -> None:
     assert records[2].care.wished == 1000.0 and "n2" in alone.marked()
     assert alone.guard.view()["waiting"] == 2
     alone.clock.now += 30.0
-    alone.guard.heard(records[0], "FREE")
+    alone.guard.node_spoke(records[0], "FREE")
     assert alone.permitted[2:] == ["n2 power-on"]
     assert alone.guard.view()["boots"]["usual_s"] == 30.0
     alone.guard.failed(records[1], "no", for_good=False)
@@ -342,7 +342,7 @@ def test_who_comes_while_others_wait_waits_behind_them(alone: Alone) -> None:
     verdict = alone.guard.why(late)
     assert verdict is not None
     assert verdict.text == "1 nodes wait for a slot, and it has just joined them"
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted[2:] == ["m0 power-on"], "its own rack has room"
 
 
@@ -352,7 +352,7 @@ def test_who_was_removed_or_wants_something_else_loses_its_turn(alone: Alone) ->
         alone.ask_for(record, "power-on")
     alone.store.remove(records[2])
     records[3].machine = waiting_for(records[3].machine, "boot-arm")
-    alone.guard.heard(records[0], "FREE")
+    alone.guard.node_spoke(records[0], "FREE")
     assert alone.permitted[2:] == ["n4 power-on"]
     assert alone.guard.view()["waiting"] == 0 and alone.why(records[3]) is None
 
@@ -387,11 +387,11 @@ def test_nobody_has_a_turn_while_the_site_is_frozen(alone: Alone) -> None:
     for record in records:
         alone.ask_for(record, "power-on")
     alone.guard.freeze = STOP
-    alone.guard.heard(records[0], "FREE")
-    alone.guard.look()
+    alone.guard.node_spoke(records[0], "FREE")
+    alone.guard.tick()
     assert len(alone.permitted) == 2 and alone.why(records[2]) is Why.QUEUE
     alone.guard.freeze = None
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted[2:] == ["n2 power-on"]
 
 
@@ -406,14 +406,14 @@ def test_a_slot_is_free_when_the_goal_is_met_or_nothing_is_to_be_started(alone: 
     records = [alone.add(f"n{i}", GuardState(ours=True)) for i in range(2)]
     for record in records:
         alone.ask_for(record, "power-on")
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.guard.view()["boots"]["booting"] == 2
     state = PLANNER.layout.pack({"power": "ON", "run": "SYNC", "image": "ACTIVE"})
     records[0].machine = NodeState(state, records[0].machine.goal)
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.guard.view()["boots"]["booting"] == 1
     records[1].held = Hold("it is released", "off")
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.guard.view()["boots"]["booting"] == 0
 
 
@@ -424,7 +424,7 @@ def test_two_slots_that_get_free_together_are_both_given_on(alone: Alone) -> Non
     alone.clock.now += SETTINGS.inrush_s
     for record in records[:2]:
         record.held = Hold("it is released", "off")
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted[2:] == ["n2 power-on", "n3 power-on"]
 
 
@@ -438,7 +438,7 @@ def test_so_many_are_switched_on_at_once_and_other_steps_do_not_count() -> None:
     verdict = alone.guard.why(records[2])
     assert verdict is not None and "just switched on" in verdict.text
     alone.clock.now += 2.0
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted[2:] == ["n2 power-on"]
 
 
@@ -460,7 +460,7 @@ def test_who_waits_and_is_gone_or_wants_something_else_holds_up_nobody(alone: Al
     alone.store.remove(records[0])
     records[1].machine = waiting_for(records[1].machine, "boot-arm")
     records[2].care = records[3].care = IN_SYNC
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted == ["n2 power-on", "n3 power-on"]
     assert alone.guard.view()["waiting"] == 0
 
@@ -475,9 +475,9 @@ def test_those_that_wait_are_looked_at_some_at_a_time(
         alone.ask_for(record, "power-on")
     alone.store.remove(records[0])
     records[1].care = IN_SYNC
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted == []
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.permitted == ["n1 power-on"]
 
 
@@ -491,7 +491,7 @@ async def test_witnesses_are_asked_once_and_a_remedy_says_what_they_said(alone: 
     alone.guard.lost(record)
     alone.clock.now += 20.0
     alone.ask_for(record, "power-reset")
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.why(record) is Why.ASKING
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -513,7 +513,7 @@ async def test_an_agent_that_answers_holds_a_remedy(alone: Alone) -> None:
     await asyncio.sleep(0)
     assert alone.why(record) is Why.ALIVE and not alone.permitted
     assert [kind for _, kind, _ in alone.told()] == ["remedy.held"]
-    alone.guard.heard(record, "FREE")
+    alone.guard.node_spoke(record, "FREE")
     assert alone.guard.view()["silent"] == 0
 
 
@@ -533,7 +533,7 @@ async def test_the_firmware_that_was_seen_before_a_node_came_back_counts_no_more
     for name in ("n1", "n2", "n3"):
         alone.add(name)
     alone.guard.lost(record, firmware=True)
-    alone.guard.heard(record, "FREE")
+    alone.guard.node_spoke(record, "FREE")
     alone.guard.lost(record)
     alone.ask_for(record, "power-reset")
     assert alone.why(record) is Why.ASKING and not alone.permitted
@@ -555,10 +555,10 @@ async def test_witnesses_are_asked_anew_when_what_they_said_is_old(alone: Alone)
     alone.ask_for(record, "power-reset")
     await settled()
     alone.clock.now += 16.0
-    alone.guard.look()
+    alone.guard.tick()
     await settled()
     assert len(alone.asked_at) == 2
-    alone.guard.look()
+    alone.guard.tick()
     await settled()
     assert len(alone.asked_at) == 2
 
@@ -571,7 +571,7 @@ async def test_what_was_said_before_a_node_came_back_counts_no_more(alone: Alone
     alone.ask_for(record, "power-reset")
     await settled()
     assert alone.permitted == ["n0 power-reset"]
-    alone.guard.heard(record, "FREE")
+    alone.guard.node_spoke(record, "FREE")
     alone.guard.lost(record)
     alone.ask_for(record, "power-reset")
     assert alone.why(record) is Why.ASKING and len(alone.permitted) == 1
@@ -615,7 +615,7 @@ def test_an_outage_is_told_and_shown_and_so_is_its_end(alone: Alone) -> None:
     for record in records[:3]:
         alone.guard.lost(record)
     alone.clock.now += 5.0
-    alone.guard.look()
+    alone.guard.tick()
     alone.ask_for(records[0], "power-off")
     alone.ask_for(records[3], "power-on")
     assert alone.why(records[0]) is Why.OUTAGE and alone.permitted == ["n3 power-on"]
@@ -641,10 +641,10 @@ def test_an_outage_is_told_and_shown_and_so_is_its_end(alone: Alone) -> None:
     assert called[1].text == (
         "domain left: 3 of 4 nodes fell silent together; nothing is done to them"
     )
-    alone.guard.heard(records[0], "FREE")
-    alone.guard.look()
+    alone.guard.node_spoke(records[0], "FREE")
+    alone.guard.tick()
     alone.clock.now += SETTINGS.outage_settle_s
-    alone.guard.look()
+    alone.guard.tick()
     over = [event for event in alone.store.events if str(event.kind) == "outage.over"]
     assert [event.data for event in over] == [
         {"domain": "", "nodes": 2},
@@ -658,20 +658,20 @@ def test_nodes_that_were_in_sync_are_silent_when_the_head_has_listened(alone: Al
     records = [alone.add(f"n{i}", IN_SYNC, power="ON") for i in range(3)]
     alone.add("n9", GuardState(ours=True), power="ON")
     alone.guard.load({}, alone.clock.now + 30.0)
-    alone.guard.heard(records[0], "FREE")
+    alone.guard.node_spoke(records[0], "FREE")
     alone.clock.now += 29.0
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.guard.view()["silent"] == 0
     alone.clock.now += 1.0
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.guard.view()["silent"] == 2
-    alone.guard.heard(records[1], "FREE")
+    alone.guard.node_spoke(records[1], "FREE")
     alone.clock.now += 1.0
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.guard.view()["silent"] == 1, "it is expected no more"
     alone.guard.failed(records[2], "no", for_good=True)
     alone.clock.now += 1.0
-    alone.guard.look()
+    alone.guard.tick()
     assert alone.guard.view()["silent"] == 0
 
 
@@ -693,10 +693,10 @@ def test_a_maintenance_ends_in_its_time(alone: Alone) -> None:
     stop = Stop("new DIMM", "ann", 900.0, 1060.0)
     record = alone.add("n0", msgspec.structs.replace(IN_SYNC, maintenance=stop))
     endless = alone.add("n1", msgspec.structs.replace(IN_SYNC, maintenance=STOP))
-    alone.guard.look()
+    alone.guard.tick()
     assert record.care.maintenance is stop
     alone.wall.now = 1060.0
-    alone.guard.look()
+    alone.guard.tick()
     assert record.care.maintenance is None and alone.marked() == ["n0"]
     (past,) = record.care.past
     assert (past.ended, past.ended_by) == (1060.0, "its time")

@@ -45,7 +45,7 @@ async def test_as_many_as_a_look_at_all_nodes_finds(rack: Rack) -> None:
             for r in rack.head.store
             if r.care.up and r.machine.quarantine is None
         }
-        assert members.look() == Counter(
+        assert members.update() == Counter(
             domain for domains in should.values() for domain in domains
         )
         since = {r.node.id: luck.random() for r in alive if luck.random() < 0.5}

@@ -25,7 +25,7 @@ def look(
         name: {node: silent[node] for node in nodes & silent.keys()}
         for name, nodes in domains.items()
     }
-    return outage.look(
+    return outage.outages_now(
         outages, {name: len(nodes) for name, nodes in domains.items()}, by_domain, settings, now
     )
 

@@ -7,9 +7,10 @@ import random
 
 import pytest
 
-from layercake.features.guard.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.guard import Guard
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.turns.slots import Slots
 from layercake.fleet.guard_state import GuardState
 from layercake.fleet.wishes import wishes
 from layercake.head.modules import standard
@@ -46,7 +47,7 @@ def test_priority_goes_first_then_the_older_wish_then_the_name() -> None:
         ("late", -9, 99.0),
         ("last", 7, 0.0),
     ):
-        queue.put(name, LANE if name != "a" else OTHER, Rank(below, since, name), None)
+        queue.enqueue(name, LANE if name != "a" else OTHER, Rank(below, since, name), None)
     assert admitted(queue, 2) == ["late", "a"] and len(queue) == 3
     assert admitted(queue, 9) == ["b", "d", "last"] and not len(queue)
 
@@ -54,8 +55,8 @@ def test_priority_goes_first_then_the_older_wish_then_the_name() -> None:
 def test_a_full_domain_holds_up_no_other_and_a_pass_looks_at_the_first_of_each_lane_only() -> None:
     queue, looked = Queue(), list[str]()
     for number in range(1000):
-        queue.put(f"l{number:04d}", LANE, Rank(0, 1.0, f"l{number:04d}"), None)
-        queue.put(f"r{number:04d}", OTHER, Rank(0, 2.0, f"r{number:04d}"), None)
+        queue.enqueue(f"l{number:04d}", LANE, Rank(0, 1.0, f"l{number:04d}"), None)
+        queue.enqueue(f"r{number:04d}", OTHER, Rank(0, 2.0, f"r{number:04d}"), None)
     assert admitted(queue, 3, full=(LANE,)) == ["r0000", "r0001", "r0002"]
 
     def none(node: str, lane: Lane) -> Turn:
@@ -79,7 +80,7 @@ def test_a_queue_is_like_a_sorted_list_whatever_comes_and_goes() -> None:
                 Rank(draw.randrange(-2, 3), float(draw.randrange(5)), name),
                 draw.choice(lanes),
             )
-            queue.put(name, model[name][1], model[name][0], None)
+            queue.enqueue(name, model[name][1], model[name][0], None)
         elif draw.random() < 0.5:
             queue.leave(name)
             model.pop(name, None)
@@ -100,9 +101,9 @@ def test_a_queue_is_like_a_sorted_list_whatever_comes_and_goes() -> None:
 def test_who_is_put_again_keeps_its_place_and_another_rank_moves_it() -> None:
     queue = Queue()
     for name in ("a", "b"):
-        queue.put(name, LANE, Rank(0, 1.0, name), None)
-        queue.put(name, LANE, Rank(0, 1.0, name), None)
-    queue.put("b", LANE, Rank(-1, 1.0, "b"), None)
+        queue.enqueue(name, LANE, Rank(0, 1.0, name), None)
+        queue.enqueue(name, LANE, Rank(0, 1.0, name), None)
+    queue.enqueue("b", LANE, Rank(-1, 1.0, "b"), None)
     assert len(queue) == 2 and admitted(queue, 9) == ["b", "a"]
     queue.leave("a")
     assert admitted(queue, 9) == []
@@ -117,7 +118,7 @@ def test_the_end_is_estimated_by_the_limit_that_binds_most() -> None:
     )
     assert queue.left_s(settings, 0) is None, "nobody knows how long a boot takes"
     for number in range(100):
-        queue.put(
+        queue.enqueue(
             f"n{number}",
             Lane(False, "net", (f"rack{number % 20}",)),
             Rank(0, 0.0, f"n{number}"),
@@ -128,21 +129,21 @@ def test_the_end_is_estimated_by_the_limit_that_binds_most() -> None:
     )  # 100 in a network of which 50 boot at once: two rounds
     assert queue.left_s(settings, 5) == 180.0  # and those that boot now
     for number in range(100, 140):
-        queue.put(f"n{number}", Lane(False, "", ("rack0",)), Rank(0, 0.0, f"n{number}"), 60.0)
+        queue.enqueue(f"n{number}", Lane(False, "", ("rack0",)), Rank(0, 0.0, f"n{number}"), 60.0)
     assert queue.left_s(settings, 0) == 300.0  # 45 in a rack of which 10 boot at once
     slow = GuardSettings(
         site_boots=1000, boots=1000, network_boots=1000, site_power_ons=1, inrush_s=10.0
     )
     assert queue.left_s(slow, 0) == 1400.0
     queue.took(30.0)
-    queue.put("new", LANE, Rank(0, 0.0, "new"), None)
+    queue.enqueue("new", LANE, Rank(0, 0.0, "new"), None)
     assert queue.usual_s() == pytest.approx((140 * 60 + 30) / 141)
 
 
 def test_a_network_and_the_power_of_the_site_have_limits() -> None:
     slots = Slots(GuardSettings(network_boots=2, site_power_ons=3, inrush_s=2.0))
     for number in range(2):
-        slots.take(f"n{number}", (), remedy=False, network="a")
+        slots.reserve(f"n{number}", (), remedy=False, network="a")
     assert "boot in network a" in slots.full((), remedy=False, now=0.0, network="a")
     assert not slots.full((), remedy=False, now=0.0, network="b")
     for _ in range(3):
@@ -155,7 +156,7 @@ def test_a_network_and_the_power_of_the_site_have_limits() -> None:
 
 def storm(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes are off and wanted up, one at a time."""
-    monkeypatch.setattr(rack.head.guard, "slots", Slots(GuardSettings(site_boots=1)))
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(site_boots=1)))
     for name in (*RIGHT, *LEFT):
         rack.node(name).care = GuardState(ours=True)
         rack.clock.now += 1.0
@@ -167,14 +168,14 @@ async def test_a_storm_goes_by_who_was_wanted_first_and_is_shown(
 ) -> None:
     storm(rack, monkeypatch)
     assert rack.started("power-on") == ["m0 power-on"]
-    shown = rack.head.guard.view()["boots"]
+    shown = rack.head.part(Guard).view()["boots"]
     assert (shown["booting"], shown["waiting"], shown["left_s"]) == (1, 15, None)
     rack.clock.now += 30.0
     rack.speak("m0")
     assert rack.started("power-on") == ["m0 power-on", "m1 power-on"], (
         "the slot is free: it is the next one's turn at once"
     )
-    shown = rack.head.guard.view()["boots"]
+    shown = rack.head.part(Guard).view()["boots"]
     assert (
         shown["waiting"] == 14
         and shown["usual_s"] == pytest.approx(45.0, abs=1.0)
@@ -190,8 +191,8 @@ async def test_what_was_wanted_first_goes_first_after_a_restart(
         assert rack.node(name).care.wished or name == "m0"
     await rack.restart()
     rack.listen()
-    monkeypatch.setattr(rack.head.guard, "slots", Slots(GuardSettings(site_boots=1)))
-    assert rack.head.guard.view()["boots"]["waiting"] == 15
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(site_boots=1)))
+    assert rack.head.part(Guard).view()["boots"]["waiting"] == 15
     for name in (*LEFT, *RIGHT[1:]):  # the last that were wanted are the first that ask
         rack.sees_power(name, "OFF")
     rack.tick(1)

@@ -28,9 +28,9 @@ async def test_so_many_are_told_at_once_and_the_next_when_one_has_come() -> None
         await coming.turn(f"n{number}", 1)
     next_one = asyncio.create_task(coming.turn("next", 1))
     assert not await let(next_one) and len(coming) == MOST
-    coming.here("of another matter", 1)
+    coming.pulled("of another matter", 1)
     assert not await let(next_one)
-    coming.here("n7", 1)
+    coming.pulled("n7", 1)
     assert await let(next_one) and len(coming) == MOST
 
 
@@ -59,7 +59,7 @@ async def test_who_does_not_come_has_a_place_for_a_while() -> None:
 
 
 async def _again(coming: PullThrottle) -> None:
-    coming.here("n0", 1)
+    coming.pulled("n0", 1)
     await coming.turn("n1", 1)
     assert len(coming) == MOST - 1, "one that is told once more counts once"
     await coming.turn("n0", 2)
@@ -67,9 +67,9 @@ async def _again(coming: PullThrottle) -> None:
 
 async def test_who_has_come_by_itself_is_not_told_and_takes_no_place() -> None:
     coming = PullThrottle(FakeClock(0.0))
-    coming.here("n1", 7)
+    coming.pulled("n1", 7)
     assert not await coming.turn("n1", 7) and len(coming) == 0
     assert await coming.turn("n1", 8) and len(coming) == 1
     for number in range(REMEMBERED):
-        coming.here(f"m{number}", 1)
+        coming.pulled(f"m{number}", 1)
     assert await coming.turn("n1", 7), "it is not remembered for ever"

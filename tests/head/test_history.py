@@ -116,7 +116,7 @@ async def test_alarms_are_part_of_it_in_their_order(world: World) -> None:
 async def test_what_is_being_written_is_told(world: World) -> None:
     tell(world, "n0", "on its way")
     goes, database = threading.Event(), world.head.database
-    blocked = asyncio.create_task(database.ask(world.head.store, lambda db: goes.wait(30)))
+    blocked = asyncio.create_task(database.execute(world.head.store, lambda db: goes.wait(30)))
     await asyncio.sleep(0)
     flush = asyncio.create_task(database.flush(world.head.store))
     try:

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from imageapi.store.store import ImageStore
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, Refused
@@ -106,7 +107,7 @@ async def test_a_cycle_that_ends_while_a_change_is_prepared_stays_over(world: Wo
     await world.ops.power.cycle("n0", False)
     record, desire = world.node("n0"), world.head.desire
     async with desire.transaction() as transaction:
-        desire.want(transaction, record, record.wanted)
+        desire.set_images(transaction, record, record.wanted)
         assert record.goal_values == {"power": "OFF"}
         world.send(world.hello("n0", run="INIT", image="UNKNOWN"))
         world.head.engine.post(record, Discovered({"power": "OFF"}, "the BMC says so"))
@@ -180,7 +181,7 @@ async def test_only_a_roll_moves_a_node_to_the_new_content_of_a_name(world: Worl
     def put(content: bytes) -> str:
         file = world.directory / "image.squashfs"
         file.write_bytes(b"hsqs" + content)
-        return world.head.images.add(file, "web", {"systemd": False}).digest
+        return world.head.part(ImageStore).add(file, "web", {"systemd": False}).digest
 
     first = put(b"one")
     await world.ops.rolls.at_once("n0", "web", None)

@@ -143,7 +143,7 @@ def step(world: World, number: int, mask: int, told: list[Any]) -> object:
     elif what == "suspect":
         head.sync.suspect(record, chosen.choice((Loss.FIRMWARE, Loss.BMC_OFF)))
     elif what == "ask":
-        head.sync.ask(record, told.append)
+        head.sync.probe(record, told.append)
     elif what in ("join", "end"):
         head.sync.end(record)
         record.session, record.last_seen, record.address, record.acked = None, None, None, 0

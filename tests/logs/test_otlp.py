@@ -13,7 +13,7 @@ from layercake.base.secrets import Vault
 from layercake.features.logs import entry, sender
 from layercake.features.logs.entry import Entry, Waiting, plain
 from layercake.features.logs.settings import secret, to
-from layercake.head.log_sources import Pieces
+from layercake.features.logs.sources import Pieces
 from layercake.moduleapi.fields import Mistake
 from tests.logs.conftest import Sending
 from tests.support.collectors import Otlp, until
@@ -106,11 +106,11 @@ def test_lines_that_wait_are_bounded_by_bytes_too() -> None:
     for number in range(4000):
         waiting.add(Entry(0.0, 6, f"{number} " + "x" * 8000))
     kept = len(waiting)
-    taken, left_out = waiting.take(10_000)
+    taken, left_out = waiting.next_batch(10_000)
     assert left_out == 4000 - kept and kept * 8000 <= entry.MOST_BYTES
     assert sum(len(one.text) for one in taken) < entry.BATCH_BYTES + 9000
     while len(waiting):
-        more, none = waiting.take(10_000)
+        more, none = waiting.next_batch(10_000)
         taken += more
         assert none == 0
     assert len(taken) == kept

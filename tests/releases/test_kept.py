@@ -186,7 +186,7 @@ def test_the_last_ones_are_kept_by_order_not_by_clock(tmp_path: Path) -> None:
         ]
         assert releases.of("n1")[-1] == held
         assert releases.why_held("n1")
-        releases.gone("n1")
+        releases.node_removed("n1")
         assert not releases.of("n1")
         await releases.begin("n1", "ann")
 

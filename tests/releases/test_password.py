@@ -109,4 +109,4 @@ async def test_only_the_head_asks_for_it(world: World) -> None:
     assert password.PASSWORD in world.head.table.calls
     assert password.PASSWORD not in {view["name"] for view in world.ops.calls.views()}
     with pytest.raises(NotFound, match="only the head itself"):
-        await world.ops.calls.ask(password.PASSWORD, "n0", {"password": "x" * 16})
+        await world.ops.calls.call(password.PASSWORD, "n0", {"password": "x" * 16})

@@ -9,9 +9,9 @@ from layercake.features.rolls.facts import (
     STAGE_WIDE,
     STAGE_WIDTH,
     Amount,
+    NodePhase,
     Phase,
     Plan,
-    Stand,
     describe,
     parse_amount,
 )
@@ -224,7 +224,7 @@ def test_actions_that_a_killed_head_did_not_carry_out_are_asked_for_again() -> N
     found = cluster(4, Plan(batch=Amount(2)))
     found.step()
     found.pass_time(2)
-    while Stand.SWITCHING not in [n.state for n in found.roll.nodes.values()]:
+    while NodePhase.SWITCHING not in [n.state for n in found.roll.nodes.values()]:
         found.step(lossy=True)
         found.roll = decide.resumed(found.roll, found.now)
     assert found.new() == set()

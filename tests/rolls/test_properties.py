@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.features.rolls import decide
-from layercake.features.rolls.facts import Amount, Phase, Plan, Stand
+from layercake.features.rolls.facts import Amount, NodePhase, Phase, Plan
 from tests.support.rollcluster import Cluster, Member
 
 SPANS = st.one_of(
@@ -54,14 +54,14 @@ def test_a_roll_keeps_its_promises(data: st.DataObject) -> None:
             found.roll = decide.resumed(found.roll, found.now)
         if limit is not None:
             size = sum(n.stage == found.roll.stage for n in found.roll.nodes.values())
-            assert sum(n.state is Stand.SWITCHING for n in found.roll.nodes.values()) <= limit.of(
-                size
-            )
+            assert sum(
+                n.state is NodePhase.SWITCHING for n in found.roll.nodes.values()
+            ) <= limit.of(size)
         if "roll.rolling-back" in found.notes and not failed_before:
             spared = {
                 k
                 for k, n in found.roll.nodes.items()
-                if n.state is Stand.DONE and n.batch != found.roll.batch
+                if n.state is NodePhase.DONE and n.batch != found.roll.batch
             }
             failing = found.roll.batch
             wanted = found.new()
@@ -82,4 +82,6 @@ def test_a_roll_keeps_its_promises(data: st.DataObject) -> None:
         back = {k for k, n in found.roll.nodes.items() if n.batch == failing}
         assert not back & found.new(), "the whole batch is wanted back"
     if found.roll.state is Phase.DONE:
-        assert all(n.state in (Stand.DONE, Stand.SKIPPED) for n in found.roll.nodes.values())
+        assert all(
+            n.state in (NodePhase.DONE, NodePhase.SKIPPED) for n in found.roll.nodes.values()
+        )

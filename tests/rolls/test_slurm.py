@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from layercake.features.rolls.facts import Amount, Phase, Plan, Roll, Stand
-from layercake.features.rolls.slurm import MAINTENANCE, WARM, Heat, Slurm, SlurmNode, parse
+from layercake.features.rolls.facts import Amount, NodePhase, Phase, Plan, Roll
+from layercake.features.slurm.slurm import MAINTENANCE, WARM, Slurm, SlurmNode, parse
+from layercake.features.thermal.heat import Heat
 from layercake.kraken.errors import Unreachable
 from tests.support.rollcluster import Cluster, Member
 
@@ -80,7 +81,7 @@ async def play(found: SlurmCluster, slurm: FakeSlurm, seconds: float) -> Roll:
         found.pass_time(0.5)
         found.step()
         for name, node in found.roll.nodes.items():
-            if node.state in (Stand.SWITCHING, Stand.RETURNING) and name in slurm.found:
+            if node.state in (NodePhase.SWITCHING, NodePhase.RETURNING) and name in slurm.found:
                 assert slurm.found[name].drained, f"{name} is rolled under Slurm's hands"
     return found.roll
 
@@ -101,7 +102,7 @@ async def test_a_running_job_is_waited_for() -> None:
     slurm = FakeSlurm(["n0", "n1"], {"n0": 30.0})
     found, _ = cluster(slurm, Plan())
     roll = await play(found, slurm, 25)
-    assert roll.nodes["n0"].state is Stand.BUSY and roll.nodes["n1"].state is Stand.DONE
+    assert roll.nodes["n0"].state is NodePhase.BUSY and roll.nodes["n1"].state is NodePhase.DONE
     assert slurm.drained() == {"n0"}, (
         "no job follows the one that runs; the other node is in use again"
     )
@@ -122,7 +123,7 @@ async def test_a_batch_that_is_taken_back_is_resumed_and_the_others_were_never_d
     slurm = FakeSlurm(["n0", "n1", "n2"])
     found, _ = cluster(slurm, Plan(canary=1, batch=Amount(2), health_s=3.0), n0=Member(bad="later"))
     roll = await play(found, slurm, 40)
-    assert roll.state is Phase.FAILED and roll.nodes["n0"].state is Stand.ROLLED_BACK
+    assert roll.state is Phase.FAILED and roll.nodes["n0"].state is NodePhase.ROLLED_BACK
     assert slurm.orders == [("drain", ("n0",)), ("resume", ("n0",))]
 
 
@@ -140,7 +141,7 @@ async def test_a_slurm_that_is_away_holds_the_roll_and_is_told_of_once() -> None
     slurm.away = True
     found, events = cluster(slurm, Plan())
     roll = await play(found, slurm, 20)
-    assert roll.nodes["n0"].state is Stand.BUSY and events == [" slurm.unwell"]
+    assert roll.nodes["n0"].state is NodePhase.BUSY and events == [" slurm.unwell"]
     slurm.away = False
     assert (await play(found, slurm, 20)).state is Phase.DONE
     assert events == [" slurm.unwell", "n0 slurm.drained", " slurm.well", "n0 slurm.resumed"]

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from patience import patience
 
+from layercake.features.rolls.manager import Rolls
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from hostnode import HeadNamespace, HostNode
@@ -21,14 +23,13 @@ from serviceimages import slurm_container
 
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.api.server import Api
-from layercake.features.rolls.facts import Phase, Stand
+from layercake.features.rolls.facts import NodePhase, Phase
 from layercake.features.rolls.operations import Ask
 from layercake.fleet.store import Record
 from layercake.head.head import Head
-from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SlurmSettings
 from tests.support.in_netns import in_netns
+from tests.support.operations import Operations
 from tests.support.slurmctld import Slurmctld
 
 pytestmark = pytest.mark.root
@@ -68,7 +69,7 @@ class Site:
         )
         self.home = home
         self.head = Head(home, self.settings)
-        self.api, self.operations = Api(self.head), Operations(self.head)
+        self.api, self.operations = self.head.api(), Operations(self.head)
 
     async def __aenter__(self) -> Site:
         await self.head.start()
@@ -109,8 +110,8 @@ class Site:
     def record(self, name: str) -> Record:
         return self.head.store.named(name)
 
-    def stand(self, roll: int, name: str) -> Stand:
-        return self.head.rolls.get(roll).nodes[self.record(name).node.id].state
+    def stand(self, roll: int, name: str) -> NodePhase:
+        return self.head.part(Rolls).get(roll).nodes[self.record(name).node.id].state
 
     def runs(self, name: str) -> str:
         running = self.record(name).running
@@ -146,17 +147,17 @@ async def play(directory: Path, namespace: HeadNamespace) -> None:
             "n0,n1", Ask("slurm-2", None, "", "", 0, 1.0, "rollback", "skip", (), "a test")
         )
         await site.until(
-            "the idle node is through", lambda: site.stand(roll.id, "n1") is Stand.DONE
+            "the idle node is through", lambda: site.stand(roll.id, "n1") is NodePhase.DONE
         )
         assert site.runs("n1") == "slurm-2" and site.runs("n0") == "slurm-1"
         assert (await site.state("n0")).split("+")[1:] == ["DRAIN"]
         waiting = site.slurm.submit("n0", "cat /etc/layercake-image > /shared/two")
         seen = len((site.shared / "one").read_text())
         await site.until("the job runs on", lambda: len((site.shared / "one").read_text()) > seen)
-        assert site.stand(roll.id, "n0") is Stand.BUSY
+        assert site.stand(roll.id, "n0") is NodePhase.BUSY
         (site.shared / "go").touch()
         await site.until(
-            "the roll is done", lambda: site.head.rolls.get(roll.id).state is Phase.DONE
+            "the roll is done", lambda: site.head.part(Rolls).get(roll.id).state is Phase.DONE
         )
         *lines, last = (site.shared / "one").read_text().split()
         assert set(lines) == {"slurm-1"} and last == "end", "the job was not disturbed"

@@ -1,4 +1,4 @@
-"""A process that stays (moduleapi.standing), and does what it is asked: some of it is more than it
+"""A process that stays (moduleapi.worker_process), and does what it is asked: some of it is more than it
 may."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from layercake.moduleapi import standing
+from layercake.moduleapi import worker_process
 
 
 class Greedy:
@@ -36,13 +36,13 @@ class Greedy:
         elif data == b"environment":
             return json.dumps(dict(os.environ)).encode()
         elif data == b"grow":
-            standing.GROWN = 0
+            worker_process.GROWN = 0
         elif data == b"rest":
-            standing.IDLE_S = 0.0
+            worker_process.IDLE_S = 0.0
         elif data != b"count":
             return str(len(data)).encode()
         return str(self.asked).encode()
 
 
 if __name__ == "__main__":
-    standing.serve(Greedy().answer)
+    worker_process.serve(Greedy().answer)

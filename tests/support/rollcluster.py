@@ -11,6 +11,7 @@ from layercake.features.rolls.facts import (
     ENDED,
     Action,
     NodeFacts,
+    NodePhase,
     NodeRoll,
     Note,
     Phase,
@@ -18,7 +19,6 @@ from layercake.features.rolls.facts import (
     Revert,
     Roll,
     Stage,
-    Stand,
     Switch,
     Unstage,
     counted,
@@ -27,7 +27,7 @@ from layercake.fleet.store import WantedImage
 
 OLD = (WantedImage("app", "blake2b:" + "0" * 64, 1, {}),)
 NEW = (WantedImage("app", "blake2b:" + "1" * 64, 1, {}),)
-DOWN = (Stand.SWITCHING, Stand.RETURNING)
+DOWN = (NodePhase.SWITCHING, NodePhase.RETURNING)
 
 
 @dataclass
@@ -128,14 +128,14 @@ class Cluster:
         assert all(
             n.deadline is None or n.deadline >= self.roll.wake for n in self.roll.nodes.values()
         )
-        self.most_down = max(self.most_down, states.count(Stand.SWITCHING))
+        self.most_down = max(self.most_down, states.count(NodePhase.SWITCHING))
         sound = [n for n in self.roll.nodes.values() if n.state in DOWN and not n.broken]
         self.most_sound_down = max(self.most_sound_down, len(sound))
-        if before.state is Phase.STAGING and Stand.SWITCHING in states:
+        if before.state is Phase.STAGING and NodePhase.SWITCHING in states:
             waits = [
                 n
                 for n in self.roll.nodes.values()
-                if n.state is Stand.STAGING or (n.state is Stand.WAITING and not n.absent)
+                if n.state is NodePhase.STAGING or (n.state is NodePhase.WAITING and not n.absent)
             ]
             self.switched_before_staged |= bool(waits)
 

@@ -148,11 +148,11 @@ class ImageSet:
             if self._adopted:
                 return self.state()
             self._adopted = True
-            found = self.table.load()
+            instances = self.table.load()
             for name in self._bundles.strays(i.id for i in self.instances()):
                 self._bundles.remove(name)
             self._recover_objects()
-            for instance in found:
+            for instance in instances:
                 if self.table.get(instance.id) is None:
                     self._bundles.remove(instance.id)
                 elif instance.phase is Phase.STOPPING and not alive(instance.process):
@@ -217,13 +217,13 @@ class ImageSet:
 
     def newest(self, name: str) -> Instance:
         """The instance of an image, by the image's name. Raises NotFound."""
-        found = [i for i in self.instances() if i.spec.name == name]
-        if not found:
+        instances = [i for i in self.instances() if i.spec.name == name]
+        if not instances:
             known = ", ".join(sorted({i.spec.name for i in self.instances()})) or "none"
             raise NotFound(
                 f"cannot find container {name[:80]!r}: no such image here (there are: {known})"
             )
-        return found[-1]
+        return instances[-1]
 
     def place(self, name: str) -> ExecContext:
         """Where commands inside an image run. Raises NotFound."""

@@ -87,11 +87,11 @@ class StagedImages:
         """Frees what is neither wanted nor used nor staged. What cannot be freed is told."""
         with self.changing:
             with self._moved:
-                kept = list(self._staged.values())
-            kept += [*(i.spec for i in self._table.instances()), *self._table.wanted]
+                staged = list(self._staged.values())
+            staged += [*(i.spec for i in self._table.instances()), *self._table.wanted]
             try:
                 clean = self._layers.collect(
-                    content.hex for spec in kept for content in spec.contents
+                    content.hex for spec in staged for content in spec.contents
                 )
             except (LayercakeError, OSError) as error:
                 self.event(REMAINS, f"cannot free unused images: {error}")

@@ -21,7 +21,7 @@ from layercake.agents.sync import Sync
 from layercake.base.text import parse_json, whole_number
 from layercake.fleet.store import Record
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
-from layercake.moduleapi.quick import Asked, Quick
+from layercake.moduleapi.fast_response import FastResponse, PlainRequest
 
 DESIRED = "/node/v1/desired"
 EVENTS = "/node/v1/events"
@@ -70,11 +70,11 @@ class NodeApi:
         return json_answer(self._fetched(record))
 
     def _fetched(self, record: Record) -> dict[str, Any]:
-        self._sync.coming.here(record.node.id, record.cfg_revision)
+        self._sync.coming.pulled(record.node.id, record.cfg_revision)
         return self._document.of(record)
 
     async def _events(self, record: Record, request: web.Request) -> web.Response:
-        taken, wait = self._intake.take(record, await json_body(request))
+        taken, wait = self._intake.apply_events(record, await json_body(request))
         if wait:
             await asyncio.sleep(wait)
         return json_answer({"taken": taken})
@@ -86,7 +86,7 @@ class NodeApi:
         number = whole_number(request.match_info["id"], 1 << 63)
         return json_answer({"taken": self._requests.resolve(record, number, body)})
 
-    def quick(self, asked: Asked) -> Quick | None:
+    def quick(self, asked: PlainRequest) -> FastResponse | None:
         """What nodes ask most, out of hand: their desired state, and to take events. What is
         refused is left to the routes, which say why."""
         if asked.path != (DESIRED if asked.body is None else EVENTS):
@@ -96,13 +96,14 @@ class NodeApi:
             return None
         try:
             if asked.body is None:
-                answer, wait = self._fetched(record), 0.0
+                answer = self._fetched(record)
+                wait = 0.0
             else:
-                taken, wait = self._intake.take(record, parse_json(asked.body))
+                taken, wait = self._intake.apply_events(record, parse_json(asked.body))
                 answer = {"taken": taken}
         except (LayercakeError, ValueError):
             return None
-        return Quick(
+        return FastResponse(
             record.node.id,
             HTTPStatus.OK,
             msgspec.json.encode(answer),

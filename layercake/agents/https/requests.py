@@ -16,12 +16,13 @@ class NodeRequests:
     """The requests that are waiting for a node's answer."""
 
     def __init__(self, store: Store, sync: Sync) -> None:
-        self._store, self._sync = store, sync
+        self._store = store
+        self._sync = sync
         self._numbers = itertools.count(1)
         self._requests: dict[str, dict[int, dict[str, Any]]] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}
 
-    async def ask(self, record: Record, request: dict[str, Any], timeout: float = 15.0) -> Any:
+    async def request(self, record: Record, request: dict[str, Any], timeout: float = 15.0) -> Any:
         """Sends a request to a node's agent and waits for its answer. Raises Unreachable if none
         comes in `timeout` seconds, OperationFailed if the node says that it failed."""
         if record.value("run") != "SYNC":

@@ -16,14 +16,15 @@ from typing import Any
 
 import msgspec
 
+from layercake.api.caller import Caller
 from layercake.base.clock import Clock
 from layercake.base.text import clean
-from layercake.features.access.caller import Caller
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 from layercake.kraken.errors import OperationFailed
 
-DAY_S, FIRST_S = 86400.0, 3600.0
+DAY_S = 86400.0
+FIRST_S = 3600.0
 LONG = 200
 MOST = 50
 ERROR = 500
@@ -76,7 +77,10 @@ class Audit:
     along, as `clock` does not."""
 
     def __init__(self, database: Database, store: Store, clock: Clock, days: int) -> None:
-        self._database, self._store, self._clock, self._days = database, store, clock, days
+        self._database = database
+        self._store = store
+        self._clock = clock
+        self._days = days
         self._due = clock() + FIRST_S
 
     async def begin(self, caller: Caller, request: str, body: object) -> int:
@@ -102,7 +106,8 @@ class Audit:
             }
         )
         steady = self._clock()
-        due, old = steady >= self._due, min(now, steady) - self._days * DAY_S
+        due = steady >= self._due
+        old = min(now, steady) - self._days * DAY_S
         self._due = steady + DAY_S if due else self._due
 
         def write(db: sqlite3.Connection) -> int:
@@ -113,7 +118,7 @@ class Audit:
             )
 
         try:
-            return await self._database.ask(self._store, write)
+            return await self._database.execute(self._store, write)
         except OperationFailed as error:
             raise OperationFailed(
                 f"cannot change anything: it cannot be recorded who asks: {error.message}",
@@ -123,7 +128,7 @@ class Audit:
     async def end(self, number: int, status: int, error: str) -> None:
         """Records what became of it. Raises OperationFailed."""
         values = (status, clean(error)[:ERROR], number)
-        await self._database.ask(
+        await self._database.execute(
             self._store,
             lambda db: db.execute("UPDATE audit SET status = ?, error = ? WHERE id = ?", values),
         )
@@ -135,7 +140,7 @@ class Audit:
             "SELECT id, at, data, status, error FROM audit WHERE id > ? AND at >= ? ORDER BY "
             "id LIMIT ?"
         )
-        rows = await self._database.ask(
+        rows = await self._database.execute(
             self._store, lambda db: db.execute(query, (after, since, limit)).fetchall()
         )
         return [

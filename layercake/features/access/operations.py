@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from layercake.agents.pki import Authority
+from layercake.api.caller import Caller
 from layercake.base.text import nearest
-from layercake.features.access.caller import Caller
 from layercake.features.access.tokens import Token, Tokens
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Store
@@ -15,6 +15,22 @@ from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role
 
 LONGEST_S = 10 * 366 * 86400.0
+
+
+def _refuse_more(caller: Caller, name: str, expires: float | None, *, may_exec: bool) -> None:
+    """Raises Refused for a token that may more, or holds longer, than the caller."""
+    if may_exec and not caller.exec:
+        raise Refused(
+            f"cannot create token {name[:80]}: {caller.name} does not have the right exec itself",
+            hint="root on the head has it",
+        )
+    if caller.kind != "token" or caller.expires is None:
+        return
+    if expires is None or expires > caller.expires:
+        raise Refused(
+            f"cannot create token {name[:80]}: it would hold longer than {caller.name} does",
+            hint="say --expires",
+        )
 
 
 class TokenChanges:
@@ -41,29 +57,10 @@ class TokenChanges:
     ) -> tuple[Token, str]:
         """A token and its text, which is shown this once. It holds for `seconds`, None is until it
         is revoked. Raises InputError, and Refused for more than the caller has."""
-        if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
-            raise InputError(
-                f"cannot create a token for {seconds} seconds: it is a time above 0, ten years at "
-                "most"
-            )
+        expires = self._expires(seconds)
         if groups is not None:
             self._check(groups)
-        expires = None if seconds is None else self._store.wall() + seconds
-        if may_exec and not caller.exec:
-            raise Refused(
-                f"cannot create token {name[:80]}: {caller.name} does not have the right exec "
-                "itself",
-                hint="root on the head has it",
-            )
-        if (
-            caller.kind == "token"
-            and caller.expires is not None
-            and (expires is None or expires > caller.expires)
-        ):
-            raise Refused(
-                f"cannot create token {name[:80]}: it would hold longer than {caller.name} does",
-                hint="say --expires",
-            )
+        _refuse_more(caller, name, expires, may_exec=may_exec)
         async with self._desire.transaction(revises=False) as transaction:
             return self._tokens.make(
                 transaction,
@@ -75,6 +72,17 @@ class TokenChanges:
                 expires=expires,
                 certificate=certificate,
             )
+
+    def _expires(self, seconds: float | None) -> float | None:
+        """When a token that is created now ends, in seconds since the epoch. Raises InputError."""
+        if seconds is None:
+            return None
+        if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
+            raise InputError(
+                f"cannot create a token for {seconds} seconds: it is a time above 0, ten years at "
+                "most"
+            )
+        return self._store.wall() + seconds
 
     def certify(self, token: str) -> dict[str, str]:
         """{"cert", "key"} in PEM for the token of this id, for sixty days. Raises InputError

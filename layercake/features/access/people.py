@@ -19,8 +19,8 @@ import jwt
 import msgspec
 from msgspec import Meta
 
+from layercake.api.caller import Caller, printable
 from layercake.base.clock import Clock
-from layercake.features.access.caller import Caller, printable
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.module import Role
 
@@ -39,9 +39,11 @@ ALGORITHMS = (
 """Signatures by a key pair. None that a secret of both sides makes: a public key must never be
 taken for one (RFC 8725, 2.1)."""
 NEEDED = ["iss", "aud", "sub", "exp", "iat"]
-REFRESH_S, KEEP_S, ANSWER_S = 30.0, 3600.0, 10.0
-"""Keys are asked for not more often than the first, and after the second in any case: the provider
-may have withdrawn one."""
+REFRESH_S = 30.0
+"""Seconds between two requests for keys, at least."""
+KEEP_S = 3600.0
+"""Seconds after which keys are asked for in any case: the provider may have withdrawn one."""
+ANSWER_S = 10.0
 TYPES = ("jwt", "at+jwt", "application/at+jwt")
 """Of tokens that say who somebody is. A provider signs others with the same keys, of logouts above
 all (RFC 8725, 3.11)."""
@@ -99,7 +101,9 @@ class People:
     """Knows people by their tokens."""
 
     def __init__(self, settings: OidcSettings, clock: Clock, wall: Clock) -> None:
-        self._settings, self._clock, self._wall = settings, clock, wall
+        self._settings = settings
+        self._clock = clock
+        self._wall = wall
         self._keys: dict[str, jwt.PyJWK] = {}
         self._asked = self._had = float("-inf")
         self._turn = asyncio.Lock()
@@ -146,7 +150,8 @@ class People:
             return False
         if "events" in claims:
             return False
-        now, (expires, made, begins) = self._wall(), times
+        now = self._wall()
+        (expires, made, begins) = times
         return bool(
             max(made, begins) - LEEWAY_S <= now < expires
             and expires - made <= self._settings.longest_s

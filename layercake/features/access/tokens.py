@@ -80,22 +80,23 @@ def blake2b(token: str) -> str:
 
 
 class Tokens:
-    """The tokens of a head."""
+    """The tokens of a head. `ended` is called with the id of each that is revoked: what it has open
+    ends."""
 
-    def __init__(self, wall: Clock) -> None:
+    def __init__(self, wall: Clock, ended: Callable[[str], None] = lambda token: None) -> None:
         self._wall = wall
+        self._ended = ended
         self._kept = _Kept()
         self._by_digest: dict[str, Token] = {}
-        self.revoked: Callable[[Token], None] = lambda token: None
-        """Called with each token that is revoked: what it has open ends."""
 
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what an earlier head left."""
         if data := documents.get(_DOCUMENT):
-            self._put(msgspec.json.decode(data, type=_Kept))
+            self._set_kept(msgspec.json.decode(data, type=_Kept))
 
-    def _put(self, kept: _Kept) -> None:
-        self._kept, self._by_digest = kept, {t.digest: t for t in kept.tokens}
+    def _set_kept(self, kept: _Kept) -> None:
+        self._kept = kept
+        self._by_digest = {t.digest: t for t in kept.tokens}
 
     def adopt(self, path: Path, documents: dict[str, Callable[[], bytes]]) -> None:
         """Takes in the tokens of an older Layercake's file, for the whole site and for ever, as
@@ -128,7 +129,7 @@ class Tokens:
                 )
                 fresh.append(found)
         if len(fresh) > len(self._kept.tokens):
-            self._put(replace(self._kept, tokens=tuple(fresh)))
+            self._set_kept(replace(self._kept, tokens=tuple(fresh)))
             documents[_DOCUMENT] = partial(msgspec.json.encode, self._kept)
 
     def all(self) -> list[Token]:
@@ -209,12 +210,12 @@ class Tokens:
         self._change(
             transaction, _Kept(tuple(t for t in self._kept.tokens if t is not token), gone)
         )
-        transaction.after(lambda: self.revoked(token))
+        transaction.after(self._ended, token.id)
         return token
 
     def _change(self, transaction: Transaction, kept: _Kept) -> None:
         transaction.documents[_DOCUMENT] = partial(msgspec.json.encode, kept)
-        transaction.after(self._put, kept)
+        transaction.after(self._set_kept, kept)
 
 
 def _read(path: Path) -> dict[str, str]:

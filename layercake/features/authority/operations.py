@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from layercake.agents.joining import Joining
 from layercake.agents.pki import RENEW_DAYS, Authority
 from layercake.agents.sync import Sync
+from layercake.api.caller import said_by
 from layercake.base.clock import Clock
-from layercake.features.access.caller import said_by
 from layercake.features.boots.boot_sets import BootSets
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -63,7 +63,8 @@ class AuthorityChanges:
         """The nodes that have not taken over the authorities and certificates of now, and the boot
         sets in use that were built before there was the next one: a node that boots such a set
         could not join."""
-        mark, boots = self._authority.mark, self._boots
+        mark = self._authority.mark
+        boots = self._boots
         nodes = sorted(
             r.name
             for r in self._store
@@ -114,7 +115,7 @@ class AuthorityChanges:
         )
         for record in self._store:
             if record.session is not None:
-                self._tell(record)
+                self._push(record)
         return self.view()
 
     def certify(self, record: Record) -> None:
@@ -122,9 +123,9 @@ class AuthorityChanges:
         record.trust = replace(
             record.trust, certificate=record.trust.certificate + 1, at=self._clock()
         )
-        self._tell(record)
+        self._push(record)
 
-    def _tell(self, record: Record) -> None:
+    def _push(self, record: Record) -> None:
         record.cfg_revision += 1
         self._store.mark(record)
         self._sync.push(record)
@@ -133,14 +134,15 @@ class AuthorityChanges:
         """Renews what has become old: the head's own certificate, and those of nodes. How many
         nodes are told."""
         self._authority.renew(*self._certificate_names)
-        now, told = self._clock(), 0
+        now = self._clock()
+        told = 0
         for record in self._store:
             if record.session is not None and abs(now - record.trust.at) > RENEW_S:
                 self.certify(record)
                 told += 1
         return told
 
-    async def look(self) -> None:
+    async def renew_certificates(self) -> None:
         """Renews for as long as the head lives."""
         while True:
             await asyncio.sleep(LOOK_S)

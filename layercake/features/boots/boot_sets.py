@@ -22,7 +22,8 @@ from minos.build.drivers import Drivers
 from minos.build.sets import BootSet
 
 log = logging.getLogger("layercake.boots")
-DOCUMENT, OF_PROFILES = "boot/default", "boot/default/"
+DOCUMENT = "boot/default"
+OF_PROFILES = "boot/default/"
 
 
 def arches(sets: Iterable[BootSet]) -> list[str]:
@@ -42,8 +43,8 @@ class BootSets:
         self._signer = signer
         self._seen: dict[str, tuple[tuple[object, ...], str]] = {}
         self.sign = sign
-        self._order = lru_cache(maxsize=8)(self._made)
-        self._told_of = lru_cache(maxsize=16)(self._told)
+        self._order = lru_cache(maxsize=8)(self._signed_agent)
+        self._told_of = lru_cache(maxsize=16)(self._announced)
         self._drivers = lru_cache(maxsize=2)(self._opened)  # one takes 13 MB
         self.default = ""
         self.of_profiles: dict[str, str] = {}
@@ -85,10 +86,11 @@ class BootSets:
             if not (found.directory / sets.SIGNATURE).exists():
                 sets.sign(found.directory, found.name, self._signer.sign)
 
-    def look(self) -> dict[str, str]:
+    def reread(self) -> dict[str, str]:
         """Reads the sets again that were touched since. {set: why it is not used any more, "" if it
         is again}. May block."""
-        before, found = {name: why for name, (_, why) in self._seen.items()}, self.all()
+        before = {name: why for name, (_, why) in self._seen.items()}
+        found = self.all()
         now = {s.name: self._look_at(s.name) for s in found}
         self._architectures = {s.name: s.architecture for s in found}
         new = {
@@ -105,7 +107,8 @@ class BootSets:
         }
 
     def _look_at(self, name: str) -> str:
-        mark, seen = sets.mark(self.directory, name), self._seen.get(name)
+        mark = sets.mark(self.directory, name)
+        seen = self._seen.get(name)
         if seen is None or seen[0] != mark:
             seen = self._seen[name] = (
                 mark,
@@ -206,7 +209,7 @@ class BootSets:
             map(str, inside) if isinstance(inside, list) else (),
         )
 
-    def _told(self, name: str, file: str) -> Mapping[str, Any]:
+    def _announced(self, name: str, file: str) -> Mapping[str, Any]:
         """Raises LayercakeError, OSError. The digest is that of the file when it was signed:
         nothing needs to be read."""
         found = sets.load(self.directory, name)
@@ -221,7 +224,7 @@ class BootSets:
             "signature": self._signer.sign(manifest(said, size, {})),
         }
 
-    def _made(self, name: str) -> dict[str, Any] | None:
+    def _signed_agent(self, name: str) -> dict[str, Any] | None:
         data = self.agent(name)
         digest = hashlib.blake2b(data, digest_size=32).hexdigest()
         signature = self.sign(signed(name, digest, len(data)))

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.boots.boot_sets import DOCUMENT, OF_PROFILES, BootSets
 from layercake.features.boots.views import Use
 from layercake.features.guard.guard import Guard
@@ -25,9 +25,11 @@ from layercake.modules.notifier import ModuleNotifier
 from minos.build import sets
 from minos.build.sets import BootSet
 
-BOOT_S, AGENT_S = 3600.0, 180.0
-"""How long a node may take to come back with another boot set (the engine gives it up before, when
-its boots fail), and to replace its agent."""
+BOOT_S = 3600.0
+"""Seconds that a node may take to come back with another boot set; the engine gives it up before,
+when its boots fail."""
+AGENT_S = 180.0
+"""Seconds that a node may take to replace its agent."""
 
 
 class BootSetChanges:
@@ -53,7 +55,8 @@ class BootSetChanges:
 
     def all(self) -> list[Use]:
         """All sets, newest first, with who uses them."""
-        known, uses = self._boots, []
+        known = self._boots
+        uses = []
         of = [
             (r.name, known.of(r.boots, r.node.profile, r.node.arch), r.boots) for r in self._store
         ]
@@ -185,7 +188,8 @@ class BootSetChanges:
 
     def _before(self, kind: Kind, record: Record) -> str:
         """What a node goes back to."""
-        mine, node = record.boots, record.node
+        mine = record.boots
+        node = record.node
         return (
             mine.agent_runs
             if kind is Kind.AGENT

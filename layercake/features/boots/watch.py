@@ -28,7 +28,7 @@ class BootSetWatch:
         while True:
             await asyncio.sleep(SCAN_S)
             try:
-                self.touched(await asyncio.to_thread(self._boots.look))
+                self.touched(await asyncio.to_thread(self._boots.reread))
             except OSError as error:
                 log.error("cannot look at the boot sets: %s", error)
 

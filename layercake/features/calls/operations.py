@@ -34,7 +34,7 @@ class Calls:
             )
         return found
 
-    async def ask(self, name: str, nodes: str, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def call(self, name: str, nodes: str, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         """[{"node", "ok", "answer", "error", "hint"}], one for each node of the range, or one with
         node "" for a call that is about no node. Raises NotFound for the call, and InputError for a
         range where none belongs, or none where one does."""

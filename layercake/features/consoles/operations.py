@@ -16,13 +16,14 @@ from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import InputError, LayercakeError, NotFound
 from layercake.modules.calls import AskModule
 
-STATE, TROUBLES, LOG, SEARCH = "console.state", "console.troubles", "console.log", "console.search"
-ATTACH, FOLLOW, WRITE, DETACH = (
-    "console.attach",
-    "console.follow",
-    "console.write",
-    "console.detach",
-)
+STATE = "console.state"
+TROUBLES = "console.troubles"
+LOG = "console.log"
+SEARCH = "console.search"
+ATTACH = "console.attach"
+FOLLOW = "console.follow"
+WRITE = "console.write"
+DETACH = "console.detach"
 _LAST_S = 2.0  # what `node explain` waits for the last lines
 _AGAIN_S = 1.0
 _END = 1 << 62  # behind all that a console may ever say
@@ -38,13 +39,15 @@ class Attached:
         self._node = record.node.id
         self._who = who
         self._write = write
-        self._reader, self._position = "", 0
+        self._reader = ""
+        self._position = 0
 
     async def attach(self, take: bool) -> None:
         """Begins. Raises LayercakeError."""
         asked = {"node": self._node, "who": self._who, "write": self._write, "take": take}
         answer = await self._ask(ATTACH, asked)
-        self._reader, self._position = str(answer["reader"]), int(answer["position"])
+        self._reader = str(answer["reader"])
+        self._position = int(answer["position"])
 
     def to_end(self) -> None:
         """What was said before is not wanted."""
@@ -93,7 +96,7 @@ class Attached:
         """Sends a break. Raises as `write`."""
         await self._ask(WRITE, {"node": self._node, "reader": self._reader, "send_break": True})
 
-    async def take(self) -> None:
+    async def take_over(self) -> None:
         """Takes the keyboard, and the console from another session. Raises LayercakeError."""
         await self._ask(WRITE, {"node": self._node, "reader": self._reader, "take": True})
 
@@ -115,7 +118,7 @@ class Consoles:
         """How the consoles of a range are; one that cannot be asked for has an error in its row."""
         return [
             {"node": one["node"], **(one["answer"] or {"state": "unknown"}), "error": one["error"]}
-            for one in await self._calls.ask(STATE, text, {})
+            for one in await self._calls.call(STATE, text, {})
         ]
 
     async def troubles(self) -> tuple[str, dict[str, str]]:

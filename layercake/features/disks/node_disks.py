@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from layercake.features.boots.boot_sets import BootSets
-from layercake.features.disks.said import Disk, Said, said
+from layercake.features.disks.said import Disk, Said, parse_disks
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
@@ -19,7 +19,8 @@ from layercake.kraken.errors import InputError, NotFound, Refused
 from minos.build.sets import DISKTOOLS
 from minos.disks.inventory import Disks
 
-WORDS, KEYS = "diskword/", "diskkey/"
+WORDS = "diskword/"
+KEYS = "diskkey/"
 KEY_BYTES = 64
 MOST_WORDS = 64
 _DIRECTORY = "disktools"
@@ -43,7 +44,10 @@ class NodeDisks:
     def __init__(
         self, store: Store, desire: DesiredState, boots: BootSets, tell: Callable[[Record], None]
     ) -> None:
-        self._store, self._desire, self._boots, self._tell = store, desire, boots, tell
+        self._store = store
+        self._desire = desire
+        self._boots = boots
+        self._tell = tell
         self._said: dict[str, Said] = {}
         self._words: dict[str, tuple[Word, ...]] = {}
         self._keys: dict[str, str] = {}
@@ -119,9 +123,9 @@ class NodeDisks:
     # ---- what a node says, and a person
     # ------------------------------------------------------------------------------------
 
-    def heard(self, record: Record, data: object) -> None:
+    def apply_report(self, record: Record, data: object) -> None:
         """A node says how its disks are. Words that were used are gone: each is good once."""
-        found = said(data)
+        found = parse_disks(data)
         if found is None:
             return
         self._said[record.node.id] = found
@@ -129,9 +133,9 @@ class NodeDisks:
         had = self._words.get(record.node.id, ())
         left = tuple(word for word in had if word.id not in found.done)
         if left != had:
-            self._keep(record.node.id, left)
+            self._set_words(record.node.id, left)
 
-    def _keep(self, node: str, words: tuple[Word, ...]) -> None:
+    def _set_words(self, node: str, words: tuple[Word, ...]) -> None:
         if words:
             self._words[node] = words
         else:
@@ -145,7 +149,8 @@ class NodeDisks:
 
     def troubles(self, record: Record) -> list[str]:
         """What is to be said of a node's disks, for people: what is wrong, and what to do next."""
-        found, part = self.of(record), self.part(record)
+        found = self.of(record)
+        part = self.part(record)
         if found is None or part is None:
             return []
         lines = [f"layout {one.name}: {one.why}" for one in found.layouts if one.why]
@@ -153,7 +158,7 @@ class NodeDisks:
             if not disk.mark or not disk.names:
                 continue
             name = disk.names[0]
-            if any(word.disk in disk.names for word in self.words(record)):
+            if any(word.disk in disk.names for word in self.unused_words(record)):
                 lines.append(f"disk {name} was given free; the node has not made it anew yet")
             elif any(set(disk.names) & set(one.wipe) for one in part.entries.values()):
                 lines.append(
@@ -167,7 +172,7 @@ class NodeDisks:
                 )
         return lines
 
-    def words(self, record: Record) -> tuple[Word, ...]:
+    def unused_words(self, record: Record) -> tuple[Word, ...]:
         """The words that the node has not used yet."""
         return self._words.get(record.node.id, ())
 
@@ -212,7 +217,7 @@ class NodeDisks:
                 f"{disk.holds}",
                 hint=f"see `layercake machine disks {record.name}`",
             )
-        had = tuple(word for word in self.words(record) if word.disk not in disk.names)
+        had = tuple(word for word in self.unused_words(record) if word.disk not in disk.names)
         if len(had) >= MOST_WORDS:
             raise Refused(
                 f"cannot give disk {name} of {record.name} free: too many words wait for this node"

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-MOST_DISKS, MOST_LAYOUTS = 64, 16
+MOST_DISKS = 64
+MOST_LAYOUTS = 16
 STATES = ("BLANK", "FOREIGN", "READY", "ERROR")
 
 
@@ -43,7 +44,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[str, ...] = ()
 
 
-def said(data: object) -> Said | None:
+def parse_disks(data: object) -> Said | None:
     """None for what is not as agreed."""
     try:
         found = msgspec.convert(data, Said)

@@ -41,7 +41,8 @@ class HostKeys:
     """Those of all nodes, by their ids."""
 
     def __init__(self, store: Store, desire: DesiredState) -> None:
-        self._store, self._desire = store, desire
+        self._store = store
+        self._desire = desire
         self._kept: dict[str, HostKey] = {}
 
     def load(self, documents: Mapping[str, bytes]) -> None:

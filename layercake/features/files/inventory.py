@@ -21,10 +21,14 @@ from layercake.base.text import describe, show
 from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.module import NodePart
 
-MINOS, METADATA, ALL = "minos", "metadata", "*"
+MINOS = "minos"
+METADATA = "metadata"
+ALL = "*"
 SAID = ("/user-data", "/vendor-data", "/network-config")
 """What the metadata service may say beside what the head says of the node."""
-MAX_FILES, MAX_CONTENT, MAX_PATH = 500, 256 << 10, 1024
+MAX_FILES = 500
+MAX_CONTENT = 256 << 10
+MAX_PATH = 1024
 TEMPLATE = ".j2"
 """What the names of templates in the directory of files end with."""
 _NOT_BELOW = ("/proc", "/sys", "/dev")
@@ -92,7 +96,8 @@ def _secret(value: object) -> str:
 def _on_change(value: object) -> str:
     """What is done when the file of a running image changes."""
     words = text(value).split()
-    what, rest = (words[0] if words else ""), words[1:]
+    what = words[0] if words else ""
+    rest = words[1:]
     if (what == "reload" and len(rest) == 1 and _UNIT.fullmatch(rest[0])) or (
         what == "signal" and len(rest) == 1 and rest[0] in SIGNALS
     ):
@@ -199,18 +204,13 @@ def place_of(key: str) -> Place:
                 "as compute:/etc/motd or minos:/etc/motd",
                 f"{key}.",
             )
-    if (
-        not path.startswith("/")
-        or len(path) > MAX_PATH
-        or not path.isprintable()
-        or posixpath.normpath(path) != path
-    ):
+    if not _is_path(path):
         raise Mistake(
             f"{show(path)} is no path of a file",
             "absolute, without . and .., as /etc/motd",
             f"{key}.",
         )
-    if path in _NOT_BELOW or path.startswith(tuple(f"{place}/" for place in _NOT_BELOW)):
+    if f"{path}/".startswith(tuple(f"{place}/" for place in _NOT_BELOW)):
         raise Mistake(
             f"no file is put below {', '.join(_NOT_BELOW)}",
             "a sysctl goes into uinit, or into /etc/sysctl.d",
@@ -223,6 +223,16 @@ def place_of(key: str) -> Place:
             f"{key}.",
         )
     return Place(targets, path)
+
+
+def _is_path(path: str) -> bool:
+    """Whether it is absolute, has no superfluous parts, and can be shown."""
+    return (
+        path.startswith("/")
+        and len(path) <= MAX_PATH
+        and path.isprintable()
+        and posixpath.normpath(path) == path
+    )
 
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:
@@ -239,20 +249,11 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sound(key: str, one: File, place: Place) -> None:
-    said = [word for word in ("source", "tree", "secret", "leave") if getattr(one, word)]
-    said += ["content"] if one.content is not None else []
-    if len(said) != 1:
-        has = f"says {' and '.join(said)}" if said else "does not say what is in it"
-        raise Mistake(
-            f"file {key} {has}", "give it one of content, source, tree, secret and leave", f"{key}."
-        )
+    """Raises Mistake for a file whose keys contradict each other."""
+    _check_content(key, one)
     if place.path == "/" and not one.tree:
         raise Mistake(
             f"file {key} is a directory", "write a tree for it, or the path of a file", f"{key}."
-        )
-    if one.template is not None and (one.secret or one.leave or one.tree):
-        raise Mistake(
-            f"file {key}: template means nothing with {said[0]}", "remove it", f"{key}.template"
         )
     if not {MINOS, METADATA}.isdisjoint(place.targets) and one.on_change not in ("", "write"):
         raise Mistake(
@@ -265,6 +266,21 @@ def _sound(key: str, one: File, place: Place) -> None:
             f"file {key}: the metadata service takes one text",
             "give it content, source or secret",
             f"{key}.",
+        )
+
+
+def _check_content(key: str, one: File) -> None:
+    """Raises Mistake unless the file says once what is in it."""
+    kinds = [word for word in ("source", "tree", "secret", "leave") if getattr(one, word)]
+    kinds += ["content"] if one.content is not None else []
+    if len(kinds) != 1:
+        has = f"says {' and '.join(kinds)}" if kinds else "does not say what is in it"
+        raise Mistake(
+            f"file {key} {has}", "give it one of content, source, tree, secret and leave", f"{key}."
+        )
+    if one.template is not None and kinds[0] not in ("source", "content"):
+        raise Mistake(
+            f"file {key}: template means nothing with {kinds[0]}", "remove it", f"{key}.template"
         )
 
 

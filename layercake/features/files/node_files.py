@@ -22,9 +22,9 @@ from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.features.files.hostkeys import HostKeys
 from layercake.features.files.inventory import METADATA, TEMPLATE, File, Files, place_of
 from layercake.features.files.module import FileSettings
-from layercake.features.files.renderer import Renderer
+from layercake.features.files.rendering.renderer import Renderer
+from layercake.features.files.rendering.template import CLOSES, OPENS
 from layercake.features.files.sources import Source, Sources
-from layercake.features.files.template import CLOSES, OPENS
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.networks import SiteNetworks
@@ -70,8 +70,12 @@ class NodeFiles:
         head: Any,
         tell: Any,
     ) -> None:
-        self._store, self._networks, self._vault, self._settings = store, networks, vault, settings
-        self._head, self._tell = head, tell
+        self._store = store
+        self._networks = networks
+        self._vault = vault
+        self._settings = settings
+        self._head = head
+        self._tell = tell
         self.sources = kept
         self.keys = HostKeys(store, desire)
         self._renderer = Renderer()
@@ -93,7 +97,7 @@ class NodeFiles:
         """Lines for ~/.ssh/known_hosts of those that have a host key."""
         found = [(r, self.keys.public(r)) for r in records]
         lines = [
-            given.known_host(given.names_of(r.name, self._networks.told(r.node)), r.node.ip, key)
+            given.known_host(given.names_of(r.name, self._networks.of(r.node)), r.node.ip, key)
             for r, key in found
             if key
         ]
@@ -121,14 +125,15 @@ class NodeFiles:
 
     def _rows(self) -> list[tuple[str, str, str, tuple[str, ...]]]:
         return [
-            (r.name, given.fqdn(r.name, self._networks.told(r.node)), r.node.ip, r.node.groups)
+            (r.name, given.fqdn(r.name, self._networks.of(r.node)), r.node.ip, r.node.groups)
             for r in self._store
         ]
 
     def mark(self, record: Record) -> str:
         """Stands for all that a node's files depend on; for secrets as they were when an inventory
         was applied last."""
-        node, network = record.node, self._networks.told(record.node)
+        node = record.node
+        network = self._networks.of(record.node)
         had = self._marks.get(node.id)
         version = f"{self.site()[0]} {self.sources.version} {self._secrets}"
         if had is not None and had[1] is network and had[2] == version and _alike(had[0], node):
@@ -191,7 +196,7 @@ class NodeFiles:
         mark, found = self._wrong.get(record.node.id, ("", []))
         return found if mark and mark == self.mark(record) else []
 
-    def heard(self, record: Record, data: Mapping[str, Any]) -> None:
+    def apply_report(self, record: Record, data: Mapping[str, Any]) -> None:
         """Keeps what a node says of its files, as far as it is well-formed."""
         found: dict[str, Any] = {"mark": str(data.get("mark", ""))[:64]}
         for name in ("waiting", "errors"):
@@ -247,7 +252,7 @@ class NodeFiles:
             ]
             entries = given.given(
                 record.node,
-                self._networks.told(record.node),
+                self._networks.of(record.node),
                 others,
                 await self.keys.of(record),
                 wishes(record.node).authorized_keys,
@@ -255,9 +260,7 @@ class NodeFiles:
         if any(METADATA in place_of(key).targets for key in part.entries):
             entries.append(
                 given.facts(
-                    record.node,
-                    self._networks.told(record.node),
-                    wishes(record.node).authorized_keys,
+                    record.node, self._networks.of(record.node), wishes(record.node).authorized_keys
                 )
             )
         wanted = await asyncio.to_thread(self._collect, part, by_path, contents or {})
@@ -327,7 +330,7 @@ class NodeFiles:
         return replace(entry, data=b"".join(parts))
 
     def _facts(self, node: Node) -> dict[str, Any]:
-        network = self._networks.told(node)
+        network = self._networks.of(node)
         return {
             "name": node.name,
             "fqdn": given.fqdn(node.name, network),
@@ -433,25 +436,29 @@ def _filled(
     if one.secret:
         return replace(entry, data=f"{OPENS}{one.secret}{CLOSES}".encode()), None
     if one.content is not None:
-        return (
-            (entry, one.content)
-            if one.template
-            else (replace(entry, data=one.content.encode()), None)
-        )
+        if one.template:
+            return entry, one.content
+        return replace(entry, data=one.content.encode()), None
     if source is None:
         raise InputError(
             f"there is no {one.source} in the directory of files",
             hint="put it there, and apply the inventory again",
         )
+    return _from_source(entry, one, path, source, content(source))
+
+
+def _from_source(
+    entry: Entry, one: File, path: str, source: Source, data: bytes
+) -> tuple[Entry, str | None]:
+    """A file out of the directory of files. Raises InputError for a template that is no text."""
     name = path if one.tree else one.source
     is_template = name.endswith(TEMPLATE) if one.template is None else one.template
     if source.executable and not one.mode:
         entry = replace(entry, mode="0755")
-    if one.tree and is_template:
-        entry = replace(entry, path=path.removesuffix(TEMPLATE))
-    data = content(source)
     if not is_template:
         return replace(entry, data=data), None
+    if one.tree:
+        entry = replace(entry, path=path.removesuffix(TEMPLATE))
     try:
         return entry, data.decode()
     except UnicodeDecodeError:
@@ -460,7 +467,8 @@ def _filled(
 
 def _bounded(entries: Sequence[Entry]) -> list[Entry]:
     """The files that fit; what does not is an error, and none of the others."""
-    whole, found = 0, []
+    whole = 0
+    found = []
     for entry in entries:
         whole += len(entry.data)
         found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from layercake.features.files import sources
@@ -36,7 +36,9 @@ class Wanted:
         contents: Mapping[str, bytes],
         users: Mapping[str, list[str]],
     ) -> None:
-        self.by_path, self.contents, self.users = by_path, contents, users
+        self.by_path = by_path
+        self.contents = contents
+        self.users = users
 
     @property
     def mark(self) -> str:
@@ -49,6 +51,11 @@ class Wanted:
 def _part(node: Node) -> Files:
     found = node.parts.get("files")
     return found if isinstance(found, Files) else NONE
+
+
+def _is_there(path: str, files: Collection[str], *, tree: bool) -> bool:
+    """Whether it is one of the files; of a tree, whether one of them is below it."""
+    return any(name.startswith(f"{path}/") for name in files) if tree else path in files
 
 
 class FileChanges:
@@ -68,31 +75,32 @@ class FileChanges:
                 if one.source or one.tree:
                     users.setdefault(one.source or one.tree, []).append(node.name)
                     single |= {one.source}
-        directory = self._files.directory
-        found, contents = await asyncio.to_thread(sources.read, directory) if users else ({}, {})
+        if not users:
+            return Wanted({}, {}, users)
+        files, contents = await asyncio.to_thread(sources.read, self._files.directory)
         for path, names in users.items():
-            there = (
-                path in found
-                if path in single
-                else any(name.startswith(f"{path}/") for name in found)
-            )
-            if not there:
-                raise InputError(
-                    f"cannot use the inventory: there is no {path} in {directory}, and "
-                    f"{fold(names[:NAMED])} "
-                    f"{'has' if len(names) == 1 else 'have'} it among the files",
-                    hint="put it there first",
-                )
-        used = {path: one for path, one in found.items() if sources.is_used(path, set(users))}
+            if not _is_there(path, files, tree=path not in single):
+                raise self._missing(path, names)
+        wanted = set(users)
+        used = {path: one for path, one in files.items() if sources.is_used(path, wanted)}
         digests = {one.digest for one in used.values()}
         return Wanted(
             used, {digest: data for digest, data in contents.items() if digest in digests}, users
         )
 
+    def _missing(self, path: str, names: list[str]) -> InputError:
+        have = "has" if len(names) == 1 else "have"
+        return InputError(
+            f"cannot use the inventory: there is no {path} in {self._files.directory}, and "
+            f"{fold(names[:NAMED])} {have} it among the files",
+            hint="put it there first",
+        )
+
     async def beside(self, node: Node) -> Wanted:
         """What is in force, and what one node uses that is not: no other node's files change by it.
         Raises InputError as `wanted`."""
-        new, has = await self.wanted([node]), self._files.sources.by_path
+        new = await self.wanted([node])
+        has = self._files.sources.by_path
         return Wanted({**new.by_path, **has}, new.contents, new.users)
 
     async def plan(self, wanted: Wanted) -> list[dict[str, Any]]:
@@ -101,9 +109,12 @@ class FileChanges:
         return await asyncio.to_thread(self._changes, wanted)
 
     def _changes(self, wanted: Wanted) -> list[dict[str, Any]]:
-        old, new, found = self._files.sources.by_path, wanted.by_path, []
+        old = self._files.sources.by_path
+        new = wanted.by_path
+        found = []
         for path in sorted({*old, *new}):
-            before, after = old.get(path), new.get(path)
+            before = old.get(path)
+            after = new.get(path)
             if before == after:
                 continue
             texts = [
@@ -122,11 +133,11 @@ class FileChanges:
             found.append({**sources.to_record(path, before, after, lines), "nodes": len(names)})
         return found
 
-    async def keep(self, wanted: Wanted) -> None:
+    async def store(self, wanted: Wanted) -> None:
         """Writes the contents, before anything refers to them. Raises OperationFailed."""
-        await asyncio.to_thread(self._files.sources.keep, wanted.contents)
+        await asyncio.to_thread(self._files.sources.store, wanted.contents)
 
-    def take(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
+    def activate(self, transaction: Transaction, wanted: Wanted, by: str) -> list[str]:
         """Has these in force once all is on disk; the paths that are others than before."""
         old = self._files.sources.by_path
         changed = [
@@ -137,7 +148,7 @@ class FileChanges:
         if changed:
             key, data = self._files.sources.document(wanted.by_path)
             transaction.documents[key] = lambda: data
-            transaction.after(lambda: self._files.sources.take(wanted.by_path))
+            transaction.after(lambda: self._files.sources.use(wanted.by_path))
             more = f", and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
             transaction.event(
                 None,
@@ -233,7 +244,8 @@ def _changed(
     """(targets, path, unified diff, what is done then) of each file that is another."""
     old, new = ({(",".join(e.targets), e.path): e for e in entries} for entries in (before, after))
     for key in dict.fromkeys([*old, *new]):
-        first, second = old.get(key), new.get(key)
+        first = old.get(key)
+        second = new.get(key)
         if (
             first is not None
             and second is not None

@@ -23,7 +23,9 @@ from layercake.kraken.errors import InputError, OperationFailed
 
 DOCUMENTS = "files/"
 _DOCUMENT = DOCUMENTS + "sources"
-MAX_SOURCES, MAX_SIZE, MAX_ALL = 5000, 1 << 20, 64 << 20
+MAX_SOURCES = 5000
+MAX_SIZE = 1 << 20
+MAX_ALL = 64 << 20
 _SKIPPED = (".git", ".hg", ".svn")
 _REMAINS = ("~", ".swp", ".orig", ".rej")
 """What editors and version control leave behind: no file of a site's."""
@@ -60,7 +62,8 @@ def read(directory: Path) -> tuple[dict[str, Source], dict[str, bytes]]:
                 hint="large things belong into an image",
             )
         digest = hashlib.blake2b(data, digest_size=32).hexdigest()
-        found[path], contents[digest] = Source(digest, len(data), executable), data
+        found[path] = Source(digest, len(data), executable)
+        contents[digest] = data
     return found, contents
 
 
@@ -129,7 +132,7 @@ class Sources:
         data = documents.get(_DOCUMENT)
         self.by_path = msgspec.json.decode(data, type=dict[str, Source]) if data else {}
 
-    def keep(self, contents: Mapping[str, bytes]) -> None:
+    def store(self, contents: Mapping[str, bytes]) -> None:
         """Writes contents. May block. Raises OSError."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         for digest, data in contents.items():
@@ -141,7 +144,7 @@ class Sources:
         """The document that says so, and its key."""
         return _DOCUMENT, msgspec.json.encode(found)
 
-    def take(self, found: Mapping[str, Source]) -> None:
+    def use(self, found: Mapping[str, Source]) -> None:
         """These are in force from now on; contents that nobody needs are removed."""
         self.by_path = dict(found)
         self.version += 1

@@ -9,7 +9,6 @@ only when it is its turn; the reason is shown by `node explain`.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from layercake.base.clock import Clock
 from layercake.features.guard import outage
 from layercake.features.guard.members import Members
 from layercake.features.guard.outage import Outage
-from layercake.features.guard.queue import Lane, Queue, Rank, Turn
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.silent_nodes import SilentNodes
+from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.turns.slots import Slots
 from layercake.features.guard.verdict import Case, judge, when
-from layercake.features.guard.witness import Findings, Witnesses
+from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
 from layercake.fleet.guard_state import Stop, Verdict, Why, ended
@@ -48,13 +48,13 @@ _DOCUMENT = "guard/freeze"
 replace = msgspec.structs.replace
 
 
-class GuardActions(Protocol):
-    """What the guard has done elsewhere."""
+class GuardOrders(Protocol):
+    """What the guard has done to nodes (agents.orders)."""
 
     def want_again(self, record: Record) -> None:
         """What is wanted of a node follows from its orders anew."""
 
-    def take(self, record: Record, by: str) -> None:
+    def take_over(self, record: Record, by: str) -> None:
         """A machine that was found running becomes ours: it is started anew."""
 
 
@@ -66,7 +66,8 @@ class _Asked:
 
 
 class Guard:
-    """Says when a step may begin. Runs on the event loop."""
+    """Says when a step may begin. Runs on the event loop. `written` says whether what is known of a
+    node is on disk."""
 
     def __init__(
         self,
@@ -74,28 +75,27 @@ class Guard:
         engine: Engine,
         settings: GuardSettings,
         witnesses: Witnesses,
-        hands: GuardActions,
+        orders: GuardOrders,
         clock: Clock,
+        written: Callable[[str], bool] = lambda key: True,
     ) -> None:
-        self._store, self._engine, self._settings = store, engine, settings
-        self.witnesses, self._hands, self._clock = witnesses, hands, clock
-        self.slots, self._queue, self._admitting = Slots(settings), Queue(), False
+        self._store = store
+        self._engine = engine
+        self._settings = settings
+        self._orders = orders
+        self._clock = clock
+        self.slots = Slots(settings)
+        self._queue = Queue()
+        self._admitting = False
         self._members = Members(store)
         self._stopped = Noted(store, lambda record: record.care.maintenance is not None)
         self._waiting: dict[str, _Asked] = {}
-        self._watched: dict[
-            str, None
-            # of those that wait, the ones that do not for others' boots; who was looked at is last
-        ] = {}
-        self._silent: dict[str, float] = {}
-        self._firmware: set[str] = set()
-        self._findings: dict[str, Findings] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._done: dict[
-            str, float
-        ] = {}  # nodes whose order is done, and until when that is waited for to be written
-        self.written: Callable[[str], bool] = lambda key: True
-        self._expected, self._expected_until = set[str](), 0.0
+        self._watched: dict[str, None] = {}
+        """Of those that wait, the ones that do not for others' boots; who was looked at is last."""
+        self.silent = SilentNodes(witnesses, clock)
+        self._done: dict[str, float] = {}
+        """Nodes whose order is done, and until when that is waited for to be written."""
+        self.written = written
         self.outages: dict[str, Outage] = {}
         self.freeze: Stop | None = None
 
@@ -106,24 +106,21 @@ class Guard:
         then are silent."""
         if data := documents.get(_DOCUMENT):
             self.freeze = msgspec.json.decode(data, type=Stop)
-        self._expected = {r.node.id for r in self._store if r.care.up}
-        self._expected_until = until
+        self.silent.expect([r.node.id for r in self._store if r.care.up], until)
         for record in self._store:
             if record.care.wished and self._starts(record):
                 self._line_up(record)
 
     async def stop(self) -> None:
         """Asks nobody any more."""
-        tasks = list(self._asking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.silent.stop()
 
     # -- what happens to nodes
 
-    def heard(self, record: Record, busy: str) -> None:
+    def node_spoke(self, record: Record, busy: str) -> None:
         """A node speaks, and is in sync."""
-        key, care = record.node.id, record.care
+        key = record.node.id
+        care = record.care
         said = care.busy if busy not in ("BUSY", "FREE") else busy == "BUSY"
         up = record.meant == "up"
         if (care.ours, care.up, care.busy, care.released, care.wished) != (
@@ -135,14 +132,12 @@ class Guard:
         ):
             record.care = replace(care, ours=True, up=up, busy=said, released=False, wished=0.0)
             self._store.mark(record)
-        self._expected.discard(key)
-        if key in self._silent or key in self.slots:
+        self.silent.expected.discard(key)
+        if key in self.silent.since or key in self.slots:
             self._returned(key, up=True)
 
     def _returned(self, key: str, *, up: bool = False) -> None:
-        self._silent.pop(key, None)
-        self._firmware.discard(key)
-        self._findings.pop(key, None)
+        self.silent.remove(key)
         since = self.slots.free(key)
         if since is not None and up:
             self._queue.took(self._clock() - since)
@@ -152,9 +147,7 @@ class Guard:
     def lost(self, record: Record, *, firmware: bool = False) -> None:
         """A node fell silent; `firmware`: because its firmware asked for a boot program, so nothing
         runs there any more."""
-        self._silent.setdefault(record.node.id, self._clock())
-        if firmware:
-            self._firmware.add(record.node.id)
+        self.silent.add(record.node.id, dead=firmware)
 
     def forget(self, record: Record) -> None:
         """A node is gone."""
@@ -163,26 +156,27 @@ class Guard:
         self._queue.leave(record.node.id)
         self._done.pop(record.node.id, None)
         self._watched.pop(record.node.id, None)
-        self._expected.discard(record.node.id)
+        self.silent.expected.discard(record.node.id)
 
     def changed(self, record: Record) -> None:
         """What is known of a node has changed."""
         if record.value("power") != "OFF":
             return
-        care, order = record.care, record.care.order
+        care = record.care
+        order = record.care.order
         if order is not None:
             record.care = replace(
                 care, order=None, up=False, busy=False, released=order.what == "cycle"
             )
-            self._silent.pop(record.node.id, None)
+            self.silent.since.pop(record.node.id, None)
             self._done[record.node.id] = self._clock() + WRITTEN_S
             self._store.mark(record)
             if order.what == "cycle":
                 self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
-            self._hands.want_again(record)
+            self._orders.want_again(record)
         elif record.meant == "off" and care.up:
             record.care = replace(care, up=False, busy=False)
-            self._silent.pop(record.node.id, None)
+            self.silent.since.pop(record.node.id, None)
             self._store.mark(record)
 
     def failed(self, record: Record, why: str, *, for_good: bool) -> None:
@@ -201,7 +195,7 @@ class Guard:
                 f"it is left on (hint: `layercake power off {record.name}` cuts its power)",
             )
             return
-        self._silent.pop(record.node.id, None)  # it was treated, and counts for no outage
+        self.silent.since.pop(record.node.id, None)  # it was treated, and counts for no outage
         if order is not None:
             record.care = replace(record.care, order=None)
             self._store.mark(record)
@@ -210,7 +204,7 @@ class Guard:
                 events.POWER_ORDER_FAILED,
                 f"{order.what} ordered by {order.by} has failed: {why}",
             )
-            self._hands.want_again(record)
+            self._orders.want_again(record)
 
     # -- may it?
 
@@ -238,12 +232,12 @@ class Guard:
             del self._waiting[key]
             self._begin(record, asked.mutation)
         elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
-            self._hands.take(record, "the inventory (adopt: reset)")
+            self._orders.take_over(record, "the inventory (adopt: reset)")
         else:
-            self._tell(record, asked, verdict)
+            self._note_waiting(record, asked, verdict)
             asked.verdict = verdict
 
-    def _tell(self, record: Record, asked: _Asked, verdict: Verdict) -> None:
+    def _note_waiting(self, record: Record, asked: _Asked, verdict: Verdict) -> None:
         if verdict.why in _TOLD and (asked.verdict is None or asked.verdict.why is not verdict.why):
             kind = events.NODE_FOUND if verdict.why is Why.FOUND_RUNNING else events.REMEDY_HELD
             self._store.event(
@@ -254,7 +248,9 @@ class Guard:
             )
 
     def _begin(self, record: Record, mutation: str) -> None:
-        care, now, step = record.care, self._clock(), record.planner.mutation(mutation)
+        care = record.care
+        now = self._clock()
+        step = record.planner.mutation(mutation)
         if step.turns_on and not care.ours:
             record.care = replace(care, ours=True)
             self._store.mark(record)
@@ -262,7 +258,7 @@ class Guard:
             if (
                 record.node.id not in self.slots and not step.person
             ):  # a person takes long, and no other node's turn
-                self.slots.take(
+                self.slots.reserve(
                     record.node.id,
                     record.node.domains,
                     remedy=care.up,
@@ -271,14 +267,11 @@ class Guard:
                 )
             if step.turns_on and not step.person:
                 self.slots.switched(record.node.domains, now)
-            if (found := self._findings.get(record.node.id)) is not None and self._ends(
-                record, mutation
-            ):
+            findings = self.silent.findings.get(record.node.id)
+            if findings is not None and self._ends(record, mutation):
+                silent = when(self.silent.since.get(record.node.id, now), now)
                 self._store.event(
-                    record,
-                    events.REMEDY,
-                    f"{mutation}: silent for "
-                    f"{when(self._silent.get(record.node.id, now), now)}; {found.text}",
+                    record, events.REMEDY, f"{mutation}: silent for {silent}; {findings.text}"
                 )
         self._engine.post(record, Permitted(mutation))
 
@@ -294,29 +287,32 @@ class Guard:
     def _verdict(self, record: Record, mutation: str) -> Verdict | None:
         """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it
         takes."""
-        now, key = self._clock(), record.node.id
+        now = self._clock()
+        key = record.node.id
         if now < self._done.get(key, now) and not self.written(key):
             return Verdict(
                 Why.UNWRITTEN, "a head that is killed must not carry its last order out once more"
             )
         self._done.pop(key, None)
         ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
-        if ruling.ask and key not in self._asking:
-            self._asking[key] = asyncio.get_running_loop().create_task(self._ask(record))
+        if ruling.ask:
+            self.silent.question(record, self._answered)
         by_hand = bool(record.planner.mutation(mutation).person)
-        if (
-            ruling.verdict is None
-            and self._starts(record)
-            and key not in self.slots
-            and not by_hand
-        ):
-            full = self.slots.full(
-                record.node.domains, remedy=record.care.up, now=now, network=record.node.network
-            )
-            if not full and self._queue and not self._admitting:
-                full = f"{len(self._queue)} nodes wait for a slot, and it has just joined them"
-            return Verdict(Why.QUEUE, full) if full else None
+        if ruling.verdict is None and not by_hand and self._starts(record):
+            return self._no_slot(record, now)
         return ruling.verdict
+
+    def _no_slot(self, record: Record, now: float) -> Verdict | None:
+        """Why a node that may be started has to wait for others, None if it has a slot, or there is
+        one for it."""
+        if record.node.id in self.slots:
+            return None
+        full = self.slots.full(
+            record.node.domains, remedy=record.care.up, now=now, network=record.node.network
+        )
+        if not full and self._queue and not self._admitting:
+            full = f"{len(self._queue)} nodes wait for a slot, and it has just joined them"
+        return Verdict(Why.QUEUE, full) if full else None
 
     # -- who is next
 
@@ -325,7 +321,7 @@ class Guard:
             record.care = replace(record.care, wished=self._store.wall())
             self._store.mark(record)
         rank = Rank(-wishes(record.node).priority, record.care.wished, record.name)
-        self._queue.put(
+        self._queue.enqueue(
             record.node.id,
             Lane(record.care.up, record.node.network, record.node.domains),
             rank,
@@ -345,10 +341,8 @@ class Guard:
 
     def _turn(self, key: str, lane: Lane) -> Turn:
         """A node's turn: it begins if it may."""
-        record, asked = self._store.find(key), self._waiting.get(key)
-        if record is None or asked is None or record.machine.asked != asked.mutation:
-            self._queue.leave(key)
-            self._waiting.pop(key, None)
+        record = self._still_waiting(key)
+        if record is None:
             return Turn.GIVEN
         if self.slots.none_left:
             return Turn.ALL_FULL
@@ -359,6 +353,17 @@ class Guard:
         self._answer(record)
         return Turn.LANE_FULL if key in self._queue else Turn.GIVEN
 
+    def _still_waiting(self, key: str) -> Record | None:
+        """The node that waits for its step; None, and forgotten, if it no longer does."""
+        record = self._store.find(key)
+        asked = self._waiting.get(key)
+        if record is not None and asked is not None and record.machine.asked == asked.mutation:
+            return record
+        self._waiting.pop(key, None)
+        self._watched.pop(key, None)
+        self._queue.leave(key)
+        return None
+
     def _case(self, record: Record, mutation: str, now: float) -> Case:
         key = record.node.id
         return Case(
@@ -367,42 +372,31 @@ class Guard:
             wishes(record.node),
             self.freeze or record.care.freeze,
             off=record.value("power") == "OFF",
-            firmware=key in self._firmware,
+            firmware=key in self.silent.dead,
             starts=self._starts(record),
             ends=self._ends(record, mutation),
-            expected=key in self._expected,
+            expected=key in self.silent.expected,
             outage=next((o for o in self.outages.values() if key in o.silent), None),
-            silent=now - self._silent.get(key, now),
-            findings=self._findings.get(key),
+            silent=now - self.silent.since.get(key, now),
+            findings=self.silent.findings.get(key),
         )
 
-    async def _ask(self, record: Record) -> None:
-        key = record.node.id
-        try:
-            self._findings[key] = await self.witnesses.ask(record, self._clock())
-        finally:
-            self._asking.pop(key, None)
-        if key in self._waiting and self._store.find(key) is record:
+    def _answered(self, record: Record) -> None:
+        """Witnesses have said something new of a node."""
+        if record.node.id in self._waiting and self._store.find(record.node.id) is record:
             self._answer(record)
 
     # -- time
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Looks at everything anew; called once a second."""
-        now = self._clock()
-        if self._expected and now >= self._expected_until:
-            for key in self._expected:
-                self._silent.setdefault(key, now)
-            self._expected = set()
+        self.silent.expire()
         self._look_at_outages()
         self._end_maintenance(self._store.wall())
         for key in list(itertools.islice(self._watched, LOOKED_AT)):
-            record, asked = self._store.find(key), self._waiting.get(key)
-            if record is None or asked is None or record.machine.asked != asked.mutation:
-                self._waiting.pop(key, None)
-                self._watched.pop(key, None)
-                continue
-            self._answer(record)
+            waiting = self._still_waiting(key)
+            if waiting is not None:
+                self._answer(waiting)
         for key in list(self.slots):
             record = self._store.find(key)
             if (
@@ -414,36 +408,30 @@ class Guard:
         self._admit()
 
     def _look_at_outages(self) -> None:
-        members, silent = self._members.look(), self._members.silent(self._silent)
-        before, self.outages = (
-            self.outages,
-            outage.look(self.outages, members, silent, self._settings, self._clock()),
-        )
-        for domain, now in self.outages.items():
-            if domain not in before:
-                text = (
-                    f"{now.where}: {len(now.silent)} of {now.members} nodes fell silent "
-                    "together; nothing is done to them"
-                )
-                self._store.event(
-                    None,
-                    events.OUTAGE_CALLED,
-                    text,
-                    data={"domain": domain, "nodes": len(now.silent)},
-                )
-        for domain, was in before.items():
-            if domain not in self.outages:
-                left = sum(key in self._silent for key in was.silent)
-                text = (
-                    f"{was.where}: over after {when(was.since, self._clock())}; {left} nodes "
-                    "are still silent"
-                )
-                self._store.event(
-                    None, events.OUTAGE_OVER, text, data={"domain": domain, "nodes": left}
-                )
+        members = self._members.update()
+        silent = self._members.silent(self.silent.since)
+        before = self.outages
+        self.outages = outage.outages_now(before, members, silent, self._settings, self._clock())
+        for domain in [domain for domain in self.outages if domain not in before]:
+            now = self.outages[domain]
+            text = (
+                f"{now.where}: {len(now.silent)} of {now.members} nodes fell silent together; "
+                "nothing is done to them"
+            )
+            data = {"domain": domain, "nodes": len(now.silent)}
+            self._store.event(None, events.OUTAGE_CALLED, text, data=data)
+        for domain in [domain for domain in before if domain not in self.outages]:
+            was = before[domain]
+            left = sum(key in self.silent.since for key in was.silent)
+            text = (
+                f"{was.where}: over after {when(was.since, self._clock())}; {left} nodes are still "
+                "silent"
+            )
+            data = {"domain": domain, "nodes": left}
+            self._store.event(None, events.OUTAGE_OVER, text, data=data)
 
     def _end_maintenance(self, now: float) -> None:
-        for record in self._stopped.look():
+        for record in self._stopped.records():
             stop = record.care.maintenance
             if stop is not None and stop.until is not None and stop.until <= now:
                 record.care = ended(record.care, "its time", now)
@@ -503,18 +491,11 @@ class Guard:
         return {
             "frozen": None if self.freeze is None else msgspec.to_builtins(self.freeze),
             "outages": [
-                {
-                    "domain": o.domain,
-                    "where": o.where,
-                    "seconds": round(now - o.since, 1),
-                    "silent": len(o.silent),
-                    "members": o.members,
-                    "nodes": sorted(names[k] for k in o.silent if k in names)[:100],
-                }
+                o.view(names, now)
                 for o in self.outages.values()
                 if sees is None or not names.keys().isdisjoint(o.silent)
             ],
             "waiting": len(self._waiting),
-            "silent": len(self._silent),
+            "silent": len(self.silent.since),
             "boots": self._queue.view(self.slots.settings, len(self.slots)),
         }

@@ -16,20 +16,22 @@ class Members:
     and of the site."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._changed = store, Changed(store)
+        self._store = store
+        self._changed = Changed(store)
         self._domains: dict[str, tuple[str, ...]] = {}  # of each that should speak
         self._count = Counter[str]()
 
-    def look(self) -> Mapping[str, int]:
+    def update(self) -> Mapping[str, int]:
         """How many there are by domain, of all in SITE."""
-        for key in self._changed.take():
-            now, was = _domains(self._store.find(key)), self._domains.get(key)
+        for key in self._changed.drain():
+            now = _domains(self._store.find(key))
+            was = self._domains.get(key)
             if now != was:
-                self._put(key, was, -1)
-                self._put(key, now, 1)
+                self._count_node(key, was, -1)
+                self._count_node(key, now, 1)
         return self._count
 
-    def _put(self, key: str, domains: tuple[str, ...] | None, more: int) -> None:
+    def _count_node(self, key: str, domains: tuple[str, ...] | None, more: int) -> None:
         if domains is None:
             return
         if more > 0:

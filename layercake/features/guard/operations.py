@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from layercake.agents.orders import PowerOrders
+from layercake.api.caller import printable, said_by
 from layercake.base.clock import Clock
-from layercake.features.access.caller import printable, said_by
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -134,7 +134,8 @@ class GuardChanges:
 
     async def end(self, text: str, by: str) -> list[str]:
         """Ends the maintenance of nodes. Raises Refused if none of them has one."""
-        who, now = said_by(by), self._store.wall()
+        who = said_by(by)
+        now = self._store.wall()
         async with self._desire.transaction() as transaction:
             records = [r for r in self._store.select(text) if r.care.maintenance is not None]
             if not records:
@@ -164,7 +165,7 @@ class GuardChanges:
 
     # -- machines that were found running, silent nodes, outages
 
-    async def take(self, text: str, by: str) -> list[str]:
+    async def adopt(self, text: str, by: str) -> list[str]:
         """Machines that were found running are ours from now on: they are started anew, whatever
         runs there."""
         who = said_by(by)
@@ -237,6 +238,6 @@ class GuardChanges:
 
     def _looked_at(self, records: Iterable[Record]) -> list[str]:
         """What waited may go on, or has to wait."""
-        self._guard.look()
+        self._guard.tick()
         self._tell_rolls(r.node.id for r in records)
         return [r.name for r in records]

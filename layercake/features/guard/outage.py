@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from layercake.features.guard.settings import GuardSettings
 
@@ -33,6 +34,17 @@ class Outage:
         """The domain in words."""
         return f"domain {self.domain}" if self.domain else "the site"
 
+    def view(self, names: Mapping[str, str], now: float) -> dict[str, Any]:
+        """What is shown of it. `names` are those of the nodes that may be shown, by id."""
+        return {
+            "domain": self.domain,
+            "where": self.where,
+            "seconds": round(now - self.since, 1),
+            "silent": len(self.silent),
+            "members": self.members,
+            "nodes": sorted(names[key] for key in self.silent if key in names)[:100],
+        }
+
 
 def together(silent: Mapping[str, float], window_s: float) -> dict[str, float]:
     """Those of {node: since when it is silent} that fell silent with the newest of them."""
@@ -47,7 +59,7 @@ def is_outage(silent: int, members: int, settings: GuardSettings) -> bool:
     return silent > settings.outage_nodes and silent > settings.outage_share * members
 
 
-def look(
+def outages_now(
     outages: Mapping[str, Outage],
     members: Mapping[str, int],
     silent: Mapping[str, Mapping[str, float]],
@@ -63,7 +75,8 @@ def look(
     found: dict[str, Outage] = {}
     recent = together(silent.get(SITE, {}), settings.outage_window_s)
     for domain in sorted(silent.keys() | outages.keys()):
-        of_domain, count = silent.get(domain, {}), members.get(domain, 0)
+        of_domain = silent.get(domain, {})
+        count = members.get(domain, 0)
         old = outages.get(domain)
         gone = of_domain.keys() & (recent.keys() if old is None else of_domain.keys())
         if old is None:

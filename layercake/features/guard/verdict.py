@@ -97,28 +97,35 @@ def judge(case: Case, settings: GuardSettings, now: float, wall: float) -> Rulin
 
 def _remedy(case: Case, settings: GuardSettings, now: float) -> Ruling:
     """Whether a node that was in sync may be started anew."""
-    care, dead = case.care, case.off or case.firmware
-    release = f" (hint: `layercake node remedy {case.name}` lets it go on)"
+    care = case.care
+    dead = case.off or case.firmware
     if case.expected and not dead:
         return _wait(Why.ASKING, "the head has started anew, and listens for it first")
+    if care.released:
+        return FREE
     lost = case.outage
-    if lost is not None and not dead and not care.released:
+    if lost is not None and not dead:
         return _wait(
             Why.OUTAGE,
             f"an outage of {lost.where}: {len(lost.silent)} of {lost.members} nodes are silent",
         )
-    if not care.released:
-        if case.wishes.remedy == "never":
-            return _wait(Why.NEVER, "the inventory says remedy: never" + release)
-        if case.wishes.remedy == "hold":
-            return _wait(Why.HOLD, "the inventory says remedy: hold" + release)
-        if care.busy and settings.busy == "hold":
-            return _wait(
-                Why.BUSY, "the last that it said was that it must not be interrupted" + release
-            )
-    if dead or care.released or not case.ends:
-        return FREE
-    return _evidence(case, settings, now)
+    if forbidden := _forbidden(case, settings):
+        return forbidden
+    return FREE if dead or not case.ends else _evidence(case, settings, now)
+
+
+def _forbidden(case: Case, settings: GuardSettings) -> Ruling | None:
+    """Why the inventory or the node's own last word leaves it to a person; None if they do not."""
+    release = f" (hint: `layercake node remedy {case.name}` lets it go on)"
+    if case.wishes.remedy == "never":
+        return _wait(Why.NEVER, "the inventory says remedy: never" + release)
+    if case.wishes.remedy == "hold":
+        return _wait(Why.HOLD, "the inventory says remedy: hold" + release)
+    if case.care.busy and settings.busy == "hold":
+        return _wait(
+            Why.BUSY, "the last that it said was that it must not be interrupted" + release
+        )
+    return None
 
 
 def _evidence(case: Case, settings: GuardSettings, now: float) -> Ruling:

@@ -74,7 +74,7 @@ class Witnesses:
         self._link = link
         self._bmc = bmc
 
-    async def ask(self, record: Record, now: float) -> Findings:
+    async def collect(self, record: Record, now: float) -> Findings:
         """What they say, within LIMIT_S."""
         async with asyncio.TaskGroup() as group:
             bmc = group.create_task(self._power(record))

@@ -12,9 +12,10 @@ from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import LayercakeError
 
-LOOK_S, AGAIN_S = 5.0, 600.0
-"""How often nodes without a key are looked for, and when it is tried again after it failed;
-seconds."""
+LOOK_S = 5.0
+"""Seconds between two looks for nodes without a key."""
+AGAIN_S = 600.0
+"""Seconds until it is tried again after it failed."""
 
 
 class NodeKeyring:
@@ -22,7 +23,9 @@ class NodeKeyring:
     the settings."""
 
     def __init__(self, store: Store, images: ImageStore, sync: Sync) -> None:
-        self._store, self._images, self._sync = store, images, sync
+        self._store = store
+        self._images = images
+        self._sync = sync
         self._said = ""
 
     async def run(self) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from imageapi.build.compare import COMPARING, compare, describe
 from imageapi.store.store import Image, ImageStore, Version
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.images.node_keys import NodeKeyring
 from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events
 from layercake.fleet.store import Store
 from layercake.kraken.errors import InputError, OperationFailed, Refused
-from layercake.moduleapi.aside import Aside
+from layercake.moduleapi.sandboxed_job import SandboxedJob
 
 
 def versions(image: Image) -> list[Version]:
@@ -34,7 +34,7 @@ class Images:
         self._rolls = rolls
         self._images = images
         self._node_keys = node_keys
-        self._aside = Aside("read the images", COMPARING)
+        self._aside = SandboxedJob("read the images", COMPARING)
 
     async def add(self, path: Path, name: str, container: dict[str, Any], by: str = "") -> Image:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest
@@ -146,7 +146,8 @@ class Images:
     async def sbom(self, name: str) -> dict[str, Any]:
         """What an image is made of, in CycloneDX: NAME, or NAME@BEGINNING of a digest. A content
         never changes, so it is found out once. Raises InputError and OperationFailed."""
-        digest, images = self.find(name).digest, self._images
+        digest = self.find(name).digest
+        images = self._images
         found = await asyncio.to_thread(images.sbom, digest)
         if found is not None:
             return found
@@ -168,7 +169,8 @@ class Images:
         A process of its own reads the images, at the lowest priority: many GB are not to slow the
         head down.
         """
-        one, two = self.find(a), self.find(b)
+        one = self.find(a)
+        two = self.find(b)
         answer: dict[str, Any] = {
             "a": {"name": a, "digest": one.digest},
             "b": {"name": b, "digest": two.digest},

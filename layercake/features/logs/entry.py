@@ -7,8 +7,10 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-MOST, MOST_BYTES = 10_000, 8 << 20
-"""Lines that wait for one collector, and their bytes."""
+MOST = 10_000
+"""Lines that wait for one collector."""
+MOST_BYTES = 8 << 20
+"""Bytes of the lines that wait."""
 BATCH_BYTES = 1 << 20
 """Bytes of what is sent at once: collectors refuse what is too long."""
 LINE = 8192
@@ -50,7 +52,7 @@ class Waiting:
                 self._bytes -= len(self._lines.popleft().text)
                 self._left_out += 1
 
-    def take(self, most: int) -> tuple[list[Entry], int]:
+    def next_batch(self, most: int) -> tuple[list[Entry], int]:
         """The oldest, at most so many and about BATCH_BYTES, which wait no more; and how many were
         left out before them."""
         taken: list[Entry] = []
@@ -60,7 +62,8 @@ class Waiting:
                 taken.append(self._lines.popleft())
                 size += len(taken[-1].text)
             self._bytes -= size
-            left_out, self._left_out = self._left_out, 0
+            left_out = self._left_out
+            self._left_out = 0
         return taken, left_out
 
 

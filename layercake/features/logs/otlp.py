@@ -68,12 +68,10 @@ class Collector:
     def __init__(
         self, url: str, head: str, context: ssl.SSLContext | None, authorization: Callable[[], str]
     ) -> None:
-        self._url, self._head, self._context, self._authorization = (
-            url,
-            head,
-            context,
-            authorization,
-        )
+        self._url = url
+        self._head = head
+        self._context = context
+        self._authorization = authorization
 
     async def send(self, entries: Sequence[Entry]) -> None:
         """Sends them. Raises OSError, aiohttp.ClientError, OperationFailed; Unusable for what it

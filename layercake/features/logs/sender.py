@@ -27,10 +27,14 @@ from layercake.fleet.store import Store
 from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.logs")
-GATHER_S, ANSWER_S = 0.5, 10.0
-"""How long lines are gathered, and how long a collector has to take a batch of them."""
-FIRST_S, LONGEST_S = 1.0, 60.0
-"""The first and the longest wait before it is tried again."""
+GATHER_S = 0.5
+"""How long lines are gathered."""
+ANSWER_S = 10.0
+"""How long a collector has to take a batch of lines."""
+FIRST_S = 1.0
+"""The first wait before it is tried again."""
+LONGEST_S = 60.0
+"""The longest wait before it is tried again."""
 AT_ONCE = 500
 LAST_S = 2.0
 """How long a head that stops tries to be rid of its last lines."""
@@ -48,7 +52,8 @@ class Transport(Protocol):
 
 def transport(settings: LogSettings, authorization: Callable[[], str]) -> Transport:
     """The way that the settings say. Raises OSError for an authority that cannot be read."""
-    address, head = urlsplit(settings.to), socket.gethostname()
+    address = urlsplit(settings.to)
+    head = socket.gethostname()
     context = (
         ssl.create_default_context(cafile=settings.ca or None)
         if address.scheme in ("tls", "https")
@@ -65,8 +70,11 @@ class Sender:
     """One collector's. `name` is that of the settings."""
 
     def __init__(self, name: str, settings: LogSettings, store: Store, vault: Vault) -> None:
-        self.name, self.settings, self.waiting = name, settings, Waiting()
-        self._store, self._vault = store, vault
+        self.name = name
+        self.settings = settings
+        self.waiting = Waiting()
+        self._store = store
+        self._vault = vault
         self._host = urlsplit(settings.to).hostname
         self._batch: list[Entry] = []
         self._lost = 0
@@ -124,7 +132,7 @@ class Sender:
     async def _some(self) -> None:
         """Sends one batch; one that was not taken is kept for the next try."""
         if not self._batch:
-            self._batch, left_out = self.waiting.take(AT_ONCE)
+            self._batch, left_out = self.waiting.next_batch(AT_ONCE)
             if left_out:
                 self._lost += left_out
                 self._batch.insert(
@@ -146,8 +154,10 @@ class Sender:
             raise
         self._batch = []
         if self._failed_at is not None:
-            took, self._failed_at = time.monotonic() - self._failed_at, None
-            lost, self._lost = self._lost, 0
+            took = time.monotonic() - self._failed_at
+            self._failed_at = None
+            lost = self._lost
+            self._lost = 0
             self._store.event(
                 None,
                 events.LOGS_WELL,

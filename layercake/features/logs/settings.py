@@ -25,7 +25,8 @@ def to(value: object) -> str:
     word = text(value)
     try:
         found = urlsplit(word)
-        name, port = found.hostname or "", found.port
+        name = found.hostname or ""
+        port = found.port
     except ValueError:
         raise Mistake("the address cannot be read", _SUCH) from None
     if not name or found.scheme not in (*_PORTS, "https", "http"):

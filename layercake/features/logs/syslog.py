@@ -28,13 +28,14 @@ def message(entry: Entry, head: str) -> bytes:
         time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.at))
         + f".{int(entry.at % 1 * 1_000_000):06d}Z"
     )
-    host, app = _word(entry.host or head, 255), _word(entry.app, 48)
-    kind = _word(entry.fields.get("kind", ""), 32)
+    host = _header_field(entry.host or head, 255)
+    app = _header_field(entry.app, 48)
+    kind = _header_field(entry.fields.get("kind", ""), 32)
     header = f"<{_DAEMON * 8 + entry.severity}>1 {at} {host} {app} - {kind} {_data(entry.fields)} "
     return header.encode() + entry.text.encode("utf-8", "replace")
 
 
-def _word(text: str, most: int) -> str:
+def _header_field(text: str, most: int) -> str:
     return _UNFIT.sub("_", text)[:most] or "-"
 
 
@@ -42,7 +43,7 @@ def _data(fields: Mapping[str, str]) -> str:
     words = []
     for name, value in fields.items():
         escaped = re.sub(r'(["\\\]])', r"\\\1", value.replace("\n", " "))
-        words.append(f'{_word(name, 32)}="{escaped}"')
+        words.append(f'{_header_field(name, 32)}="{escaped}"')
     return f"[{' '.join([_ID, *words])}]" if words else "-"
 
 
@@ -50,7 +51,8 @@ class Datagrams:
     """By UDP: nobody says whether a message has arrived."""
 
     def __init__(self, address: SplitResult, head: str) -> None:
-        self._address, self._head = address, head
+        self._address = address
+        self._head = head
 
     async def send(self, entries: Sequence[Entry]) -> None:
         """Sends them. Raises OSError for what is known to be lost."""
@@ -83,7 +85,9 @@ class Stream:
     sent again."""
 
     def __init__(self, address: SplitResult, head: str, context: ssl.SSLContext | None) -> None:
-        self._address, self._head, self._context = address, head, context
+        self._address = address
+        self._head = head
+        self._context = context
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, entries: Sequence[Entry]) -> None:

@@ -100,28 +100,34 @@ def entries(
         parts = [f"mac: {_quoted(machine.mac)}", f"ip: {_quoted(ip)}"]
         if groups:
             parts.append(f"groups: [{', '.join(groups)}]")
-        if machine.uefi:
-            parts.append("firmware: uefi")
-        if machine.arch == "aarch64":
-            parts.append(f"arch: {machine.arch}")
-        elif machine.secure_boot:
-            parts.append("secure_boot: true")
-        if all(machine.place) and machine.key not in disputed:
-            parts.append(
-                f"place: {{switch: {_quoted(machine.place[0])}, port: {_quoted(machine.place[1])}}}"
-            )
-        elif (
-            machine.relayed[1]
-            and (machine.relayed[0] or machine.relayed[2])
-            and machine.key not in disputed
-        ):
-            said = zip(("relay", "circuit", "remote"), machine.relayed, strict=True)
-            parts.append(
-                f"place: {{{', '.join(f'{name}: {_quoted(word)}' for name, word in said if word)}}}"
-            )
-        if machine.serial and machine.key not in disputed:
-            parts.append(f"serial: {_quoted(machine.serial)}")
+        parts += _firmware(machine)
+        if machine.key not in disputed:
+            parts += _claims(machine)
         if bmc and machine.bmc:
             parts.append(f"bmc: {{address: {_quoted(machine.bmc)}}}")
         lines.append(f"{name}: {{{', '.join(parts)}}}")
     return lines
+
+
+def _firmware(machine: Machine) -> list[str]:
+    parts = ["firmware: uefi"] if machine.uefi else []
+    if machine.arch == "aarch64":
+        parts.append(f"arch: {machine.arch}")
+    elif machine.secure_boot:
+        parts.append("secure_boot: true")
+    return parts
+
+
+def _claims(machine: Machine) -> list[str]:
+    """What the machine can be known by besides its MAC address: its place and its serial number."""
+    place: dict[str, str] = {}
+    relay, circuit, remote = machine.relayed
+    if all(machine.place):
+        place = {"switch": machine.place[0], "port": machine.place[1]}
+    elif circuit and (relay or remote):
+        place = {"relay": relay, "circuit": circuit, "remote": remote}
+    words = ", ".join(f"{key}: {_quoted(value)}" for key, value in place.items() if value)
+    parts = [f"place: {{{words}}}"] if words else []
+    if machine.serial:
+        parts.append(f"serial: {_quoted(machine.serial)}")
+    return parts

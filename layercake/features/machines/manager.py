@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from layercake.features.machines import events, report
-from layercake.features.machines.drift import differences
+from layercake.features.machines import events
+from layercake.features.machines.hardware import report
+from layercake.features.machines.hardware.drift import differences
+from layercake.features.machines.hardware.report import Report
 from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.replacing import Replacing, automatic
-from layercake.features.machines.report import Report
 from layercake.features.machines.table import (
     Machine,
     Rows,
@@ -30,12 +31,21 @@ from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
 
 log = logging.getLogger("layercake.machines")
 MOST_STRANGERS = 20_000
-AGAIN_S, A_SECOND, LAST_S = 30.0, 20.0, 45.0
-"""How often a stranger speaks that has nothing new, how many of them speak in a second at most, and
-how long before the end of its ticket one is told to go off."""
-WAIT, REBOOT, OFF = "wait", "reboot", "off"
+AGAIN_S = 30.0
+"""Seconds between two times that a stranger speaks that has nothing new."""
+A_SECOND = 20.0
+"""So many strangers speak in a second at most."""
+LAST_S = 45.0
+"""So long before the end of its ticket a stranger is told to go off."""
+WAIT = "wait"
+REBOOT = "reboot"
+OFF = "off"
 _OLD_S = 7200.0
 """A stranger that was heard so long ago claims nothing any more."""
+
+
+async def nobody_takes(record: Record, macs: list[str], by: str) -> None:
+    """Where nobody makes the cards of a machine those of a node."""
 
 
 class Machines:
@@ -51,14 +61,13 @@ class Machines:
         *,
         drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None,
         keeps: Callable[[Record], str] = lambda record: "",
+        take: Callable[[Record, list[str], str], Awaitable[None]] = nobody_takes,
     ) -> None:
-        self._store, self._rows, self._tickets, self._ask, self._wall = (
-            store,
-            rows,
-            tickets,
-            ask,
-            wall,
-        )
+        self._store = store
+        self._rows = rows
+        self._tickets = tickets
+        self._ask = ask
+        self._wall = wall
         self._all: dict[str, Machine] = {}
         self._gone: list[str] = []
         self._strangers: set[str] = set()
@@ -69,7 +78,7 @@ class Machines:
             {},
             {},
         )
-        self.replacing = Replacing(store, self, ask, wall, keeps)
+        self.replacing = Replacing(store, self, ask, wall, keeps, take)
         self._drifted = drifted
 
     def load(self) -> None:
@@ -79,12 +88,12 @@ class Machines:
             if machine.key.startswith("node/") and machine.key not in own:
                 self._gone.append(machine.key)
             else:
-                self._keep(machine)
+                self._remember(machine)
         for record in self._store:
             if (known := self.of(record)) is not None:
                 self._drifted(record, known.drift)
 
-    def _keep(self, machine: Machine) -> None:
+    def _remember(self, machine: Machine) -> None:
         """Has a machine in memory, in the place of what was known of it."""
         self._drop(machine.key)
         self._all[machine.key] = machine
@@ -189,10 +198,8 @@ class Machines:
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at
         one port."""
-        since, keys = (
-            self._wall() - _OLD_S,
-            {key for claim in machine.claims for key in self._by_claim.get(claim, ())},
-        )
+        since = self._wall() - _OLD_S
+        keys = {key for claim in machine.claims for key in self._by_claim.get(claim, ())}
         others = (self._all[key] for key in sorted(keys - {machine.key}))
         return [
             one
@@ -207,10 +214,8 @@ class Machines:
         marks = {(one.kind, one.value) for one in wanted_places(record)} | set(
             own.claims if own is not None else ()
         )
-        keys, since = (
-            {key for mark in marks for key in self._by_claim.get(mark, ())} & self._strangers,
-            self._wall() - _OLD_S,
-        )
+        keys = {key for mark in marks for key in self._by_claim.get(mark, ())} & self._strangers
+        since = self._wall() - _OLD_S
         found = (self._all[key] for key in sorted(keys))
         return [one for one in found if one.seen > since and self.node_by(one.mac) is None]
 
@@ -229,12 +234,13 @@ class Machines:
         }
         mac = words["mac"].lower()
         left = self._tickets.check(words["ticket"], mac, address)
-        now, key = self._wall(), key_of_stranger(mac)
+        now = self._wall()
+        key = key_of_stranger(mac)
         before = self._all.get(key)
         if isinstance(body.get("report"), dict):
             await self._stranger_reports(key, mac, address, report.read(body["report"]), left)
         elif before is not None:
-            self._keep(replace(before, seen=now, alive_until=now + left))
+            self._remember(replace(before, seen=now, alive_until=now + left))
         if (machine := self._all.get(key)) is not None:
             await self.replacing.reported(machine)
         if self.node_by(mac) is not None:
@@ -248,8 +254,9 @@ class Machines:
     async def _stranger_reports(
         self, key: str, mac: str, address: str, found: Report, left: float
     ) -> None:
-        before, now = self._all.get(key), self._wall()
-        said = await self._heard((mac,), before)
+        before = self._all.get(key)
+        now = self._wall()
+        said = await self._option_82((mac,), before)
         ek = (
             found.tpm_ek
             if self.node_by(mac) is None
@@ -261,8 +268,8 @@ class Machines:
             summary(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek
         )
         await self._make_room(key)
-        await self._rows.put(machine, msgspec.json.encode(found))
-        self._keep(machine)
+        await self._rows.write(machine, msgspec.json.encode(found))
+        self._remember(machine)
         try:
             await self._ask(DISCOVERED, {"mac": mac})
         except LayercakeError as error:
@@ -278,7 +285,7 @@ class Machines:
         if before is None or before.claims != machine.claims:
             self._look_at_claims(machine)
 
-    async def _heard(self, macs: Sequence[str], before: Machine | None) -> tuple[str, str, str]:
+    async def _option_82(self, macs: Sequence[str], before: Machine | None) -> tuple[str, str, str]:
         """What option 82 said last of one of the cards, as the boot service has heard it; what was
         known before if it has not."""
         try:
@@ -363,11 +370,14 @@ class Machines:
     async def survey(self, record: Record, said: object) -> None:
         """A node hands its survey in. The first one is the one that later ones are held against.
         Raises InputError."""
-        found, key = report.read(said), key_of_node(record)
-        before, encoded = self._all.get(key), msgspec.json.encode(found)
+        found = report.read(said)
+        key = key_of_node(record)
+        before = self._all.get(key)
+        encoded = msgspec.json.encode(found)
         accepted = None
         if before is None or not before.accepted:
-            accepted, baseline = encoded, found
+            accepted = encoded
+            baseline = found
         else:
             baseline = (await self._rows.reports(key))[1] or found
         machine = summary(
@@ -377,26 +387,27 @@ class Machines:
             found,
             before,
             self._wall(),
-            await self._heard(record.node.macs, before),
+            await self._option_82(record.node.macs, before),
         )
         machine = replace(machine, accepted=True, drift=differences(baseline, found))
-        await self._rows.put(machine, encoded, accepted)
-        self._keep(machine)
+        await self._rows.write(machine, encoded, accepted)
+        self._remember(machine)
         await self._known_now(record)
-        self._tell(record, before, machine)
+        self._report_drift(record, before, machine)
 
     async def _known_now(self, record: Record) -> None:
         """What was a stranger and is a node now is not kept twice."""
         gone = [
             key_of_stranger(mac) for mac in record.node.macs if key_of_stranger(mac) in self._all
         ]
-        left, self._gone = [key for key in self._gone if key not in self._all], []
+        left = [key for key in self._gone if key not in self._all]
+        self._gone = []
         if gone or left:
             await self._rows.remove(*gone, *left)
             for key in gone:
                 self._drop(key)
 
-    def _tell(self, record: Record, before: Machine | None, now: Machine) -> None:
+    def _report_drift(self, record: Record, before: Machine | None, now: Machine) -> None:
         was = before.drift if before is not None else ()
         if now.drift and now.drift != was:
             self._store.event(
@@ -444,8 +455,8 @@ class Machines:
             if machine is None or found is None:
                 continue
             machine = replace(machine, accepted=True, drift=differences(found, found))
-            await self._rows.put(machine, None, msgspec.json.encode(found))
-            self._keep(machine)
+            await self._rows.write(machine, None, msgspec.json.encode(found))
+            self._remember(machine)
             self._drifted(record, machine.drift)
             done.append(record)
         return done
@@ -463,7 +474,8 @@ class Machines:
 
     def held(self, record: Record) -> str:
         """Why rolls are to leave a node out for its hardware, "" if they are not."""
-        part, machine = record.node.parts.get("machines"), self.of(record)
+        part = record.node.parts.get("machines")
+        machine = self.of(record)
         if (
             machine is None
             or not machine.drift

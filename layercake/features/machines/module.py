@@ -7,6 +7,7 @@ A module of its own, without mutations and without a process.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Set
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,13 +15,14 @@ from msgspec import Meta
 
 from layercake.base.text import describe, nearest
 from layercake.features.machines.events import EVENTS
-from layercake.features.machines.whereabouts import Claim, at_port, relayed
-from layercake.features.machines.whereabouts import serial as claim_of_serial
+from layercake.features.machines.hardware.whereabouts import Claim, at_port, relayed
+from layercake.features.machines.hardware.whereabouts import serial as claim_of_serial
 from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.fields import Check, Mistake
 from layercake.moduleapi.module import Module, NodeFacts, NodePart, Part, Site, Unique
 
-_MOST, _MOST_82 = 80, 191
+_MOST = 80
+_MOST_82 = 191
 _KEYS = ("switch", "port", "relay", "circuit", "remote")
 _SUCH = (
     "such as {switch: sw1, port: 7}, as the switch says by LLDP, or {circuit: eth7, remote: "
@@ -46,31 +48,36 @@ def place(value: object) -> Place:
     for key in value:
         if key not in _KEYS:
             raise Mistake(f"unknown key {str(key)[:40]!r}", nearest(str(key), _KEYS))
-    found = {str(key): _word(str(key), word) for key, word in value.items()}
-    if found.keys() <= {"switch", "port"}:
-        for key in ("switch", "port"):
-            if key not in found:
-                raise Mistake(f"it has no {key}", _SUCH)
-    elif found.keys() & {"switch", "port"}:
+    words = {str(key): _text(str(key), word) for key, word in value.items()}
+    _check_combination(words.keys())
+    if "relay" in words:
+        try:
+            words["relay"] = str(ipaddress.IPv4Address(words["relay"]))
+        except ValueError:
+            raise Mistake(f"the relay {words['relay'][:40]!r} is not an IPv4 address") from None
+    return Place(**words)
+
+
+def _check_combination(keys: Set[str]) -> None:
+    """Raises Mistake if these keys together say no place."""
+    port = {"switch", "port"}
+    if keys <= port:
+        if missing := [key for key in ("switch", "port") if key not in keys]:
+            raise Mistake(f"it has no {missing[0]}", _SUCH)
+    elif keys & port:
         raise Mistake(
             "it is either a switch and a port, or a circuit with its remote identifier or relay",
             _SUCH,
         )
-    elif "circuit" not in found or len(found) < 2:
+    elif "circuit" not in keys or len(keys) < 2:
         raise Mistake(
             "what option 82 says is a circuit, and the remote identifier or the relay that it is "
             "at",
             _SUCH,
         )
-    if "relay" in found:
-        try:
-            found["relay"] = str(ipaddress.IPv4Address(found["relay"]))
-        except ValueError:
-            raise Mistake(f"the relay {found['relay'][:40]!r} is not an IPv4 address") from None
-    return Place(**found)
 
 
-def _word(key: str, word: object) -> str:
+def _text(key: str, word: object) -> str:
     most = _MOST_82 if key in ("circuit", "remote") else _MOST
     if (
         isinstance(word, bool)

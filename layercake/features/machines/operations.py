@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.disks.said import plain_data
 from layercake.features.machines import adopt, events
@@ -24,9 +24,10 @@ from layercake.modules.calls import AskModule
 
 SCAN = "power.scan"
 """The call by which addresses are asked whether a BMC is there."""
-SCANNED, WIDEST = 256, 20
-"""Addresses that are asked at a time, and the length of the shortest prefix of a network that is
-scanned."""
+SCANNED = 256
+"""Addresses that are asked at a time."""
+WIDEST = 20
+"""The length of the shortest prefix of a network that is scanned."""
 
 
 class MachineRequests:
@@ -67,44 +68,54 @@ class MachineRequests:
     ) -> dict[str, Any]:
         """The inventory's entries for machines: those with these MAC addresses, or all that were
         discovered. Nothing changes by that. Raises InputError, NotFound and Refused."""
-        found = [self._machines.find(mac) for mac in macs] if macs else self._machines.strangers()
-        if known := [
-            one
-            for one in found
-            if not one.key.startswith("mac/") or self._machines.node_by(one.mac) is not None
-        ]:
-            raise Refused(
-                f"cannot adopt {self._machines.name_of(known[0])}: the inventory has it already"
-            )
-        if not found:
-            raise NotFound(
-                "cannot adopt: no machine was discovered", hint="see `layercake machine list`"
-            )
-        machines, taken = adopt.ordered(found, order), {record.node.ip for record in self._store}
-        names, own = _names(name), {record.name for record in self._store}
-        free = [one for one in names if one not in own][: len(machines)]
-        if len(free) < len(machines):
-            raise Refused(
-                f"cannot adopt {len(machines)} machines as {name}: that is {len(free)} names that "
-                "no node has",
-                hint="more names, such as n[001-100]; or say which machines by their MAC addresses",
-            )
+        machines = adopt.ordered(self._adoptable(macs), order)
+        names = self._free_names(name, len(machines))
         for group in groups:
             try:
                 fields.group_name(group)
             except Mistake as mistake:
                 raise InputError(f"cannot adopt: {mistake.message}", hint=mistake.hint) from None
         disputed = {one.key for one in machines if self._machines.rivals(one)}
-        ips = adopt.addresses(ip, len(machines), taken)
-        lines = adopt.entries(machines, free, ips, groups, bmc=bmc, disputed=disputed)
+        ips = adopt.addresses(ip, len(machines), {record.node.ip for record in self._store})
+        lines = adopt.entries(machines, names, ips, groups, bmc=bmc, disputed=disputed)
         return {
             "entries": lines,
             "machines": [
                 {"name": n, "mac": m.mac, "ip": a, "place": _place(m), "serial": m.serial}
-                for n, m, a in zip(free, machines, ips, strict=True)
+                for n, m, a in zip(names, machines, ips, strict=True)
             ],
             "disputed": sorted(one.mac for one in machines if one.key in disputed),
         }
+
+    def _adoptable(self, macs: Sequence[str]) -> list[Machine]:
+        """The machines with these MAC addresses, or all that were discovered. Raises NotFound, and
+        Refused for one that is a node's already."""
+        machines = [self._machines.find(mac) for mac in macs] or self._machines.strangers()
+        for machine in machines:
+            if (
+                not machine.key.startswith("mac/")
+                or self._machines.node_by(machine.mac) is not None
+            ):
+                name = self._machines.name_of(machine)
+                raise Refused(f"cannot adopt {name}: the inventory has it already")
+        if not machines:
+            raise NotFound(
+                "cannot adopt: no machine was discovered", hint="see `layercake machine list`"
+            )
+        return machines
+
+    def _free_names(self, name: str, count: int) -> list[str]:
+        """As many names of a range that no node has. Raises Refused if there are fewer, and
+        InputError."""
+        taken = {record.name for record in self._store}
+        free = [one for one in _names(name) if one not in taken][:count]
+        if len(free) < count:
+            raise Refused(
+                f"cannot adopt {count} machines as {name}: that is {len(free)} names that no "
+                "node has",
+                hint="more names, such as n[001-100]; or say which machines by their MAC addresses",
+            )
+        return free
 
     async def scan(self, network: str, start: int) -> dict[str, Any]:
         """The BMCs that answer in an IPv4 network, a page of addresses at a time; `more` is where
@@ -159,7 +170,8 @@ class MachineRequests:
         record = self._store.named(name)
         found = self._disks.of(record)
         words = [
-            {"disk": word.disk, "by": word.by, "at": word.at} for word in self._disks.words(record)
+            {"disk": word.disk, "by": word.by, "at": word.at}
+            for word in self._disks.unused_words(record)
         ]
         said = plain_data(found) if found is not None else {"layouts": [], "disks": []}
         return {"node": name, **said, "state": record.value("disk"), "words": words}

@@ -63,7 +63,8 @@ class Known(Protocol):
 class Replacing:
     """Decides. `ask` calls a module, `wall` gives seconds since the epoch, `keeps` says why a
     node's machine cannot have been replaced, or is to be left alone by a person's word; "" if
-    nothing says so."""
+    nothing says so. `take` makes MAC addresses those of a node, by somebody's word, or raises
+    LayercakeError."""
 
     def __init__(
         self,
@@ -72,28 +73,33 @@ class Replacing:
         ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
         wall: Callable[[], float],
         keeps: Callable[[Record], str],
+        take: Callable[[Record, list[str], str], Awaitable[None]],
     ) -> None:
-        self._store, self._known, self._ask, self._wall = store, known, ask, wall
+        self._store = store
+        self._known = known
+        self._ask = ask
+        self._wall = wall
         self._claims: dict[str, dict[str, Claimant]] = {}
         self._told: dict[tuple[str, str], str] = {}
         self._done: dict[str, float] = {}
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.keeps = keeps
-        self.take: Callable[[Record, list[str], str], Awaitable[object]] | None = None
-        """Makes MAC addresses those of a node, and says why. Raises LayercakeError."""
+        self._take = take
 
     def asked(self, record: Record, data: Mapping[str, Any]) -> None:
         """The boot service says that a machine asks from where a node is to be. Of a node with
         `replace: auto` it is looked at."""
-        mac, now = str(data.get("mac", ""))[:17], self._wall()
+        mac = str(data.get("mac", ""))[:17]
+        now = self._wall()
         words = [str(data.get(word, ""))[:200] for word in ("relay", "circuit", "remote")]
         found = self._fresh(record)
         if mac not in found and len(found) >= _MOST:
             return
         new = mac not in found
         one = found.setdefault(mac, Claimant(option82(*words), now))
-        one.where, one.at = option82(*words), now
+        one.where = option82(*words)
+        one.at = now
         self._claims[record.node.id] = found
         if automatic(record):
             self._begin(
@@ -161,7 +167,8 @@ class Replacing:
         same: Iterable[str] = (),
     ) -> None:
         """Takes a machine for a node, or says why not."""
-        node, mac = record.node.id, macs[0]
+        node = record.node.id
+        mac = macs[0]
         if node in self._under_way or self._known.node_by(mac) is not None:
             return
         mine = {*macs, *same}
@@ -193,16 +200,15 @@ class Replacing:
             self._under_way.discard(node)
 
     async def _took(self, record: Record, macs: list[str], where: str) -> None:
-        was, mac = ", ".join(record.node.macs), macs[0]
-        if self.take is None:
-            return
+        was = ", ".join(record.node.macs)
+        mac = macs[0]
         try:
             why = (
                 "replace: auto (its board was replaced"
                 if was
                 else "its place (a machine was found there"
             )
-            await self.take(record, macs, f"{why}, by {where})")
+            await self._take(record, macs, f"{why}, by {where})")
         except LayercakeError as error:
             self._refused(record, mac, str(error))
             return
@@ -248,7 +254,8 @@ class Replacing:
     def _fresh(self, record: Record) -> dict[str, Claimant]:
         """Who has claimed a node's place a short while ago, by MAC address; who is a node by now
         does not."""
-        since, found = self._wall() - CLAIMS_S, self._claims.get(record.node.id, {})
+        since = self._wall() - CLAIMS_S
+        found = self._claims.get(record.node.id, {})
         for mac in [
             mac
             for mac, one in found.items()

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from layercake.features.machines import whereabouts
+from layercake.features.machines.hardware import whereabouts
+from layercake.features.machines.hardware.report import Report
+from layercake.features.machines.hardware.whereabouts import Claim
 from layercake.features.machines.module import Whereabouts, claims
-from layercake.features.machines.report import Report
-from layercake.features.machines.whereabouts import Claim
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store
 from minos.survey.sanitize import identity
@@ -62,10 +62,11 @@ class Rows:
     OperationFailed."""
 
     def __init__(self, database: Database, store: Store) -> None:
-        self._database, self._store = database, store
+        self._database = database
+        self._store = store
 
-    async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._database.ask(self._store, work)
+    async def _execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._database.execute(self._store, work)
 
     def all(self) -> list[Machine]:
         """What is small of all machines, as the head starts; a row that cannot be read is left
@@ -73,7 +74,7 @@ class Rows:
         rows = self._database.rows("SELECT data FROM machines")
         return [found for (data,) in rows if (found := _decoded(data, Machine)) is not None]
 
-    async def put(
+    async def write(
         self, machine: Machine, report: bytes | None, accepted: bytes | None = None
     ) -> None:
         """Writes a machine, with a report if it is new, and with the accepted one if that is."""
@@ -92,11 +93,11 @@ class Rows:
                     "UPDATE machines SET accepted = ? WHERE key = ?", (accepted, machine.key)
                 )
 
-        await self._ask(work)
+        await self._execute(work)
 
     async def reports(self, key: str) -> tuple[Report | None, Report | None]:
         """A machine's report, and the one that was accepted."""
-        row = await self._ask(
+        row = await self._execute(
             lambda db: db.execute(
                 "SELECT report, accepted FROM machines WHERE key = ?", (key,)
             ).fetchone()
@@ -106,7 +107,7 @@ class Rows:
 
     async def remove(self, *keys: str) -> None:
         """Forgets machines."""
-        await self._ask(partial(_remove, keys))
+        await self._execute(partial(_remove, keys))
 
 
 def _remove(keys: tuple[str, ...], db: sqlite3.Connection) -> None:
@@ -166,7 +167,8 @@ def summary(
         if mac
         else whereabouts.macs(found),
         claims=tuple(
-            (one.kind, one.value) for one in (*whereabouts.of(found), *whereabouts.heard(*relayed))
+            (one.kind, one.value)
+            for one in (*whereabouts.of(found), *whereabouts.relayed_claims(*relayed))
         ),
         relayed=relayed,
         vendor=system.vendor,

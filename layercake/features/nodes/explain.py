@@ -4,23 +4,30 @@ as text for people."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from layercake.features.events.views import View, event_view
+from layercake.base.clock import Clock
+from layercake.features.consoles.operations import Consoles
+from layercake.features.events.views import View, event_view, meanings
 from layercake.features.guard.guard import Guard
-from layercake.features.machines.manager import Machines
-from layercake.features.machines.table import Machine, wanted_places
 from layercake.features.nodes.views import interfaces_view, status_of
 from layercake.fleet.store import Event, Record
+from layercake.fleet.table import Table
 from layercake.kraken.events import Severity
 from layercake.kraken.views.explain import explain
 from layercake.modules.boot_timeouts import BootTimeouts
 
 _TROUBLE = (Severity.WARNING, Severity.ERROR)
-_KINDS = {"port": "switch port", "serial": "serial number", "option 82": "place by option 82"}
 _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
+
+
+TROUBLES = ("files", "disks", "tpm", "hardware")
+"""What features say is wrong with a node (Running.troubles)."""
+LAST_LINES = 8
+"""Of a node's console, where it is explained why it is not as wanted."""
 
 
 def explain_view(
@@ -30,106 +37,92 @@ def explain_view(
     history: Iterable[Event] = (),
     brief: View | None = None,
     patience: BootTimeouts | None = None,
-    machines: Machines | None = None,
-    files: Iterable[str] = (),
-    disks: Iterable[str] = (),
-    tpm: Iterable[str] = (),
+    troubles: Mapping[str, list[str]] = MappingProxyType({}),
     console: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the
-    last trouble that its history tells of. `files`, `disks` and `tpm` are what is wrong with these;
-    `console` is what it said last. `brief` is how a viewer is shown events: errors and their
-    reasons are left out for one."""
-    explanation = explain(record.planner, record.machine, now)
-    view, show = explanation.to_dict(), brief or event_view
-    told = list(history)
-    trouble = [show(e) for e in told if e.severity in _TROUBLE][-5:]
-    steps = [show(e) for e in told if e.kind.startswith(_BOOT)][-8:]
-    waits = guard.why(record)
-    status, status_text = status_of(record, now, waits, brief=brief is not None)
-    stopped = guard.stopped(record)
-    blocked = (
-        f"{record.machine.asked} waits: {waits.text}"
-        if waits is not None and record.machine.asked
-        else stopped
-    )
-    view["blocked"] = [*view["blocked"], *([blocked] if blocked else [])]
-    if brief is not None:
-        quarantine = view["quarantine"] and {**view["quarantine"], "reason": ""}
-        view |= {"summary": status_text, "blocked": [], "quarantine": quarantine, "last_error": ""}
-    unhealthy = record.unhealthy if brief is None else ""
-    network = network_troubles(interfaces_view(record, brief=brief is not None))
-    return {
+    last trouble that its history tells of. `troubles` are what is wrong with its files, disks, TPM
+    and hardware; `console` is what it said last. `brief` is how a viewer is shown events: errors
+    and their reasons are left out for one."""
+    view = explain(record.planner, record.machine, now).to_dict()
+    show = brief or event_view
+    shown = list(history)
+    status, status_text = status_of(record, now, guard.why(record), brief=brief is not None)
+    if blocked := _blocked_by_guard(record, guard):
+        view["blocked"] = [*view["blocked"], blocked]
+    view = {
         "node": record.name,
         "status": status.value,
         "status_text": status_text,
         **view,
-        "unhealthy": unhealthy,
-        "network": network,
-        "files": [] if brief is not None else list(files),
-        "disks": [] if brief is not None else list(disks),
-        "tpm": [] if brief is not None else list(tpm),
+        "unhealthy": record.unhealthy,
+        "network": network_troubles(interfaces_view(record, brief=brief is not None)),
+        **{what: troubles.get(what, []) for what in TROUBLES},
         "console": list(console),
-        "hardware": hardware_of(record, machines) if brief is None else [],
-        "trouble": trouble,
-        "boot": steps,
+        "trouble": [show(e) for e in shown if e.severity in _TROUBLE][-5:],
+        "boot": [show(e) for e in shown if e.kind.startswith(_BOOT)][-8:],
         "boot_time": patience.view(record) if patience is not None else None,
+    }
+    return view if brief is None else view | _for_viewers(view)
+
+
+def _for_viewers(view: Mapping[str, Any]) -> dict[str, Any]:
+    """What a viewer is shown instead: no errors and no reasons."""
+    quarantine = view["quarantine"]
+    return {
+        "summary": view["status_text"],
+        "blocked": [],
+        "quarantine": quarantine and {**quarantine, "reason": ""},
+        "last_error": "",
+        "unhealthy": "",
+        **{what: [] for what in TROUBLES},
     }
 
 
-def hardware_of(record: Record, machines: Machines | None) -> list[str]:
-    """What is to be said of a node's machine, for people: where it is, what differs, who else
-    claims to be it, and what is missing to know it."""
-    if machines is None:
-        return []
-    own, claims = machines.of(record), machines.claimants(record)
-    found = [f"differs: {line}" for line in own.drift] if own is not None else []
-    found += [f"moved: {line}" for line in machines.elsewhere(record)]
-    if not record.node.macs:
-        what = " or ".join(map(str, wanted_places(record)))
-        found.append(
-            f"it has no `mac`, and no machine was seen yet that has its {what}: the first one is "
-            "taken for it"
+def _blocked_by_guard(record: Record, guard: Guard) -> str:
+    """Why the guard holds the node's next step, or why it is left alone; "" if neither."""
+    waits = guard.why(record)
+    if waits is not None and record.machine.asked:
+        return f"{record.machine.asked} waits: {waits.text}"
+    return guard.stopped(record)
+
+
+class Explainer:
+    """Explains nodes. `troubles` gives what features say is wrong with one."""
+
+    def __init__(
+        self,
+        table: Table,
+        clock: Clock,
+        guard: Guard,
+        boot_timeouts: BootTimeouts,
+        troubles: Callable[[Record], Mapping[str, list[str]]],
+        consoles: Consoles,
+    ) -> None:
+        self._table = table
+        self.clock = clock
+        self.guard = guard
+        self.boot_timeouts = boot_timeouts
+        self._troubles = troubles
+        self._consoles = consoles
+
+    async def explain(
+        self, record: Record, history: Iterable[Event], *, brief: bool
+    ) -> dict[str, Any]:
+        """See explain_view; `brief` is for viewers."""
+        now = self.clock()
+        status = status_of(record, now, self.guard.why(record))[0]
+        stuck = not brief and status.value != "converged" and record.value("power") != "OFF"
+        return explain_view(
+            record,
+            now,
+            self.guard,
+            history,
+            meanings(self._table.events) if brief else None,
+            self.boot_timeouts,
+            {} if brief else self._troubles(record),
+            await self._consoles.last(record, LAST_LINES) if stuck else (),
         )
-    elif own is None and wanted_places(record):
-        found.append("it has not reported yet: it is known by its MAC address alone")
-    elif own is not None:
-        lacks = {one.kind for one in wanted_places(record)} - {kind for kind, _ in own.claims}
-        found += [
-            f"its {_KINDS.get(kind, kind)} was not seen in its last survey"
-            for kind in sorted(lacks)
-        ]
-        found += [
-            f"{machines.name_of(one)} has {_in_common(one, own)} too"
-            for one in machines.rivals(own)[:5]
-        ]
-    known = {one.key for one in machines.rivals(own)} if own is not None else set()
-    found += [
-        f"{one.mac} at {one.address}, which no inventory knows, has {_of_inventory(record, one)} "
-        "of this node "
-        f"(hint: layercake node set {record.name} mac={one.mac})"
-        for one in claims[:5]
-        if one.key not in known
-    ]
-    reported = {mac for one in claims for mac in one.macs}
-    found += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
-    if len(claims) > 1:
-        found.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
-    return found
-
-
-def _in_common(one: Machine, other: Machine) -> str:
-    return ", ".join(
-        sorted(f"{kind} {value}" for kind, value in set(one.claims) & set(other.claims))
-    )
-
-
-def _of_inventory(record: Record, one: Machine) -> str:
-    has = set(one.claims)
-    return (
-        ", ".join(str(claim) for claim in wanted_places(record) if (claim.kind, claim.value) in has)
-        or "what its last survey had"
-    )
 
 
 def network_troubles(interfaces: list[dict[str, Any]]) -> list[str]:
@@ -154,7 +147,8 @@ def boot_time_text(times: dict[str, Any] | None) -> str:
     """How long a node takes to boot, for people; "" if nothing is known."""
     if not times or (times["usual_s"] is None and times["now_s"] is None):
         return ""
-    often, now = times["usual_s"], times["now_s"]
+    often = times["usual_s"]
+    now = times["now_s"]
     text = (
         "not yet known how long"
         if often is None

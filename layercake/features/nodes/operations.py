@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import Any
 
@@ -16,20 +16,47 @@ from imageapi.spec.names import NAME
 from layercake.agents.client import NodeLink
 from layercake.agents.https.requests import NodeRequests
 from layercake.agents.sync import Sync
+from layercake.api.caller import said_by
 from layercake.base.clock import Clock
 from layercake.base.text import parse_json
-from layercake.features.access.caller import said_by
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record, Store, refuse_busy
+from layercake.fleet.transaction import Transaction
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
 LAST_LINE = 200
 """Bytes; the last line of a command's answer says how it ended and is short."""
 COMMAND_SHOWN = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _StateChange:
+    """Nodes are wanted "up" or "off", by whom. `soft`: only by the system inside."""
+
+    state: str
+    by: str
+    force: bool
+    soft: bool
+
+    @property
+    def how(self) -> str:
+        """For people, after the state."""
+        if self.force:
+            return ", by force"
+        return ", softly" if self.soft else ""
+
+
+def _refuse_attended(records: Iterable[Record]) -> None:
+    """Raises Refused for nodes that only a person can switch off."""
+    if by_hand := [record.name for record in records if record.planner.attended]:
+        raise Refused(
+            f"cannot shut down {', '.join(by_hand[:10])} softly: without a BMC, a person switches "
+            "it"
+        )
 
 
 class Nodes:
@@ -66,38 +93,34 @@ class Nodes:
                 "cannot shut down softly and by force: choose one",
                 hint="by force is without waiting for anything",
             )
-        who = said_by(by)
+        change = _StateChange(state, said_by(by), force=force, soft=soft)
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
             if state == "off":
                 refuse_busy(records, force)
             self._guard.refuse_frozen(records, f"want {state}")
-            if by_hand := [r.name for r in records if soft and r.planner.attended]:
-                raise Refused(
-                    f"cannot shut down {', '.join(by_hand[:10])} softly: without a BMC, a person "
-                    "switches it"
-                )
+            if soft:
+                _refuse_attended(records)
             for record in records:
-                node = dataclasses.replace(record.node, state=state)
-                ordered = state == "off" and (force or soft) and record.value("power") != "OFF"
-                order = (
-                    Order("off", force=force, by=who, at=self._clock(), soft=soft)
-                    if ordered
-                    else None
-                )
-                how = ", by force" if force else ", softly" if soft else ""
-                transaction.event(record, events.DESIRED_STATE, f"wanted {state} by {who}{how}")
-                care = partial(
-                    replace,
-                    ours=True,
-                    order=order,
-                    released=state == "up" and record.value("power") == "OFF",
-                )
-                self._desire.images(transaction, record, node.images, node=node, care=care)
-                if record.care.order is not None and record.care.order.soft:  # it may have failed
-                    transaction.post(record, Cleared(f"{who} wants it {state}{how}"))
-                transaction.after(self._sync.push, record)
+                self._set_state(transaction, record, change)
         return [r.name for r in records]
+
+    def _set_state(self, transaction: Transaction, record: Record, change: _StateChange) -> None:
+        order = None
+        is_off = record.value("power") == "OFF"
+        if change.state == "off" and (change.force or change.soft) and not is_off:
+            order = Order(
+                "off", force=change.force, by=change.by, at=self._clock(), soft=change.soft
+            )
+        transaction.event(
+            record, events.DESIRED_STATE, f"wanted {change.state} by {change.by}{change.how}"
+        )
+        care = partial(replace, ours=True, order=order, released=change.state == "up" and is_off)
+        node = dataclasses.replace(record.node, state=change.state)
+        self._desire.images(transaction, record, node.images, node=node, care=care)
+        if record.care.order is not None and record.care.order.soft:  # it may have failed
+            transaction.post(record, Cleared(f"{change.by} wants it {change.state}{change.how}"))
+        transaction.after(self._sync.push, record)
 
     async def clear(self, text: str, by: str = "") -> list[str]:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
@@ -108,7 +131,7 @@ class Nodes:
         for record in records:
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:
-                    await self._requests.ask(record, {"kind": "clear"})
+                    await self._requests.request(record, {"kind": "clear"})
                 except LayercakeError as error:
                     self._store.event(record, events.NODE_CLEAR_FAILED, str(error))
         return [r.name for r in records]
@@ -120,7 +143,7 @@ class Nodes:
         record = self._store.named(name)
         if not container and record.wanted:
             container = record.wanted[0].name
-        answer = await self._requests.ask(
+        answer = await self._requests.request(
             record, {"kind": "logs", "container": container, "lines": max(1, min(lines, 10_000))}
         )
         return str(answer.get("text", ""))
@@ -156,10 +179,12 @@ class Nodes:
         record = self._store.named(name)
         if not command:
             raise InputError("cannot run a command: none is given")
-        shown, data = " ".join(command)[:COMMAND_SHOWN], {"by": who, "container": container}
+        shown = " ".join(command)[:COMMAND_SHOWN]
+        data = {"by": who, "container": container}
         asked = {"command": command, "container": container, "timeout_s": timeout_s}
         where = f"in {container}" if container else "on the node"
-        since, last = time.monotonic(), b""
+        since = time.monotonic()
+        last = b""
         self._store.event(record, events.NODE_EXEC, f"{who} runs {where}: {shown}", data=data)
         ended = "cut off"
 

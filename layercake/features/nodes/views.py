@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from imageapi.spec.state import given_up
+from layercake.fleet.boots import Boots
 from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record
 from layercake.fleet.table import Table
@@ -154,28 +155,18 @@ def moving_view(
 
 def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[str, Any]:
     """What of it stays as long as `steady` of the record is equal."""
-    containers = (
-        [{**c, "error": ""} for c in record.containers] if brief else list(record.containers)
-    )
-    stops = [
-        record.care.freeze and "frozen",
-        record.care.maintenance and "maintenance",
-        record.held is not None and "release",
-    ]
+    run = record.value("run")
     return {
         "name": record.name,
         "id": record.node.id,
         "state": record.values(),
         "goal": record.goal_values,
         "wanted": record.node.state,
-        "in_use": record.value("run") == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
-        "stopped": [stop for stop in stops if stop],
+        "in_use": run == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
+        "stopped": _stops(record),
         "ours": record.care.ours,
-        "images": {
-            "wanted": _images(record.wanted),
-            "running": _images(record.running) if record.value("run") == "SYNC" else [],
-        },
-        "containers": containers if record.value("run") == "SYNC" else [],
+        "images": {"wanted": _images(record.wanted), "running": []},
+        "containers": [],
         "ip": record.node.ip,
         "macs": list(record.node.macs),
         "firmware": record.node.firmware,
@@ -185,19 +176,43 @@ def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[st
         "profile": record.node.profile or None,
         "network": record.node.network or None,
         "cards": [msgspec.to_builtins(card) for card in record.cards],
-        "clock": msgspec.to_builtins(record.clock)
-        if record.clock is not None and record.value("run") == "SYNC"
-        else None,
+        "clock": None,
         "interfaces": interfaces_view(record, brief=brief),
         **parts_view(record.node, table, brief=brief),
         "boot_id": record.session.boot_id if record.session else None,
-        "boots": {
-            "next": record.boots.wanted or None,
-            "runs": record.boots.runs or None,
-            "agent": record.boots.agent_runs or None,
-            "agent_error": (not brief and record.boots.agent_error) or None,
-        },
+        "boots": _boots_view(record.boots, brief=brief),
         "revision": record.cfg_revision,
+        **(_in_sync_view(record, brief=brief) if run == "SYNC" else {}),
+    }
+
+
+def _stops(record: Record) -> list[str]:
+    """Why nothing is done to a node: the kinds of a person's word for it."""
+    care = record.care
+    stops = {
+        "frozen": care.freeze is not None,
+        "maintenance": care.maintenance is not None,
+        "release": record.held is not None,
+    }
+    return [name for name, holds in stops.items() if holds]
+
+
+def _boots_view(boots: Boots, *, brief: bool) -> dict[str, Any]:
+    return {
+        "next": boots.wanted or None,
+        "runs": boots.runs or None,
+        "agent": boots.agent_runs or None,
+        "agent_error": None if brief else boots.agent_error or None,
+    }
+
+
+def _in_sync_view(record: Record, *, brief: bool) -> dict[str, Any]:
+    """What only a node in sync is believed. The errors of its containers are not for viewers."""
+    containers = record.containers
+    return {
+        "images": {"wanted": _images(record.wanted), "running": _images(record.running)},
+        "containers": [{**c, "error": ""} for c in containers] if brief else list(containers),
+        "clock": None if record.clock is None else msgspec.to_builtins(record.clock),
     }
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from layercake.agents.client import NodeLink
 from layercake.agents.orders import PowerOrders
+from layercake.api.caller import said_by
 from layercake.base.clock import Clock
 from layercake.base.text import parse_json
-from layercake.features.access.caller import said_by
 from layercake.features.calls.operations import Calls
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.views import parts_view
@@ -26,13 +26,26 @@ from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from layercake.modules.calls import AskModule
 
-SENSORS, READ_AT_ONCE, READ_S = "power.sensors", 16, 60.0
-"""How many nodes' sensors are read at the same time, and how long one may take."""
-STATUS, REFRESH, LOGIN, SCAN = "power.status", "power.refresh", "power.login", "power.scan"
-CAP, SET_CAP, CAP_S = "power.cap", "power.set-cap", 90.0
-ANSWERS_S, PAUSE_S, AT_ONCE, MOST_ANSWER = 60.0, 2.0, 16, 65536
-"""For how many seconds a BMC that was set up may be silent, how often it is asked, how many are set
-up at once, and the bytes of a node's answer that are read."""
+READ_AT_ONCE = 16
+"""Nodes whose sensors are read at the same time."""
+READ_S = 60.0
+"""Seconds that one of them may take."""
+SENSORS = "power.sensors"
+STATUS = "power.status"
+REFRESH = "power.refresh"
+LOGIN = "power.login"
+SCAN = "power.scan"
+CAP = "power.cap"
+SET_CAP = "power.set-cap"
+CAP_S = 90.0
+ANSWERS_S = 60.0
+"""Seconds that a BMC that was set up may be silent."""
+PAUSE_S = 2.0
+"""Seconds between two times that it is asked."""
+AT_ONCE = 16
+"""BMCs that are set up at once."""
+MOST_ANSWER = 65536
+"""Bytes of a node's answer that are read."""
 
 
 class Power:
@@ -88,7 +101,7 @@ class Power:
 
     async def status(self, text: str) -> list[dict[str, Any]]:
         """What the BMCs say now; one that does not answer has an error in its row."""
-        return [self._row(answer) for answer in await self._calls.ask(STATUS, text, {})]
+        return [self._row(answer) for answer in await self._calls.call(STATUS, text, {})]
 
     async def sensors(self, text: str) -> list[dict[str, Any]]:
         """What the sensors of nodes say, a row for each (views/power.py): so many at a time as BMCs
@@ -114,14 +127,15 @@ class Power:
     async def caps(self, text: str) -> list[dict[str, Any]]:
         """How many watts nodes may draw by their BMCs, None for as many as they like: a row for
         each."""
-        return [_cap_row(answer) for answer in await self._calls.ask(CAP, text, {})]
+        return [_cap_row(answer) for answer in await self._calls.call(CAP, text, {})]
 
     async def cap(self, text: str, watts: int | None, by: str = "") -> list[dict[str, Any]]:
         """Has the BMCs of nodes cap what they draw at so many watts, or at none: a row for each.
         Raises InputError, Refused."""
         if not text.strip():
             raise InputError("cannot cap the power: of which nodes?", hint="name them")
-        records, turns = self._store.select(text), asyncio.Semaphore(AT_ONCE)
+        records = self._store.select(text)
+        turns = asyncio.Semaphore(AT_ONCE)
         self._guard.refuse_frozen(records, "cap")
         told = "caps its draw no more" if watts is None else f"caps its draw at {watts} W"
 
@@ -240,7 +254,8 @@ class Power:
         for network in self._networks.by_name.values():
             subnet = ipaddress.ip_network(network.subnet)
             if not prefix and own in subnet:
-                prefix, gateway = subnet.prefixlen, gateway or network.gateway or ""
+                prefix = subnet.prefixlen
+                gateway = gateway or network.gateway or ""
         mask = str(ipaddress.IPv4Network((0, prefix)).netmask) if prefix else ""
         return {"address": address, "mask": mask, "gateway": gateway}
 

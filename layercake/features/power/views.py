@@ -14,30 +14,28 @@ def sensors_view(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Readings ({name, value, unit, health}), those in trouble first; and of all: `watts` that the
     machine draws, or the largest that is measured, None without any; `hottest`, its `hottest_name`,
     the `slowest_fan` in its own unit, and the worst `health`, "unknown" if nothing says."""
-    there = [one for one in readings if one["value"] is not None]
-    watts = [one for one in there if one["unit"] == "W"]
-    own = [one for one in watts if one["name"].lower() == _DRAW]
-    warm = max(
-        (one for one in there if one["unit"].endswith("C")),
-        key=lambda one: float(one["value"]),
-        default=None,
-    )
-    fans = [one for one in there if one["unit"].upper() == "RPM"]
+    measured = [one for one in readings if one["value"] is not None]
+    temperatures = [one for one in measured if one["unit"].endswith("C")]
+    hottest = max(temperatures, key=lambda one: float(one["value"]), default=None)
+    fans = [one["value"] for one in measured if one["unit"].upper() == "RPM"]
     known = [one["health"] for one in readings if one["health"] in _BAD]
     return {
-        "watts": sum(one["value"] for one in own)
-        if own
-        else max((one["value"] for one in watts), default=None),
-        "hottest": warm["value"] if warm else None,
-        "hottest_name": warm["name"] if warm else "",
-        "slowest_fan": min((one["value"] for one in fans), default=None),
+        "watts": _watts([one for one in measured if one["unit"] == "W"]),
+        "hottest": hottest["value"] if hottest else None,
+        "hottest_name": hottest["name"] if hottest else "",
+        "slowest_fan": min(fans, default=None),
         "health": min(known, key=_BAD.index, default="unknown"),
-        "readings": sorted(
-            readings,
-            key=lambda one: (
-                _BAD.index(one["health"]) if one["health"] in _BAD[:3] else len(_BAD),
-                one["unit"],
-                one["name"],
-            ),
-        ),
+        "readings": sorted(readings, key=_worst_first),
     }
+
+
+def _watts(readings: Sequence[dict[str, Any]]) -> float | None:
+    """What the machine draws, by the readings that say so, or else the largest of all."""
+    own = [one["value"] for one in readings if one["name"].lower() == _DRAW]
+    return sum(own) if own else max((one["value"] for one in readings), default=None)
+
+
+def _worst_first(reading: dict[str, Any]) -> tuple[int, str, str]:
+    bad = reading["health"] in _BAD[:3]
+    rank = _BAD.index(reading["health"]) if bad else len(_BAD)
+    return rank, reading["unit"], reading["name"]

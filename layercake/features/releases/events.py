@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from layercake.kraken.events import EventKind, Severity
 
-_I, _W, _E = Severity.INFO, Severity.WARNING, Severity.ERROR
+_I = Severity.INFO
+_W = Severity.WARNING
+_E = Severity.ERROR
 
 BEGUN = EventKind(
     "release.begun",

@@ -97,13 +97,11 @@ class ReleaseManager:
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store, self._desire, self._means, self._clock, self._sleep = (
-            store,
-            desire,
-            means,
-            clock,
-            sleep,
-        )
+        self._store = store
+        self._desire = desire
+        self._means = means
+        self._clock = clock
+        self._sleep = sleep
         self.kept = releases
         self.tasks: dict[str, asyncio.Task[None]] = {}
         """The releases that are carried out, by their nodes."""
@@ -123,12 +121,10 @@ class ReleaseManager:
         self.kept.load()
         for record in self._store:
             if why := self.kept.why_held(record.node.id):
-                record.held, record.wanted = (
-                    Hold(self._worded(record, why), images=self._before(record)),
-                    (),
-                )
+                record.held = Hold(self._worded(record, why), images=self._before(record))
+                record.wanted = ()
 
-    def look(self) -> None:
+    def advance(self) -> None:
         """Goes on with what nobody is at. Called again and again."""
         for release in self.kept.running():
             record = self._store.find(release.node)
@@ -153,7 +149,7 @@ class ReleaseManager:
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory, and no release holds it. Its rows go with the next one
         that is written."""
-        self.kept.gone(record.node.id)
+        self.kept.node_removed(record.node.id)
 
     # ---- what people say
     # -----
@@ -238,7 +234,7 @@ class ReleaseManager:
             self._desire.hold(transaction, record, None, images)
             transaction.after(self._means.push, record)
 
-    def _tell(self, record: Record, progress: str) -> None:
+    def _show_progress(self, record: Record, progress: str) -> None:
         """How far a step is, for people."""
         self._progress[record.node.id] = progress
         if record.held is not None:
@@ -257,18 +253,18 @@ class ReleaseManager:
                 release = await self.kept.change(node, id_, lambda r: began(r, self._store.wall()))
                 if record.held is None or record.wanted or record.held.state != "up":
                     await self._hold(record, up=True)
-                self._tell(record, "")
+                self._show_progress(record, "")
                 end = await self._step(record, release, name)
                 await self.kept.change(node, id_, partial(_with_end, end, self._store.wall()))
                 self._progress.pop(node, None)
-                self._seen(record, name, end)
+                self._step_ended(record, name, end)
         except LayercakeError as error:  # nothing could be written: the next look goes on with it
             log.error("the release of %s waits: %s", record.name, error)
             await self._sleep(ASK_S)
 
-    def _seen(self, record: Record, name: str, end: Ended) -> None:
+    def _step_ended(self, record: Record, name: str, end: Ended) -> None:
         if end.result == "failed":
-            self._tell(record, "")
+            self._show_progress(record, "")
             self._store.event(record, events.FAILED, f"{name}: {end.detail}", data={"step": name})
             return
         self._store.event(
@@ -341,22 +337,25 @@ class ReleaseManager:
 
     async def _erase(self, record: Record, release: Release) -> Ended:
         order = {"kind": "erase", "release": release.id, "attempt": release.steps[-1].tries}
-        since, mark, limit = self._clock(), "", STALL_S
+        since = self._clock()
+        mark = ""
+        limit = STALL_S
         while True:
             try:
                 now = erasing(await self._means.ask_node(record, order))
             except Unreachable as error:
-                self._tell(record, error.message)
+                self._show_progress(record, error.message)
                 limit = STALL_S
             else:
                 if now.state == "failed":
                     return Ended("failed", now.failures, now.erased, now.left_lines)
                 if now.state == "done":
                     return await self._proven(record, now)
-                self._tell(record, now.progress)
+                self._show_progress(record, now.progress)
                 limit = DRIVE_S if now.silent else STALL_S
                 if now.mark != mark:
-                    since, mark = self._clock(), now.mark
+                    since = self._clock()
+                    mark = now.mark
             if self._clock() - since > limit:
                 raise OperationFailed(
                     f"it does not get on: {self._progress.get(record.node.id, '')}",
@@ -374,7 +373,8 @@ class ReleaseManager:
             for serial in sorted(await self._means.known_disks(record))
             if "_".join(serial.split()) not in seen
         ]
-        erased, left = said.erased, said.left_lines
+        erased = said.erased
+        left = said.left_lines
         if len(erased) < len(said.disks):
             return Ended(
                 "failed",

@@ -44,7 +44,7 @@ class HeadNodeActions:
 
     async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
         """See NodeActions."""
-        found: Mapping[str, Any] = await self.requests.ask(record, request)
+        found: Mapping[str, Any] = await self.requests.request(record, request)
         return found
 
     def order(self, record: Record, order: Order) -> None:
@@ -65,7 +65,7 @@ class HeadNodeActions:
         had = bool(self.keys.public(record))
         self.keys.forget(record)
         self.disks.forget(record)
-        await self.desire.settle()
+        await self.desire.wait_written()
         console = CONSOLE in self.table.caller
         if console:
             await self.ask(CONSOLE, {"node": record.node.id})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.guard.guard import Guard
 from layercake.features.releases.manager import ReleaseManager, refuse
 from layercake.features.releases.views import release_view
@@ -41,7 +41,9 @@ class NodeReleases:
     async def change(self, text: str, what: str, by: str) -> list[str]:
         """Tries releases again ("retry"), gives them up ("abandon"), or frees their nodes ("free");
         the nodes of which it was done. Raises Refused if it can be done of none."""
-        records, done, refused = self._meant(text), [], None
+        records = self._meant(text)
+        done = []
+        refused = None
         act = {
             "retry": self.releases.retry,
             "abandon": self.releases.abandon,

@@ -100,7 +100,8 @@ class Erasing(msgspec.Struct, frozen=True, kw_only=True):
         if self.state == "waiting":
             return "drivers of its devices are still being loaded"
         going = [one for one in self.disks if one.state == "running"]
-        done, whole = sum(one.at for one in going), sum(one.size for one in going)
+        done = sum(one.at for one in going)
+        whole = sum(one.size for one in going)
         share = f", {100 * done // whole} % of the rest" if whole and done else ""
         return f"{len(self.disks) - len(going)} of {len(self.disks)} disks are erased{share}"
 

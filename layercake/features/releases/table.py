@@ -27,7 +27,8 @@ class Releases:
     head when the call returns."""
 
     def __init__(self, database: Database, store: Store) -> None:
-        self._database, self._store = database, store
+        self._database = database
+        self._store = store
         self._of: dict[str, list[Release]] = {}
         self._unreadable: set[str] = set()
         self._gone: list[str] = []
@@ -77,7 +78,7 @@ class Releases:
                 before=before,
                 force=force,
             )
-            await self._put(release, [*self._of.get(node, ()), release])
+            await self._write(release, [*self._of.get(node, ()), release])
             return release
 
     async def change(self, node: str, id_: str, change: Callable[[Release], Release]) -> Release:
@@ -88,7 +89,7 @@ class Releases:
             if not found or found[-1].id != id_:
                 raise NotFound(f"cannot find release {id_[:40]!r} of {node}")
             release = change(found[-1])
-            await self._put(release, [*found[:-1], release])
+            await self._write(release, [*found[:-1], release])
             return release
 
     async def free(self, node: str, by: str) -> None:
@@ -96,24 +97,26 @@ class Releases:
         Refused where none is, and OperationFailed."""
         async with self._alone:
             if node in self._unreadable:
-                await self._database.ask(self._store, partial(_delete, node))
+                await self._database.execute(self._store, partial(_delete, node))
                 self._of.pop(node, None)
                 self._unreadable.discard(node)
                 return
             found = self._of.get(node)
             if not found:
                 raise Refused("cannot free the node: no release holds it")
-            await self._put(release := freed(found[-1], by), [*found[:-1], release])
+            await self._write(release := freed(found[-1], by), [*found[:-1], release])
 
-    def gone(self, node: str) -> None:
+    def node_removed(self, node: str) -> None:
         """A node is gone, and its releases with it. Its rows go with the next one that is
         written."""
         self._unreadable.discard(node)
         if self._of.pop(node, None) is not None:
             self._gone.append(node)
 
-    async def _put(self, release: Release, all_: list[Release]) -> None:
-        data, old, gone = msgspec.json.encode(release), all_[:-KEPT], self._gone
+    async def _write(self, release: Release, all_: list[Release]) -> None:
+        data = msgspec.json.encode(release)
+        old = all_[:-KEPT]
+        gone = self._gone
 
         def work(db: sqlite3.Connection) -> None:
             for node in gone:
@@ -125,7 +128,7 @@ class Releases:
             )
             db.executemany("DELETE FROM releases WHERE id = ?", [(one.id,) for one in old])
 
-        await self._database.ask(self._store, work)
+        await self._database.execute(self._store, work)
         self._gone = []
         self._of[release.node] = all_[-KEPT:]
 

@@ -33,17 +33,17 @@ from layercake.features.rolls.facts import (
     SWITCH_S,
     Action,
     NodeFacts,
+    NodePhase,
     NodeRoll,
     Note,
     Phase,
     Revert,
     Roll,
     Stage,
-    Stand,
     Switch,
     Unstage,
 )
-from layercake.features.rolls.see import Seen, replace
+from layercake.features.rolls.observe import RollObserver, replace
 from layercake.fleet import events
 from layercake.kraken.errors import Refused
 from layercake.kraken.events import Severity
@@ -59,7 +59,7 @@ def step(roll: Roll, facts: Mapping[str, NodeFacts], now: float) -> Steps:
     turn = _Turn(roll, now)
     for key, fact in facts.items():
         if key in roll.nodes:
-            turn.see(key, fact)
+            turn.observe(key, fact)
     turn.expire()
     turn.decide()
     return turn.result()
@@ -67,10 +67,18 @@ def step(roll: Roll, facts: Mapping[str, NodeFacts], now: float) -> Steps:
 
 def resumed(roll: Roll, now: float) -> Roll:
     """The roll after the head was started again. Deadlines begin anew: nobody watched meanwhile."""
-    lasts = {Stand.STAGING: STAGE_S, Stand.WATCHING: roll.plan.health_s, Stand.WAITING: ABSENT_S}
+    lasts = {
+        NodePhase.STAGING: STAGE_S,
+        NodePhase.WATCHING: roll.plan.health_s,
+        NodePhase.WAITING: ABSENT_S,
+    }
     nodes = dict(roll.nodes)
     for key, node in roll.nodes.items():
-        if node.deadline is not None and node.state in (*lasts, Stand.SWITCHING, Stand.RETURNING):
+        if node.deadline is not None and node.state in (
+            *lasts,
+            NodePhase.SWITCHING,
+            NodePhase.RETURNING,
+        ):
             nodes[key] = replace(node, deadline=now + lasts.get(node.state, switch_s(roll, node)))
     return replace(roll, nodes=nodes, wake=0.0)
 
@@ -109,7 +117,7 @@ def abort(roll: Roll, by: str, now: float) -> Steps:
     return turn.result()
 
 
-class _Turn(Seen):
+class _Turn(RollObserver):
     """One call of `step`: what was seen, then what time brings, then what to do next."""
 
     # -- time
@@ -127,25 +135,25 @@ class _Turn(Seen):
 
     def expired(self, key: str, node: NodeRoll) -> None:
         match node.state:
-            case Stand.WAITING if node.absent:
+            case NodePhase.WAITING if node.absent:
                 self.skip(key, f"{node.reason} for {ABSENT_S:.0f} s", later=True)
-            case Stand.WAITING:
+            case NodePhase.WAITING:
                 self.set(key, deadline=None)
-            case Stand.STAGING:
+            case NodePhase.STAGING:
                 self.stage_failed(key, f"not done in {STAGE_S:.0f} s")
-            case Stand.SWITCHING:
+            case NodePhase.SWITCHING:
                 self.fail(key, f"did not switch in {switch_s(self.roll, node):.0f} s")
-            case Stand.WATCHING if node.unproven and not node.reason:
+            case NodePhase.WATCHING if node.unproven and not node.reason:
                 self.set(
                     key, deadline=self.now + SWITCH_S, reason="its health check has yet to pass"
                 )
-            case Stand.WATCHING if node.unproven:
+            case NodePhase.WATCHING if node.unproven:
                 self.fail(key, f"its health check did not pass in {SWITCH_S:.0f} s")
-            case Stand.WATCHING:
-                self.set(key, state=Stand.DONE, deadline=None)
-            case Stand.RETURNING:
+            case NodePhase.WATCHING:
+                self.set(key, state=NodePhase.DONE, deadline=None)
+            case NodePhase.RETURNING:
                 why = f"{node.reason}; did not go back in {switch_s(self.roll, node):.0f} s"
-                self.set(key, state=Stand.FAILED, deadline=None, reason=why)
+                self.set(key, state=NodePhase.FAILED, deadline=None, reason=why)
             case _:
                 self.set(key, deadline=None)
 
@@ -167,31 +175,32 @@ class _Turn(Seen):
             self.take_back()
 
     def stage_more(self) -> None:
-        some = (
-            len(self.nodes) // STAGE_SHARE
-        )  # to look for one node each time that one is done takes 20 ms of 100,000
-        if not self.stands[Stand.WAITING] or self.stands[Stand.STAGING] > STAGE_WIDE - some:
+        """Has nodes that wait stage, as many at a time as may."""
+        # To look for one node each time that one is done takes 20 ms of 100,000.
+        some = len(self.nodes) // STAGE_SHARE
+        if not self.phases[NodePhase.WAITING] or self.phases[NodePhase.STAGING] > STAGE_WIDE - some:
             return
-        staging = [n.deadline or 0.0 for n in self.nodes.values() if n.state is Stand.STAGING]
-        quick = self.now + STAGE_S < min(staging, default=0.0) + STAGE_QUICK_S and len(
-            staging
-        ) <= sum(n.quick for n in self.nodes.values())
-        room = (STAGE_WIDE if quick else STAGE_WIDTH) - len(staging)
-        for (
-            key,
-            node,
-        ) in self.nodes.items():  # as it was; a list of so many is looked through for garbage
-            if room <= 0:
+        free = self.free_to_stage()
+        # As it was; a list of so many is looked through for garbage.
+        for key, node in self.nodes.items():
+            if free <= 0:
                 return
-            if node.state is Stand.WAITING and not node.absent and node.deadline is None:
-                self.set(key, state=Stand.STAGING, deadline=self.now + STAGE_S, reason="")
+            if node.state is NodePhase.WAITING and not node.absent and node.deadline is None:
+                self.set(key, state=NodePhase.STAGING, deadline=self.now + STAGE_S, reason="")
                 self.actions.append(Stage(key))
-                room -= 1
+                free -= 1
+
+    def free_to_stage(self) -> int:
+        """How many nodes may begin to stage: many at once as long as it goes quickly."""
+        deadlines = [n.deadline or 0.0 for n in self.nodes.values() if n.state is NodePhase.STAGING]
+        none_slow = self.now + STAGE_S < min(deadlines, default=0.0) + STAGE_QUICK_S
+        quick = none_slow and len(deadlines) <= sum(n.quick for n in self.nodes.values())
+        return (STAGE_WIDE if quick else STAGE_WIDTH) - len(deadlines)
 
     def all_staged(self) -> bool:
-        return not self.stands[Stand.STAGING] and not (
-            self.stands[Stand.WAITING]
-            and any(n.state is Stand.WAITING and not n.absent for n in self.nodes.values())
+        return not self.phases[NodePhase.STAGING] and not (
+            self.phases[NodePhase.WAITING]
+            and any(n.state is NodePhase.WAITING and not n.absent for n in self.nodes.values())
         )
 
     def advance(self) -> None:
@@ -199,8 +208,8 @@ class _Turn(Seen):
         while not self.roll.over:
             left = sum(count for stand, count in self.here.items() if stand not in ENDED)
             room = (
-                self.unavailable_limit() - self.here[Stand.SWITCHING]
-                if self.here[Stand.STAGED]
+                self.unavailable_limit() - self.here[NodePhase.SWITCHING]
+                if self.here[NodePhase.STAGED]
                 else 0
             )
             if room > 0:
@@ -208,12 +217,12 @@ class _Turn(Seen):
                 picked = [
                     k
                     for k, n in self.nodes.items()
-                    if n.batch == number and n.state is Stand.STAGED
+                    if n.batch == number and n.state is NodePhase.STAGED
                 ]
                 for key in picked[:room]:
                     self.set(
                         key,
-                        state=Stand.SWITCHING,
+                        state=NodePhase.SWITCHING,
                         deadline=self.now + switch_s(self.roll, self.nodes[key]),
                     )
                     self.actions.append(Switch(key))
@@ -230,57 +239,56 @@ class _Turn(Seen):
     def pick(self) -> bool:
         """Chooses the next batch, of this stage or of the next one that has nodes. False if there
         is nothing to choose now."""
-        here = [
-            n for n in self.nodes.values() if n.stage <= self.roll.stage and n.state not in ENDED
-        ]
+        stage = self.roll.stage
+        waiting = [n for n in self.nodes.values() if n.stage <= stage and n.state not in ENDED]
         ready = [
-            k
-            for k, n in self.nodes.items()
-            if n.stage <= self.roll.stage and n.state is Stand.STAGED
+            key for key, n in self.nodes.items() if n.stage <= stage and n.state is NodePhase.STAGED
         ]
-        last = self.roll.stage + 1 >= len(self.roll.stages)
-        if not ready and (not here or (not last and self.proven(here))):
-            if last:
-                self.finish()
-                return False
-            held = f"; {len(here)} nodes follow when they can" if here else ""
-            self.note(
-                events.ROLL_STAGE,
-                f"stage {self.roll.stages[self.roll.stage]} is through its gate{held}",
-            )
-            self.roll = replace(self.roll, stage=self.roll.stage + 1)
+        if ready:
+            self.begin_batch(ready)
             return True
-        if not ready:
+        last = stage + 1 >= len(self.roll.stages)
+        if waiting and (last or not self.proven(waiting)):
             return False
-        plan, number = self.roll.plan, self.roll.batch + 1
-        amount = plan.batch or plan.max_unavailable
-        size = (
-            plan.canary
-            if number == 1 and plan.canary
-            else amount.of(self.stage_size())
-            if amount
-            else len(ready)
-        )
+        if last:
+            self.finish()
+            return False
+        held = f"; {len(waiting)} nodes follow when they can" if waiting else ""
+        self.note(events.ROLL_STAGE, f"stage {self.roll.stages[stage]} is through its gate{held}")
+        self.roll = replace(self.roll, stage=stage + 1)
+        return True
+
+    def begin_batch(self, ready: list[str]) -> None:
+        """The next batch, of nodes that are ready."""
+        done = self.roll.batch
         self.actions += [
-            Unstage(k)
-            for k, n in self.nodes.items()
-            if n.batch == self.roll.batch and n.state is Stand.DONE
+            Unstage(key)
+            for key, n in self.nodes.items()
+            if n.batch == done and n.state is NodePhase.DONE
         ]
-        self.roll, self.here = replace(self.roll, batch=number), Counter()
+        number = done + 1
+        canary = self.roll.plan.canary if number == 1 else 0
+        size = canary or self.batch_size(len(ready))
+        self.roll = replace(self.roll, batch=number)
+        self.here = Counter()
         for key in ready[:size]:
             self.set(key, batch=number)
-        what = "canary" if number == 1 and plan.canary else f"batch {number}"
+        what = "canary" if canary else f"batch {number}"
         self.note(events.ROLL_BATCH, f"{what}: {min(size, len(ready))} nodes")
-        return True
+
+    def batch_size(self, ready: int) -> int:
+        """How many nodes a batch has by the plan; `ready` is for a plan that does not say."""
+        amount = self.roll.plan.batch or self.roll.plan.max_unavailable
+        return amount.of(self.stage_size()) if amount else ready
 
     def proven(self, here: list[NodeRoll]) -> bool:
         """Whether the next stage need not wait for the rest of this one: some node of it runs the
         new images, the others are BUSY or away. A BUSY node holds up nobody, but a stage in which
         all are BUSY has shown nothing."""
         tried = any(
-            n.state is Stand.DONE and n.stage == self.roll.stage for n in self.nodes.values()
+            n.state is NodePhase.DONE and n.stage == self.roll.stage for n in self.nodes.values()
         )
-        return tried and all(n.state is Stand.BUSY or n.absent for n in here)
+        return tried and all(n.state is NodePhase.BUSY or n.absent for n in here)
 
     def gate_failed(self) -> None:
         first = self.failures[0]
@@ -295,18 +303,18 @@ class _Turn(Seen):
         for key, node in list(self.nodes.items()):
             if node.batch != self.roll.batch:
                 continue
-            if node.state is Stand.STAGED:
+            if node.state is NodePhase.STAGED:
                 self.set(key, batch=0)
                 continue
-            if node.state is Stand.SKIPPED or node.absent:
+            if node.state is NodePhase.SKIPPED or node.absent:
                 self.actions.append(
                     Revert(key)
                 )  # it is not there to be waited for; it boots the images from before
             else:
-                broken = node.state in (Stand.FAILED, Stand.SWITCHING)
+                broken = node.state in (NodePhase.FAILED, NodePhase.SWITCHING)
                 self.set(
                     key,
-                    state=Stand.CONDEMNED,
+                    state=NodePhase.CONDEMNED,
                     broken=broken,
                     deadline=None,
                     reason=node.reason or "its batch failed",
@@ -316,24 +324,26 @@ class _Turn(Seen):
         """Takes the failed batch back: broken nodes at once, sound ones no more at a time than may
         be unavailable."""
         room = self.unavailable_limit() - sum(
-            n.state is Stand.RETURNING and not n.broken for n in self.nodes.values()
+            n.state is NodePhase.RETURNING and not n.broken for n in self.nodes.values()
         )
-        for key, node in [(k, n) for k, n in self.nodes.items() if n.state is Stand.CONDEMNED]:
+        for key, node in [(k, n) for k, n in self.nodes.items() if n.state is NodePhase.CONDEMNED]:
             if not node.broken:
                 if room <= 0:
                     continue
                 room -= 1
-            self.set(key, state=Stand.RETURNING, deadline=self.now + switch_s(self.roll, node))
+            self.set(key, state=NodePhase.RETURNING, deadline=self.now + switch_s(self.roll, node))
             self.actions.append(Revert(key))
-        if not any(n.state in (Stand.RETURNING, Stand.CONDEMNED) for n in self.nodes.values()):
+        if not any(
+            n.state in (NodePhase.RETURNING, NodePhase.CONDEMNED) for n in self.nodes.values()
+        ):
             self.end(Phase.FAILED, self.roll.reason)
 
     def finish(self) -> None:
         """All stages are through. Nodes that were passed over because they are not up boot the new
         images from now on."""
-        failed = [n for n in self.nodes.values() if n.state is Stand.FAILED]
-        done = any(n.state is Stand.DONE for n in self.nodes.values())
-        skipped = [n for n in self.nodes.values() if n.state is Stand.SKIPPED]
+        failed = [n for n in self.nodes.values() if n.state is NodePhase.FAILED]
+        done = any(n.state is NodePhase.DONE for n in self.nodes.values())
+        skipped = [n for n in self.nodes.values() if n.state is NodePhase.SKIPPED]
         if failed:
             self.end(
                 Phase.FAILED,
@@ -345,6 +355,6 @@ class _Turn(Seen):
             self.end(Phase.FAILED, f"no node could be rolled{why}")
         else:
             self.actions += [
-                Switch(k) for k, n in self.nodes.items() if n.state is Stand.SKIPPED and n.later
+                Switch(k) for k, n in self.nodes.items() if n.state is NodePhase.SKIPPED and n.later
             ]
             self.end(Phase.DONE, "")

@@ -24,9 +24,11 @@ REST_STAGE = "all"
 STAGE_S = 900.0
 """How long a node may take to stage the new content; a slow link to a large image takes minutes."""
 STAGE_TRIES = 3
-STAGE_WIDTH, STAGE_WIDE, STAGE_QUICK_S = 500, 2000, 2.0
-"""How many nodes stage at once: each fetches from the head. The larger number as long as each is
-ready that soon."""
+STAGE_WIDTH = 500
+"""How many nodes stage at once: each fetches from the head."""
+STAGE_WIDE = 2000
+"""How many stage at once as long as each is ready within STAGE_QUICK_S."""
+STAGE_QUICK_S = 2.0
 STAGE_SHARE = 400
 """Of so many nodes of a roll, one must be done before the next begin."""
 SWITCH_S = 330.0
@@ -59,7 +61,7 @@ class Kind(StrEnum):
     AGENT = "agent"
 
 
-class Stand(StrEnum):
+class NodePhase(StrEnum):
     """How far a node is in a roll."""
 
     WAITING = "waiting"
@@ -76,7 +78,7 @@ class Stand(StrEnum):
     SKIPPED = "skipped"
 
 
-ENDED = frozenset({Stand.DONE, Stand.FAILED, Stand.ROLLED_BACK, Stand.SKIPPED})
+ENDED = frozenset({NodePhase.DONE, NodePhase.FAILED, NodePhase.ROLLED_BACK, NodePhase.SKIPPED})
 OnFailure: TypeAlias = Literal["rollback", "pause"]
 OnStageFailure: TypeAlias = Literal["skip", "fail"]
 
@@ -146,7 +148,7 @@ class NodeRoll(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     stage: int
     target: int
     before: int
-    state: Stand = Stand.WAITING
+    state: NodePhase = NodePhase.WAITING
     batch: int = 0
     deadline: float | None = None
     reason: str = ""

@@ -27,17 +27,17 @@ from layercake.features.rolls.facts import (
     Action,
     Kind,
     NodeFacts,
+    NodePhase,
     NodeRoll,
     Note,
     Plan,
     Revert,
     Roll,
     Stage,
-    Stand,
     Switch,
 )
+from layercake.features.rolls.observe import replace
 from layercake.features.rolls.places import places
-from layercake.features.rolls.see import replace
 from layercake.features.rolls.subjects import Subject
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -57,13 +57,15 @@ least: a step of 100,000 nodes takes a while."""
 SLICE_S = 0.002
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has
 its turn."""
-_PREFIX, _PREFIX_BOOT = "roll/", "bootroll/"
+_PREFIX = "roll/"
+_PREFIX_BOOT = "bootroll/"
 """Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
 STEP = 200
 """How many nodes are looked at in one step of a roll: of a thousand it held the loop for 40 ms."""
-AGAIN_S, AGAIN_AT_ONCE = 1.0, 500
-"""After so many seconds a node that was told and has not come is told once more; so many nodes at a
-tick."""
+AGAIN_S = 1.0
+"""After so many seconds a node that was told and has not come is told once more."""
+AGAIN_AT_ONCE = 500
+"""So many nodes are told once more at a tick."""
 UNSTAGE_AT_ONCE = 50
 """How many nodes are told at a tick that they need not keep the other images any more, when none is
 switching: there is no hurry in that."""
@@ -79,7 +81,8 @@ class Gate(Protocol):
 
 
 class Rolls:
-    """All rolls, newest last. Everything runs on the event loop."""
+    """All rolls, newest last. Everything runs on the event loop. `stopped` says why nothing may be
+    begun on a node, "" if something may."""
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class Rolls:
         database: Database,
         clock: Clock,
         subjects: Mapping[Kind, Subject],
+        stopped: Callable[[Record], str] = lambda record: "",
     ) -> None:
         self._subjects = subjects
         self._store = store
@@ -96,8 +100,8 @@ class Rolls:
         self._sync = sync
         self._database = database
         self._clock = clock
-        self.gate: Gate | None = None
-        self.stopped: Callable[[Record], str] = lambda record: ""
+        self._gates: list[Gate] = []
+        self.stopped = stopped
         self._rolls: dict[int, Roll] = {}
         self._of: dict[str, int] = {}  # node id -> the roll that has it
         self._touched: set[str] = set()
@@ -108,6 +112,10 @@ class Rolls:
         self._turn = asyncio.Lock()
         self._since = self._worked = 0.0
         store.watch(self._touch)
+
+    def wait_for(self, gate: Gate) -> None:
+        """From now on nodes switch only when this lets them, too."""
+        self._gates.append(gate)
 
     # -- life
 
@@ -126,11 +134,11 @@ class Rolls:
             self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
         self._rolls = dict(sorted(self._rolls.items()))
         for roll in self.active():
-            self._take(roll)
+            self._register(roll)
         had = {key for roll in self.active() for key in roll.nodes}
         self._unstage = [r.node.id for r in self._store if r.stage and r.node.id not in had]
 
-    def _take(self, roll: Roll) -> None:
+    def _register(self, roll: Roll) -> None:
         for key in roll.nodes:
             self._of[key] = roll.id
         self._touched.update(roll.nodes)
@@ -143,7 +151,7 @@ class Rolls:
             await self._wake.wait()
             self._worked = 0.0
             try:
-                await self.settle()
+                await self.advance()
             except (
                 LayercakeError
             ) as error:  # the disk is full: what was decided is kept, and written when it can be
@@ -153,7 +161,7 @@ class Rolls:
                 log.exception("a step of the rolls failed")
                 await asyncio.sleep(1.0)
                 for roll in self.active():
-                    self._take(roll)
+                    self._register(roll)
             await asyncio.sleep(max(min(REST_MAX_S, REST * self._worked), self._worked / 4))
 
     def tick(self) -> None:
@@ -174,7 +182,7 @@ class Rolls:
             self._due = True
             self._wake.set()
 
-    def look(self, keys: Iterable[str]) -> None:
+    def touch(self, keys: Iterable[str]) -> None:
         """Something that the gate says of these nodes has changed."""
         for key in keys:
             self._touch(key)
@@ -184,21 +192,23 @@ class Rolls:
             self._touched.add(key)
             self._wake.set()
 
-    async def settle(self) -> None:
+    async def advance(self) -> None:
         """Looks at what has changed, and does what the rolls ask for; returns when the nodes are
         told."""
         async with self._turn:
             self._since = time.perf_counter()
             self._wake.clear()
-            touched, self._touched = self._touched, set()
-            due, self._due = self._due, False
+            touched = self._touched
+            self._touched = set()
+            due = self._due
+            self._due = False
             told = list[str]()
             try:
                 async with self._desire.transaction(revises=False) as transaction:
                     transaction.can_wait = True
                     told = await self._decide(transaction, touched, due)
                 if due and not any(
-                    roll.here.get(Stand.SWITCHING) for roll in self.active()
+                    roll.here.get(NodePhase.SWITCHING) for roll in self.active()
                 ):  # those would wait for it
                     async with self._desire.transaction(revises=False) as transaction:
                         told += self._let_go(transaction)
@@ -208,13 +218,14 @@ class Rolls:
                 self._wake.set()
                 raise
             self._worked += time.perf_counter() - self._since
-            await self.push_news(told)
+            await self._push(told)
 
     async def _decide(
         self, transaction: Transaction, touched: Iterable[str], due: bool
     ) -> list[str]:
         """What the rolls make of the nodes that were touched; the nodes that have to be told."""
-        now, told = self._clock(), list[str]()
+        now = self._clock()
+        told = list[str]()
         for roll in self.active():
             keys = [k for k in touched if k in roll.nodes]
             for at in range(0, len(keys) or due, STEP):
@@ -222,14 +233,15 @@ class Rolls:
                 for key in keys[at : at + STEP]:
                     facts[key] = self._facts(self._store.find(key), roll, roll.nodes[key], now)
                     await self._breathe()
-                before, (roll, actions) = roll, decide.step(roll, facts, now)
+                before = roll
+                (roll, actions) = decide.step(roll, facts, now)
                 told += await self._carry_out(transaction, before, roll, actions)
         return told
 
     def _facts(self, record: Record | None, roll: Roll, node: NodeRoll, now: float) -> NodeFacts:
         if record is None:
             return NodeFacts(up=False, present=False, sync=False)
-        busy = record.value("busy") == "BUSY" or (self.gate is not None and self.gate.holds(node))
+        busy = record.value("busy") == "BUSY" or any(gate.holds(node) for gate in self._gates)
         return self._subjects[roll.kind].facts(record, roll, node, now, busy, self.stopped(record))
 
     async def _breathe(self) -> None:
@@ -240,9 +252,7 @@ class Rolls:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
 
-    async def push_news(self, told: Iterable[str]) -> None:
-        """Has nodes, by their ids, fetch what is wanted of them, unless they act on it already; not
-        too many at once."""
+    async def _push(self, told: Iterable[str]) -> None:
         for key in dict.fromkeys(told):
             record = self._uninformed(key)
             if record is not None and (
@@ -268,7 +278,7 @@ class Rolls:
         if roll.over and not old.over:
             roll = replace(roll, ended=self._store.wall())
         if roll is not old:
-            self._put(transaction, roll)
+            self._write(transaction, roll)
         for action in actions:
             if isinstance(action, (Switch, Revert)):
                 # what was only staged is found out anew; the roll of 100,000 nodes is 10 MB
@@ -299,7 +309,8 @@ class Rolls:
         self, transaction: Transaction, roll: Roll, record: Record, action: Action
     ) -> list[str]:
         """One action on one node; returns it if it has to be told now."""
-        key, subject = record.node.id, self._subjects[roll.kind]
+        key = record.node.id
+        subject = self._subjects[roll.kind]
         node = roll.nodes[key]
         told = True
         if isinstance(action, Stage):
@@ -330,7 +341,7 @@ class Rolls:
         transaction.after(self._unstage.__delitem__, slice(UNSTAGE_AT_ONCE))
         return found
 
-    def _put(self, transaction: Transaction, roll: Roll) -> None:
+    def _write(self, transaction: Transaction, roll: Roll) -> None:
         """The roll is so."""
         transaction.documents[_key(roll)] = partial(msgspec.msgpack.encode, roll)
         transaction.after(self._rolls.__setitem__, roll.id, roll)
@@ -442,10 +453,10 @@ class Rolls:
             key.startswith((_PREFIX, _PREFIX_BOOT)) for key in transaction.documents
         )  # several may begin together
         roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
-        self._put(transaction, roll)
+        self._write(transaction, roll)
         text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
         transaction.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})
-        transaction.after(self._take, roll)
+        transaction.after(self._register, roll)
         return roll
 
     async def order(self, number: int, what: str, by: str) -> Roll:
@@ -461,7 +472,7 @@ class Rolls:
             if self.active():
                 self._due = True
                 self._wake.set()
-            await self.push_news(told)
+            await self._push(told)
             return self._rolls[number]
 
 

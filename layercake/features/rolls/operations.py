@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from layercake.agents.sync import Sync
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import (
     REST_STAGE,
@@ -152,9 +152,11 @@ class RollRequests:
     ) -> dict[str, Any]:
         """Wants another image on nodes: at once if few of them run something, else by rolls, one
         for each policy among them. Raises InputError and Refused; nothing has changed then."""
-        desire, settings = self._desire, settings_of(self._table.settings)
+        desire = self._desire
+        settings = settings_of(self._table.settings)
         async with desire.transaction(revises=False) as transaction:
-            records, new = self._store.select(text), desire.image(image)
+            records = self._store.select(text)
+            new = desire.image(image)
             check_replace(records, replace)
             wishes = [
                 Wish(r, r.node, names_after(r, image, replace))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from imageapi.spec.container import is_checked
 from imageapi.spec.health import HEALTHY
 from layercake.base.clock import Clock
-from layercake.features.rolls.facts import NodeFacts, NodeRoll, Roll, Stand
+from layercake.features.rolls.facts import NodeFacts, NodePhase, NodeRoll, Roll
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
 from layercake.fleet.desired import DesiredState
@@ -27,7 +27,7 @@ from layercake.fleet.store import Record, WantedImage
 from layercake.fleet.transaction import Transaction
 
 _BROKEN = ("ERROR", "FATAL")
-_MOVING = (Stand.SWITCHING, Stand.RETURNING)
+_MOVING = (NodePhase.SWITCHING, NodePhase.RETURNING)
 
 
 class Subject(Protocol):
@@ -69,7 +69,8 @@ def proven(record: Record, image: WantedImage) -> bool:
 
 
 def _common(record: Record, now: float, busy: bool, stopped: str) -> NodeFacts:
-    machine, sync = record.machine, record.value("run") == "SYNC"
+    machine = record.machine
+    sync = record.value("run") == "SYNC"
     return NodeFacts(
         up=record.node.state == "up",
         sync=sync,
@@ -87,7 +88,8 @@ def _common(record: Record, now: float, busy: bool, stopped: str) -> NodeFacts:
 def _forget_health(images: tuple[WantedImage, ...], record: Record) -> None:
     """What was said of other images' health says nothing of these."""
     if record.wanted != images:
-        record.unhealthy, record.containers = "", ()
+        record.unhealthy = ""
+        record.containers = ()
 
 
 class Images:
@@ -132,7 +134,7 @@ class Images:
             self._desire.stage(
                 transaction, record, roll.sets[node.before]
             )  # the way back stays short until the gate is passed
-        self._want(transaction, roll, record, target)
+        self._set_images(transaction, roll, record, target)
 
     def revert(
         self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll, keep: bool
@@ -149,12 +151,12 @@ class Images:
             )
         transaction.change(record, partial(_forget_health, before))
         self._desire.stage(transaction, record, roll.sets[node.target] if keep else ())
-        self._want(transaction, roll, record, before)
+        self._set_images(transaction, roll, record, before)
 
-    def _want(
+    def _set_images(
         self, transaction: Transaction, roll: Roll, record: Record, images: tuple[WantedImage, ...]
     ) -> None:
-        self._desire.want(transaction, record, images)
+        self._desire.set_images(transaction, record, images)
         if roll.inventory:
             transaction.change(
                 record, lambda record: setattr(record, "applied", record.node.images)
@@ -164,16 +166,42 @@ class Images:
 def boots(transaction: Transaction, record: Record, change: Callable[[Boots], Boots]) -> None:
     """Changes of which boot sets a node shall be; it has to be told."""
 
-    def put(record: Record) -> None:
+    def apply(record: Record) -> None:
         record.boots = change(record.boots)
         record.cfg_revision += 1
 
-    transaction.change(record, put)
+    transaction.change(record, apply)
 
 
 BY_HAND = (
     "it has no BMC, and a person has to start it anew (hint: it takes the default boot set then)"
 )
+
+
+def _wrong_boot(record: Record, known: NodeFacts, target: str, *, ordered: bool) -> str:
+    """What went wrong with a node that is being started for a roll, "" if nothing did. `ordered`:
+    it is yet to be switched off."""
+    if known.quarantine:
+        return f"quarantined: {known.quarantine}"
+    mine = record.boots
+    if not known.sync or ordered or mine.wanted != target or mine.runs == target:
+        return ""
+    if record.session is None or record.session.number == mine.since:
+        return ""
+    return f"it has booted {mine.runs or 'another minOS'} again"
+
+
+def _boot_as_image(
+    record: Record, known: NodeFacts, target: str, *, ordered: bool, moving: bool
+) -> str:
+    """How far a start is, in the words for images: a node that runs the target and whose images do
+    not work is broken."""
+    if record.boots.runs == target and known.image in _BROKEN:
+        return known.image
+    if ordered:
+        return "UPDATE"
+    well = known.sync and record.machine.goal.met(record.machine.state)
+    return "ACTIVE" if well or not moving else ""
 
 
 class BootSets:
@@ -187,45 +215,35 @@ class BootSets:
         tell: Callable[[Record], object],
         takes_s: Callable[[Record], float],
     ) -> None:
-        self._desire, self._clock, self._tell, self.takes_s = desire, clock, tell, takes_s
+        self._desire = desire
+        self._clock = clock
+        self._tell = tell
+        self.takes_s = takes_s
 
     def facts(
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
     ) -> NodeFacts:
         """See Subject. A node that is being started anew for the roll is waited for, not lost."""
-        known, mine = _common(record, now, busy, stopped), record.boots
+        known = _common(record, now, busy, stopped)
+        if record.planner.attended and not known.stopped:
+            known = replace(known, stopped=BY_HAND)
+        mine = record.boots
         ordered = record.care.order is not None
-        target, before = roll.boots[node.target], roll.boots[node.before]
+        target = roll.boots[node.target]
         moving = node.state in _MOVING
+        away = not known.sync and not known.quarantine
 
         def there(name: str) -> bool:
             return mine.wanted == name and (ordered or not known.sync or mine.runs == name)
 
-        if record.planner.attended and not known.stopped:
-            known = replace(known, stopped=BY_HAND)
-        wrong = ""
-        if moving and known.quarantine:
-            wrong = f"quarantined: {known.quarantine}"
-        elif (
-            moving
-            and known.sync
-            and not ordered
-            and mine.wanted == target
-            and mine.runs != target
-            and record.session is not None
-            and record.session.number != mine.since
-        ):
-            wrong = f"it has booted {mine.runs or 'another minOS'} again"
-        broken = known.image if mine.runs == target and known.image in _BROKEN else ""
-        well = not ordered and known.sync and record.machine.goal.met(record.machine.state)
         return replace(
             known,
             target=there(target),
-            before=there(before),
+            before=there(roll.boots[node.before]),
             staged=True,
-            wrong=wrong,
-            held=known.held or (moving and not known.sync and not known.quarantine),
-            image=broken or ("UPDATE" if ordered else "ACTIVE" if well or not moving else ""),
+            wrong=_wrong_boot(record, known, target, ordered=ordered) if moving else "",
+            held=known.held or (moving and away),
+            image=_boot_as_image(record, known, target, ordered=ordered, moving=moving),
         )
 
     def stage(self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll) -> bool:
@@ -268,7 +286,9 @@ class BootSets:
         order = (
             Order("cycle", force=False, by=f"roll {roll.id}", at=self._clock()) if cycle else None
         )
-        self._desire.want(transaction, record, record.wanted, care=partial(replace, order=order))
+        self._desire.set_images(
+            transaction, record, record.wanted, care=partial(replace, order=order)
+        )
         transaction.after(self._tell, record)
 
 
@@ -283,7 +303,8 @@ class Agents:
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
     ) -> NodeFacts:
         """See Subject. No image notices, so nobody is too BUSY for it."""
-        known, mine = _common(record, now, False, stopped), record.boots
+        known = _common(record, now, False, stopped)
+        mine = record.boots
         there = known.sync and mine.agent_runs == mine.agent
         return replace(
             known,
@@ -292,7 +313,7 @@ class Agents:
             staged=True,
             unproven=False,
             wrong=mine.agent_error
-            if node.state is Stand.SWITCHING and mine.agent == roll.boots[node.target]
+            if node.state is NodePhase.SWITCHING and mine.agent == roll.boots[node.target]
             else "",
             image="ACTIVE" if there or node.state not in _MOVING else "",
             acked=True,
@@ -311,7 +332,7 @@ class Agents:
             f"its agent is replaced by that of boot set {name}",
             data={"roll": roll.id},
         )
-        self._want(transaction, record, name)
+        self._set_agent(transaction, record, name)
 
     def revert(
         self, transaction: Transaction, record: Record, roll: Roll, node: NodeRoll, keep: bool
@@ -324,9 +345,9 @@ class Agents:
             f"back to the agent of boot set {name}: {node.reason}",
             data={"roll": roll.id},
         )
-        self._want(transaction, record, name)
+        self._set_agent(transaction, record, name)
 
-    def _want(self, transaction: Transaction, record: Record, name: str) -> None:
+    def _set_agent(self, transaction: Transaction, record: Record, name: str) -> None:
         boots(
             transaction,
             record,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.features.rolls.facts import NodeRoll, Roll, Stand, describe
+from layercake.features.rolls.facts import NodePhase, NodeRoll, Roll, describe
 from layercake.fleet.store import Record, Store
 
 SHOWS = ("all", "open", "none")
@@ -19,7 +19,9 @@ def roll_view(
     view = describe(roll) | ({"reason": ""} if brief else {})
     if nodes == "none":
         return view
-    chosen = [(k, n) for k, n in roll.nodes.items() if nodes == "all" or n.state is not Stand.DONE]
+    chosen = [
+        (k, n) for k, n in roll.nodes.items() if nodes == "all" or n.state is not NodePhase.DONE
+    ]
     told = {"reason": "", "trouble": ""} if brief else {}
     return {**view, "nodes": [_row(roll, node, store.find(key)) | told for key, node in chosen]}
 

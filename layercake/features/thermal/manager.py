@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from layercake.base.files import read_json, write_json
-from layercake.features.rolls.slurm import Heat
 from layercake.features.thermal import events
+from layercake.features.thermal.heat import Heat
 from layercake.features.thermal.module import (
     CRITICAL,
     HIGH,
@@ -43,10 +43,15 @@ log = logging.getLogger("layercake.thermal")
 
 FILE = "thermal.json"
 """In the head's data directory."""
-BMC_S, AT_ONCE, READ_S, CAP_S = 60.0, 16, 60.0, 90.0
-"""How often BMCs are read that count, how many at a time, and for how many seconds one is waited
-for."""
-SENSORS, SET_CAP = "power.sensors", "power.set-cap"
+BMC_S = 60.0
+"""Seconds between two readings of the BMCs that count."""
+AT_ONCE = 16
+"""BMCs that are read at a time."""
+READ_S = 60.0
+"""Seconds for which a reading is waited for."""
+CAP_S = 90.0
+SENSORS = "power.sensors"
+SET_CAP = "power.set-cap"
 _HEALTH = {"ok": NORMAL, "warning": HIGH, "critical": CRITICAL, "failed": CRITICAL}
 _SEVERITY = {NORMAL: Severity.INFO, HIGH: Severity.WARNING, CRITICAL: Severity.ERROR}
 _MOST = 60
@@ -62,7 +67,9 @@ class Word:
 
 def word_of(data: Mapping[str, Any]) -> Word | None:
     """What a node says, None if that is not well-formed."""
-    state, sensor, degrees = data.get("state"), data.get("sensor"), data.get("celsius")
+    state = data.get("state")
+    sensor = data.get("sensor")
+    degrees = data.get("celsius")
     if not (
         isinstance(state, str) and isinstance(sensor, str) and isinstance(degrees, int | float)
     ) or isinstance(degrees, bool):
@@ -121,25 +128,21 @@ class ThermalManager:
         *,
         active: bool = True,
     ) -> None:
-        self._path, self._active, self._capped = (
-            path,
-            active,
-            _read(path) if active else frozenset[str](),
-        )
-        self._store, self._engine, self._desire, self._ask, self._push, self._stopped = (
-            store,
-            engine,
-            desire,
-            ask,
-            push,
-            stopped,
-        )
+        self._path = path
+        self._active = active
+        self._capped = _read(path) if active else frozenset[str]()
+        self._store = store
+        self._engine = engine
+        self._desire = desire
+        self._ask = ask
+        self._push = push
+        self._stopped = stopped
         self._nodes: dict[str, Word] = {}
         self._bmcs: dict[str, Word] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         """What is being done."""
 
-    def heard(self, record: Record, data: Mapping[str, Any]) -> None:
+    def apply_report(self, record: Record, data: Mapping[str, Any]) -> None:
         """A node says how warm it is."""
         if self._active and (word := word_of(data)) is not None:
             self._nodes[record.node.id] = word
@@ -154,7 +157,7 @@ class ThermalManager:
         """By which sensor a node is as warm as it is, "" if nobody said since the head was
         started."""
         return max(
-            self._words(record),
+            self._readings(record),
             key=lambda word: THERMAL.values.index(word.state),
             default=Word(UNKNOWN),
         ).text
@@ -171,7 +174,7 @@ class ThermalManager:
             frozenset(r.name for r, state in found if state == UNKNOWN),
         )
 
-    def _words(self, record: Record) -> list[Word]:
+    def _readings(self, record: Record) -> list[Word]:
         key = record.node.id
         return [found[key] for found in (self._nodes, self._bmcs) if key in found]
 
@@ -208,10 +211,8 @@ class ThermalManager:
         return found if isinstance(found, Thermal) else None
 
     def _judge(self, record: Record) -> None:
-        now, before = (
-            worse(*(word.state for word in self._words(record))),
-            record.value(THERMAL.name),
-        )
+        now = worse(*(word.state for word in self._readings(record)))
+        before = record.value(THERMAL.name)
         if now in (before, UNKNOWN):
             return
         text = self.why(record)
@@ -223,7 +224,8 @@ class ThermalManager:
                 f"it is {now} (was {before}): {text}",
                 severity=_SEVERITY[now],
             )
-        wanted, part = due(self._part(record), now), self._part(record)
+        wanted = due(self._part(record), now)
+        part = self._part(record)
         off = "off" in wanted and record.node.state != "off"
         if off or (part is not None and "cap" in wanted) or record.node.id in self._capped:
             task = asyncio.get_running_loop().create_task(

@@ -15,7 +15,9 @@ from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.fields import Check, Mistake, matching
 from layercake.moduleapi.module import Module, NodePart, Part
 
-NORMAL, HIGH, CRITICAL = "NORMAL", "HIGH", "CRITICAL"
+NORMAL = "NORMAL"
+HIGH = "HIGH"
+CRITICAL = "CRITICAL"
 THERMAL = Variable(
     "thermal",
     (UNKNOWN, NORMAL, HIGH, CRITICAL),

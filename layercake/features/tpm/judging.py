@@ -60,51 +60,55 @@ def judge(part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str)
             known,
             troubles=(f"its TPM is another one: {shown.ek[:16]}, {known.ek[:16]} was recorded",),
         )
-    troubles = (
-        []
-        if known.ek or not shown.untrusted
-        else [f"its TPM is not one that can be recorded: {shown.untrusted}"]
-    )
     unknown = not known.ek and part.tpm == "required" and shown.ek != trusted
+    differ, missing = _compare(part, known, shown)
+    troubles = []
+    if not known.ek and shown.untrusted:
+        troubles.append(f"its TPM is not one that can be recorded: {shown.untrusted}")
     if unknown:
         troubles.append("no TPM was recorded for it yet")
-    differ, missing = [], []
-    for register in part.tpm_registers:
-        was, now = (
-            known.expected.get(place(register, shown.boot), {}).get(register),
-            compared(shown, register),
-        )
-        if was is None:
-            missing.append(register)
-        elif was != now:
-            differ.append(register)
-    if any(register in BY_BOOT for register in missing) and shown.boot != ordered:
-        troubles.append(
-            f"it says that it has booted {shown.boot or 'no boot set'}, it was to boot "
-            f"{ordered or 'none'}"
-        )
-    troubles += [
-        f"register {register} ({NAMES.get(register, 'of others')}) is not what was recorded"
-        for register in differ
-    ]
-    if troubles:
-        return Verdict(
-            known,
-            troubles=tuple(troubles),
-            registers=tuple(differ),
-            unknown=unknown and len(troubles) == 1,
-        )
-    new = (
-        []
-        if known.ek
-        else [f"TPM {shown.ek[:16]}" + (f" of {shown.issuer}" if shown.issuer else "")]
+    if not BY_BOOT.isdisjoint(missing) and shown.boot != ordered:
+        troubles.append(_other_boot(shown.boot, ordered))
+    troubles += map(_other_value, differ)
+    if not troubles:
+        return Verdict(recorded(known, shown, missing), _news(known, shown, missing))
+    return Verdict(
+        known, troubles=tuple(troubles), registers=differ, unknown=unknown and len(troubles) == 1
     )
+
+
+def _other_value(register: int) -> str:
+    return f"register {register} ({NAMES.get(register, 'of others')}) is not what was recorded"
+
+
+def _other_boot(boot: str, ordered: str) -> str:
+    return f"it says that it has booted {boot or 'no boot set'}, it was to boot {ordered or 'none'}"
+
+
+def _compare(part: TpmPart, known: Known, shown: Shown) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The registers that differ from what was recorded, and those of which nothing was recorded
+    yet."""
+    differ = []
+    missing = []
+    for register in part.tpm_registers:
+        expected = known.expected.get(place(register, shown.boot), {}).get(register)
+        if expected is None:
+            missing.append(register)
+        elif expected != compared(shown, register):
+            differ.append(register)
+    return tuple(differ), tuple(missing)
+
+
+def _news(known: Known, shown: Shown, missing: tuple[int, ...]) -> str:
+    """What is recorded now that was not before, for people."""
+    news = []
+    if not known.ek:
+        issuer = f" of {shown.issuer}" if shown.issuer else ""
+        news.append(f"TPM {shown.ek[:16]}{issuer}")
     if missing:
-        new.append(
-            f"registers {', '.join(map(str, missing))}"
-            + (f" with boot set {shown.boot}" if shown.boot else "")
-        )
-    return Verdict(recorded(known, shown, tuple(missing)), " and ".join(new))
+        boot = f" with boot set {shown.boot}" if shown.boot else ""
+        news.append(f"registers {', '.join(map(str, missing))}{boot}")
+    return " and ".join(news)
 
 
 def recorded(known: Known, shown: Shown, registers: tuple[int, ...]) -> Known:

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from layercake.base.clock import Clock
 from layercake.base.text import printable
-from layercake.features.tpm import certificate, credential, events, judging, log, quote
+from layercake.features.tpm import events, judging
+from layercake.features.tpm.evidence import certificate, credential, log, quote
 from layercake.features.tpm.module import NOTHING, TpmPart, TpmSettings
 from layercake.features.tpm.table import LAST, Known, Logs, Rows, Shown
 from layercake.fleet.persistence.database import Database
@@ -29,7 +30,8 @@ from minos.tpm.proof import qualifying
 QUOTED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14)
 """The registers that are always asked for, for people to see; 10 to 13 change while a machine
 runs."""
-NONCE_BYTES, GOOD_S = 32, 120.0
+NONCE_BYTES = 32
+GOOD_S = 120.0
 """How long a challenge and a pass are good, in seconds: an exchange takes less than one."""
 _ACCEPT = "if that is right, `layercake tpm accept {name}`"
 
@@ -81,13 +83,12 @@ class Tpms:
         ordered: Callable[[Record], str],
         adopted: Callable[[Record], str] = lambda record: "",
     ) -> None:
-        self._store, self._rows, self._settings, self._clock = (
-            store,
-            Rows(database, store),
-            settings,
-            clock,
-        )
-        self._ordered, self._adopted = ordered, adopted
+        self._store = store
+        self._rows = Rows(database, store)
+        self._settings = settings
+        self._clock = clock
+        self._ordered = ordered
+        self._adopted = adopted
         self._known: dict[str, Known] = {}
         self._gone: list[str] = []
         self._challenges: dict[str, Challenge] = {}
@@ -126,7 +127,9 @@ class Tpms:
 
     def troubles(self, record: Record) -> list[str]:
         """What is to be said of a node's TPM, for people."""
-        part, known, session = self.part(record), self.of(record), record.session
+        part = self.part(record)
+        known = self.of(record)
+        session = record.session
         if part.tpm == "none":
             return []
         found = list(known.troubles)
@@ -160,8 +163,10 @@ class Tpms:
     def challenge(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
         """What a node has to open and to quote, of the keys that it says its TPM has. Raises
         InputError."""
-        public, ak = _bytes(said.get("ek"), 1024), _bytes(said.get("ak"), 1024)
-        key, its = credential.endorsement_key(public), credential.attestation_key(ak)
+        public = _bytes(said.get("ek"), 1024)
+        ak = _bytes(said.get("ak"), 1024)
+        key = credential.endorsement_key(public)
+        its = credential.attestation_key(ak)
         data = _bytes(said.get("certificate"), certificate.MOST_BYTES)
         found = certificate.vouched(data, key.key, self.authorities)
         shown = Shown(
@@ -172,7 +177,8 @@ class Tpms:
             certificate=hashlib.sha256(data).hexdigest() if found.issuer else "",
             untrusted=found.trouble if self.authorities else "",
         )
-        held, nonce = secrets.token_bytes(32), secrets.token_bytes(NONCE_BYTES)
+        held = secrets.token_bytes(32)
+        nonce = secrets.token_bytes(NONCE_BYTES)
         blob, seed = credential.make(key, credential.name_of(ak), held)
         registers = tuple(sorted({*QUOTED, *self.part(record).tpm_registers}))
         self._challenges[record.node.id] = Challenge(
@@ -187,53 +193,23 @@ class Tpms:
     async def answered(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
         """A node's quote, for the challenge that it has. Returns the pass for its join. Raises
         Refused, and OperationFailed if it cannot be written."""
-        asked = self._challenges.pop(record.node.id, None)
-        if asked is None or asked.boot_id != boot.id or asked.until < self._clock():
+        challenge = self._challenges.pop(record.node.id, None)
+        if challenge is None or challenge.boot_id != boot.id or challenge.until < self._clock():
             raise Refused(
                 "cannot take the quote: nothing was asked, or long ago",
                 hint="the node asks to join again",
             )
         steps = log.read(said.get("log"))
         try:
-            values = _values(said.get("registers"))
-            found = quote.checked(
-                asked.key,
-                _bytes(said.get("quote"), 2048),
-                _bytes(said.get("signature"), 1024),
-                qualifying(asked.nonce, asked.held),
-                asked.registers,
-                values,
-            )
+            shown = self._checked(challenge, boot, said, steps)
         except (InputError, Refused) as error:
             return await self.without(record, boot, error.message)
-        hexed = {number: value.hex() for number, value in values.items()}
-        shown = replace(
-            asked.shown,
-            registers=hexed,
-            boot=boot.name,
-            lasting={
-                number: log.lasting(steps, number, hexed[number])
-                for number in judging.LASTING & hexed.keys()
-            },
-            firmware=found.firmware,
-            clock=found.clock,
-            resets=found.resets,
-            restarts=found.restarts,
-            at=self._store.wall(),
+        before = self.of(record)
+        verdict = judging.judge(
+            self.part(record), before, shown, self._ordered(record), self._adopted(record)
         )
-        part, before = self.part(record), self.of(record)
-        verdict = judging.judge(part, before, shown, self._ordered(record), self._adopted(record))
         logs = await self._rows.logs(record.node.id)
-        lines = verdict.troubles + tuple(
-            f"register {number}: "
-            + log.difference(
-                logs.get(judging.place(number, shown.boot), ()),
-                steps,
-                number,
-                shown.registers[number],
-            )
-            for number in verdict.registers
-        )
+        lines = verdict.troubles + _differences(verdict, logs, steps, shown)
         logs[LAST] = steps
         await self._write(
             replace(verdict.known, last=shown, troubles=lines),
@@ -243,8 +219,37 @@ class Tpms:
             self._store.event(
                 record, events.RECORDED, verdict.new, data={"ek": shown.ek, "boot": shown.boot}
             )
-        self._tell(record, lines, boot, known=not verdict.unknown)
+        self._report_troubles(record, lines, boot, known=not verdict.unknown)
         return self._pass(record, boot, quoted=not lines)
+
+    def _checked(
+        self, challenge: Challenge, boot: Boot, said: Mapping[str, Any], steps: Sequence[log.Step]
+    ) -> Shown:
+        """What the TPM has shown, once its quote was checked. Raises InputError and Refused."""
+        values = _values(said.get("registers"))
+        quoted = quote.checked(
+            challenge.key,
+            _bytes(said.get("quote"), 2048),
+            _bytes(said.get("signature"), 1024),
+            qualifying(challenge.nonce, challenge.held),
+            challenge.registers,
+            values,
+        )
+        registers = {number: value.hex() for number, value in values.items()}
+        return replace(
+            challenge.shown,
+            registers=registers,
+            boot=boot.name,
+            lasting={
+                number: log.lasting(steps, number, registers[number])
+                for number in judging.LASTING & registers.keys()
+            },
+            firmware=quoted.firmware,
+            clock=quoted.clock,
+            resets=quoted.resets,
+            restarts=quoted.restarts,
+            at=self._store.wall(),
+        )
 
     async def without(self, record: Record, boot: Boot, why: str) -> dict[str, Any]:
         """A node that can show no TPM, and why. Returns its pass, where none is required. Raises
@@ -253,16 +258,17 @@ class Tpms:
         known = self.of(record)
         if known.troubles != lines:
             await self._write(replace(known, troubles=lines), None)
-        self._tell(record, lines, boot)
+        self._report_troubles(record, lines, boot)
         return self._pass(record, boot, quoted=False)
 
-    def _tell(
+    def _report_troubles(
         self, record: Record, lines: tuple[str, ...], boot: Boot, *, known: bool = True
     ) -> None:
         """Tells of what is wrong. Raises Refused where the TPM is required."""
         if not lines:
             return
-        text, refuses = "; ".join(lines)[:2000], self.part(record).tpm == "required"
+        text = "; ".join(lines)[:2000]
+        refuses = self.part(record).tpm == "required"
         hint = "" if known else f" (hint: {_ACCEPT.format(name=record.name)})"
         kind = events.REFUSED if refuses else events.DIFFERS
         self._store.event(
@@ -343,11 +349,25 @@ class Tpms:
             self._gone.append(record.node.id)
 
     async def _write(self, known: Known, logs: Logs | None) -> None:
-        await self._rows.put(known, logs)
+        await self._rows.write(known, logs)
         self._known[known.node] = known
-        gone, self._gone = self._gone, []
+        gone = self._gone
+        self._gone = []
         for node in gone:
             await self._rows.remove(node)
+
+
+def _differences(
+    verdict: judging.Verdict, logs: Logs, steps: Sequence[log.Step], shown: Shown
+) -> tuple[str, ...]:
+    """How the registers that differ do, by the event logs, for people."""
+    return tuple(
+        f"register {number}: "
+        + log.difference(
+            logs.get(judging.place(number, shown.boot), ()), steps, number, shown.registers[number]
+        )
+        for number in verdict.registers
+    )
 
 
 def _logged(logs: Logs, before: Known, now: Known, boot: str) -> Logs:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from layercake.features.tpm.log import Step
+from layercake.features.tpm.evidence.log import Step
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 
@@ -65,7 +65,8 @@ class Rows:
     OperationFailed."""
 
     def __init__(self, database: Database, store: Store) -> None:
-        self._database, self._store = database, store
+        self._database = database
+        self._store = store
 
     def all(self) -> list[Known]:
         """What is known of all, as the head starts. A row that cannot be read is left out: the node
@@ -76,12 +77,10 @@ class Rows:
             if (found := _decoded(data, Known)) is not None
         ]
 
-    async def put(self, known: Known, logs: Logs | None) -> None:
+    async def write(self, known: Known, logs: Logs | None) -> None:
         """Writes what is known, and with it the logs if they are others."""
-        data, packed = (
-            msgspec.json.encode(known),
-            None if logs is None else msgspec.json.encode(logs),
-        )
+        data = msgspec.json.encode(known)
+        packed = None if logs is None else msgspec.json.encode(logs)
 
         def work(db: sqlite3.Connection) -> None:
             db.execute(
@@ -92,21 +91,23 @@ class Rows:
             if packed is not None:
                 db.execute("UPDATE tpms SET logs = ? WHERE node = ?", (packed, known.node))
 
-        await self._ask(work)
+        await self._execute(work)
 
     async def logs(self, node: str) -> Logs:
         """The event logs of a node."""
-        row = await self._ask(
+        row = await self._execute(
             lambda db: db.execute("SELECT logs FROM tpms WHERE node = ?", (node,)).fetchone()
         )
         return (_decoded(row[0], Logs) if row else None) or {}
 
     async def remove(self, node: str) -> None:
         """Forgets a node's."""
-        await self._ask(lambda db: db.execute("DELETE FROM tpms WHERE node = ?", (node,)).rowcount)
+        await self._execute(
+            lambda db: db.execute("DELETE FROM tpms WHERE node = ?", (node,)).rowcount
+        )
 
-    async def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._database.ask(self._store, work)
+    async def _execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._database.execute(self._store, work)
 
 
 def _decoded(data: bytes | None, kind: type[T]) -> T | None:

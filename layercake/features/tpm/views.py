@@ -14,7 +14,9 @@ from layercake.fleet.store import Record
 def tpm_view(record: Record, tpms: Tpms) -> dict[str, Any]:
     """A node's TPM as the API shows it: what the inventory asks for, what was recorded, and what
     was shown last."""
-    part, known, session = tpms.part(record), tpms.of(record), record.session
+    part = tpms.part(record)
+    known = tpms.of(record)
+    session = record.session
     last = known.last
     return {
         "node": record.name,

@@ -36,12 +36,18 @@ from layercake.moduleapi.fields import Mistake
 
 log = logging.getLogger("layercake.webhooks")
 DOCUMENTS = "webhooks/"
-ANSWER_S, GATHER_S = 10.0, 0.5
-"""How long a receiver has for its answer, and how long events are gathered after the first."""
-FIRST_S, LONGEST_S = 1.0, 300.0
-"""The first and the longest wait before it is tried again."""
-MOST, AT_ONCE = 10_000, 200
-"""Events that wait for one webhook, and that are told in one request."""
+ANSWER_S = 10.0
+"""How long a receiver has for its answer."""
+GATHER_S = 0.5
+"""How long events are gathered after the first."""
+FIRST_S = 1.0
+"""The first wait before it is tried again."""
+LONGEST_S = 300.0
+"""The longest wait before it is tried again."""
+MOST = 10_000
+"""Events that wait for one webhook."""
+AT_ONCE = 200
+"""Events that are sent in one request."""
 _OWN = "webhook."
 _SEVERITIES = tuple(one.value for one in Severity)
 
@@ -59,13 +65,11 @@ class Webhook:
     def __init__(
         self, name: str, settings: WebhookSettings, store: Store, vault: Vault, head: str
     ) -> None:
-        self.name, self._settings, self._store, self._vault, self._head = (
-            name,
-            settings,
-            store,
-            vault,
-            head,
-        )
+        self.name = name
+        self._settings = settings
+        self._store = store
+        self._vault = vault
+        self._head = head
         self._least = _SEVERITIES.index(settings.severity)
         self._waiting: deque[Event] = deque()
         self._some = asyncio.Event()
@@ -96,7 +100,7 @@ class Webhook:
         stop = self._store.listen(self.hear)
         try:
             if told is None:
-                self._keep(
+                self._store_position(
                     max((e.id for e in (*self._store.events, *self._store.alarms)), default=0)
                 )
             else:
@@ -109,22 +113,20 @@ class Webhook:
             while True:
                 await self._some.wait()
                 await asyncio.sleep(GATHER_S)
-                await self._tell()
+                await self._deliver()
         finally:
             stop()
 
-    def _keep(self, number: int) -> None:
+    def _store_position(self, number: int) -> None:
         self._store.documents[DOCUMENTS + self.name] = str(number).encode
 
-    async def _tell(self) -> None:
+    async def _deliver(self) -> None:
         while self._waiting:
-            batch, left_out = (
-                [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))],
-                self._left_out,
-            )
+            batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+            left_out = self._left_out
             await self._until_taken(batch, left_out)
             self._left_out -= left_out
-            self._keep(batch[-1].id)
+            self._store_position(batch[-1].id)
         self._some.clear()
 
     async def _until_taken(self, batch: list[Event], left_out: int) -> None:
@@ -135,7 +137,8 @@ class Webhook:
                 "events": [event_view(event) for event in batch],
             }
         )
-        delivery, wait_s = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}", FIRST_S
+        delivery = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}"
+        wait_s = FIRST_S
         while True:
             try:
                 await self._post(body, delivery)
@@ -151,7 +154,8 @@ class Webhook:
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311 (no secret)
             wait_s = min(LONGEST_S, 2 * wait_s)
         if self._failed_at is not None:
-            took, self._failed_at = time.monotonic() - self._failed_at, None
+            took = time.monotonic() - self._failed_at
+            self._failed_at = None
             lost = f"; {left_out} events were left out" if left_out else ""
             self._store.event(
                 None,
@@ -161,7 +165,8 @@ class Webhook:
 
     async def _post(self, body: bytes, delivery: str) -> None:
         """One request. Raises LayercakeError, which names the host and nothing else of the URL."""
-        target, at = await asyncio.to_thread(self._target), int(self._store.wall())
+        target = await asyncio.to_thread(self._target)
+        at = int(self._store.wall())
         host = urlsplit(target).hostname
         headers = {
             "Content-Type": "application/json",
@@ -219,13 +224,13 @@ class Webhooks:
     ) -> None:
         self._all = [Webhook(name, one, store, vault, head) for name, one in settings.items()]
 
-    def run(self, database: Database) -> list[asyncio.Task[None]]:
-        """Begins to tell them what happens; a task for each."""
+    async def run(self, database: Database) -> None:
+        """Tells them what happens, until it is cancelled."""
         kept = database.documents(DOCUMENTS)
-        told = {one.name: kept.get(DOCUMENTS + one.name, b"") for one in self._all}
-        return [
-            asyncio.create_task(
-                one.run(database.history, int(told[one.name]) if told[one.name].isdigit() else None)
+        told = {one: kept.get(DOCUMENTS + one.name, b"") for one in self._all}
+        await asyncio.gather(
+            *(
+                one.run(database.history, int(last) if last.isdigit() else None)
+                for one, last in told.items()
             )
-            for one in self._all
-        ]
+        )

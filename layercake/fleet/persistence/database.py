@@ -42,10 +42,14 @@ _AT_ONCE = 2000
 """How many records are put into words, and written by a flush, at a time: the words of 100,000 took
 150 MB."""
 _BY_ONE = 64
-FLUSH_S, FLUSH_REST, FLUSH_MOST_S = 0.5, 4.0, 2.0
-"""Between two flushes; longer after one that took long, as nodes change more than once."""
-_KEPT_EVENTS, _KEPT_OF_NODE = 200_000, 20
-"""So many events are kept, or so many for each node if that is more."""
+FLUSH_S = 0.5
+"""Seconds between two flushes; more after one that took long, as nodes change more than once."""
+FLUSH_REST = 4.0
+"""So many times as long as a flush took."""
+FLUSH_MOST_S = 2.0
+_KEPT_EVENTS = 200_000
+_KEPT_OF_NODE = 20
+"""So many events are kept for each node, if that is more than _KEPT_EVENTS."""
 _CLEARED = 10_000
 """Old ones are deleted once for so many new ones: to find the oldest that is kept takes long."""
 
@@ -240,7 +244,7 @@ class Database:
         ) as texts:
             await self._in_thread(store, functools.partial(self._begin, durable=True))
             async for rows in _put_into_words(transaction.records):  # they are copies
-                await self._in_thread(store, functools.partial(self._put, rows))
+                await self._in_thread(store, functools.partial(self._insert_nodes, rows))
             await self._in_thread(
                 store,
                 functools.partial(self._end, transaction.gone, [], transaction.revision, texts),
@@ -258,14 +262,15 @@ class Database:
         }
         changed = [record for i in dirty if (record := store.find(i)) is not None]
         gone = [i for i in dirty if store.find(i) is None]
-        news, store.new_events = list(store.new_events), deque()
+        news = list(store.new_events)
+        store.new_events = deque()
         store.writing = news
         try:
             apart: dict[str, str] = {}
             async with _documents(store) as texts:
                 await self._in_thread(store, self._begin)
                 async for rows in _put_into_words(changed, apart):
-                    await self._in_thread(store, functools.partial(self._put, rows))
+                    await self._in_thread(store, functools.partial(self._insert_nodes, rows))
                 await self._in_thread(
                     store, functools.partial(self._end, gone, news, store.revision, texts)
                 )
@@ -276,7 +281,8 @@ class Database:
             store.bound()
             raise
         finally:
-            store.writing, self._under_way = [], set()
+            store.writing = []
+            self._under_way = set()
 
     def _set_apart(self, store: Store, apart: dict[str, str]) -> None:
         """Records that could not be written are tried again with each flush, and told of once."""
@@ -292,7 +298,7 @@ class Database:
                     )
         self._apart = apart
 
-    async def ask(self, store: Store, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def execute(self, store: Store, work: Callable[[sqlite3.Connection], T]) -> T:
         """Does one statement of somebody else's table, in turn with all else. It survives a kill
         when this returns. Raises OperationFailed."""
 
@@ -329,7 +335,7 @@ class Database:
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
 
-    def _put(self, rows: list[Row]) -> None:
+    def _insert_nodes(self, rows: list[Row]) -> None:
         _insert(self.connection, "nodes", rows)
 
     def _end(

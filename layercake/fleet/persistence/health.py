@@ -18,7 +18,8 @@ for."""
 STRETCH_S = 0.5
 """Between two looks at a write so much counts for the disk's at most: a head that stood still
 itself (a suspended or busy machine) has not seen the disk's answer, which may have come at once."""
-LITTLE_BYTES, LITTLE_PART = 256 << 20, 0.02
+LITTLE_BYTES = 256 << 20
+LITTLE_PART = 0.02
 """A disk is nearly full below so many bytes, or so much of it, whichever is less: SQLite writes
 into the room that its log has, and notices it late."""
 AGAIN_S = 60.0
@@ -31,7 +32,8 @@ def nearly_full(path: Path) -> str:
         disk = os.statvfs(path)
     except OSError as error:
         return f"its disk cannot be looked at: {error.strerror}"
-    left, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    left = disk.f_bavail * disk.f_frsize
+    whole = disk.f_blocks * disk.f_frsize
     if left >= min(LITTLE_BYTES, LITTLE_PART * whole):
         return ""
     return (
@@ -53,7 +55,8 @@ class Health:
 
     def begins(self) -> None:
         """A write begins."""
-        self._looked, self._taken = self._clock(), 0.0
+        self._looked = self._clock()
+        self._taken = 0.0
 
     def ends(self, store: Store, trouble: str) -> None:
         """It has ended: with an error, or with ""."""
@@ -63,10 +66,11 @@ class Health:
             trouble = f"the database is slow: a write took {taken:.1f} s"
         self._is(store, trouble)
 
-    def look(self, store: Store) -> None:
+    def check(self, store: Store) -> None:
         """Looks whether a write takes too long; called at least each `STRETCH_S`."""
         if self._looked is not None:
-            self._taken, self._looked = self.under_way, self._clock()
+            self._taken = self.under_way
+            self._looked = self._clock()
         slow = self.under_way > SLOW_S
         self._is(
             store,
@@ -95,7 +99,8 @@ class Health:
             self._since = now
         self.trouble = trouble
         if trouble and not self._told and now - self._told_at >= AGAIN_S:
-            self._told, self._told_at = True, now
+            self._told = True
+            self._told_at = now
             store.event(
                 None,
                 events.DATABASE_UNWELL,
@@ -104,7 +109,8 @@ class Health:
             )
         elif not trouble and self._told:
             self._told = False
-            lost, store.lost_events = store.lost_events, 0
+            lost = store.lost_events
+            store.lost_events = 0
             text = f"; {lost} events of the meantime are not in it" if lost else ""
             store.event(
                 None,

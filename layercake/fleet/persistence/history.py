@@ -29,13 +29,15 @@ SELECT json_group_array(json_array({_COLUMNS}, security)) FROM (
     SELECT {_COLUMNS}, 1 FROM alarms WHERE node = :node ORDER BY id DESC LIMIT :newest)
 """  # noqa: S608 (ours)
 """One answer of one row: the thread would wait for the loop's once for each row."""
-PAGE, PAGES = 4000, 100
-"""How many rows are read at a time, and how often for one question: all that is kept of 10,000
-nodes and more."""
+PAGE = 4000
+"""How many rows are read at a time."""
+PAGES = 100
+"""How many times for one question: all that is kept of 10,000 nodes and more."""
 _TABLE = f"""SELECT {_COLUMNS}, %d AS security FROM %s
     WHERE id > :after AND id < :before AND at >= :since AND at <= :until
     AND substr(kind, 1, length(:kind)) = :kind"""  # noqa: S608 (ours)
-_OF_NODE, _OF_NODES = " AND node = :node", " AND node IN (SELECT value FROM json_each(:nodes))"
+_OF_NODE = " AND node = :node"
+_OF_NODES = " AND node IN (SELECT value FROM json_each(:nodes))"
 _OF_SEVERITIES = " AND severity IN (SELECT value FROM json_each(:severities))"
 _OLDER = (
     "SELECT json_group_array(json_array({columns}, security)) FROM ({tables} ORDER BY id "
@@ -100,6 +102,14 @@ _NODES = """SELECT json_group_array(json_array(node, n)) FROM (
     GROUP BY node ORDER BY n DESC, node LIMIT :most)"""
 
 
+def _in_memory(store: Store, *, security: bool) -> tuple[list[Event], int]:
+    """The events in memory, and the number below which there may be more in the database."""
+    kept = (store.alarms,) if security else (store.events, store.alarms)
+    floor = max((events[0].id for events in kept if len(events) == events.maxlen), default=0)
+    unwritten = [e for events in (store.writing, store.new_events) for e in events if e.id < floor]
+    return [*unwritten, *(e for events in kept for e in events)], floor
+
+
 class History:
     """The events of the database at `path`."""
 
@@ -130,28 +140,21 @@ class History:
         """Those that are meant, and that `shown` says yes to, oldest first: out of memory as far as
         that reaches, which is nearly always, and before it from the database. Of one that cannot be
         read, those that are in memory."""
-        told = (store.alarms,) if wanted.security else (store.events, store.alarms)
-        floor = max((events[0].id for events in told if len(events) == events.maxlen), default=0)
-        fresh = [
-            e for events in (store.writing, store.new_events) for e in events if e.id < floor
-        ]  # not there, and not yet read
-        found = {
-            e.id: e
-            for e in (*fresh, *(e for events in told for e in events))
-            if wanted.means(e) and shown(e)
-        }
-        before, loop = min(wanted.before, floor), asyncio.get_running_loop()
+        in_memory, floor = _in_memory(store, security=wanted.security)
+        matching = {e.id: e for e in in_memory if wanted.means(e) and shown(e)}
+        before = min(wanted.before, floor)
+        loop = asyncio.get_running_loop()
         for _ in range(PAGES):
-            if len(found) >= wanted.limit or before <= wanted.after + 1:
+            if len(matching) >= wanted.limit or before <= wanted.after + 1:
                 break
             try:
                 page = await loop.run_in_executor(self._thread, self._older, wanted, before)
             except (sqlite3.Error, msgspec.MsgspecError) as error:
                 log.error("cannot read older events: %s", error)
                 break
-            found |= {event.id: event for event in page if shown(event)}
+            matching |= {event.id: event for event in page if shown(event)}
             before = min((event.id for event in page), default=0)
-        return [found[number] for number in sorted(found)][-wanted.limit :]
+        return [matching[number] for number in sorted(matching)][-wanted.limit :]
 
     def _older(self, wanted: Wanted, before: int) -> list[Event]:
         one = (
@@ -198,7 +201,8 @@ class History:
             ) from None
 
     def _tallies(self, since: float, until: float) -> list[Tally]:
-        db, found = self._open(), []
+        db = self._open()
+        found = []
         for table in ("events", "alarms"):
             (kinds,) = db.execute(
                 _KINDS.format(table=table), {"since": since, "until": until}

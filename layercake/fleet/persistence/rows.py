@@ -108,7 +108,8 @@ def unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
     """A record, and the discovered values of the time of writing. Raises MsgspecError, LookupError,
     TypeError or ValueError for what is damaged."""
     data = _decode(text)
-    node, s = table.node(data.node), data.session
+    node = table.node(data.node)
+    s = data.session
     session = (
         Session(s.number, s.key, s.boot_id, s.joined, _layout(bytes(s.layout)), s.mutual, s.quoted)
         if s

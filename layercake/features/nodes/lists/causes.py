@@ -20,16 +20,14 @@ from layercake.fleet.store import Event, Record
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.variables import UNKNOWN
 
-BMC, BOOT, DARK, DISKS, ROLLS, RELEASE, CONSOLES = (
-    "bmc-troubles",
-    "nodes-do-not-come-up",
-    "half-the-rack-is-dark",
-    "disks",
-    "roll-with-care",
-    "release-a-node",
-    "consoles",
-)
-"""Pages of the docs' how-tos."""
+# Pages of the docs' how-tos.
+BMC = "bmc-troubles"
+BOOT = "nodes-do-not-come-up"
+DARK = "half-the-rack-is-dark"
+DISKS = "disks"
+ROLLS = "roll-with-care"
+RELEASE = "release-a-node"
+CONSOLES = "consoles"
 ALARM_S = 3600.0
 """For how long something that was told once is shown."""
 _GRAVE = frozenset({str(Severity.WARNING), str(Severity.ERROR)})
@@ -169,34 +167,41 @@ def what_of(
     are not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
     if status is Status.CONVERGED:
-        return (
-            What("unwell", plain(record.unhealthy, record), "layercake node logs NODE", ROLLS)
-            if record.unhealthy and not brief
-            else None
-        )
-    name = status.value
+        if not record.unhealthy or brief:
+            return None
+        return What("unwell", plain(record.unhealthy, record), "layercake node logs NODE", ROLLS)
+    return (
+        _left_alone(record, status, stopped, outage, brief=brief)
+        or _needs_someone(record, status, text)
+        or _under_way(record, status, step)
+        or _no_next_step(record, status, text)
+    )
+
+
+def _left_alone(
+    record: Record, status: Status, stopped: str, outage: str, *, brief: bool
+) -> What | None:
+    """Why nothing is done to the node at all: by a person's word, or in an outage."""
     if record.held is not None:
-        return What(
-            name,
-            "it is being released" if brief else plain(record.held.why, record),
-            "layercake node release --show NODE",
-            RELEASE,
-        )
+        why = "it is being released" if brief else plain(record.held.why, record)
+        return What(status.value, why, "layercake node release --show NODE", RELEASE)
     if stopped:
-        return What(
-            "stopped",
-            "a person has said that nothing is done to it" if brief else stopped,
-            "layercake thaw, layercake node maintenance end NODE",
-            DARK,
-        )
+        why = "a person has said that nothing is done to it" if brief else stopped
+        return What("stopped", why, "layercake thaw, layercake node maintenance end NODE", DARK)
     if outage:
         return What(
-            name,
+            status.value,
             f"an outage: nodes of {outage} fell silent together, and nothing is done to them until "
             "they are back",
             "what they share: power, switch, uplink, relay; layercake outage",
             DARK,
         )
+    return None
+
+
+def _needs_someone(record: Record, status: Status, text: str) -> What | None:
+    """What a person has to do or to decide, or the guard."""
+    name = status.value
     if status is Status.QUARANTINED:
         return What(
             name, plain(text, record), "mend it, then layercake node clear NODE", _page(record)
@@ -207,40 +212,46 @@ def what_of(
         )
     if status is Status.ASKING:
         return What(name, plain(wish_of(record), record), "do what is asked", BOOT)
-    if record.value("disk") in ("FOREIGN", "ERROR"):
-        return What(
-            name, f"its disks: {record.value('disk')}", "layercake machine disks NODE", DISKS
-        )
+    disk = record.value("disk")
+    if disk in ("FOREIGN", "ERROR"):
+        return What(name, f"its disks: {disk}", "layercake machine disks NODE", DISKS)
+    return None
+
+
+def _under_way(record: Record, status: Status, step: str) -> What | None:
+    """The mutation under way; of a boot, how far that has come."""
+    name = status.value
     active = record.machine.active
-    if active is not None and record.value("boot") == "WAIT":
-        if not step:
-            return What(
-                name,
-                "it is waited for: nothing was heard of its firmware since it was switched on",
-                "cable, VLAN, relay, boot order of the firmware, the MAC address in the inventory",
-                BOOT,
-            )
-        return What(
-            name,
-            f"it is waited for; what was seen last: {step}",
-            "its console, and the table of steps on that page",
-            BOOT,
-        )
-    if active is not None:
+    if active is None:
+        return None
+    if record.value("boot") != "WAIT":
         return What(name, f"{active.mutation} is under way", "layercake node explain NODE", BOOT)
-    if status is Status.BLOCKED:
-        known = ", ".join(f"{k}={v}" for k, v in record.values().items() if v != UNKNOWN)
+    if not step:
         return What(
             name,
-            f"nothing leads from here to what is wanted: {known}",
-            "layercake node explain NODE",
+            "it is waited for: nothing was heard of its firmware since it was switched on",
+            "cable, VLAN, relay, boot order of the firmware, the MAC address in the inventory",
             BOOT,
         )
     return What(
         name,
-        plain(text, record) or "it is on its way",
+        f"it is waited for; what was seen last: {step}",
+        "its console, and the table of steps on that page",
+        BOOT,
+    )
+
+
+def _no_next_step(record: Record, status: Status, text: str) -> What:
+    """Nothing is under way: there is no chain, or what else the status says."""
+    if status is not Status.BLOCKED:
+        why = plain(text, record) or "it is on its way"
+        return What(status.value, why, "layercake node explain NODE", _page(record))
+    known = ", ".join(f"{k}={v}" for k, v in record.values().items() if v != UNKNOWN)
+    return What(
+        status.value,
+        f"nothing leads from here to what is wanted: {known}",
         "layercake node explain NODE",
-        _page(record),
+        BOOT,
     )
 
 

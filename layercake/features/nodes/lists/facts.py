@@ -21,7 +21,8 @@ class Unmet:
     def __init__(
         self, store: Store, clock: Clock, over: Callable[[float], None] = lambda seconds: None
     ) -> None:
-        self._store, self._over = store, over
+        self._store = store
+        self._over = over
         self._clock = clock
         self._began = clock()
         self._since: dict[str, float] = {}
@@ -51,7 +52,9 @@ class RecordFacts:
         self, record: Record, now: float, unmet: Unmet, why: Callable[[Record], Verdict | None]
     ) -> None:
         self.record = record
-        self._now, self._unmet, self._why = now, unmet, why
+        self._now = now
+        self._unmet = unmet
+        self._why = why
 
     def text(self, name: str) -> str:
         """The value of a variable, of one of TEXTS, or of a label."""

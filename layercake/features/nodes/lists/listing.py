@@ -22,7 +22,7 @@ import msgspec
 
 from layercake.base.clock import Clock
 from layercake.base.text import whole_number
-from layercake.features.nodes.lists.shape import Shape, shape_of
+from layercake.features.nodes.lists.json_template import JsonTemplate, template_of
 from layercake.features.nodes.views import Status, moving_view, status_of, steady, steady_view
 from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record, Store
@@ -42,7 +42,7 @@ PART = 0.25
 new, however many ask."""
 KINDS = 2
 """Of how many kinds of question a node's words are kept."""
-MOVING = ("status_text", "boot_time", "last_seen_s", "active", "since_s")
+VOLATILE_FIELDS = ("status_text", "boot_time", "last_seen_s", "active", "since_s")
 """What goes with the time, and is never kept (nodes.moving_view)."""
 
 
@@ -51,10 +51,10 @@ class Entry:
     change, and the words of the last few kinds of question.
 
     `facts` and `why` are what its status comes from besides: while they are as they were, and it is
-    not `until` yet, it is looked at no further. `shapes` are the words of what goes with the time,
-    by whether they are for viewers."""
+    not `until` yet, it is looked at no further. `templates` are for what goes with the time, by
+    whether they are for viewers."""
 
-    __slots__ = ("facts", "key", "number", "shapes", "status", "until", "why", "words")
+    __slots__ = ("facts", "key", "number", "status", "templates", "until", "why", "words")
 
     def __init__(self) -> None:
         self.facts: tuple[Any, ...] = ()
@@ -64,7 +64,7 @@ class Entry:
         self.key: tuple[Any, ...] = ()
         self.number = 0
         self.words: dict[tuple[tuple[str, ...], bool], bytes] = {}
-        self.shapes: dict[bool, Shape] = {}
+        self.templates: dict[bool, JsonTemplate] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Kind:
     @property
     def still(self) -> bool:
         """Whether nothing in it goes with the time."""
-        return bool(self.fields) and not any(name in MOVING for name in self.fields)
+        return bool(self.fields) and not any(name in VOLATILE_FIELDS for name in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class Listing:
         self._coming: asyncio.Task[None] | None = None
         self._rest = self._worked = 0.0
         self._known = (
-            *STEADY,
-            *MOVING,
+            *STATIC_FIELDS,
+            *VOLATILE_FIELDS,
             *(key for part in table.parts.values() for key in part.view(None)),
         )
         self._store.watch(self._watch)
@@ -156,8 +156,8 @@ class Listing:
             number = self._since(since)
             nodes, marks = await self._changed(records, number)
             change = f"{self._store.epoch:x}-{self._number}"
-            removed = self._gone(number)
-        return self._found(nodes, marks, removed, kind, number, change, about)
+            removed = self._removed_since(number)
+        return self._answer(nodes, marks, removed, kind, number, change, about)
 
     async def news(self, kind: Kind, since: str, about: str) -> Found:
         """What has changed of all nodes since a change number: as `find` for all of them, but those
@@ -168,16 +168,18 @@ class Listing:
         number = self._since(since)
         if not number:
             return await self.find(list(self._store), kind, "", about)
-        found, marks = [], array("q")
+        found = []
+        marks = array("q")
         for node in reversed(self._entries):  # the newest first
-            entry, record = self._entries[node][1], self._store.find(node)
+            entry = self._entries[node][1]
+            record = self._store.find(node)
             if entry.number <= number:
                 break
             if record is not None:
                 found.append((record, entry))
                 marks.extend((record.row, entry.number))
         change = f"{self._store.epoch:x}-{self._number}"
-        return self._found(found, marks, self._gone(number), kind, number, change, about)
+        return self._answer(found, marks, self._removed_since(number), kind, number, change, about)
 
     async def _looked(self) -> None:
         """Returns when all nodes were looked at after it was called."""
@@ -188,14 +190,15 @@ class Listing:
     async def _look_at_all(self) -> None:
         await asyncio.sleep(max(0.0, self._rest - time.perf_counter()))
         async with self._turn:
-            self._coming, self._worked = None, 0.0  # who asks from here on waits for the next look
+            self._coming = None  # who asks from here on waits for the next look
+            self._worked = 0.0
             await self._changed(list(self._store), self._number)
             self._rest = time.perf_counter() + self._worked * (1 / PART - 1)
 
-    def _gone(self, number: int) -> list[str]:
+    def _removed_since(self, number: int) -> list[str]:
         return [name for name, at in self._removed.items() if number and at > number]
 
-    def _found(
+    def _answer(
         self,
         nodes: list[tuple[Record, Entry]],
         marks: array[int],
@@ -218,19 +221,21 @@ class Listing:
         self, records: Iterable[Record], number: int
     ) -> tuple[list[tuple[Record, Entry]], array[int]]:
         """Those that have changed since, with a row and the number of its last change for each."""
-        now, why, began, known = (self._clock(), self._why, time.perf_counter(), self._entries)
-        found, marks = [], array("q")
+        now = self._clock()
+        why = self._why
+        began = time.perf_counter()
+        known = self._entries
+        found = []
+        marks = array("q")
         for record in records:
             had = known.get(record.node.id)
-            entry, facts, verdict = (
-                had[1] if had is not None else Entry(),
-                FACTS(record),
-                why(record),
-            )
+            entry = had[1] if had is not None else Entry()
+            facts = FACTS(record)
+            verdict = why(record)
             if (
                 entry.facts != facts or entry.why is not verdict or now >= entry.until
             ):  # 1.5 us; a look is 8
-                self._look(record, entry, facts, verdict, now)
+                self._refresh(record, entry, facts, verdict, now)
             if entry.number > number:
                 found.append((record, entry))
                 marks.append(record.row)
@@ -257,19 +262,25 @@ class Listing:
             else 0
         )
 
-    def _look(
+    def _refresh(
         self, record: Record, entry: Entry, facts: tuple[Any, ...], why: Verdict | None, now: float
     ) -> None:
         """Looks at a node, and gives its entry a new number if it is other than before."""
-        status, machine = status_of(record, now, why, brief=True)[0], record.machine
-        entry.facts, entry.why, entry.status, entry.shapes = facts, why, status, {}
+        status = status_of(record, now, why, brief=True)[0]
+        machine = record.machine
+        entry.facts = facts
+        entry.why = why
+        entry.status = status
+        entry.templates = {}
         entry.until = min(
             (at for at in (machine.held_until, machine.not_before) if at > now), default=math.inf
         )
         key = _key(record, status)
         if entry.key != key:
             self._number += 1
-            entry.key, entry.number, entry.words = key, self._number, {}
+            entry.key = key
+            entry.number = self._number
+            entry.words = {}
             if record.node.id in self._entries:
                 self._entries[record.node.id] = self._entries.pop(
                     record.node.id
@@ -278,18 +289,16 @@ class Listing:
                 self._entries[record.node.id] = record.name, entry
                 self._removed.pop(record.name, None)
 
-    async def words(self, found: Found, kind: Kind) -> AsyncIterator[bytes]:
+    async def encode(self, found: Found, kind: Kind) -> AsyncIterator[bytes]:
         """The nodes in JSON, with commas between them, some at a time. What has changed since they
         were found may be told so already."""
         parts: list[bytes] = []
-        size, began, comma, still, whole, key = (
-            0,
-            time.perf_counter(),
-            b"",
-            kind.still,
-            not kind.fields,
-            kind.key,
-        )
+        size = 0
+        began = time.perf_counter()
+        comma = b""
+        still = kind.still
+        whole = not kind.fields
+        key = kind.key
         now = self._clock()
         for record, entry in found.nodes:
             steadily = entry.words.get(key) or self._steadily(record, entry, kind)
@@ -307,13 +316,16 @@ class Listing:
                     b"," if len(steadily) > 2 else b"",
                     msgspec.json.encode(told)[1:],
                 )
-            size, comma = size + len(steadily), b","
+            size = size + len(steadily)
+            comma = b","
             if size > CHUNK:
                 yield b"".join(parts)
-                parts, size = [], 0
+                parts = []
+                size = 0
             if time.perf_counter() - began > SLICE_S:
                 await asyncio.sleep(0)
-                began, now = time.perf_counter(), self._clock()
+                began = time.perf_counter()
+                now = self._clock()
         yield b"".join(parts)
 
     def _steadily(self, record: Record, entry: Entry, kind: Kind) -> bytes:
@@ -334,17 +346,17 @@ class Listing:
     def _moving(self, record: Record, entry: Entry, kind: Kind, now: float) -> bytes:
         """All that goes with the time, and the end of the node's words. For most nodes that is a
         few numbers: 2 us, else 8."""
-        shape = entry.shapes.get(kind.brief)
-        if shape is None or entry.facts[0] is not record.machine:
+        template = entry.templates.get(kind.brief)
+        if template is None or entry.facts[0] is not record.machine:
             status = self._status(record, kind)
-            shape = shape_of(record, status, self._timeouts)
-            if shape is None:
+            template = template_of(record, status, self._timeouts)
+            if template is None:
                 told = moving_view(record, self._clock(), status, self._timeouts)
                 del told["status"]
                 return b"," + msgspec.json.encode(told)[1:]
             if entry.until == math.inf and entry.facts == FACTS(record):
-                entry.shapes = {**entry.shapes, kind.brief: shape}
-        return shape.words(record, now)
+                entry.templates = {**entry.templates, kind.brief: template}
+        return template.encode(record, now)
 
     def _moving_view(self, record: Record, kind: Kind) -> dict[str, Any]:
         patience = self._timeouts if self._timed(kind) else None
@@ -389,7 +401,7 @@ def _key(record: Record, status: Status) -> tuple[Any, ...]:
     return status, active and (active.mutation, active.attempt), record.changed_at, *steady(record)
 
 
-STEADY = (
+STATIC_FIELDS = (
     "name",
     "id",
     "status",

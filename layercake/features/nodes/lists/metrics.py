@@ -37,9 +37,9 @@ class Tally:
         self.failed: Counter[str] = Counter()
         self.took: dict[str, Histogram] = {}
         self.converged = Histogram(BUCKETS)
-        store.listen(self._heard)
+        store.listen(self._count)
 
-    def _heard(self, event: Event) -> None:
+    def _count(self, event: Event) -> None:
         self.events[event.kind] += 1
         if event.kind == MUTATION_DONE.name:
             self.took.setdefault(self._of(event), Histogram(BUCKETS)).add(

@@ -29,9 +29,10 @@ from layercake.moduleapi.fields import number_of
 MAX_TEXT = 4096
 MAX_DEPTH = 50
 MAX_TESTS = 200
-MAX_RANGES, SPARE = 4, 1024
-"""How many node ranges there may be, and how many names each may spell out beyond twice the number
-of nodes: that takes time."""
+MAX_RANGES = 4
+"""How many node ranges there may be."""
+SPARE = 1024
+"""How many names a range may spell out beyond twice the number of nodes: that takes time."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<sign><=|>=|!=|[=<>()])|(?P<word>[^\s=<>()!]+(?:!(?!=)[^\s=<>()!]*)*))"
 )
@@ -101,7 +102,8 @@ class _Parser:
 
     def __init__(self, text: str, variables: Mapping[str, Collection[str]], most: int) -> None:
         self._text = text
-        self._most, self._ranges = most, 0
+        self._most = most
+        self._ranges = 0
         self._variables = variables
         self._names = (*variables, *TEXTS, *SEVERAL, *TIMES, f"{LABEL}KEY")
         self._tokens = list(self._split())
@@ -131,7 +133,7 @@ class _Parser:
         self._at += there
         return there
 
-    def _take(self, what: str, *, sign: bool) -> _Token:
+    def _token(self, what: str, *, sign: bool) -> _Token:
         if self._at >= len(self._tokens):
             self._wrong(len(self._text), f"{what} is missing")
         token = self._tokens[self._at]
@@ -178,7 +180,7 @@ class _Parser:
         return self._test()
 
     def _test(self) -> Test:
-        name = self._take("a name", sign=False)
+        name = self._token("a name", sign=False)
         self._tests += 1
         if self._tests > MAX_TESTS:
             self._wrong(name.at, f"there are more than {MAX_TESTS} tests")
@@ -191,11 +193,11 @@ class _Parser:
                 nearest(name.text, self._names) or f"there are {', '.join(self._names)}",
             )
         if self._next("in"):
-            return self._within(name.text, self._take("a range", sign=False))
-        sign = self._take("one of = != < <= > >= in", sign=True)
+            return self._within(name.text, self._token("a range", sign=False))
+        sign = self._token("one of = != < <= > >= in", sign=True)
         if sign.text not in _ORDER:
             self._wrong(sign.at, f"one of = != < <= > >= in is expected, found {show(sign.text)}")
-        return self._compare(name.text, sign, self._take("a value", sign=False))
+        return self._compare(name.text, sign, self._token("a value", sign=False))
 
     def _compare(self, name: str, sign: _Token, value: _Token) -> Test:
         if name in TIMES:
@@ -204,7 +206,9 @@ class _Parser:
             self._wrong(
                 sign.at, f"{name} is no time: {sign.text} says nothing of it", "write = or !="
             )
-        known, word, equal = self._variables.get(name), value.text, sign.text == "="
+        known = self._variables.get(name)
+        word = value.text
+        equal = sign.text == "="
         if known is not None and word not in known:
             self._wrong(
                 value.at,
@@ -216,7 +220,8 @@ class _Parser:
         return lambda node: (node.text(name) == word) is equal
 
     def _time(self, name: str, sign: _Token, value: _Token) -> Test:
-        found, holds = _TIME.fullmatch(value.text), _ORDER[sign.text]
+        found = _TIME.fullmatch(value.text)
+        holds = _ORDER[sign.text]
         if found is None or not value.text.isascii():
             self._wrong(
                 value.at, f"{show(value.text)} is no time", "write a number with s, m, h or d: 5m"
@@ -248,7 +253,8 @@ class _Parser:
             self._wrong(
                 value.at, f"{show(value.text)} is no subnet: {error}", "such as 10.0.1.0/24"
             )
-        first, last = int(subnet.network_address), int(subnet.broadcast_address)
+        first = int(subnet.network_address)
+        last = int(subnet.broadcast_address)
 
         def inside(node: Facts) -> bool:
             word = node.text("ip")

@@ -1,0 +1,192 @@
+"""Work that somebody may ask for whom we do not know well, in a process of its own: bounded in
+size, time, memory and number.
+
+It has the lowest priority, none of the head's secrets in its environment, and does not outlive the
+head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from layercake.kraken.errors import OperationFailed, Refused
+from layercake.moduleapi.worker_process import Ended, TooLong, WorkerProcess, end
+
+_KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
+RESTS = 2.0
+LONGEST_REST_S = 10.0
+"""After each piece of work the next waits this many times as long as the last has taken, at most so
+many seconds: what goes before and after the process is work for the head, and of that it does other
+things first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one piece of work may take: seconds, bytes of memory, bytes of its answer. `waiting`:
+    how many may wait for their turn; there is one at a time."""
+
+    seconds: float
+    memory: int
+    answer: int
+    waiting: int = 3
+
+
+_BEHIND = ("chrt", "--idle", "0")
+"""Whatever else runs goes first (sched(7), SCHED_IDLE). With a nice value alone, newer kernels let
+what has just woken up wait for the end of this work's slice of time: each step of a node's join
+did, and a third fewer joined in a second."""
+_URGENT = ("nice", "-n", "10")
+"""The head goes first. With 19 this work would stand still for minutes beside a program that takes
+all there is."""
+
+
+class SandboxedJob:
+    """One kind of work; `what` says what it is, as in "cannot read the inventory". `urgent`:
+    somebody who may change the site waits for it, so it gets its part of a busy machine. Both count
+    within a session only (sched(7), autogroup): so the process is of the head's own."""
+
+    def __init__(self, what: str, bounds: Bounds, *, urgent: bool = False) -> None:
+        self._what = what
+        self._place = _URGENT if urgent else _BEHIND
+        self._bounds = bounds
+        self._turn = asyncio.Lock()
+        self._there = 0
+        self._rested = 0.0
+        self._processes: dict[str, WorkerProcess] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Waits until it is this one's turn. Raises Refused if too many wait."""
+        if self._there > self._bounds.waiting:
+            raise Refused(
+                f"cannot {self._what}: {self._there} others are at it", hint="try again in a moment"
+            )
+        self._there += 1
+        now = asyncio.get_running_loop().time
+        try:
+            async with self._turn:
+                await asyncio.sleep(self._rested - now())
+                began = now()
+                try:
+                    yield
+                finally:
+                    self._rested = now() + min(RESTS * (now() - began), LONGEST_REST_S)
+        finally:
+            self._there -= 1
+
+    async def run(self, module: str, *arguments: str, data: bytes = b"") -> bytes:
+        """What `python -m MODULE ARGUMENTS` prints, given `data`. Raises OperationFailed for one
+        that ends badly or takes too much. Within a turn."""
+        process = await asyncio.create_subprocess_exec(
+            *self._argv(module, *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            process_group=0,
+            env=_environment(),
+        )
+        try:
+            async with asyncio.timeout(self._bounds.seconds):
+                out = await self._talk(process, data)
+                status = await process.wait()
+        except TimeoutError:
+            raise self._too_slow() from None
+        finally:
+            await end(process)
+        if not out:
+            raise self._ended(status)
+        return out
+
+    async def request(self, module: str, data: bytes) -> bytes:
+        """What `python -m MODULE` answers (standing.serve), in a process that stays for the next
+        question. Raises as `run`. Within a turn."""
+        standing = self._processes.get(module)
+        if standing is None:
+            standing = self._processes[module] = WorkerProcess(
+                self._argv(module), self._bounds.answer, _environment
+            )
+        try:
+            async with asyncio.timeout(self._bounds.seconds):
+                return await standing.request(data)
+        except TimeoutError:
+            raise self._too_slow() from None
+        except TooLong:
+            raise self._too_long() from None
+        except Ended as ended:
+            raise self._ended(ended.status) from None
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that stay."""
+        return [standing.pid for standing in self._processes.values() if standing.pid]
+
+    async def close(self) -> None:
+        """Ends what stays. Who waits for its answer gets OperationFailed."""
+        for standing in self._processes.values():
+            await standing.close()
+
+    def _argv(self, module: str, *arguments: str) -> tuple[str, ...]:
+        return (
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "--",
+            "prlimit",
+            f"--as={self._bounds.memory}",
+            "--core=0",
+            "--",
+            *self._place,
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
+        )
+
+    def _too_slow(self) -> OperationFailed:
+        return OperationFailed(
+            f"cannot {self._what}: it took longer than {self._bounds.seconds:.0f} s"
+        )
+
+    def _too_long(self) -> OperationFailed:
+        return OperationFailed(
+            f"cannot {self._what}: the answer is larger than {self._bounds.answer >> 20} MiB"
+        )
+
+    def _ended(self, status: int) -> OperationFailed:
+        return OperationFailed(
+            f"cannot {self._what}: the process for it ended with status {status}",
+            hint=f"it may take {self._bounds.memory >> 20} MiB of memory; see the head's log",
+        )
+
+    async def _talk(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
+        """Gives and takes. The pipes are bounded, so both at once."""
+        sending = asyncio.create_task(_send(process, data))
+        parts = []
+        size = 0
+        try:
+            assert process.stdout is not None  # noqa: S101 (for the type checker)
+            while part := await process.stdout.read(1 << 18):
+                parts.append(part)
+                size += len(part)
+                if size > self._bounds.answer:
+                    raise self._too_long()
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        return b"".join(parts)
+
+
+def _environment() -> dict[str, str]:
+    return {k: os.environ[k] for k in _KEPT if k in os.environ}
+
+
+async def _send(process: asyncio.subprocess.Process, data: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101 (for the type checker)
+    with contextlib.suppress(ConnectionError):  # it has ended: its status says more
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
