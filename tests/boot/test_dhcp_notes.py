@@ -8,7 +8,7 @@ import pytest
 
 from pxe import events
 from pxe.dhcp.answers import Answers
-from pxe.dhcp.decision import INSTALL_SHIM, NO_SHIM, Common, Decision, Outcome
+from pxe.dhcp.decision import INSTALL_SHIM, NO_SHIM, Common, Decision, Outcome, decide
 from pxe.dhcp.relay import Relay, Relays, parts_of, relay_of
 from pxe.machine import Client
 from pxe.nodes import Node, from_record
@@ -130,6 +130,17 @@ def test_secure_boot_without_its_programs_is_told(
     assert decision.outcome is Outcome.NO_PROGRAM and decision.reply is None
     assert found.kind is events.IGNORED and found.severity == "warning" and found.about == "arch"
     assert found.text.endswith(f"): {NO_SHIM} ({INSTALL_SHIM})") and found.every == 10.0
+
+
+@pytest.mark.parametrize("options", [PXE_UEFI, HTTP_UEFI, IPXE])
+def test_secure_boot_with_its_programs_or_by_ipxe_is_answered(
+    state: BootState, options: dict[int, bytes]
+) -> None:
+    change(state, firmware="uefi", secure_boot=True)
+    arm(state)
+    common = Common(state.settings, signed=options is not IPXE)
+    decision = decide(packet(1, options), state.nodes, state.windows, common, state.clock())
+    assert decision.outcome is Outcome.OFFERED
 
 
 def test_a_boot_is_offered_with_two_steps(state: BootState) -> None:

@@ -117,8 +117,13 @@ def test_a_right_token_is_good_for_a_session_of_its_own(alone: Alone) -> None:
     assert other.key != session.key and other.number != session.number, "it is not spent yet"
 
 
+def test_a_claim_is_shown_without_its_token(alone: Alone) -> None:
+    assert "secret-token" not in repr(alone.claim("secret-token"))
+
+
 def test_a_window_has_its_time_and_some_grace(alone: Alone) -> None:
     token = alone.joining.open(alone.record, 60.0)
+    assert GRACE_S == 30.0
     alone.clock.now += 60.0 + GRACE_S
     alone.joining.claim(alone.record, alone.claim(token))
     alone.clock.now += 0.1

@@ -18,13 +18,17 @@ class Part:
 
 PARTS = {
     "engine": Part(files=("layercake/kraken",), tests=("tests/engine", "tests/wire"), at_least=95),
-    "guard": Part(files=("layercake/features/guard",), tests=("tests/guard",), at_least=90),
+    "guard": Part(
+        files=("layercake/features/guard", "layercake/features/guard/turns"),
+        tests=("tests/guard",),
+        at_least=90,
+    ),
     "rolls": Part(
         files=(
             "layercake/features/rolls/decide.py",
             "layercake/features/rolls/facts.py",
             "layercake/features/rolls/policy.py",
-            "layercake/features/rolls/see.py",
+            "layercake/features/rolls/observe.py",
         ),
         tests=(
             "tests/rolls/test_decide.py",
