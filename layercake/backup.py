@@ -151,7 +151,7 @@ def restore(file: Path, data_dir: Path, secret: bytes, *, replace: bool = False)
             f"cannot restore into {data_dir}: it is not empty",
             hint="move it away, or say --replace",
         )
-    held = lock.take(data_dir, "restore into") if filled else None
+    held = lock.acquire(data_dir, "restore into") if filled else None
     try:
         _put_in_place(files, data_dir)
     except OSError as error:

@@ -124,7 +124,7 @@ def serve(data_dir: Path, inherited: int | None = None) -> int:
     leave_no_core()
     head_settings.load(data_dir)
     listeners = [] if inherited is None else [_inherited(inherited)]
-    held = lock.take(data_dir, "serve")
+    held = lock.acquire(data_dir, "serve")
     secrets = dict(os.environ)
     kept = without_secrets(os.environ)
     notifier = Notifier.of(os.environ)

@@ -12,8 +12,7 @@ import msgspec
 
 from imageapi.store.manifest import Signer
 from layercake.agents import pki
-from layercake.features.access import doors as auth
-from layercake.features.access import tokens
+from layercake.features.access import doors, tokens
 from layercake.guess import NONE, Ask, Given, choose, read_machine
 from layercake.head import settings as head_settings
 from layercake.head.settings import Settings
@@ -79,7 +78,7 @@ def initialise(
         pki.create(data_dir / "pki", *settings.certificate_names)
         echo(f"certificate authority: {data_dir / 'pki' / 'ca.pem'}")
     if not (data_dir / tokens.FILE_NAME).exists():
-        echo(f"admin token for the network API: {auth.create(data_dir)}")
+        echo(f"admin token for the network API: {doors.create_admin_token(data_dir)}")
     if boot:
         build_boot(data_dir, cache, echo, profile=profile, disktools=disktools)
     return settings

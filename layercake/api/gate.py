@@ -55,7 +55,8 @@ class Gate:
     ) -> web.StreamResponse:
         """Answers a request. Raises Refused for what the caller may not do, InputError,
         OperationFailed for a change that cannot be recorded, and what `answer` raises."""
-        operation, role = route.operation, route.role_for(request)
+        operation = route.operation
+        role = route.role_for(request)
         if caller.role < role:
             raise Refused(
                 f"cannot serve this: it needs the role {role.name.lower()}; {caller.name} is "
@@ -81,16 +82,20 @@ class Gate:
         self, request: web.Request, caller: Caller, body: Any, answer: Answered
     ) -> web.StreamResponse:
         record = await self._access.begin(caller, f"{request.method} {request.path}", body)
-        status, error = 500, "internal error"
+        status = 500
+        error = "internal error"
         try:
             response = await answer(body)
-            status, error = response.status, ""
+            status = response.status
+            error = ""
             return response
         except LayercakeError as failure:
-            status, error = self._status(request, failure), failure.message
+            status = self._status(request, failure)
+            error = failure.message
             raise
         except asyncio.CancelledError:
-            status, error = 0, "cut off"
+            status = 0
+            error = "cut off"
             raise
         finally:
             await whole(self._end(record, status, error))
@@ -107,7 +112,8 @@ class Gate:
     def _bound(self, route: Route, request: web.Request, body: Any, caller: Caller) -> None:
         """Holds a request to its caller's nodes: a range is narrowed to them in place. Raises
         Refused."""
-        reach, asked = route.operation.reach, str(request.query.get("range", ""))
+        reach = route.operation.reach
+        asked = str(request.query.get("range", ""))
         of_range = asked and reach is Reach.RANGE
         request[RANGE] = caller.narrowed(self._store, asked) if of_range else asked
         if caller.groups is None or reach in (Reach.SHOWN, Reach.NONE):
@@ -149,10 +155,8 @@ class Gate:
     @contextmanager
     def _while_valid(self, operation: Operation, caller: Caller) -> Iterator[None]:
         """An answer that goes on is cut off when the token or the session expires or ends."""
-        task, holds = (
-            asyncio.current_task(),
-            [held for held in (caller.token, caller.session) if held],
-        )
+        task = asyncio.current_task()
+        holds = [held for held in (caller.token, caller.session) if held]
         if not (operation.stream and holds and task is not None):
             yield
             return

@@ -41,7 +41,8 @@ class SocketSettings(Protocol):
 def listen(settings: SocketSettings) -> socket.socket:
     """The Unix socket, open to root and the head's user, or to the group of the settings too.
     Raises InputError and OSError."""
-    path, group = Path(settings.socket), settings.socket_group
+    path = Path(settings.socket)
+    group = settings.socket_group
     owner = group_id(group) if group else None
     if not path.parent.exists():
         path.parent.mkdir(parents=True)
@@ -83,7 +84,8 @@ def by_peer(request: web.Request, settings: SocketSettings) -> Caller:
     pid, uid, gid = struct.unpack(
         "3i", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     )
-    name, place = _user(uid), f"this machine, process {pid}"
+    name = _user(uid)
+    place = f"this machine, process {pid}"
     if uid in (0, os.geteuid()):
         return Caller(
             name, "local", Role.ADMIN, None, True, address=place, program=program_of(request)

@@ -25,7 +25,8 @@ _ERROR = {
 def needs(operation: Operation) -> str:
     """What a caller must have for a route, in words."""
     right = " and the right exec" if operation.exec else ""
-    role, reach = operation.role.name.lower(), operation.reach.value
+    role = operation.role.name.lower()
+    reach = operation.reach.value
     return f"Needs the role {role}{right}. Bound to groups: {reach}."
 
 

@@ -128,7 +128,8 @@ class Api:
         self._inherited = inherited
         self._gate = Gate(store, access, _status, simulated=settings.simulated)
         self._document = json.dumps(document(route.operation for route in routes))
-        self._pages, self._documentation = Pages(access.greet), DocumentationSite(access.greet)
+        self._pages = Pages(access.greet)
+        self._documentation = DocumentationSite(access.greet)
         self._servers: list[WebServer] = []
 
     async def start(self) -> None:

@@ -58,7 +58,8 @@ _HINT = (
 def refusal(operation: Operation, request: web.Request, body: Any) -> Refused | None:
     """Why a request has no answer in a simulation; None if it has one."""
     if operation.path == "/v1/calls/{name}":
-        what, subject = CALLS.get(request.match_info["name"]), ""
+        what = CALLS.get(request.match_info["name"])
+        subject = ""
     else:
         what = ROUTES.get((operation.method, operation.path))
         subject = request.match_info.get("name") or request.match_info.get("mac") or ""

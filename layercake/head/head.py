@@ -35,7 +35,6 @@ from layercake.kernel.membership import Membership
 from layercake.kernel.node_door import NodeDoor
 from layercake.kernel.running import RunningFeatures
 from layercake.modules.listener import ModuleListener
-from layercake.modules.manual_power import ManualPower
 from layercake.modules.side import ModuleSide
 
 
@@ -90,25 +89,27 @@ class Head:
 
     def _make_fleet(self) -> None:
         """The engine, who talks to the nodes, and who hears what modules say."""
-        store, table, modules, joining = self.store, self.table, self.modules, self.joining
-        decide, clock, settings = self.features.decisions, self.clock, self.settings
-        self.engine = engine = Engine(store, modules.effects, clock, gate=lambda: decide.gate)
-        self.sync = sync = Sync(
+        store = self.store
+        modules = self.modules
+        decide = self.features.decisions
+        self.engine = Engine(store, modules.effects, self.clock, gate=lambda: decide.gate)
+        self.sync = Sync(
             store,
-            engine,
-            settings.sync,
-            settings.addresses,
-            table,
-            clock,
+            self.engine,
+            self.settings.sync,
+            self.settings.addresses,
+            self.table,
+            self.clock,
             decide.lost,
-            decide.heard,
+            decide.node_spoke,
         )
-        self.manual_power = by_hand = ManualPower(store, engine, sync)
         self.listener = ModuleListener(
-            store, table, engine, sync, joining, modules, by_hand, decide.claimed
+            store, self.table, self.engine, self.sync, self.joining, modules, decide.claimed
         )
-        self.desire = DesiredState(store, engine, self.database, table, decide.image)
-        self.membership = Membership(store, table, modules, joining, sync, self.features)
+        self.desire = DesiredState(store, self.engine, self.database, self.table, decide.image)
+        self.membership = Membership(
+            store, self.table, modules, self.joining, self.sync, self.features
+        )
 
     def _make_kernel(self) -> Kernel:
         return Kernel(
@@ -130,7 +131,7 @@ class Head:
             self.networks,
             self.vault,
             self.modules,
-            self.manual_power,
+            self.listener.manual_power,
             PowerOrders(self.store, self.engine, self.desire, self.sync, self.clock),
             self.membership,
             Lag(),

@@ -11,7 +11,7 @@ from layercake.kraken.errors import InputError
 FILE_NAME = "head.lock"
 
 
-def take(data_dir: Path, what: str) -> int:
+def acquire(data_dir: Path, what: str) -> int:
     """The descriptor of the lock, which holds until it is closed. Two heads over one data directory
     would fight over the nodes: the second is refused. `what` is what cannot be done then. Raises
     InputError."""

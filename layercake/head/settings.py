@@ -34,7 +34,8 @@ from layercake.moduleapi.network import HeadAddress, fits
 from layercake.modules.declared import SiteModule
 
 FILE_NAME = "config.yaml"
-USUAL, ETC = Path("/var/lib/layercake"), Path("/etc/layercake")
+USUAL = Path("/var/lib/layercake")
+ETC = Path("/etc/layercake")
 """The usual data directory. Its settings are in ETC, where an administrator looks for them, and
 FILE_NAME is a link to them."""
 
@@ -369,7 +370,8 @@ that a site can go back."""
 
 def _plain(section: msgspec.Struct) -> dict[str, Any]:
     """A module's section as it is written: without what is newer than version 0.1 and as usual."""
-    usual, found = msgspec.structs.asdict(type(section)()), msgspec.structs.asdict(section)
+    usual = msgspec.structs.asdict(type(section)())
+    found = msgspec.structs.asdict(section)
     hints = get_type_hints(type(section), include_extras=True)
     newer = {
         name

@@ -56,9 +56,9 @@ class Decisions:
         for hook in hooks(self._all, lambda running: running.stops_changed):
             hook(nodes)
 
-    def heard(self, record: Record, how: str) -> None:
+    def node_spoke(self, record: Record, how: str) -> None:
         """A node speaks."""
-        for hook in hooks(self._all, lambda running: running.heard):
+        for hook in hooks(self._all, lambda running: running.spoke):
             hook(record, how)
 
     def lost(self, record: Record, loss: Loss, why: str) -> None:

@@ -67,7 +67,7 @@ class Running:
 
     `gate` says when a step that does something to a machine may begin, `stopped` why nothing may be
     begun on a node; `stops_changed` is told of which nodes (by their ids) that may be another
-    answer now. `heard` is told of a node that speaks, with how; `lost` of one that fell
+    answer now. `spoke` is told of a node that speaks, with how; `lost` of one that fell
     silent, with why. `claimed` is told of a machine that claims a node's place, and `change_cards`
     makes the cards of a machine those of a node. `boot_sets` chooses what machines boot,
     `kernel_modules` says where the modules of the kernel are that a node has booted, `image` gives
@@ -95,7 +95,7 @@ class Running:
     gate: Gate | None = None
     stopped: Stopped | None = None
     stops_changed: Callable[[Iterable[str]], None] | None = None
-    heard: Callable[[Record, str], None] | None = None
+    spoke: Callable[[Record, str], None] | None = None
     lost: Callable[[Record, Loss, str], None] | None = None
     claimed: Callable[[Record, Mapping[str, Any]], None] | None = None
     change_cards: ChangeCards | None = None

@@ -38,7 +38,6 @@ class ModuleListener:
         sync: Sync,
         joining: Joining,
         modules: ModuleSide,
-        manual_power: ManualPower,
         claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None,
     ) -> None:
         self._store = store
@@ -46,7 +45,7 @@ class ModuleListener:
         self._engine = engine
         self._sync = sync
         self._joining = joining
-        self._attended = manual_power
+        self.manual_power = ManualPower(store, engine, sync)
         self.dispatcher = modules.dispatcher
         self._teller = modules.notifier
         self._patience = modules.boot_timeouts
@@ -56,7 +55,7 @@ class ModuleListener:
         self._later = Later(self._news)
         self._consequences: Mapping[Bearing, Callable[[Record, Mapping[str, Any]], None]] = {
             Bearing.DOUBT: lambda record, data: self._sync.suspect(record, Loss.FIRMWARE),
-            Bearing.ASKS: lambda record, data: self._attended.asks(record),
+            Bearing.ASKS: lambda record, data: self.manual_power.asks(record),
             Bearing.DISPUTE: lambda record, data: self._joining.asked_again(
                 record, str(data.get("ip", ""))
             ),

@@ -27,7 +27,7 @@ from docs.generator.interfaces import routes
 from imageapi.store.manifest import Signer
 from layercake.backup import back_up
 from layercake.base.secrets import without_secrets
-from layercake.features.access import doors as auth
+from layercake.features.access import doors
 from layercake.moduleapi.client import COOKIE_VARIABLE
 from minos.agent.state import Session
 from tests.support.machineroom import Bay
@@ -51,7 +51,7 @@ class Site(PowerSite):
         self.planted: dict[str, str] = {}
 
     def start_head(self) -> None:
-        auth.create(self.data)
+        doors.create_admin_token(self.data)
         (self.data / "images").mkdir(exist_ok=True)
         (self.data / "images/node.key").write_text(CEPH_KEY)
         Signer(self.data / "images/signing.key").sign("anything")

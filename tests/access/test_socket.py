@@ -116,8 +116,8 @@ async def test_it_is_never_open_to_others_not_even_for_a_moment(
 ) -> None:
     before = os.umask(umask)
     try:
-        api = world.head.api()
         world.head.settings = msgspec.structs.replace(world.head.settings, socket=str(path))
+        api = world.head.api()
         path.parent.mkdir()
         await api.start()
         assert path.stat().st_mode & 0o077 == 0

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from layercake.features.access.doors import create
+from layercake.features.access.doors import create_admin_token
 from layercake.features.access.tokens import FILE_NAME, MOST, Tokens, blake2b
 from layercake.fleet import events
 from layercake.head.head import Head
@@ -151,7 +151,7 @@ async def test_what_is_open_with_a_token_ends_with_it(world: World, api: Any, en
 
 
 async def test_the_tokens_of_the_file_go_on_and_can_be_revoked_for_good(world: World) -> None:
-    text = create(world.directory).read_text().strip()
+    text = create_admin_token(world.directory).read_text().strip()
     path = world.directory / FILE_NAME
     path.write_text(
         json.dumps(
@@ -191,7 +191,7 @@ async def test_a_file_that_cannot_be_read_is_named(world: World, text: str) -> N
 
 
 async def test_the_file_is_in_the_database_after_the_next_flush(world: World) -> None:
-    create(world.directory)
+    create_admin_token(world.directory)
     await world.restart()
     await world.head.database.flush(world.head.store)
     assert (
@@ -202,7 +202,7 @@ async def test_the_file_is_in_the_database_after_the_next_flush(world: World) ->
 
 async def test_the_file_takes_nothing_away_however_the_parts_are_put_together(world: World) -> None:
     """`serve` makes the API before the head has read its database."""
-    create(world.directory)
+    create_admin_token(world.directory)
     await world.restart()
     ours = await token(world.head, "ours", "viewer")
     await world.ops.tokens.revoke("admin")

@@ -14,7 +14,7 @@ import pytest
 from layercake import backup
 from layercake.agents import pki
 from layercake.cli.main import main
-from layercake.features.access import doors as auth
+from layercake.features.access import doors
 from layercake.features.releases.manager import ReleaseManager
 from layercake.head import lock
 from layercake.head import settings as head_settings
@@ -29,7 +29,7 @@ def running(world: World) -> World:
     """A head with all that belongs into its directory."""
     head_settings.save(world.directory, world.settings)
     pki.create(world.directory / "pki", "127.0.0.1")
-    auth.create(world.directory)
+    doors.create_admin_token(world.directory)
     (world.directory / "images").mkdir(exist_ok=True)
     (world.directory / "images" / "signing.key").write_bytes(b"a key of the images")
     world.attach("n0")
@@ -176,7 +176,7 @@ def test_a_directory_that_is_not_empty_or_in_use_is_left_alone(
     with pytest.raises(Refused, match="it is not empty"):
         backup.restore(file, target, SECRET)
     assert files(target) == before
-    held = lock.take(target, "serve")
+    held = lock.acquire(target, "serve")
     with pytest.raises(InputError, match=r"cannot restore into .*: another head is serving it"):
         backup.restore(file, target, SECRET, replace=True)
     os.close(held)

@@ -15,7 +15,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.agents import pki
-from layercake.features.access.doors import create
+from layercake.features.access.doors import create_admin_token
 from layercake.features.access.tokens import Tokens
 from layercake.fleet import events
 from layercake.moduleapi.module import Role
@@ -28,7 +28,7 @@ def open_api(world: World, *, local: bool) -> AbstractAsyncContextManager[Any]:
 
 
 async def test_defect_6_the_network_door_needs_a_token(world: World) -> None:
-    token = create(world.directory).read_text().strip()
+    token = create_admin_token(world.directory).read_text().strip()
     adopt(world.head)
     async with open_api(world, local=False) as client:
         assert (await client.get("/v1/nodes")).status == 401
@@ -44,7 +44,7 @@ async def test_defect_6_the_network_door_needs_a_token(world: World) -> None:
 
 
 async def test_a_role_that_is_too_low_is_refused(world: World) -> None:
-    path = create(world.directory)
+    path = create_admin_token(world.directory)
     tokens = world.directory / "tokens.json"
     tokens.write_text(tokens.read_text().replace("admin", "viewer"))
     adopt(world.head)
@@ -60,7 +60,7 @@ async def test_a_role_that_is_too_low_is_refused(world: World) -> None:
 
 
 def test_token_files_are_private_and_hold_no_token(tmp_path: Path) -> None:
-    path = create(tmp_path)
+    path = create_admin_token(tmp_path)
     token = path.read_text().strip()
     assert path.stat().st_mode & 0o777 == 0o600
     assert token not in (tmp_path / "tokens.json").read_text()

@@ -16,7 +16,7 @@ from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.agents import pki
 from layercake.agents.pki import Authority
-from layercake.features.access import doors as auth
+from layercake.features.access import doors
 from layercake.features.access.tokens import FILE_NAME, blake2b
 from layercake.features.events.views import event_view
 from layercake.kraken.errors import Unreachable
@@ -61,7 +61,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
     )
     serving = Serving(config, images, said, 0)
     serving.start(session)
-    token = auth.create(world.directory).read_text().strip()
+    token = doors.create_admin_token(world.directory).read_text().strip()
     adopt(world.head)
     app = world.head.api()._app(local=False)
     async with TestClient(TestServer(app), headers={"Authorization": f"Bearer {token}"}) as found:

@@ -15,7 +15,7 @@ from imageapi.spec.objects import parse_mount
 from imageapi.store.store import ImageStore, container_spec
 from layercake.base.text import whole_number
 from layercake.client.output import parse_duration
-from layercake.features.access.doors import create
+from layercake.features.access.doors import create_admin_token
 from layercake.head.modules import standard
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors
@@ -29,7 +29,7 @@ from tests.support.world import World
 
 @pytest.mark.parametrize("token", ["\udcff\udcfe", "ä", "²", "x" * 5000])
 async def test_a_credential_of_odd_characters_is_refused(world: World, token: str) -> None:
-    create(world.directory)
+    create_admin_token(world.directory)
     async with open_api(world, local=False) as client:
         for path in ("/v1/nodes", "/node/v1/desired"):
             raw = (

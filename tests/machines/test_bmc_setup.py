@@ -22,7 +22,7 @@ from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.agents import pki
 from layercake.agents.pki import Authority
-from layercake.features.access import doors as auth
+from layercake.features.access import doors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.node import bmc as nodebmc
@@ -277,7 +277,7 @@ async def client(
         lambda body: nodebmc.answer(lambda name: None, body, run),
     )
     serving.start(session)
-    token = auth.create(world.directory).read_text().strip()
+    token = doors.create_admin_token(world.directory).read_text().strip()
     adopt(world.head)
     async with TestClient(
         TestServer(world.head.api()._app(local=False)), headers={"Authorization": f"Bearer {token}"}

@@ -101,7 +101,7 @@ class World:
             self.head.engine.tick()
             self.head.sync.scan()
             self.head.part(Guard).tick()
-            self.head.manual_power.tick()
+            self.head.listener.manual_power.tick()
 
     def attach(self, name: str) -> Session:
         """Gives a node a session, as a join would."""

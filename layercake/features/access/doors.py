@@ -53,7 +53,7 @@ def name_of_session(caller: Caller) -> str:
     return f"session {caller.session}"
 
 
-def create(directory: Path) -> Path:
+def create_admin_token(directory: Path) -> Path:
     """Makes an admin token: its digest goes to tokens.json, which the head reads when it starts,
     the token to admin.token (0600), whose path is returned."""
     token = secrets.token_urlsafe(32)
@@ -179,7 +179,7 @@ class Endings:
         """Has `ended` told from now on."""
         self._listeners.append(ended)
 
-    def tell(self, held: str) -> None:
+    def announce(self, held: str) -> None:
         """One has ended."""
         for listener in self._listeners:
             listener(held)

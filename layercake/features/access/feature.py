@@ -18,8 +18,8 @@ from layercake.kernel.kernel import Kernel
 def _start(kernel: Kernel) -> Running:
     store = kernel.store
     endings = Endings()
-    tokens = Tokens(store.wall, endings.tell)
-    sessions = Sessions(store.wall, endings.tell)
+    tokens = Tokens(store.wall, endings.announce)
+    sessions = Sessions(store.wall, endings.announce)
     people = People(kernel.section("oidc"), kernel.clock, store.wall)
     audit = Audit(kernel.database, store, kernel.clock, kernel.section("audit").days)
     operations = TokenChanges(store, kernel.desire, tokens, kernel.authority)

@@ -39,7 +39,8 @@ class AuthorityRoutes:
     @route("GET", "/v1/authority", Role.VIEWER, Reach.SHOWN, returns=AuthorityShown)
     async def show(self, request: web.Request, body: None) -> Any:
         """The head's certificates, and who does not know the next authority."""
-        caller, found = request[CALLER], self._authority.view()
+        caller = request[CALLER]
+        found = self._authority.view()
         return found | {"nodes": caller.only(self._store, found["nodes"])}
 
     @route(

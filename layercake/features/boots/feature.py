@@ -21,7 +21,8 @@ only then."""
 
 
 def _start(kernel: Kernel) -> Running:
-    store, images = kernel.store, kernel.part(ImageStore)
+    store = kernel.store
+    images = kernel.part(ImageStore)
     boots = BootSets(kernel.data_dir / "boot", kernel.authority.sign, images.signer)
     watch = BootSetWatch(store, boots, kernel.modules.notifier)
     of_nodes = NodeBootSets(boots, kernel.part(ImageAddresses).address)

@@ -18,7 +18,9 @@ from layercake.moduleapi.web import body_of
 from minos.build.drivers import Drivers
 
 Found = TypeVar("Found")
-MOST_DEVICES, _MAX_ALIAS, _MAX_BODY = 1000, 1024, 1 << 20
+MOST_DEVICES = 1000
+_MAX_ALIAS = 1024
+_MAX_BODY = 1 << 20
 
 
 class BootSetRequests:

@@ -45,7 +45,7 @@ class CallRoutes:
         role_of=_role,
         returns=CallAnswers,
     )
-    async def ask(self, request: web.Request, body: CallRequest) -> Any:
+    async def call(self, request: web.Request, body: CallRequest) -> Any:
         """Ask a module; each call has a role of its own."""
         answers = await self._calls.call(request.match_info["name"], body.range, body.params)
         if request[CALLER].looks_only:

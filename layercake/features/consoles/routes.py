@@ -104,11 +104,9 @@ async def _live(consoles: Consoles, request: web.Request, *, write: bool) -> web
             "cannot open a console: this is no WebSocket",
             hint="GET /v1/nodes/{name}/console/log has what it said",
         )
-    name, who, take = (
-        request.match_info["name"],
-        str(request[CALLER]),
-        write and bool(request.query.get("take")),
-    )
+    name = request.match_info["name"]
+    who = str(request[CALLER])
+    take = write and bool(request.query.get("take"))
     async with consoles.attached(name, who, write=write, take=take) as attached:
         socket = web.WebSocketResponse(heartbeat=_HEARTBEAT_S, max_msg_size=_TYPED)
         await socket.prepare(request)

@@ -74,7 +74,9 @@ class EventRoutes:
     )
     async def past(self, request: web.Request, body: None) -> Any:
         """Events, oldest first."""
-        query, caller, now = request.query, request[CALLER], self._store.wall()
+        query = request.query
+        caller = request[CALLER]
+        now = self._store.wall()
         wanted = Wanted(
             after=number(request, "since", 0),
             before=number(request, "before", 2**62),
@@ -194,7 +196,8 @@ async def _send_batches(
         if gather_s > rested:
             await asyncio.sleep(gather_s - rested)
         late = len(pending) > _BACKLOG
-        batch, pending[:_AT_ONCE] = pending[:_AT_ONCE], []
+        batch = pending[:_AT_ONCE]
+        pending[:_AT_ONCE] = []
         if not pending:
             arrived.clear()
         try:

@@ -51,7 +51,7 @@ def _start(kernel: Kernel) -> Running:
         routes=(GuardRoutes(operations, guard),),
         gate=guard,
         stopped=guard.stopped,
-        heard=guard.node_spoke,
+        spoke=guard.node_spoke,
         lost=lost_nodes.report,
     )
 

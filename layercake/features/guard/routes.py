@@ -116,7 +116,7 @@ class GuardRoutes:
         return {"nodes": await self._care.end(body.range, request[CALLER].by(body.by))}
 
     @route("POST", "/v1/nodes/take", Role.OPERATOR, Reach.RANGE, body=CareRequest, returns=Names)
-    async def take(self, request: web.Request, body: CareRequest) -> Any:
+    async def adopt(self, request: web.Request, body: CareRequest) -> Any:
         """Take over machines that were found running."""
         return {"nodes": await self._care.adopt(body.range, request[CALLER].by(body.by))}
 

@@ -93,7 +93,8 @@ class ImageRoutes:
     @route("GET", "/v1/images", Role.VIEWER, Reach.SHOWN, returns=ImageList)
     async def images(self, request: web.Request, body: None) -> Any:
         """The image store."""
-        caller, store = request[CALLER], self._store
+        caller = request[CALLER]
+        store = self._store
         return {
             "images": [
                 image_view(i, caller.only(store, self._images.users(i)), brief=caller.looks_only)

@@ -169,13 +169,15 @@ class InventoryChanges:
         before."""
         found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
         async for change in slowly(_of_images(changes, new)):
-            record, to = self._store.find(new.nodes[change.node].id), new.nodes[change.node].images
+            record = self._store.find(new.nodes[change.node].id)
+            to = new.nodes[change.node].images
             if record is not None and record.applied == to:
                 found.setdefault((record.node.images, to), []).append(record.name)
         return [TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
 
     def _plan_node(self, node: Node) -> dict[str, Any]:
-        planner, known = self._means.table.planner_for(node), self._store.find(node.id)
+        planner = self._means.table.planner_for(node)
+        known = self._store.find(node.id)
         wants = self._means.desire.goal_values(node.state, node.images)
         chain = planner.chain(known.machine.state if known else 0, planner.layout.goal(wants))
         names = [m.name for m in chain or ()]
@@ -259,10 +261,8 @@ class InventoryChanges:
         parts = self._means.table.parts
         async with self._means.desire.transaction() as transaction:
             before = self._store.named(name).node
-            networks, images = (
-                self._means.networks.by_name,
-                [image.name for image in self._means.images.list()],
-            )
+            networks = self._means.networks.by_name
+            images = [image.name for image in self._means.images.list()]
             node = entry.changed(
                 before,
                 wanted,
@@ -305,7 +305,8 @@ class InventoryChanges:
         """Takes over what was read; the networks that are others than before, and the rolls that
         this begins. The head does other things meanwhile: entries, freezes and rolls change by
         drafts alone, and there is one at a time."""
-        changes, by = new.changes, said_by(consent.by)
+        changes = new.changes
+        by = said_by(consent.by)
         await self._check(changes, new, consent)
         found = [] if consent.at_once else await self._moves(changes, new)
         later = {r.node.id for move in found for r in move.records}

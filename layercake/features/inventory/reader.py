@@ -13,7 +13,7 @@ from layercake.base.secrets import Vault
 from layercake.features.boots.boot_sets import BootSets, arches
 from layercake.features.inventory import secret_warnings as secrets
 from layercake.features.inventory.new_inventory import NewInventory
-from layercake.features.inventory.reading import Answer, Question, answer, is_small, said
+from layercake.features.inventory.reading import Answer, Question, answer, is_small, warnings_of
 from layercake.fleet.desired import DesiredState, check_set
 from layercake.fleet.slices import slowly
 from layercake.fleet.store import Store
@@ -52,7 +52,7 @@ class InventoryReader:
         mistakes in it."""
         known = {record.name: record.node for record in self._store}
         told = await self._answer(job, text, file, known)
-        warnings = said(file, told)
+        warnings = warnings_of(file, told)
         nodes = await self._nodes(told, known)
         found = NewInventory(file, nodes, known, tuple(told.removed), told.networks, warnings)
         self._check_images(found)

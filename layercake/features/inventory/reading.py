@@ -94,13 +94,16 @@ class Remembered:
     def parts(self, modules: dict[str, str]) -> dict[str, Part]:
         """The modules' parts of a node."""
         if modules != self._modules:
-            self.entries, self._told = EntryCache(), {}
-            self._modules, self._parts = modules, parts_of(modules)
+            self.entries = EntryCache()
+            self._told = {}
+            self._modules = modules
+            self._parts = parts_of(modules)
         return self._parts
 
-    def told(self, nodes: Mapping[str, Node]) -> Mapping[str, tuple[Node, bytes, bytes]]:
+    def encoded(self, nodes: Mapping[str, Node]) -> Mapping[str, tuple[Node, bytes, bytes]]:
         """Each node with its record in MessagePack and the mark of that."""
-        known, found = self._told, {}
+        known = self._told
+        found = {}
         for name, node in nodes.items():
             had = known.get(name)
             if had is None or had[0] is not node:  # 12 us
@@ -127,11 +130,11 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
             cache=remembered.entries,
         )
     except InventoryErrors as errors:
-        return Answer(mistakes=told(errors.problems))
+        return Answer(mistakes=problem_records(errors.problems))
     except InputError as error:
         return Answer(error=error.message, hint=error.hint)
     marks = question.marks
-    records = remembered.told(found.nodes)
+    records = remembered.encoded(found.nodes)
     return Answer(
         [msgspec.Raw(data) for name, (_, data, mark) in records.items() if marks.get(name) != mark],
         [name for name in marks if name not in found.nodes],
@@ -140,11 +143,12 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
     )
 
 
-def told(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+def problem_records(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
     """The first of the mistakes, and how many more there are."""
     first = [p.to_record() for p in problems[:MISTAKES]]
     if len(problems) > MISTAKES:
-        last, more = problems[MISTAKES], len(problems) - MISTAKES
+        last = problems[MISTAKES]
+        more = len(problems) - MISTAKES
         first.append(
             Problem(
                 last.file, last.line, last.column, f"{more} more mistakes from here on"
@@ -158,7 +162,7 @@ def problems_of(records: Iterable[dict[str, Any]]) -> list[Problem]:
     return [msgspec.convert(record, Problem) for record in records]
 
 
-def said(file: str, found: Answer) -> tuple[Problem, ...]:
+def warnings_of(file: str, found: Answer) -> tuple[Problem, ...]:
     """The warnings of an answer. Raises InventoryErrors and InputError for one that is no
     inventory."""
     if found.mistakes:
@@ -172,10 +176,8 @@ class Readers:
     """The two: those who may only look do not keep an apply waiting."""
 
     def __init__(self) -> None:
-        self.plans, self.applied = (
-            SandboxedJob("plan the inventory", READING),
-            SandboxedJob("apply the inventory", READING, urgent=True),
-        )
+        self.plans = SandboxedJob("plan the inventory", READING)
+        self.applied = SandboxedJob("apply the inventory", READING, urgent=True)
 
     @property
     def pids(self) -> list[int]:

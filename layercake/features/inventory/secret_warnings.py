@@ -28,7 +28,7 @@ def warnings(nodes: Iterable[Node], parts: Mapping[str, Part], vault: Vault) -> 
             said = list(parts[module].warnings(part)) if module in parts else []
             for ref in references(part):
                 if ref not in checked:
-                    checked[ref] = look(ref, vault)
+                    checked[ref] = check_secret(ref, vault)
                 said += checked[ref]
             for text in said:
                 found.setdefault(text, []).append(node.name)
@@ -51,7 +51,8 @@ class Warnings:
         """All of them, a line each."""
         seen = (self._store.revision, int(self._clock() // LOOK_S))
         if seen != self._seen:
-            self._seen, nodes = seen, [r.node for r in self._store]
+            self._seen = seen
+            nodes = [r.node for r in self._store]
             self._found = await asyncio.to_thread(warnings, nodes, self._parts, self._vault)
         return self._found
 
@@ -67,7 +68,7 @@ def refuse_outside(nodes: Iterable[Node], directory: Path) -> None:
                 within(directory, Path(ref.file))
 
 
-def look(ref: SecretRef, vault: Vault) -> list[str]:
+def check_secret(ref: SecretRef, vault: Vault) -> list[str]:
     """What is wrong with a secret itself."""
     found: list[str] = []
     try:
@@ -84,7 +85,8 @@ def sent_elsewhere(old: Node, new: Node, parts: Mapping[str, Part]) -> dict[str,
         before = old.parts.get(module)
         if module not in parts or before is None or not references(part):
             continue
-        was, to = parts[module].secret_to(before), parts[module].secret_to(part)
+        was = parts[module].secret_to(before)
+        to = parts[module].secret_to(part)
         if was != to:
             return {"node": new.name, "from": was, "to": to}
     return None

@@ -19,7 +19,8 @@ from layercake.modules.calls import AskModule
 
 RELAYS = "boot.relays"
 """The call by which the relays that were heard are read."""
-GUESTS, LEASES = "boot.guests", "boot.leases"
+GUESTS = "boot.guests"
+LEASES = "boot.leases"
 """The calls by which it is read how many guests there are, and who they are."""
 NAMES = "boot.names"
 """The call by which the names that the head's DNS has are read."""
@@ -40,7 +41,8 @@ class SiteViews:
         """The networks of the inventory by name, and first the head's own where none of them is
         that. With `sees`, of the nodes for which it holds, and no others are counted. Where relays
         cannot be asked for, none is shown."""
-        settings, by_name = self._settings, self._networks.by_name
+        settings = self._settings
+        by_name = self._networks.by_name
         counts = Counter(r.node.network for r in self._store if sees is None or sees(r))
         heard = await self._asked(RELAYS, {})
         guests = sees is None and any(network.guests for network in by_name.values())

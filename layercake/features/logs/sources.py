@@ -26,7 +26,8 @@ from layercake.kraken.errors import LayercakeError
 from layercake.modules.calls import AskModule
 
 log = logging.getLogger("layercake.logs")
-LOOK_S, AGAIN_S = 5.0, 10.0
+LOOK_S = 5.0
+AGAIN_S = 10.0
 """Between two looks at whose logs are wanted, and before one that has ended is asked for again."""
 MOST = 1000
 """Containers and consoles that are followed at a time; each is a connection."""
@@ -107,14 +108,14 @@ class Followers:
         """For ever."""
         try:
             while True:
-                self.look()
+                self.reconcile()
                 await asyncio.sleep(LOOK_S)
         finally:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """Begins with what is wanted, and ends with what is not any more."""
         self._wanted = self._find()
         for key in [key for key in self._tasks if key not in self._wanted]:
@@ -183,7 +184,8 @@ class Followers:
                 self._tell(key, name, record, pieces.add(data))
 
     async def _console(self, key: Key, record: Record) -> None:
-        pieces, attached = Pieces(), Attached(self._ask, self._store, record, WHO, False)
+        pieces = Pieces()
+        attached = Attached(self._ask, self._store, record, WHO, False)
         await attached.attach(False)
         attached.to_end()
         try:

@@ -55,7 +55,8 @@ class CauseFinder:
 
     async def of(self, records: Sequence[Record] | None, brief: bool) -> dict[str, Any]:
         """Of these nodes; None: of all, and of the head itself. `brief` is for viewers."""
-        found, now = Gathered(), self._clock()
+        found = Gathered()
+        now = self._clock()
         dark = in_outages(self._guard.outages.values())
         async for record in slowly(list(self._store) if records is None else records):
             stopped = self._guard.stopped(record)

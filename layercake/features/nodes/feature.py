@@ -20,8 +20,11 @@ from layercake.kernel.kernel import Kernel
 
 
 def _start(kernel: Kernel) -> Running:
-    store, table, clock = kernel.store, kernel.table, kernel.clock
-    guard, consoles = kernel.part(Guard), kernel.part(Consoles)
+    store = kernel.store
+    table = kernel.table
+    clock = kernel.clock
+    guard = kernel.part(Guard)
+    consoles = kernel.part(Consoles)
     tally = Tally(store, {m.name for m in table.mutations})
     unmet = Unmet(store, clock, tally.converged.add)
     queries = NodeQueries(store, table, clock, unmet, guard.why)

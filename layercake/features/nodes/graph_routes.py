@@ -32,7 +32,8 @@ class GraphRoutes:
     )
     async def draw(self, request: web.Request, body: None) -> Any:
         """The state graph, with a node's path."""
-        form, name = request.query.get("format", "dot"), request.query.get("node", "")
+        form = request.query.get("format", "dot")
+        name = request.query.get("node", "")
         if name and not request[CALLER].sees_name(self._store, name):
             raise request[CALLER].refusal(f"draw {name[:80]!r}", "it is none of the nodes")
         record = self._store.named(name) if name else None

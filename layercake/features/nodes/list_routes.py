@@ -46,9 +46,11 @@ class NodeListRoutes:
     @route("GET", "/v1/nodes", Role.VIEWER, Reach.RANGE, query=LIST, returns=NodeList)
     async def nodes(self, request: web.Request, body: None) -> Any:
         """Nodes: all, by range, by query."""
-        caller, query = request[CALLER], request.query
+        caller = request[CALLER]
+        query = request.query
         kind = Kind(self._listing.fields(query.get("fields", "")), caller.looks_only)
-        where, limit = query.get("where", ""), number(request, "limit", 0)
+        where = query.get("where", "")
+        limit = number(request, "limit", 0)
         # what leaves a group is not told to who is bound to that
         since = query.get("since", "") if caller.groups is None else ""
         if since and where:
@@ -72,7 +74,8 @@ class NodeListRoutes:
     ) -> Sequence[Record]:
         """The nodes of the range, or all, that the caller sees, from the one on that it has come
         to; by name where that matters."""
-        wanted, after = request[RANGE], request.query.get("after", "")
+        wanted = request[RANGE]
+        after = request.query.get("after", "")
         records: Sequence[Record] = self._store.select(wanted) if wanted else self._store.in_order
         if wanted and (ordered or after):
             records = sorted(records, key=BY_NAME)

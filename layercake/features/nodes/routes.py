@@ -55,7 +55,8 @@ class NodeRoutes:
     )
     async def logs(self, request: web.Request, body: None) -> Any:
         """A container's log."""
-        name, container = request.match_info["name"], request.query.get("container", "")
+        name = request.match_info["name"]
+        container = request.query.get("container", "")
         return {"text": await self._nodes.logs(name, container, number(request, "lines", 200))}
 
     @route(
@@ -69,7 +70,8 @@ class NodeRoutes:
     )
     async def follow(self, request: web.Request, body: None) -> Any:
         """A container's log, as it grows."""
-        lines, container = number(request, "lines", 200), request.query.get("container", "")
+        lines = number(request, "lines", 200)
+        container = request.query.get("container", "")
         async with self._nodes.follow(request.match_info["name"], container, lines) as pieces:
             response = await send_pieces(request, "text/plain; charset=utf-8", pieces)
             await response.write_eof()
@@ -87,7 +89,8 @@ class NodeRoutes:
     )
     async def exec(self, request: web.Request, body: ExecRequest) -> Any:
         """Run a command on a node or in a container."""
-        who, name = str(request[CALLER]), request.match_info["name"]
+        who = str(request[CALLER])
+        name = request.match_info["name"]
         async with self._nodes.execute(
             name, body.command, body.container, body.timeout_s, who
         ) as pieces:

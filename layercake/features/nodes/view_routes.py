@@ -38,7 +38,8 @@ class NodeViewRoutes:
     @route("GET", "/v1/nodes/{name}", Role.VIEWER, Reach.NODE, returns=NodeWithHistory)
     async def node(self, request: web.Request, body: None) -> Any:
         """One node and its history."""
-        record, brief = self._store.named(request.match_info["name"]), request[CALLER].looks_only
+        record = self._store.named(request.match_info["name"])
+        brief = request[CALLER].looks_only
         show = meanings(self._table.events) if brief else event_view
         told = await self._history.of(self._store, record.name)
         view = node_view(
@@ -54,7 +55,8 @@ class NodeViewRoutes:
     @route("GET", "/v1/causes", Role.VIEWER, Reach.RANGE, query=("range",), returns=Causes)
     async def causes(self, request: web.Request, body: None) -> Any:
         """What keeps nodes from being as wanted, by cause."""
-        caller, wanted = request[CALLER], request[RANGE]
+        caller = request[CALLER]
+        wanted = request[RANGE]
         if not wanted and caller.groups is None:
             return await self._causes.of_all(caller.looks_only)
         records = self._store.select(wanted) if wanted else list(self._store)
@@ -64,7 +66,8 @@ class NodeViewRoutes:
     @route("GET", "/v1/nodes/{name}/explain", Role.VIEWER, Reach.NODE, returns=Explained)
     async def explain(self, request: web.Request, body: None) -> Any:
         """Where a node is, what blocks it, what was tried."""
-        record, brief = self._store.named(request.match_info["name"]), request[CALLER].looks_only
+        record = self._store.named(request.match_info["name"])
+        brief = request[CALLER].looks_only
         told = await self._history.of(self._store, record.name)
         found = await self._explainer.explain(record, told, brief=brief)
         return {"explanation": found, "text": explain_text(found)}

@@ -16,7 +16,8 @@ from layercake.kernel.kernel import Kernel
 
 
 def _start(kernel: Kernel) -> Running:
-    store, desire = kernel.store, kernel.desire
+    store = kernel.store
+    desire = kernel.desire
     actions = HeadNodeActions(
         store,
         desire,

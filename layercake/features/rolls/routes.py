@@ -99,7 +99,8 @@ class RollRoutes:
     async def show_all(self, request: web.Request, body: None) -> Any:
         """The rolls, newest first, without their nodes."""
         limit = max(1, number(request, "limit", 20))
-        caller, store = request[CALLER], self._store
+        caller = request[CALLER]
+        store = self._store
         found = [r for r in self._manager.all() if caller.groups is None or self._is_of(r, caller)][
             :limit
         ]
@@ -133,7 +134,8 @@ class RollRoutes:
         nodes = request.query.get("nodes", "all")
         if nodes not in SHOWS:
             raise InputError(f"cannot show nodes {nodes[:40]!r}: it is one of {', '.join(SHOWS)}")
-        roll, brief = self._manager.get(_number(request)), request[CALLER].looks_only
+        roll = self._manager.get(_number(request))
+        brief = request[CALLER].looks_only
         return {"roll": roll_view(roll, self._store, nodes, brief=brief)}
 
     @route(

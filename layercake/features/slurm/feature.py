@@ -17,7 +17,9 @@ def draining(rolls: Rolls) -> list[Roll]:
 
 
 def _start(kernel: Kernel) -> Running:
-    settings, store, rolls = kernel.section("slurm"), kernel.store, kernel.part(Rolls)
+    settings = kernel.section("slurm")
+    store = kernel.store
+    rolls = kernel.part(Rolls)
     if not (settings.conf and settings.drain):
         return Running()
 

@@ -19,7 +19,8 @@ from layercake.kraken.errors import LayercakeError
 CAUSES_S = 15.0
 """How old the causes may be that are told. They are gathered anew beside everything else: 10,000
 nodes take 0.2 s of the head."""
-LATENCY, ASKED_S = "power.latency", 1.0
+LATENCY = "power.latency"
+ASKED_S = 1.0
 """The call by which BMCs are asked for, and for how long it is waited."""
 MOST_CAUSES = 50
 """Causes that are told, those of most nodes. Others are counted together."""
@@ -42,7 +43,8 @@ class Metrics:
             self._gathering = asyncio.create_task(self._gather())
             if self._gathered == float("-inf"):
                 await asyncio.shield(self._gathering)
-        counts, page = await self._census.counts(), Page()
+        counts = await self._census.counts()
+        page = Page()
         page.add("info", "gauge", "The version of the head.", [({"version": __version__}, 1)])
         page.add(
             "nodes",
@@ -148,7 +150,8 @@ class Metrics:
         )
 
     def _work(self, page: Page) -> None:
-        observed, tally = self._observed, self._observed.tally
+        observed = self._observed
+        tally = self._observed.tally
         rolls = Counter(roll.state.value for roll in observed.rolls.all())
         page.add(
             "rolls",
@@ -213,7 +216,8 @@ class Metrics:
         found = []
         for one in self._latencies:
             histogram = Histogram(one["bounds"])
-            histogram.counts, histogram.sum = one["counts"], one["sum"]
+            histogram.counts = one["counts"]
+            histogram.sum = one["sum"]
             found.append(({"driver": one["driver"]}, histogram))
         page.histograms("bmc_seconds", "How long operations of BMCs took that were done.", found)
         page.add(
@@ -225,7 +229,8 @@ class Metrics:
 
     async def _gather(self) -> None:
         try:
-            observed, found = self._observed, Counter[tuple[str, str]]()
+            observed = self._observed
+            found = Counter[tuple[str, str]]()
             now = observed.clock()
             dark = in_outages(observed.guard.outages.values())
             async for record in slowly(list(observed.store)):
@@ -240,6 +245,7 @@ class Metrics:
                 )
                 if what is not None:
                     found[what.status, what.text] += 1
-            self._causes, self._gathered = found, time.monotonic()
+            self._causes = found
+            self._gathered = time.monotonic()
         finally:
             self._gathering = None

@@ -17,7 +17,8 @@ from layercake.features.status.views import Census, Observed, head_status
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
-USUAL_H, MOST_H = 24, 24 * 366
+USUAL_H = 24
+MOST_H = 24 * 366
 
 
 class StatusRoutes:
@@ -47,7 +48,8 @@ class StatusRoutes:
     @route("GET", "/v1/report", Role.OPERATOR, Reach.SITE, query=("hours",), returns=SiteReport)
     async def report(self, request: web.Request, body: None) -> Any:
         """What failed, was slow, was held and changed in the last hours."""
-        hours, now = number(request, "hours", USUAL_H), self._observed.store.wall()
+        hours = number(request, "hours", USUAL_H)
+        now = self._observed.store.wall()
         if not 1 <= hours <= MOST_H:
             raise InputError(f"cannot report of {hours} hours: 1 to {MOST_H} are possible")
         return await report_view(self._observed, self._census, now - 3600.0 * hours, now)

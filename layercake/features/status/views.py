@@ -78,7 +78,8 @@ class Census:
 
     async def _count(self, began: float) -> None:
         try:
-            now, since = self._clock(), time.perf_counter()
+            now = self._clock()
+            since = time.perf_counter()
             for key in {*self._changed.drain(), *self._of}:
                 self._look(key, now)
                 if time.perf_counter() - since > SLICE_S:
@@ -133,7 +134,9 @@ class Observed:
 async def count(of: Observed, sees: Callable[[Record], bool] | None = None) -> Counter[Status]:
     """How many nodes are how; with `sees`, of those for which it holds. Others have their turn in
     between."""
-    now, found, since = of.clock(), Counter[Status](), time.perf_counter()
+    now = of.clock()
+    found = Counter[Status]()
+    since = time.perf_counter()
     for record in list(of.store):
         if sees is None or sees(record):
             found[status_of(record, now, of.guard.why(record))[0]] += 1
