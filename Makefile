@@ -12,7 +12,7 @@ PCAP ?=
 DISCOVERY ?=
 DRIVER ?=
 
-.PHONY: help install fetch deb demo vagrant test test-fast fuzz bench docs house lint proto lock sbom clean
+.PHONY: help install fetch deb demo vagrant test test-fast fuzz mutate bench docs house lint proto lock sbom clean
 
 help:
 	@echo "make deb [CHECK=1]  the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb; with CHECK=1 Debian's"
@@ -26,6 +26,7 @@ help:
 	@echo "make test           unit, integration and VM tests"
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make fuzz [FUZZ_INPUTS=N]  a million hostile inputs, or N, to each parser; what fails goes to build/fuzz"
+	@echo "make mutate [MUTANTS=300] [PART=guard]  plants small faults in the code and has its tests find them; goes on where it was interrupted"
 	@echo "make bench          the benchmarks in tests/bench"
 	@echo "make lock [NEWER=1] what pyproject.toml needs, pinned by hash: requirements.lock, requirements-dev.lock"
 	@echo "make sbom           what Layercake itself is made of, as CycloneDX: build/sbom.cdx.json"
@@ -75,6 +76,12 @@ test-fast:
 
 fuzz: install
 	$(PY) -m tests.fuzz --inputs $(FUZZ_INPUTS)
+
+# How many of a part's mutants its tests kill; what is known of them is kept in build/mutate.
+MUTANTS ?= 300
+PART ?=
+mutate: install
+	$(PY) -m tests.mutate $(PART) --sample $(MUTANTS)
 
 bench: fetch
 	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \

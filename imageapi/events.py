@@ -6,7 +6,10 @@ from typing import Any, Protocol
 
 from layercake.kraken.events import Bearing, EventKind, Severity
 
-DEBUG, INFO, WARNING, ERROR = Severity.DEBUG, Severity.INFO, Severity.WARNING, Severity.ERROR
+DEBUG = Severity.DEBUG
+INFO = Severity.INFO
+WARNING = Severity.WARNING
+ERROR = Severity.ERROR
 
 
 class EventSink(Protocol):

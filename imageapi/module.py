@@ -12,10 +12,8 @@ from layercake.kraken.mutation import Mutation
 from layercake.moduleapi.module import Goals, Module
 
 _USUAL = ImageSettings()
-_STARTS, _STOPS = (
-    ("image-start", "image-update", "image-retry"),
-    ("image-stop", "image-drop", "image-clear"),
-)
+_STARTS = ("image-start", "image-update", "image-retry")
+_STOPS = ("image-stop", "image-drop", "image-clear")
 
 
 def tune(mutation: Mutation, part: object, settings: ImageSettings | None) -> Mutation:

@@ -13,8 +13,8 @@ from pathlib import Path
 from aiohttp import web
 
 from imageapi.store.tickets import Tickets
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.web import WebServer, known
 
@@ -51,7 +51,7 @@ class ImageServer:
         app.router.add_get(f"/images/{{digest:{DIGEST}}}", self._send)
         app.router.add_get(f"/images/{{digest:({'|'.join(PARTS)})/{SET}}}", self._send)
         server = WebServer(app, LIMITS.beside(self._addresses))
-        await server.open(*door.bound(self._addresses, self._port))
+        await server.open(*tcp_listener.bound_sockets(self._addresses, self._port))
         self._server = server
 
     async def stop(self) -> None:

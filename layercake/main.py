@@ -10,18 +10,16 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from layercake.api.server import Api
-from layercake.base.door import open_files
+from layercake.api.caller import printable
 from layercake.base.logs import lines
 from layercake.base.logs.journal import FIELDS
 from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
-from layercake.features.access.caller import printable
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.fleet.store import Event
 from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
-from layercake.head.log_sources import Logs
 from layercake.kraken.errors import InputError
 from layercake.notify import Notifier
 
@@ -68,16 +66,14 @@ async def _serve(
 ) -> None:
     settings = head_settings.load(data_dir)
     head = Head(data_dir, settings, environ=secrets)
-    api = Api(head, *inherited)
+    api = head.api(*inherited)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     head.store.listen(events_to_log(settings.log_events))
-    logs = Logs(settings.logs, head)
     try:
         await head.start()
-        logs.start()
         await api.start()
         log.info(
             "serving %s: nodes come to %s, people to %s",
@@ -99,7 +95,6 @@ async def _serve(
         notifier.send("STOPPING=1")
         await api.stop()
         await head.stop()
-        await logs.stop()
 
 
 def _inherited(descriptor: int) -> socket.socket:
@@ -124,7 +119,7 @@ def serve(data_dir: Path, inherited: int | None = None) -> int:
     of a listening socket on which the API is served, too. Raises InputError for what a person has
     to mend."""
     lines.start("%(asctime)s %(levelname)s %(name)s: %(message)s", "layercake")
-    open_files()
+    raise_file_limit()
     os.umask(0o077)
     leave_no_core()
     head_settings.load(data_dir)

@@ -12,7 +12,7 @@ import msgspec
 
 from imageapi.store.manifest import Signer
 from layercake.agents import pki
-from layercake.api import auth
+from layercake.features.access import doors as auth
 from layercake.features.access import tokens
 from layercake.guess import NONE, Ask, Given, choose, read_machine
 from layercake.head import settings as head_settings

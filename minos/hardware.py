@@ -85,12 +85,12 @@ def tables(path: str = TABLE) -> Tables:
     for damaged ones."""
     try:
         # It was unpacked with this program.
-        found: Tables = marshal.loads(Path(path).read_bytes())  # noqa: S302
+        loaded: Tables = marshal.loads(Path(path).read_bytes())  # noqa: S302
     except FileNotFoundError:
         return EMPTY
     except (EOFError, ValueError, TypeError) as error:
         raise OSError(f"{path} is damaged: {error}") from None
-    return found
+    return loaded
 
 
 def matches(glob: str, name: str) -> bool:
@@ -139,19 +139,20 @@ def takers(
 
 def wanted(globs: Globs, names: Iterable[str]) -> dict[str, str]:
     """{module: a device that wants it}, for the devices with these modaliases."""
-    lengths, found = lengths_of(globs), dict[str, str]()
+    lengths = lengths_of(globs)
+    modules = dict[str, str]()
     for name in names:
-        for module in takers(globs, lengths, name, found):
-            found[module] = name
-    return found
+        for module in takers(globs, lengths, name, modules):
+            modules[module] = name
+    return modules
 
 
 def unasked(line: str) -> frozenset[str]:
     """The modules that a kernel command line says no device shall get."""
-    words = (word.partition("=") for word in line.split())
+    pairs = (argument.partition("=") for argument in line.split())
     return frozenset(
         name.replace("-", "_")
-        for key, _, value in words
+        for key, _, value in pairs
         if key in _UNASKED
         for name in value.split(",")
         if name
@@ -205,14 +206,14 @@ def module_of(device: str, root: str = SYS) -> str:
 def undriven(root: str = SYS) -> dict[str, list[str]]:
     """{what they say they are: the devices, as "pci/0000:00:02.0"} of all devices that no driver
     has taken. Processors are none: their modalias is a list of features."""
-    found: dict[str, list[str]] = {}
+    devices: dict[str, list[str]] = {}
     for bus in _names(f"{root}/bus"):
         for name in _names(f"{root}/bus/{bus}/devices") if bus != "cpu" else ():
             if not driver(f"{bus}/{name}", root) and (
                 alias := _read(f"{root}/bus/{bus}/devices/{name}/modalias")
             ):
-                found.setdefault(alias, []).append(f"{bus}/{name}")
-    return found
+                devices.setdefault(alias, []).append(f"{bus}/{name}")
+    return devices
 
 
 def modaliases(root: str = SYS) -> Iterator[str]:
@@ -255,9 +256,9 @@ class Plug:
         stays for later. Returns how many modules it loaded, or tried to."""
         new = {name for name in names if name} - self._known
         self._known |= new
-        found = wanted(self.tables["globs"], sorted(new))
+        modules = wanted(self.tables["globs"], sorted(new))
         self._waiting |= {
-            module: name for module, name in found.items() if module not in self._refused
+            module: name for module, name in modules.items() if module not in self._refused
         }
         now = [m for m in self._waiting if not network or m in self._network]
         return sum(self._module(module, self._waiting.pop(module)) for module in now)
@@ -299,11 +300,11 @@ class Plug:
     def cards(self) -> list[Device]:
         """The machine's network cards: those with a driver, by the names of their interfaces, and
         those without one, with the modules that would be for them and are not here."""
-        found: list[Device] = []
+        cards: list[Device] = []
         for name in _names(f"{self.root}/class/net"):
             device = f"{self.root}/class/net/{name}/device"
             if slot := _target(device):
-                found.append(
+                cards.append(
                     {
                         "name": name,
                         "mac": _read(f"{self.root}/class/net/{name}/address"),
@@ -312,20 +313,19 @@ class Plug:
                         "driver": _target(f"{device}/driver"),
                     }
                 )
-        return found + self.without()
+        return cards + self.without()
 
     def without(self) -> list[Device]:
         """The network cards on PCI that no driver has taken."""
-        root, found = f"{self.root}/bus/pci/devices", []
+        root = f"{self.root}/bus/pci/devices"
+        devices = []
         for slot in _names(root):
             if _read(f"{root}/{slot}/class").startswith("0x02") and not _target(
                 f"{root}/{slot}/driver"
             ):
                 alias = _read(f"{root}/{slot}/modalias")
-                vendor, device = (
-                    _read(f"{root}/{slot}/{word}")[2:] for word in ("vendor", "device")
-                )
-                found.append(
+                vendor, device = (_read(f"{root}/{slot}/{key}")[2:] for key in ("vendor", "device"))
+                devices.append(
                     {
                         "slot": slot,
                         "alias": alias,
@@ -334,7 +334,7 @@ class Plug:
                         "refused": sorted(wanted(self.tables["globs"], (alias,))),
                     }
                 )
-        return found
+        return devices
 
 
 def reason(error: OSError) -> str:
@@ -344,12 +344,12 @@ def reason(error: OSError) -> str:
 
 def explain(card: Device) -> str:
     """Why a network card has no driver, for people."""
-    said = f"network card {card['id']} at {card['slot']} has no driver"
+    text = f"network card {card['id']} at {card['slot']} has no driver"
     if card["refused"]:
-        return f"{said}: {', '.join(card['refused'])} does not take it"
+        return f"{text}: {', '.join(card['refused'])} does not take it"
     if card["absent"]:
-        return f"{said}: module {' or '.join(card['absent'])} is not in this boot profile"
-    return f"{said}: this kernel has no module for it"
+        return f"{text}: module {' or '.join(card['absent'])} is not in this boot profile"
+    return f"{text}: this kernel has no module for it"
 
 
 def find(plug: Plug, there: Callable[[], str], clock: Callable[[], float], timeout: float) -> str:
@@ -367,19 +367,19 @@ def watch(plug: Plug, run: str) -> None:
     Never returns."""
     listener = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_KOBJECT_UEVENT)
     listener.bind((0, 1))
-    took = cold_plug(plug) if plug.tables["globs"] else 0.0
+    cold_plug_s = cold_plug(plug) if plug.tables["globs"] else 0.0
     while not plug.tables["globs"] and not Path(run, _SESSION).exists():
         time.sleep(
             _BETWEEN_S
         )  # all that can be done here is to tell the agent, which joins now: it goes first
-    write_report(plug, run, took)
+    write_report(plug, run, cold_plug_s)
     told_by = None
     while True:
         listener.settimeout(None if told_by is None else max(0.001, told_by - time.monotonic()))
         try:
             plug.load_modules(added(listener.recv(1 << 16)))
         except TimeoutError:
-            write_report(plug, run, took)
+            write_report(plug, run, cold_plug_s)
             told_by = None
             continue
         except OSError as error:
@@ -397,7 +397,8 @@ def cold_plug(plug: Plug) -> float:
     quiet = 0
     while quiet < _SETTLED:
         if plug.wave():
-            quiet, last = 0, time.monotonic()
+            quiet = 0
+            last = time.monotonic()
         else:
             quiet += 1
             time.sleep(_BETWEEN_S)
@@ -406,10 +407,12 @@ def cold_plug(plug: Plug) -> float:
 
 def added(message: bytes) -> list[str]:
     """The modalias of a device that the kernel says has come (Linux' lib/kobject_uevent.c)."""
-    words = message.split(b"\0")
-    if b"ACTION=add" not in words:
+    fields = message.split(b"\0")
+    if b"ACTION=add" not in fields:
         return []
-    return [word[9:].decode("utf-8", "replace") for word in words if word.startswith(b"MODALIAS=")]
+    return [
+        field[9:].decode("utf-8", "replace") for field in fields if field.startswith(b"MODALIAS=")
+    ]
 
 
 def write_report(plug: Plug, run: str, seconds: float) -> None:
@@ -424,7 +427,8 @@ def write_report(plug: Plug, run: str, seconds: float) -> None:
             "undriven": undriven(plug.root),
         }
     )
-    path, new = Path(run, FOUND), Path(run, f"{FOUND}.new")
+    path = Path(run, FOUND)
+    new = Path(run, f"{FOUND}.new")
     if not path.exists() or path.read_text() != text:
         new.write_text(text)
         new.replace(path)

@@ -75,12 +75,12 @@ class Identity:
 def layercake_parameters(text: str) -> dict[str, str]:
     """The layercake.* words of a kernel command line; a later one wins, as in the kernel. Other
     words are not ours."""
-    found = {}
-    for word in text.split():
-        key, separator, value = word.partition("=")
+    parameters = {}
+    for argument in text.split():
+        key, separator, value = argument.partition("=")
         if key.startswith("layercake.") and separator:
-            found[key[10:]] = value
-    return found
+            parameters[key[10:]] = value
+    return parameters
 
 
 def _address(word: str, value: str, *, default_prefix: int | None = None) -> Address:
@@ -113,42 +113,44 @@ def _servers(found: dict[str, str], word: str) -> tuple[str, ...]:
 def _route(value: str) -> tuple[Address, Address]:
     """SUBNET/LENGTH@ROUTER."""
     target, _, router = value.partition("@")
-    found = _address("routes", target), _address("routes", router, default_prefix=0)
-    if found[0].family != found[1].family:
+    route = _address("routes", target), _address("routes", router, default_prefix=0)
+    if route[0].family != route[1].family:
         raise InputError(f"cannot use layercake.routes: {value[:64]!r} has two kinds of address")
-    return found
+    return route
 
 
 def _checked(found: dict[str, str], word: str, pattern: re.Pattern[str], what: str) -> str:
     value = found.get(word, "")
     value = value.lower() if word in ("mac", "node") else value
     if value and not pattern.fullmatch(value):
-        shown = "it" if word == "token" else repr(value[:64])
-        raise InputError(f"cannot use layercake.{word}: {shown} is not {what}")
+        printed = "it" if word == "token" else repr(value[:64])
+        raise InputError(f"cannot use layercake.{word}: {printed} is not {what}")
     return value
 
 
 def parse_identity(text: str) -> Identity:
     """The identity on a command line. Raises InputError that names the word which is wrong."""
-    found = layercake_parameters(text)
-    gateway = found.get("gateway", "")
+    parameters = layercake_parameters(text)
+    gateway = parameters.get("gateway", "")
     return Identity(
-        node=_checked(found, "node", _UUID, "a UUID"),
-        name=_checked(found, "name", _NAME, "a host name"),
-        mac=_checked(found, "mac", _MAC, "a MAC address"),
-        address=_address("ip", found["ip"]) if found.get("ip") else None,
+        node=_checked(parameters, "node", _UUID, "a UUID"),
+        name=_checked(parameters, "name", _NAME, "a host name"),
+        mac=_checked(parameters, "mac", _MAC, "a MAC address"),
+        address=_address("ip", parameters["ip"]) if parameters.get("ip") else None,
         gateway=_address("gateway", gateway, default_prefix=0) if gateway else None,
-        dns=_servers(found, "dns"),
-        head=_checked(found, "head", _HEAD, "an https:// address"),
-        sync=_checked(found, "sync", _SYNC, "HOST:PORT"),
-        token=_checked(found, "token", _TOKEN, "a token"),
-        time=int(_checked(found, "time", _TIME, "a number of seconds"))
-        if found.get("time")
+        dns=_servers(parameters, "dns"),
+        head=_checked(parameters, "head", _HEAD, "an https:// address"),
+        sync=_checked(parameters, "sync", _SYNC, "HOST:PORT"),
+        token=_checked(parameters, "token", _TOKEN, "a token"),
+        time=int(_checked(parameters, "time", _TIME, "a number of seconds"))
+        if parameters.get("time")
         else None,
-        boot=_checked(found, "boot", _BOOT, "a boot set's name"),
-        domain=_checked(found, "domain", _NAME, "a domain"),
-        mtu=int(_checked(found, "mtu", _MTU, "a number of bytes")) if found.get("mtu") else None,
-        ntp=_servers(found, "ntp"),
-        discover=found.get("discover") == "1",
-        routes=tuple(_route(word) for word in found.get("routes", "").split(",") if word),
+        boot=_checked(parameters, "boot", _BOOT, "a boot set's name"),
+        domain=_checked(parameters, "domain", _NAME, "a domain"),
+        mtu=int(_checked(parameters, "mtu", _MTU, "a number of bytes"))
+        if parameters.get("mtu")
+        else None,
+        ntp=_servers(parameters, "ntp"),
+        discover=parameters.get("discover") == "1",
+        routes=tuple(_route(route) for route in parameters.get("routes", "").split(",") if route),
     )

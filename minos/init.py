@@ -133,7 +133,8 @@ def set_up_network(identity: Identity, plug: hardware.Plug) -> str:
             return f"no network card with MAC {identity.mac}"
         index = socket.if_nametoindex(name)
         link.request(netlink.link_up(index, link.next()), f"bring up {name}")
-        address, gateway = identity.address, identity.gateway
+        address = identity.address
+        gateway = identity.gateway
         link.request(
             netlink.new_address(index, address.family, address.packed, address.prefix, link.next()),
             f"give {name} its address",

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x40, 0x80, 0x100, 0x200
+MOVED_FROM = 0x40
+MOVED_TO = 0x80
+CREATE = 0x100
+DELETE = 0x200
 IGNORED = 0x8000
 NAMES = MOVED_FROM | MOVED_TO | CREATE | DELETE
 """What happens to names: nothing of what is written into files."""
@@ -55,12 +58,13 @@ class Inotify:
             data = os.read(self._handle, CHUNK)
         except BlockingIOError:
             return []
-        found, at = [], 0
+        events = []
+        at = 0
         while at < len(data):
             directory, mask, _, length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + length
-            found.append(Event(directory, mask, data[at - length : at].rstrip(b"\0")))
-        return found
+            events.append(Event(directory, mask, data[at - length : at].rstrip(b"\0")))
+        return events
 
     def close(self) -> None:
         """Ends it."""

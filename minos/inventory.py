@@ -25,10 +25,16 @@ from layercake.moduleapi.module import NodePart, Unique
 NAME_LENGTH = 15
 """Bytes of an interface's name without its end (IFNAMSIZ of Linux' include/uapi/linux/if.h is
 16)."""
-LEAST_MTU, MOST_MTU, USUAL_MTU, IPV6_MTU = 68, 65535, 1500, 1280
+LEAST_MTU = 68
+MOST_MTU = 65535
+USUAL_MTU = 1500
+IPV6_MTU = 1280
 """What IPv4 needs at least (RFC 791 section 3.2), the most there is, what a card has by itself, and
 what IPv6 needs (RFC 8200)."""
-MAX_INTERFACES, MAX_ADDRESSES, MAX_ROUTES, MAX_LEGS = 64, 32, 64, 16
+MAX_INTERFACES = 64
+MAX_ADDRESSES = 32
+MAX_ROUTES = 64
+MAX_LEGS = 16
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{NAME_LENGTH - 1}}}", re.ASCII)
 _RESERVED = ("lo", "all", "default")
 """The loopback, and two that mean something else below /proc/sys/net."""
@@ -56,12 +62,13 @@ def address(word: str) -> str:
     if "/" not in word:
         raise Mistake(f"{show(word)} has no length of its prefix", "as 10.20.0.5/24 or fd20::5/64")
     try:
-        found = ipaddress.ip_interface(word)
+        interface = ipaddress.ip_interface(word)
     except ValueError:
         raise Mistake(
             f"{show(word)} is not an IP address with a prefix", "as 10.20.0.5/24 or fd20::5/64"
         ) from None
-    ip, net = found.ip, found.network
+    ip = interface.ip
+    net = interface.network
     if ip.is_multicast or ip.is_loopback or ip.is_unspecified or net.prefixlen == 0:
         raise Mistake(
             f"{show(word)} cannot be an interface's address",
@@ -80,30 +87,30 @@ def address(word: str) -> str:
         raise Mistake(
             f"{show(word)} is no host's address", f"it is the first or the last one of {net}"
         )
-    return str(found)
+    return str(interface)
 
 
 def addresses(value: object) -> tuple[str, ...]:
     """Addresses of one interface: one, or a list."""
-    found = tuple(address(text(item)) for item in (value if isinstance(value, list) else [value]))
-    if len(found) > MAX_ADDRESSES:
-        raise Mistake(f"{len(found)} addresses, an interface has {MAX_ADDRESSES} at most")
-    hosts = [host(one) for one in found]
+    parsed = tuple(address(text(item)) for item in (value if isinstance(value, list) else [value]))
+    if len(parsed) > MAX_ADDRESSES:
+        raise Mistake(f"{len(parsed)} addresses, an interface has {MAX_ADDRESSES} at most")
+    hosts = [host(one) for one in parsed]
     if twice := [one for one in hosts if hosts.count(one) > 1]:
         raise Mistake(f"the address {twice[0]} stands there twice")
-    return found
+    return parsed
 
 
 def addresses_after(word: str, steps: int) -> tuple[str, ...]:
     """The address `steps` further on in its network."""
     first = ipaddress.ip_interface(address(word))
     try:
-        found = type(first)((int(first.ip) + steps, first.network.prefixlen))
+        moved = type(first)((int(first.ip) + steps, first.network.prefixlen))
     except ipaddress.AddressValueError:
-        found = None
-    if found is None or found.network != first.network:
+        moved = None
+    if moved is None or moved.network != first.network:
         raise Mistake(f"counting up from {show(word)} leaves {first.network}")
-    return (address(str(found)),)
+    return (address(str(moved)),)
 
 
 def host(word: str) -> str:
@@ -120,13 +127,14 @@ def routes(value: object) -> dict[str, str]:
         )
     if len(value) > MAX_ROUTES:
         raise Mistake(f"{len(value)} routes, an interface has {MAX_ROUTES} at most")
-    found: dict[str, str] = {}
-    for word, via in value.items():
+    routes: dict[str, str] = {}
+    for destination, via in value.items():
         try:
-            target, router = ipaddress.ip_network(text(word)), ipaddress.ip_address(text(via))
+            target = ipaddress.ip_network(text(destination))
+            router = ipaddress.ip_address(text(via))
         except ValueError:
             raise Mistake(
-                f"{show(str(word))}: {show(str(via))} is not a route",
+                f"{show(str(destination))}: {show(str(via))} is not a route",
                 "as {10.0.0.0/8: 10.20.0.1}: the first address "
                 "and the length of the prefix, and the router's address; 0.0.0.0/0 and ::/0 are "
                 "all others",
@@ -141,10 +149,10 @@ def routes(value: object) -> dict[str, str]:
             or target.is_loopback
         ):
             raise Mistake(f"no packets can be sent to {target} by {router}")
-        if str(target) in found:
+        if str(target) in routes:
             raise Mistake(f"the route to {target} stands there twice")
-        found[str(target)] = str(router)
-    return found
+        routes[str(target)] = str(router)
+    return routes
 
 
 class Bond(
@@ -178,13 +186,13 @@ def _mapping(
     for key in required:
         if key not in value:
             raise Mistake(f"{key} is missing")
-    found = {}
+    fields = {}
     for key, its in value.items():
         try:
-            found[key] = known[key](its)
+            fields[key] = known[key](its)
         except Mistake as mistake:
             raise Mistake(f"{key}: {mistake.message}", mistake.hint) from None
-    return found
+    return fields
 
 
 def _number(least: int, most: int) -> Callable[[object], int]:
@@ -201,17 +209,17 @@ def _legs(value: object) -> tuple[str, ...]:
         raise Mistake(
             f"expected a list of interfaces, found {describe(value)}", "write [lan0, lan1]"
         )
-    found = tuple(text(item) for item in value)
-    if len(found) > MAX_LEGS:
-        raise Mistake(f"{len(found)} legs, a bond has {MAX_LEGS} at most")
-    if twice := [leg for leg in found if found.count(leg) > 1]:
+    legs = tuple(text(item) for item in value)
+    if len(legs) > MAX_LEGS:
+        raise Mistake(f"{len(legs)} legs, a bond has {MAX_LEGS} at most")
+    if twice := [leg for leg in legs if legs.count(leg) > 1]:
         raise Mistake(f"{show(twice[0])} stands there twice")
-    return found
+    return legs
 
 
 def bond(value: object) -> Bond:
     """How cards are put together."""
-    found = _mapping(
+    fields = _mapping(
         value,
         {
             "mode": one_of(*MODES),
@@ -222,15 +230,18 @@ def bond(value: object) -> Bond:
         },
         ("mode", "legs"),
     )
-    if "primary" in found and found["mode"] != MODES[0]:
-        raise Mistake(f"primary: is for {MODES[0]}, and the mode is {found['mode']}", "remove it")
-    if "lacp_rate" in found and found["mode"] != MODES[1]:
-        raise Mistake(f"lacp_rate: is for {MODES[1]}, and the mode is {found['mode']}", "remove it")
-    if "primary" in found and found["primary"] not in found["legs"]:
+    if "primary" in fields and fields["mode"] != MODES[0]:
+        raise Mistake(f"primary: is for {MODES[0]}, and the mode is {fields['mode']}", "remove it")
+    if "lacp_rate" in fields and fields["mode"] != MODES[1]:
         raise Mistake(
-            f"primary: {show(found['primary'])} is no leg", nearest(found["primary"], found["legs"])
+            f"lacp_rate: is for {MODES[1]}, and the mode is {fields['mode']}", "remove it"
         )
-    return Bond(**found)
+    if "primary" in fields and fields["primary"] not in fields["legs"]:
+        raise Mistake(
+            f"primary: {show(fields['primary'])} is no leg",
+            nearest(fields["primary"], fields["legs"]),
+        )
+    return Bond(**fields)
 
 
 def vlan(value: object) -> Vlan:
@@ -294,7 +305,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def kinds(self) -> list[str]:
         """Which of the three it says to be."""
-        return [word for word in ("mac", "bond", "vlan") if getattr(self, word)]
+        return [kind for kind in ("mac", "bond", "vlan") if getattr(self, kind)]
 
 
 class Interfaces(NodePart, frozen=True, kw_only=True):
@@ -310,17 +321,17 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     """All interfaces of a node. Raises Mistake for what does not go together."""
     if len(given) > MAX_INTERFACES:
         raise Mistake(f"{len(given)} interfaces, a node has {MAX_INTERFACES} at most")
-    found = {name: Interface(**fields) for name, fields in given.items()}
-    for name, one in found.items():
+    interfaces = {name: Interface(**fields) for name, fields in given.items()}
+    for name, one in interfaces.items():
         _alone(name, one)
-    for name, one in found.items():
+    for name, one in interfaces.items():
         if one.bond is not None:
-            _bonded(name, one.bond, found)
+            _bonded(name, one.bond, interfaces)
         if one.vlan is not None:
-            _tagged(name, one, one.vlan, found)
-    _no_circle(found)
-    _once(found)
-    return {"entries": found}
+            _tagged(name, one, one.vlan, interfaces)
+    _no_circle(interfaces)
+    _once(interfaces)
+    return {"entries": interfaces}
 
 
 def _alone(name: str, one: Interface) -> None:
@@ -332,17 +343,17 @@ def _alone(name: str, one: Interface) -> None:
             f"{name}.",
         )
     if len(one.kinds) != 1:
-        said = (
+        problem = (
             f"is {' and '.join(one.kinds)} at once"
             if one.kinds
             else "is neither a card nor a bond nor a VLAN"
         )
         raise Mistake(
-            f"interface {name} {said}",
+            f"interface {name} {problem}",
             "give it one of mac, bond and vlan",
             f"{name}.{(*one.kinds, '')[0]}",
         )
-    six = any(":" in word for word in (*one.addresses, *one.routes))
+    six = any(":" in item for item in (*one.addresses, *one.routes))
     if six and one.mtu is not None and one.mtu < IPV6_MTU:
         raise Mistake(
             f"interface {name} has IPv6 and an MTU of {one.mtu}",
@@ -415,15 +426,16 @@ def _tagged(name: str, one: Interface, its: Vlan, found: Mapping[str, Interface]
 
 def _no_circle(found: Mapping[str, Interface]) -> None:
     for name in found:
-        way, at = [name], found[name].vlan
+        path = [name]
+        at = found[name].vlan
         while at is not None:
-            if at.of in way:
+            if at.of in path:
                 raise Mistake(
-                    f"interface {name} is on itself: {' on '.join([*way, at.of])}",
+                    f"interface {name} is on itself: {' on '.join([*path, at.of])}",
                     "a VLAN is of a card or a bond",
                     f"{name}.vlan",
                 )
-            way.append(at.of)
+            path.append(at.of)
             at = found[at.of].vlan
 
 
@@ -431,18 +443,18 @@ def _once(found: Mapping[str, Interface]) -> None:
     """No two interfaces of a node have one card or one address."""
     seen: dict[str, str] = {}
     for name, one in found.items():
-        for field, words in (
+        for field, values in (
             ("mac", [one.mac] if one.mac else []),
-            ("addresses", [host(word) for word in one.addresses]),
+            ("addresses", [host(value) for value in one.addresses]),
         ):
-            for word in words:
-                if word in seen:
+            for value in values:
+                if value in seen:
                     raise Mistake(
-                        f"{word} is that of {seen[word]} and of {name}",
+                        f"{value} is that of {seen[value]} and of {name}",
                         "each has its own",
                         f"{name}.{field}",
                     )
-                seen[word] = name
+                seen[value] = name
 
 
 def unique(part: Interfaces) -> tuple[Unique, ...]:
@@ -453,9 +465,9 @@ def unique(part: Interfaces) -> tuple[Unique, ...]:
         if one.mac
     )
     hosts = (
-        Unique("IP address", host(word), host(word), f"{name}.addresses", host(word))
+        Unique("IP address", host(address), host(address), f"{name}.addresses", host(address))
         for name, one in part.entries.items()
-        for word in one.addresses
+        for address in one.addresses
     )
     return (*cards, *hosts)
 

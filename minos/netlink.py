@@ -15,13 +15,21 @@ import struct
 from layercake.base.netlink import NLMSG_DONE, NLMSG_ERROR, attribute, messages
 from layercake.kraken.errors import OperationFailed
 
-RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE = 16, 20, 24
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_CREATE = 0x1, 0x4, 0x100, 0x400
+RTM_NEWLINK = 16
+RTM_NEWADDR = 20
+RTM_NEWROUTE = 24
+NLM_F_REQUEST = 0x1
+NLM_F_ACK = 0x4
+NLM_F_REPLACE = 0x100
+NLM_F_CREATE = 0x400
 NLM_F_DUMP = 0x300
 IFF_UP = 1
 IFLA_MTU = 4
-RTA_DST, RTA_OIF, RTA_GATEWAY = 1, 4, 5
-IFA_ADDRESS, IFA_LOCAL = 1, 2
+RTA_DST = 1
+RTA_OIF = 4
+RTA_GATEWAY = 5
+IFA_ADDRESS = 1
+IFA_LOCAL = 2
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
@@ -114,16 +122,17 @@ class Netlink:
     def dump(self, kind: int, body: bytes, what: str) -> list[bytes]:
         """The bodies of all things of a kind: what RTM_GETLINK and its like answer. Raises
         OperationFailed."""
-        number, found = self.next(), list[bytes]()
+        number = self.next()
+        dumped = list[bytes]()
         self._socket.send(message(kind, NLM_F_DUMP, number, body))
         while True:
             for answer, sequence, its in messages(self._socket.recv(1 << 18)):
                 if sequence != number:
                     continue
                 if answer == NLMSG_DONE:
-                    return found
+                    return dumped
                 if answer == NLMSG_ERROR:
                     raise OperationFailed(
                         f"cannot {what}: {os.strerror(-struct.unpack_from('=i', its)[0])}"
                     )
-                found.append(its)
+                dumped.append(its)

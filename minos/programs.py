@@ -27,7 +27,8 @@ START = (
 TRIAL_S = 60.0
 DEATHS = 5
 """How often in a row an agent that was good may die soon before it is given up."""
-NAME, TURN = "LAYERCAKE_AGENT", "LAYERCAKE_TURN"
+NAME = "LAYERCAKE_AGENT"
+TURN = "LAYERCAKE_TURN"
 """Variables of an agent: which one it is, and the descriptor that it reads to wait for its turn."""
 
 
@@ -84,11 +85,13 @@ class Programs:
 
     def order(self, now: float) -> bool:
         """Reads what the agent has left. Whether there is another one to be made ready."""
-        words = read(self._run, "next").split()
-        if len(words) != 2 or self.candidate or self.until is not None:
+        fields = read(self._run, "next").split()
+        if len(fields) != 2 or self.candidate or self.until is not None:
             return False
         self._clear("next", "ready", "failed")
-        self.candidate, self._ask, self.until = words[0], words[1], now + TRIAL_S
+        self.candidate = fields[0]
+        self._ask = fields[1]
+        self.until = now + TRIAL_S
         return True
 
     def is_ready(self) -> bool:
@@ -97,19 +100,18 @@ class Programs:
 
     def takes_over(self, now: float) -> str:
         """The candidate runs from now on, on trial. What to say about it."""
-        self.before, self.current, self.candidate, self.until = (
-            self.current,
-            self.candidate,
-            "",
-            now + TRIAL_S,
-        )
+        self.before = self.current
+        self.current = self.candidate
+        self.candidate = ""
+        self.until = now + TRIAL_S
         return f"agent {self.current} takes over from {self.before}"
 
     def proven(self) -> bool:
         """Whether the agent on trial has shown that it is good; it stays then."""
         if self.until is None or self.candidate or read(self._run, "good") != self.current:
             return False
-        self.until, self._ask = None, ""
+        self.until = None
+        self._ask = ""
         for file in directory(self._run).glob("*.zip"):
             if file.stem not in (self.current, self.before):
                 file.unlink()
@@ -129,7 +131,10 @@ class Programs:
         return self._give_up(self.candidate, self.current, why)
 
     def _give_up(self, name: str, instead: str, why: str) -> str:
-        self.current, self.before, self.candidate, self.until = instead, OWN, "", None
+        self.current = instead
+        self.before = OWN
+        self.candidate = ""
+        self.until = None
         with contextlib.suppress(OSError):  # a full /run must not keep the agent from coming back
             write_atomic(directory(self._run) / "failed", f"{name} {self._ask or 0} {why}\n")
         self._ask = ""

@@ -29,7 +29,8 @@ from layercake.kraken.backoff import backoff
 from minos import syscalls
 from minos.programs import NAME, TURN, Programs
 
-BACKOFF_FIRST, BACKOFF_MAX = 0.2, 30.0
+BACKOFF_FIRST = 0.2
+BACKOFF_MAX = 30.0
 STEADY = 60.0
 """An agent that ran this many seconds was healthy: its next death starts the back-off anew."""
 KEEP_EXITS = 512
@@ -120,7 +121,8 @@ class Supervisor:
         self._runs(self._fork(self.programs.current, {}))
 
     def _runs(self, pid: int) -> None:
-        self.agent_pid, self.started = pid, time.monotonic()
+        self.agent_pid = pid
+        self.started = time.monotonic()
         write_atomic(self.run_dir / "agent.pid", f"{pid}\n")
 
     def _make_ready(self) -> None:
@@ -137,7 +139,8 @@ class Supervisor:
         """The agent has ended. Whether another one takes over."""
         if self._next is None:
             return False
-        (pid, go), self._next = self._next, None
+        pid, go = self._next
+        self._next = None
         os.write(go, b"x")
         os.close(go)
         self._runs(pid)
@@ -274,12 +277,12 @@ def main(arguments: list[str]) -> None:
         if "--" in arguments
         else ("\0".join(arguments), "", "")
     )
-    given = own.split("\0")
-    if "--run" not in given:
+    own_arguments = own.split("\0")
+    if "--run" not in own_arguments:
         sys.exit(
             "usage: python -m minos.supervisor --run DIR [--stop-containers] -- AGENT-ARGUMENTS"
         )
-    run = given[given.index("--run") + 1]
+    run = own_arguments[own_arguments.index("--run") + 1]
 
     def agent() -> None:
         from layercake.node.main import main as agent_main
@@ -293,7 +296,7 @@ def main(arguments: list[str]) -> None:
         run,
         agent,
         say=print_line,
-        stop_containers="--stop-containers" in given,
+        stop_containers="--stop-containers" in own_arguments,
         arguments=rest.split("\0"),
     ).run()
 

@@ -7,11 +7,18 @@ import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
-MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 0x1000, 0x2000, 0x4000, 1 << 18
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_BIND = 0x1000
+MS_MOVE = 0x2000
+MS_REC = 0x4000
+MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 PR_SET_CHILD_SUBREAPER = 36
-_LOOP_SET_FD, _LOOP_CTL_GET_FREE = 0x4C00, 0x4C82
+_LOOP_SET_FD = 0x4C00
+_LOOP_CTL_GET_FREE = 0x4C82
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273}
 
 
@@ -51,10 +58,8 @@ def mount_file(file: str, target: str, kind: str) -> None:
         device = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
     finally:
         os.close(control)
-    loop, inside = (
-        os.open(device, os.O_RDONLY | os.O_CLOEXEC),
-        os.open(file, os.O_RDONLY | os.O_CLOEXEC),
-    )
+    loop = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    inside = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.ioctl(loop, _LOOP_SET_FD, inside)
         mount(device, target, kind, MS_RDONLY | MS_NODEV | MS_NOSUID | MS_NOEXEC)
@@ -79,7 +84,8 @@ def set_child_subreaper() -> None:
     _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
 
 
-RB_AUTOBOOT, RB_POWER_OFF = 0x01234567, 0x4321FEDC
+RB_AUTOBOOT = 0x01234567
+RB_POWER_OFF = 0x4321FEDC
 
 
 def reboot(how: int) -> None:

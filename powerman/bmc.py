@@ -161,22 +161,22 @@ class ManagedBmc:
         ):
             began = self.clock.now()
             try:
-                found = await operation()
+                result = await operation()
             except LayercakeError:
                 self.took(self.clock.now() - began, False)
                 raise
             self.took(self.clock.now() - began, True)
-            return found
+            return result
 
     async def read(self) -> PowerState:
         """Reads the power state, now. Inside a `turn`."""
-        found = await self.run(self.driver.state)
+        state = await self.run(self.driver.state)
         self.healthy(self.driver.health)
         self.power_before = self.power
-        self.power = found
-        if found is PowerState.ON and self.driver.progress not in ("", self._progress):
+        self.power = state
+        if state is PowerState.ON and self.driver.progress not in ("", self._progress):
             self.note(events.FIRMWARE, f"its firmware is at {self.driver.progress}")
-        self._progress = self.driver.progress if found is PowerState.ON else ""
+        self._progress = self.driver.progress if state is PowerState.ON else ""
         self.read_at = self.clock.now()
         return self.power
 

@@ -22,16 +22,16 @@ async def set_cap(bmc: ManagedBmc, watts: int | None) -> int | None:
     cap = _of(bmc)
     until = bmc.clock.now() + bmc.spec.timeout_s
     await bmc.run(lambda: cap.set(watts))
-    while (found := await bmc.run(cap.read)) != watts:
+    while (watts_before := await bmc.run(cap.read)) != watts:
         if bmc.clock.now() >= until:
-            says = "none" if found is None else f"{found} W"
+            says = "none" if watts_before is None else f"{watts_before} W"
             raise OperationFailed(
                 f"cannot cap the power of {bmc.spec.name}: the BMC at {bmc.spec.where} took the "
                 "command, and "
                 f"still says {says}"
             )
         await bmc.clock.sleep(_PAUSE_S)
-    return found
+    return watts_before
 
 
 def _of(bmc: ManagedBmc) -> PowerCap:

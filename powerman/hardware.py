@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 MOST = 200
 """Facts of one machine."""
-_VALUE, _WORD = 120, 60
+_VALUE = 120
+_WORD = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,9 @@ def _plain(text: object, most: int) -> str:
 def facts(part: str, named: Iterable[tuple[object, object]]) -> list[Fact]:
     """The facts of a part out of names and values; what has no value, or is no text or number, is
     left out."""
-    found = (
+    pairs = (
         (_plain(what, _WORD), _plain(value, _VALUE))
         for what, value in named
         if isinstance(value, str | int | float) and not isinstance(value, bool)
     )
-    return [Fact(_plain(part, _WORD), what, value) for what, value in found if what and value]
+    return [Fact(_plain(part, _WORD), what, value) for what, value in pairs if what and value]

@@ -12,7 +12,9 @@ from layercake.kraken.variables import UNKNOWN
 from layercake.moduleapi.service import Link
 from powerman import events
 
-OK, WARNING, CRITICAL = "OK", "WARNING", "CRITICAL"
+OK = "OK"
+WARNING = "WARNING"
+CRITICAL = "CRITICAL"
 VALUES = (UNKNOWN, OK, WARNING, CRITICAL)
 _SEVERITY = {OK: Severity.INFO, WARNING: Severity.WARNING, CRITICAL: Severity.ERROR}
 

@@ -15,7 +15,8 @@ from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import LABEL, Check, Mistake, host, ip_after, one_of, port, text
 from layercake.moduleapi.module import NodePart, Unique
 
-TIMEOUT_S, LONGEST_S = 8.0, 300.0
+TIMEOUT_S = 8.0
+LONGEST_S = 300.0
 DEFAULT_PORTS = {"ipmi": 623, "redfish": 443}
 SIM = "sim"
 """The driver of BMCs that are made up by `layercake sim` (powerman.drivers.sim); no person needs to
@@ -45,12 +46,12 @@ _PATH = re.compile(r"/[^\x00-\x1f\x7f]{0,1023}")
 
 def driver(value: object) -> str:
     """What the BMC speaks."""
-    word = text(value)
-    if word not in DRIVERS and word != SIM:
+    name = text(value)
+    if name not in DRIVERS and name != SIM:
         raise Mistake(
-            f"expected {' or '.join(DRIVERS)}, found {show(word)}", nearest(word, DRIVERS)
+            f"expected {' or '.join(DRIVERS)}, found {show(name)}", nearest(name, DRIVERS)
         )
-    return word
+    return name
 
 
 def cipher_suite(value: object) -> int | None:
@@ -67,10 +68,10 @@ def cipher_suite(value: object) -> int | None:
 
 def username(value: object) -> str:
     """A BMC's user name."""
-    word = text(value)
-    if not 1 <= len(word) <= 64 or not word.isprintable():
+    name = text(value)
+    if not 1 <= len(name) <= 64 or not name.isprintable():
         raise Mistake("expected a user name of 1 to 64 printable characters")
-    return word
+    return name
 
 
 def password(value: object) -> SecretRef:
@@ -130,13 +131,13 @@ def timeout_s(value: object) -> float:
 
 def program(value: object) -> str:
     """The name of a program."""
-    word = text(value)
-    if not LABEL.fullmatch(word):
+    path = text(value)
+    if not LABEL.fullmatch(path):
         raise Mistake(
-            f"{show(word)} is no name of a program",
+            f"{show(path)} is no name of a program",
             "a program's name in power.programs of config.yaml, not its path",
         )
-    return word
+    return path
 
 
 def program_path(value: object) -> str:
@@ -150,14 +151,14 @@ def program_path(value: object) -> str:
 def address(value: object) -> str:
     """A BMC's address, before its driver is known: a host name, an IP, an http(s) URL without user,
     path and query, or what a program is told."""
-    word = text(value)
-    if "://" in word:
-        return _service_url(word)
+    plain = text(value)
+    if "://" in plain:
+        return _service_url(plain)
     try:
-        return host(word)
+        return host(plain)
     except Mistake:
-        if PLACE.fullmatch(word):
-            return word  # `complete` minds for which driver
+        if PLACE.fullmatch(plain):
+            return plain  # `complete` minds for which driver
         raise
 
 
@@ -190,14 +191,14 @@ def address_after(word: str, steps: int) -> str:
         return address(
             _OUTLET.sub(lambda number: str(int(number[0]) + steps).zfill(len(number[0])), word)
         )
-    found = re.fullmatch(r"(https?://)?([0-9.]+)(:[0-9]+)?", word)
-    if not found:
+    match = re.fullmatch(r"(https?://)?([0-9.]+)(:[0-9]+)?", word)
+    if not match:
         raise Mistake(
             f"cannot count up from {show(word)}",
             "only an IPv4 address or an outlet can be counted up: 10.1.0.1+, "
             "https://10.1.0.1+:8000 or pdu1/7+",
         )
-    return address(f"{found[1] or ''}{ip_after(found[2], steps)}{found[3] or ''}")
+    return address(f"{match[1] or ''}{ip_after(match[2], steps)}{match[3] or ''}")
 
 
 def url_port(word: str) -> int | None:
@@ -340,8 +341,8 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
         )
     if given["driver"] == COMMAND:
         return _by_command(given)
-    where, found = _endpoint(given["driver"], given["address"], given.get("port"))
-    return {**given, "address": where, "port": found}
+    where, port = _endpoint(given["driver"], given["address"], given.get("port"))
+    return {**given, "address": where, "port": port}
 
 
 def _by_command(given: dict[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.moduleapi.web import WebServer, known
 from powerman.driver import unreachable
@@ -104,7 +104,7 @@ class MediumServer:
         app.router.add_get(f"/media/{{ticket}}/{NAME}", self._send)
         server = WebServer(app, LIMITS, handler_cancellation=True)
         try:
-            await server.open(*door.bound([address], self._port))
+            await server.open(*tcp_listener.bound_sockets([address], self._port))
         except OSError as error:
             await server.close()
             raise OperationFailed(
@@ -120,9 +120,9 @@ class MediumServer:
             raise web.HTTPNotFound(text="no such medium\n")
         known(request, loan.node)
         if loan.told is not None and request.method == "GET":
-            told = loan.told
+            reporter = loan.told
             loan.told = None
-            told(f"{request.remote} fetches the boot medium")
+            reporter(f"{request.remote} fetches the boot medium")
         return web.FileResponse(
             self._file,
             chunk_size=1 << 20,
@@ -134,10 +134,10 @@ async def _facing(bmc: str) -> str:
     """The address of this machine that a BMC is reached from. Raises Unreachable."""
     url = urlsplit(bmc)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             url.hostname, url.port or 443, type=socket.SOCK_DGRAM
         )
-        family, _, _, _, where = found[0]
+        family, _, _, _, where = addresses[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:  # UDP: nothing is sent
             probe.connect(where)
             return str(probe.getsockname()[0])

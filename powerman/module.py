@@ -35,8 +35,8 @@ def offers(
 ) -> dict[str, str]:
     """The IP address of its BMC, for DNS; not for one that has a name of its own in the
     inventory."""
-    found = "" if bmc is None else ip_of(bmc)
-    return {"bmc-ip": found} if found else {}
+    address = "" if bmc is None else ip_of(bmc)
+    return {"bmc-ip": address} if address else {}
 
 
 def held(bmc: Bmc | None, values: Mapping[str, str]) -> str:

@@ -49,8 +49,11 @@ ROOM = 6.0
 # per second that the BMC takes for an answer: ROOM times longer with one of 2.5 s, and of 10 s
 _SLOWNESS = 2.0
 _PROMPT_S = 1.0  # a BMC that takes longer for an answer is asked nothing that can be left out
-_FIRST_LOOK_S, _LOOK_GROWTH, _LAST_LOOK_S = 0.1, 1.6, 1.0
-_FIRST_REST_S, _LAST_REST_S = 0.5, 4.0
+_FIRST_LOOK_S = 0.1
+_LOOK_GROWTH = 1.6
+_LAST_LOOK_S = 1.0
+_FIRST_REST_S = 0.5
+_LAST_REST_S = 4.0
 # of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
 _SOFT_SHARE = 0.6
 
@@ -99,18 +102,18 @@ async def power_on(service: PowerService, request: MutationRequest) -> Mapping[s
     async with service.attempt(request) as attempt:
         bmc = attempt.bmc
         if await _patient(attempt, bmc.read) is PowerState.OFF:
-            kept = False
+            device_kept = False
             if bmc.spec.boot == "media":
                 await _insert(attempt, service.medium_server)
             elif bmc.spec.boot == "uri":
                 await _set_uri(attempt)
             else:
-                kept = await _next_boot(attempt)
+                device_kept = await _next_boot(attempt)
             await _patient(attempt, lambda: bmc.run(bmc.driver.on))
-            found = await _becomes(attempt, PowerState.ON, "power on")
-            if kept and bmc.driver.answer_s < _PROMPT_S:
+            state = await _becomes(attempt, PowerState.ON, "power on")
+            if device_kept and bmc.driver.answer_s < _PROMPT_S:
                 await _remind(attempt)
-            return found
+            return state
         return await _becomes(attempt, PowerState.ON, "power on")
 
 
@@ -125,9 +128,9 @@ async def _next_boot(attempt: Attempt) -> bool:
     try:
         for _ in range(2):
             await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network))
-            kept = await _boot_device_kept(attempt)
-            if kept is not False:
-                return kept is True
+            device_kept = await _boot_device_kept(attempt)
+            if device_kept is not False:
+                return device_kept is True
     except OperationFailed as error:
         why = error.message
     bmc.tell_once(

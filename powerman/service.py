@@ -86,7 +86,8 @@ class PowerService(Service):
         self._make_driver = drivers
         self._polls = polls
         self._clock = clock or SteadyClock()
-        self._nodes: dict[str, _Node] = {}
+        self.nodes: dict[str, _Node] = {}
+        """What is known of each node, by its id."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._scanning = False
         self.latencies = Latencies()
@@ -115,7 +116,7 @@ class PowerService(Service):
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for name in list(self._nodes):
+        for name in list(self.nodes):
             await self.node_removed(name)
         await self.medium_server.close()
         await self._shared.close()
@@ -123,12 +124,12 @@ class PowerService(Service):
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Takes a new or changed record; a BMC whose facts are the same keeps what is known of
         it."""
-        old = self._nodes.get(node)
+        old = self.nodes.get(node)
         name = str(record.get("name") or node)
         if record.get("bmc") is None:
             if old is None or old.bmc is not None or old.problem is not None:
                 await self.node_removed(node)
-                self._nodes[node] = _Node(
+                self.nodes[node] = _Node(
                     name, None, None, 0.0, believed=old.believed if old else "UNKNOWN"
                 )
                 self.consoles.set(node, name, None)
@@ -137,7 +138,7 @@ class PowerService(Service):
             spec = of_site(BmcSpec.from_record(node, record), self._settings)
         except InputError as problem:
             await self.node_removed(node)
-            self._nodes[node] = _Node(name, None, problem, 0.0)
+            self.nodes[node] = _Node(name, None, problem, 0.0)
             self.consoles.set(node, name, None)
             self._link.event(node, events.NO_BMC, str(problem))
             return
@@ -153,7 +154,7 @@ class PowerService(Service):
         bmc.healthy = self.health.notifier_for(node)
         bmc.took = self.latencies.of(spec.driver)
         first = self._clock.now() + self._settings.poll_s * (0.25 + phase(node))
-        self._nodes[node] = _Node(
+        self.nodes[node] = _Node(
             name, bmc, None, first, believed=old.believed if old else "UNKNOWN"
         )
         self.consoles.set(node, name, bmc)
@@ -161,7 +162,7 @@ class PowerService(Service):
 
     async def node_removed(self, node: str) -> None:
         """Forgets a node."""
-        old = self._nodes.pop(node, None)
+        old = self.nodes.pop(node, None)
         await self.consoles.remove(node)
         self.logs.remove(node)
         if old is not None:
@@ -173,7 +174,7 @@ class PowerService(Service):
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """Keeps what the engine holds for the node's power, so that only news is told. A node that
         has booted, or is off again, needs its boot medium no more."""
-        known = self._nodes.get(node)
+        known = self.nodes.get(node)
         if known is None:
             return
         self.health.believes(node, values.get(HEALTH.name, "UNKNOWN"))
@@ -218,13 +219,13 @@ class PowerService(Service):
 
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt; what is returned was read from the BMC."""
-        known = self._nodes.get(request.node)
+        known = self.nodes.get(request.node)
         if known is not None and known.bmc is None and known.problem is None:
             return await self.by_hand(request)
-        found = await super().mutate(request)
-        if request.node in self._nodes:
-            self._nodes[request.node].believed = found["power"]
-        return found
+        changes = await super().mutate(request)
+        if request.node in self.nodes:
+            self.nodes[request.node].believed = changes["power"]
+        return changes
 
     # For the handlers in powerman.mutations and powerman.calls.
 
@@ -232,7 +233,7 @@ class PowerService(Service):
         """A step of a node without a BMC: a person is asked, and the head sees what becomes of it.
         Nobody can say whether such a node is on: it is held for off, unless its agent has been
         heard (parameter up), for that may come back."""
-        node = self._nodes.get(request.node)
+        node = self.nodes.get(request.node)
         if node is None:
             raise InputError(f"cannot manage the power of {request.node!r}: no such node")
         if request.mutation == power_discover.name:
@@ -259,7 +260,7 @@ class PowerService(Service):
         while node.believed != wanted:
             node.moved.clear()
             await node.moved.wait()
-            if self._nodes.get(key) is not node:
+            if self.nodes.get(key) is not node:
                 raise OperationFailed(
                     f"cannot wait for a person to switch {node.name}: its entry in the inventory "
                     "has changed"
@@ -270,9 +271,9 @@ class PowerService(Service):
     async def attempt(self, request: MutationRequest) -> AsyncIterator[Attempt]:
         """The node's BMC to oneself, for as long as an attempt may take. Raises InputError and
         Unreachable."""
-        bmc = self._bmc(request.node)
+        bmc = self.bmc_of(request.node)
         self.logs.give_way(request.node)
-        polling = self._nodes[request.node].polling
+        polling = self.nodes[request.node].polling
         if (
             polling is not None and bmc.driver.answer_s >= _SLOW_S
         ):  # reading such a one may take a minute
@@ -290,7 +291,7 @@ class PowerService(Service):
     async def asking(self, node: str) -> AsyncIterator[ManagedBmc]:
         """The node's BMC to oneself, for a person who wants to know now. Raises InputError and
         Unreachable."""
-        bmc = self._bmc(node)
+        bmc = self.bmc_of(node)
         async with bmc.turn(_CALL_LIMIT_S, force=True):
             yield bmc
 
@@ -298,7 +299,7 @@ class PowerService(Service):
         """Reads the power unless somebody is at the BMC or it is left alone; then it says what was
         read last, or raises why it cannot be reached. With `tell` it reads in any case, and tells
         the engine."""
-        known = self._nodes.get(node)
+        known = self.nodes.get(node)
         if known is not None and known.bmc is None and known.problem is None and not tell:
             return {
                 "name": known.name,
@@ -310,7 +311,7 @@ class PowerService(Service):
                 "error": "",
                 "circuit": "",
             }
-        bmc = self._bmc(node)
+        bmc = self.bmc_of(node)
         if not tell and not bmc.idle:
             if bmc.outage is not None:
                 raise Unreachable(bmc.outage.why)
@@ -348,11 +349,11 @@ class PowerService(Service):
                 result="no-bmc" if node.problem else "by-hand",
                 why=node.problem.message if node.problem else "",
             )
-            for key, node in self._nodes.items()
+            for key, node in self.nodes.items()
             if node.bmc is None
         ]
         return without + await inspect_bmcs(
-            [node.bmc for node in self._nodes.values() if node.bmc is not None], limit_s
+            [node.bmc for node in self.nodes.values() if node.bmc is not None], limit_s
         )
 
     async def scan(self, addresses: Sequence[str]) -> list[FoundBmc]:
@@ -366,7 +367,7 @@ class PowerService(Service):
         try:
             known = {
                 host_of(node.bmc.spec): node.name
-                for node in self._nodes.values()
+                for node in self.nodes.values()
                 if node.bmc is not None and node.bmc.spec.driver in DEFAULT_PORTS
             }
             return [
@@ -379,10 +380,12 @@ class PowerService(Service):
     def spec(self, node: str) -> BmcSpec:
         """How a node's BMC is reached; it holds the password. Raises LayercakeError for a node
         without one."""
-        return self._bmc(node).spec
+        return self.bmc_of(node).spec
 
-    def _bmc(self, node: str) -> ManagedBmc:
-        known = self._nodes.get(node)
+    def bmc_of(self, node: str) -> ManagedBmc:
+        """The BMC of a node, by its id. Raises InputError if there is none, or says why it is
+        unusable."""
+        known = self.nodes.get(node)
         if known is None:
             raise InputError(f"cannot manage the power of {node!r}: no such node")
         if known.bmc is None:
@@ -395,7 +398,7 @@ class PowerService(Service):
         HANG is the engine's own finding about a node that is on, so a BMC that says ON does not
         contradict it.
         """
-        node = self._nodes.get(bmc.spec.node)
+        node = self.nodes.get(bmc.spec.node)
         if bmc.power is None or node is None or node.bmc is not bmc:
             return
         before = node.believed
@@ -416,7 +419,7 @@ class PowerService(Service):
         started."""
         now = self._clock.now()
         started = []
-        for name, node in self._nodes.items():
+        for name, node in self.nodes.items():
             if node.bmc is not None and node.next_poll <= now:
                 node.next_poll = now + self._settings.poll_s
                 if node.bmc.idle:
@@ -441,7 +444,7 @@ class PowerService(Service):
             log.debug("polling %s: %s", bmc.spec.node, error.message)
             return
         if (
-            node := self._nodes.get(bmc.spec.node)
+            node := self.nodes.get(bmc.spec.node)
         ) is not None:  # a slow one is not kept busy by that alone
             node.next_poll = max(
                 node.next_poll, self._clock.now() + _POLL_SHARE * (self._clock.now() - began)

@@ -255,7 +255,7 @@ class BmcSpec:
                 f"cannot manage the power of {name}: it has no bmc",
                 hint="give it a bmc in the inventory",
             )
-        given = {key: value for key, value in bmc.items() if value is not None}
+        fields = {key: value for key, value in bmc.items() if value is not None}
         facts = {
             "node": node,
             "name": name,
@@ -264,8 +264,8 @@ class BmcSpec:
             "no_medium": str(record.get("no_medium") or ""),
         }
         try:
-            spec = msgspec.convert({**given, **facts}, cls)
-            _check_login(spec, has_password="password" in given)
+            spec = msgspec.convert({**fields, **facts}, cls)
+            _check_login(spec, has_password="password" in fields)
             _check_boot(spec)
         except msgspec.ValidationError as error:
             what, _, field = str(error).partition(" - at `$.")

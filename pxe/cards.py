@@ -16,15 +16,15 @@ _BUSID = re.compile(r"01:([0-9a-f]{2}):([0-9a-f]{2}):([0-9a-f]{2}):([0-9a-f]{2})
 def pci_id(busid: str) -> str:
     """vendor:device of iPXE's setting netX/busid of a PCI card, such as 8086:100e of 01:80:86:10:0e
     (iPXE's src/core/settings.c); "" for anything else."""
-    found = _BUSID.fullmatch(busid)
-    return f"{found[1]}{found[2]}:{found[3]}{found[4]}" if found else ""
+    match = _BUSID.fullmatch(busid)
+    return f"{match[1]}{match[2]}:{match[3]}{match[4]}" if match else ""
 
 
 @lru_cache(maxsize=32)
 def _cards(path: Path, touched: int) -> tuple[frozenset[str], dict[str, list[str]]]:
-    said = parse_json(path.read_bytes())
-    return frozenset(map(str, said["have"])), {
-        str(card): [str(m) for m in modules] for card, modules in said["lacking"].items()
+    document = parse_json(path.read_bytes())
+    return frozenset(map(str, document["have"])), {
+        str(card): [str(m) for m in modules] for card, modules in document["lacking"].items()
     }
 
 

@@ -29,16 +29,16 @@ def subnets(value: object) -> tuple[str, ...]:
             f"expected a list of at most {MAX_SUBNETS} IPv4 subnets, found {describe(value)}",
             "such as [10.9.0.0/16]",
         )
-    found = []
-    for word in map(text, value):
+    networks = []
+    for plain in map(text, value):
         try:
-            found.append(str(ipaddress.IPv4Network(word)))
+            networks.append(str(ipaddress.IPv4Network(plain)))
         except ValueError:
             raise Mistake(
-                f"{show(word)} is not an IPv4 subnet",
+                f"{show(plain)} is not an IPv4 subnet",
                 "write the first address and the length of the prefix",
             ) from None
-    return tuple(found)
+    return tuple(networks)
 
 
 class DnsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

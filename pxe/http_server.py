@@ -19,8 +19,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 from layercake.moduleapi.fast_response import FastResponse, PlainRequest
 from layercake.moduleapi.web import WebServer, known
@@ -79,7 +79,7 @@ class HttpServer:
             app, LIMITS.beside(addresses), quick=self._quick, handler_cancellation=True
         )
         try:
-            await server.open(*door.bound(addresses, settings.http_port))
+            await server.open(*tcp_listener.bound_sockets(addresses, settings.http_port))
         except OSError as error:
             await self.close()
             raise OperationFailed(
@@ -129,13 +129,13 @@ class HttpServer:
     async def _boot_image(self, request: web.Request) -> web.StreamResponse:
         node, window, mac = self._asked_by(request)
         settings = self._state.settings
-        made = spec_for(node, mac, window.token, settings, self._wall())
+        spec = spec_for(node, mac, window.token, settings, self._wall())
         directory = settings.boot_dir / node.boot_set
         signed = arm64.in_image(directory) if arm64.takes(node) else self._signed
         if not signed:
             self._missing(node, str(directory / arm64.SHIM) if arm64.takes(node) else grub.SHIM)
         try:
-            pieces, files = image.render(made, signed, directory)
+            pieces, files = image.render(spec, signed, directory)
         except OSError as error:
             self._missing(node, str(error.filename))
         response = _BootImage(self._state, node, pieces, files)
@@ -172,7 +172,9 @@ class HttpServer:
     def _quick(self, asked: PlainRequest) -> FastResponse | None:
         """The boot script for a node that may have it, out of hand; who may not is told by
         `_boot_script`."""
-        state, address, path = self._state, asked.address, asked.path if asked.body is None else ""
+        state = self._state
+        address = asked.address
+        path = asked.path if asked.body is None else ""
         node = state.nodes.by_ip(address) if path.startswith(_BOOT) else None
         window = state.windows.armed(node.id, state.clock()) if node is not None else None
         if node is None or window is None:
@@ -280,7 +282,9 @@ class _BootImage(web.StreamResponse):
         state, node, pieces, files = self._boot
         await self.prepare(request)
         for piece in pieces:
-            step, name, started = image.step_of(piece.name), Path(piece.name).name, state.clock()
+            step = image.step_of(piece.name)
+            name = Path(piece.name).name
+            started = state.clock()
             try:
                 if piece.name:
                     state.began(node, step, name)

@@ -19,7 +19,8 @@ from pxe.dns_settings import HEAD
 MAX_KERNEL_ARGS = (
     1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
 )
-MAX_ALIASES, MAX_ALIAS = 16, 190
+MAX_ALIASES = 16
+MAX_ALIAS = 190
 _CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
 
 
@@ -40,27 +41,29 @@ def kernel_args(value: object) -> str:
                 f"the character {character} may not stand in kernel arguments",
                 "boot scripts would give it a meaning",
             )
-    for word in line.split():
-        if word in ("&&", "||", "&", "|"):
+    for argument in line.split():
+        if argument in ("&&", "||", "&", "|"):
             raise Mistake(
-                f"{word} may not stand in kernel arguments", "boot scripts would give it a meaning"
+                f"{argument} may not stand in kernel arguments",
+                "boot scripts would give it a meaning",
             )
-        if word.startswith(("layercake.", "initrd=")):
+        if argument.startswith(("layercake.", "initrd=")):
             raise Mistake(
-                f"the argument {show(word.split('=')[0])} is set by Layercake itself", "remove it"
+                f"the argument {show(argument.split('=')[0])} is set by Layercake itself",
+                "remove it",
             )
     return " ".join(line.split())
 
 
 def console(value: object) -> str:
     """The kernel's console device."""
-    word = text(value)
-    if not _CONSOLE.fullmatch(word):
+    plain = text(value)
+    if not _CONSOLE.fullmatch(plain):
         raise Mistake(
-            f"{show(word)} is not a console",
+            f"{show(plain)} is not a console",
             "write a device and perhaps its speed: ttyS0 or ttyS0,115200n8",
         )
-    return word
+    return plain
 
 
 def boot_timeout(value: object) -> float | None:
@@ -74,30 +77,30 @@ def boot_timeout(value: object) -> float | None:
 
 def aliases(value: object) -> tuple[str, ...]:
     """Other names of a node: one, or a list."""
-    found = tuple(map(_alias, value if isinstance(value, list) else [value]))
-    if len(found) > MAX_ALIASES:
-        raise Mistake(f"{len(found)} aliases, a node has {MAX_ALIASES} at most")
-    if twice := [name for name in found if found.count(name) > 1]:
+    names = tuple(map(_alias, value if isinstance(value, list) else [value]))
+    if len(names) > MAX_ALIASES:
+        raise Mistake(f"{len(names)} aliases, a node has {MAX_ALIASES} at most")
+    if twice := [name for name in names if names.count(name) > 1]:
         raise Mistake(f"the alias {show(twice[0])} stands there twice")
-    return found
+    return names
 
 
 def _alias(value: object) -> str:
-    word = text(value)
+    name = text(value)
     if (
-        not all(LABEL.fullmatch(label) for label in word.split("."))
-        or len(word) > MAX_ALIAS
-        or not re.search("[a-z]", word)
+        not all(LABEL.fullmatch(label) for label in name.split("."))
+        or len(name) > MAX_ALIAS
+        or not re.search("[a-z]", name)
     ):
         raise Mistake(
-            f"{show(word)} is not a name",
+            f"{show(name)} is not a name",
             "lower-case letters, digits and inner hyphens, with dots between labels",
         )
-    if word in (HEAD, "localhost"):
+    if name in (HEAD, "localhost"):
         raise Mistake(
-            f"{show(word)} cannot be an alias", f"{HEAD} is the head, localhost each machine itself"
+            f"{show(name)} cannot be an alias", f"{HEAD} is the head, localhost each machine itself"
         )
-    return word
+    return name
 
 
 def unique(boot: Boot) -> tuple[Unique, ...]:

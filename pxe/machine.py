@@ -10,8 +10,10 @@ import enum
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket
 
-PXE, HTTP = b"PXEClient", b"HTTPClient"
-X86_64, AARCH64 = "x86_64", "aarch64"
+PXE = b"PXEClient"
+HTTP = b"HTTPClient"
+X86_64 = "x86_64"
+AARCH64 = "aarch64"
 ARCHITECTURES = (X86_64, AARCH64)
 """Of the machines that there is a boot path for."""
 
@@ -39,13 +41,15 @@ FIRMWARE = {
 }
 """By the number in option 93, which is 61 in DHCPv6. EDK II says 7 for x86-64, others say 9."""
 
-HTTP_CLIENTS, ARM_CLIENTS = (Client.UEFI_HTTP, Client.ARM64_HTTP), (Client.ARM64, Client.ARM64_HTTP)
+HTTP_CLIENTS = (Client.UEFI_HTTP, Client.ARM64_HTTP)
+ARM_CLIENTS = (Client.ARM64, Client.ARM64_HTTP)
 
 
 def user_classes(value: bytes) -> list[bytes]:
     """The classes in option 77: RFC 3004 has a length byte before each, iPXE sends its name
     bare."""
-    classes, at = [value], 0
+    classes = [value]
+    at = 0
     while at < len(value):
         length = value[at]
         classes.append(value[at + 1 : at + 1 + length])
@@ -79,25 +83,26 @@ def firmware_of(packet: DhcpPacket) -> Client:
 
 def client_of(packet: DhcpPacket) -> Client:
     """Whether firmware asks or a running system, and which kind of firmware."""
-    options, found = packet.options, firmware_of(packet)
+    options = packet.options
+    firmware = firmware_of(packet)
     if dhcp.IPXE in options or b"iPXE" in user_classes(options.get(dhcp.USER_CLASS, b"")):
-        return Client.OTHER if found in (Client.OTHER, *ARM_CLIENTS) else Client.IPXE
+        return Client.OTHER if firmware in (Client.OTHER, *ARM_CLIENTS) else Client.IPXE
     if (
         not options.get(dhcp.VENDOR_CLASS, b"").startswith((PXE, HTTP))
         and dhcp.CLIENT_ARCH not in options
     ):
         return Client.SYSTEM
-    return found
+    return firmware
 
 
 def wrong(said: str, arch: int | None) -> str:
     """Why firmware that says this number gets nothing, of a node that is of another architecture by
     its inventory; "" if they agree, or if the number is of neither. Firmware that says none is a
     BIOS."""
-    found = Client.BIOS if arch is None else FIRMWARE.get(arch)
-    if found is None:
+    expected = Client.BIOS if arch is None else FIRMWARE.get(arch)
+    if expected is None:
         return ""
-    real = AARCH64 if found in ARM_CLIENTS else X86_64
+    real = AARCH64 if expected in ARM_CLIENTS else X86_64
     return (
         ""
         if real == said

@@ -47,7 +47,8 @@ def offers(
 ) -> dict[str, str]:
     """By which URI its firmware can be told to boot by HTTP (pxe.http_server), and why the boot
     medium does not do, if so."""
-    signed, foreign = boot is not None and boot.secure_boot, node.arch == AARCH64
+    signed = boot is not None and boot.secure_boot
+    foreign = node.arch == AARCH64
     base = http_base(
         facing(site.heads, node.network).address, (settings or BootSettings()).http_port
     )
@@ -67,7 +68,8 @@ def tune(mutation: Mutation, boot: Boot | None, settings: BootSettings | None) -
     """How long a boot may take is the node's own, how often it is tried the head's."""
     if mutation.name != boot_wait.name:
         return mutation
-    site, own = settings or BootSettings(), boot.boot_timeout if boot is not None else None
+    site = settings or BootSettings()
+    own = boot.boot_timeout if boot is not None else None
     stall = site.step_s if own is None else max(LEAST_STEP_S, own)
     return dataclasses.replace(
         mutation, timeout=own or site.join_s, stall=stall, retries=site.attempts

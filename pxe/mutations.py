@@ -48,7 +48,8 @@ async def boot_arm(service: PxeService, request: MutationRequest) -> Mapping[str
 )
 async def boot_wait(service: PxeService, request: MutationRequest) -> Mapping[str, str]:
     """Waits for the node's agent to join; the window stays open meanwhile."""
-    window, started = service.arm(request, confirmed=True), service.now()
+    window = service.arm(request, confirmed=True)
+    started = service.now()
     try:
         while (left := service.patience(request, started)) > 0:
             with contextlib.suppress(

@@ -171,7 +171,8 @@ def _check_address(
 
 def _names(name: str, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """The aliases of a node and the address of its BMC. Raises InputError."""
-    aliases, bmc = record.get("aliases") or (), record.get("bmc") or ""
+    aliases = record.get("aliases") or ()
+    bmc = record.get("bmc") or ""
     if not isinstance(aliases, list | tuple) or not all(
         isinstance(alias, str) and _NAME.fullmatch(alias) for alias in aliases
     ):
@@ -246,8 +247,8 @@ class Nodes:
     def by_ip(self, ip: str) -> Node | None:
         """The node that this address is reserved for. Of IPv6, the link-local ones that are made of
         a MAC address, and those that are made of an IPv4 address (pxe.packets.dhcp6)."""
-        if (found := self._by_ip.get(ip)) is not None or ":" not in ip:
-            return found
+        if (node := self._by_ip.get(ip)) is not None or ":" not in ip:
+            return node
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
         mac = mac_of_address(address)
         return self._by_mac.get(mac) if mac is not None else self._by_ip.get(ip_of(address) or "")

@@ -70,8 +70,8 @@ class PxeService(Service):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._nodes = Nodes()
-        self._windows = Windows()
-        self._relays = Relays(clock)
+        self.windows = Windows()
+        self.relay_sightings = Relays(clock)
         self.switch_ports = SwitchPorts(self._nodes, clock)
         self._state: BootState | None = None
         self._link: Link | None = None
@@ -81,21 +81,22 @@ class PxeService(Service):
         self._names: Names | None = None
         self._forwarder: Forwarder | None = None
         self._dynamic: DynamicAddressing | None = None
-        self._sockets: list[Server] = []
+        self.sockets: list[Server] = []
 
     async def start(self, link: Link, site: Site, settings: BootSettings) -> None:
         """Opens all sockets, or none: an error closes those that were open already."""
         conf = Settings.of(site, settings)
-        recorder = Recorder(link, self._windows, self._clock)
+        recorder = Recorder(link, self.windows, self._clock)
         self._link = link
-        self._state = state = BootState(conf, self._nodes, self._windows, recorder, self._clock)
+        self._state = state = BootState(conf, self._nodes, self.windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
-        signed, in_image = grub.programs(_LIBRARY), image.programs(_LIBRARY)
+        signed = grub.programs(_LIBRARY)
+        in_image = image.programs(_LIBRARY)
         self._signed = bool(signed and in_image)
         files = {name: path.read_bytes() for name, path in programs.items()} | signed
         self._http = HttpServer(state, programs, in_image)
         self._dynamic = DynamicAddressing(
-            conf, Path(site.data_dir), recorder, self._clock, self._nodes, self._windows
+            conf, Path(site.data_dir), recorder, self._clock, self._nodes, self.windows
         )
         try:
             self._dynamic.start()
@@ -130,13 +131,13 @@ class PxeService(Service):
             recorder.count()
             self.dynamic.discovery.lapse()
 
-    def _look_for_disk_boot(self, packet: DhcpPacket, recorder: Recorder) -> None:
+    def look_for_disk_boot(self, packet: DhcpPacket, recorder: Recorder) -> None:
         """Tells of a node that shall boot from the network while a running system asks for its
         address: that came from a disk."""
         node = self._nodes.by_mac(packet.mac)
         if (
             node is not None
-            and self._windows.untouched(node.id, self._clock())
+            and self.windows.untouched(node.id, self._clock())
             and client_of(packet) is Client.SYSTEM
         ):
             text = (
@@ -159,7 +160,7 @@ class PxeService(Service):
     def _open_dhcp(self, conf: Settings, recorder: Recorder) -> None:
         """DHCP, as far as the head has a part in it, on each of its interfaces."""
         if conf.dhcp == "off":
-            self._windows.first = "request for a file"
+            self.windows.first = "request for a file"
             return
         foreign_servers = ForeignServers(conf, self._nodes, recorder)
         for interface in dict.fromkeys(
@@ -170,10 +171,11 @@ class PxeService(Service):
     def _open_dhcp_on(
         self, interface: str, conf: Settings, foreign_servers: ForeignServers, recorder: Recorder
     ) -> None:
-        common, proxy = Common(conf, interface, signed=self._signed), conf.dhcp == "proxy"
+        common = Common(conf, interface, signed=self._signed)
+        proxy = conf.dhcp == "proxy"
 
         def watch(packet: DhcpPacket) -> tuple[Note, ...]:
-            self._look_for_disk_boot(packet, recorder)
+            self.look_for_disk_boot(packet, recorder)
             return (
                 foreign_servers.notes_of_request(packet)
                 + self.switch_ports.watch(packet)
@@ -181,22 +183,22 @@ class PxeService(Service):
             )
 
         def decide_again(packet: DhcpPacket) -> Decision:
-            return proxydhcp.answer_again(packet, self._nodes, self._windows, common, self._clock())
+            return proxydhcp.answer_again(packet, self._nodes, self.windows, common, self._clock())
 
         def with_dynamic(
             packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float
         ) -> Decision:
-            found = decide(packet, nodes, windows, net, now)
+            decision = decide(packet, nodes, windows, net, now)
             return (
-                self.dynamic.answer(packet, found, net)
-                if found.outcome is Outcome.UNKNOWN_MAC
-                else found
+                self.dynamic.answer(packet, decision, net)
+                if decision.outcome is Outcome.UNKNOWN_MAC
+                else decision
             )
 
         answers = Answers(
             self._nodes,
-            self._windows,
-            self._relays,
+            self.windows,
+            self.relay_sightings,
             common,
             self._clock,
             watch,
@@ -227,7 +229,7 @@ class PxeService(Service):
             )
         )
         try:
-            tftp_files = TftpFiles(self._running())
+            tftp_files = TftpFiles(self.running())
             self._open(
                 TftpServer(
                     ("::", conf.tftp_port),
@@ -239,7 +241,7 @@ class PxeService(Service):
                 )
             )
             self._open(
-                Dhcp6Server(conf, interface, self._nodes, self._windows, recorder, self._clock)
+                Dhcp6Server(conf, interface, self._nodes, self.windows, recorder, self._clock)
             )
         except OperationFailed as error:
             recorder.note(Note("", events.NO_IPV6, f"no machine can boot by IPv6: {error}"))
@@ -274,14 +276,14 @@ class PxeService(Service):
 
     def _open(self, server: Server) -> None:
         server.open()
-        self._sockets.append(server)
+        self.sockets.append(server)
 
     async def stop(self) -> None:
         """Closes all sockets; running transfers end."""
         if self._counting is not None:
             self._counting.cancel()
-        while self._sockets:
-            self._sockets.pop().close()
+        while self.sockets:
+            self.sockets.pop().close()
         if self._dynamic is not None:
             await self._dynamic.stop()
         if self._http is not None:
@@ -292,19 +294,19 @@ class PxeService(Service):
         """Takes the record over. One that cannot be used takes the node out of the table, and its
         history says why."""
         try:
-            found = from_record(node, record, self._running().settings)
-            self._nodes.update(found)
-            self.switch_ports.update_node(found, record.get("option82"))
+            node_read = from_record(node, record, self.running().settings)
+            self._nodes.update(node_read)
+            self.switch_ports.update_node(node_read, record.get("option82"))
             if self._names is not None:
-                self._names.update_node(found)
+                self._names.update_node(node_read)
         except InputError as error:
             self._forget(node)
-            self._running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
+            self.running().recorder.note(Note(node, events.BAD_RECORD, str(error)))
 
     async def node_removed(self, node: str) -> None:
         """Forgets the node and its window."""
         self._forget(node)
-        self._windows.forget(node)
+        self.windows.forget(node)
 
     def _forget(self, node: str) -> None:
         self._nodes.remove(node)
@@ -330,24 +332,21 @@ class PxeService(Service):
     async def node_state(self, node: str, values: Mapping[str, str]) -> None:
         """Closes the window of a node that is no longer waited for."""
         self._nodes.set_run(node, values.get("run", "UNKNOWN"))
-        self._windows.state(node, values)
+        self.windows.state(node, values)
 
     # For the handlers in pxe.calls.
 
     def steps(self, node: str) -> dict[str, Any]:
         """A node's present boot."""
-        return self._windows.report(node, self._clock())
+        return self.windows.report(node, self._clock())
 
     def stats(self) -> dict[str, int]:
         """The counters."""
-        return {
-            "nodes": len(self._nodes),
-            **dict(sorted(self._running().recorder.counters.items())),
-        }
+        return {"nodes": len(self._nodes), **dict(sorted(self.running().recorder.counters.items()))}
 
     def relays(self) -> dict[str, RelaySighting]:
         """The relays that were heard last, by network."""
-        return self._relays.view()
+        return self.relay_sightings.view()
 
     @property
     def dynamic(self) -> DynamicAddressing:
@@ -367,7 +366,7 @@ class PxeService(Service):
     def visit(self, seconds: float) -> Fetchable:
         """Lets the head itself fetch for so long; what there is to fetch for the nodes that it
         has."""
-        state = self._running()
+        state = self.running()
         conf = state.settings
         files, missing = boot_files(self._nodes.all(), conf.boot_dir)
         if not self._signed:
@@ -388,7 +387,8 @@ class PxeService(Service):
             missing=missing,
         )
 
-    def _running(self) -> BootState:
+    def running(self) -> BootState:
+        """What all parts share. Raises OperationFailed before the service was started."""
         if self._state is None:
             raise OperationFailed("cannot use the boot service: it was not started")
         return self._state
@@ -399,7 +399,7 @@ class PxeService(Service):
         """Opens the window, after a look whether the boot can work at all: a bad record or a
         missing file fails here, not in the firmware of the node. Raises InputError or
         OperationFailed."""
-        state = self._running()
+        state = self.running()
         node = self._nodes.by_id(request.node)
         if node is None:
             raise OperationFailed(
@@ -429,19 +429,19 @@ class PxeService(Service):
                     ),
                 )
         params = request.params
-        window = self._windows.arm(
+        window = self.windows.arm(
             node.id, params.get("token"), params.get("window_s"), self._clock(), confirmed=confirmed
         )
         try:
             spec_for(node, next(iter(node.macs), bytes(6)), window.token, state.settings, 0.0)
         except InputError:
-            self._windows.disarm(node.id)
+            self.windows.disarm(node.id)
             raise
         return window
 
     def disarm(self, request: MutationRequest) -> None:
         """Closes the window of this request's token; a later one stays open."""
-        self._windows.disarm(request.node, str(request.params.get("token")))
+        self.windows.disarm(request.node, str(request.params.get("token")))
 
     def now(self) -> float:
         """Seconds on the service's clock."""
@@ -453,7 +453,7 @@ class PxeService(Service):
         early = min(_EARLY_S, request.timeout / 10)
         step_s, most_s = (float(request.params.get(name) or 0.0) for name in ("step_s", "most_s"))
         return (
-            self._windows.deadline(request.node, started, request.timeout, step_s, most_s)
+            self.windows.deadline(request.node, started, request.timeout, step_s, most_s)
             - early
             - self._clock()
         )
@@ -465,22 +465,21 @@ class PxeService(Service):
 
     def came_to(self, request: MutationRequest) -> str:
         """The last that was seen of the boot."""
-        return self._windows.came_to(request.node)
+        return self.windows.came_to(request.node)
 
     def stalled(self, request: MutationRequest) -> str:
         """How far the boot came, in words; it is also written into the node's history."""
-        why, node = (
-            self._windows.why_stalled(request.node, request.timeout, self._clock()),
-            self._nodes.by_id(request.node),
-        )
-        subnet, heads = node.subnet if node is not None else None, self._running().settings.heads
+        why = self.windows.why_stalled(request.node, request.timeout, self._clock())
+        node = self._nodes.by_id(request.node)
+        subnet = node.subnet if node is not None else None
+        heads = self.running().settings.heads
         if (
             subnet is not None
-            and self._windows.silent(request.node)
+            and self.windows.silent(request.node)
             and all(own.network != subnet.network for own in heads)
         ):
-            why += f"; {self._relays.last_of(subnet.name)}"
-        self._running().recorder.note(Note(request.node, events.STALLED, why))
+            why += f"; {self.relay_sightings.last_of(subnet.name)}"
+        self.running().recorder.note(Note(request.node, events.STALLED, why))
         return why
 
 

@@ -16,7 +16,8 @@ from pxe.windows import Step, Window, Windows
 
 _REFUSED_EVERY_S = 10.0
 _OTHER_EVERY_S = 30.0
-_NAMES_KEPT, _NAME_SHOWN = 8, 60
+_NAMES_KEPT = 8
+_NAME_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +96,8 @@ class BootState:
                 Note(node.id, events.SCRIPT_REFUSED, why, None, {"ip": node.ip}, every=1.0)
             )
             raise Refused(f"cannot serve this {what}: {why}")
-        for told in self.went_on:
-            told(node.ip)
+        for callback in self.went_on:
+            callback(node.ip)
 
     def look_for_two(self, ip: str, mac: bytes) -> None:
         """Tells the head when a machine asks for the script that another one has joined with."""

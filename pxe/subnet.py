@@ -88,8 +88,8 @@ class _Usual:
 @lru_cache(maxsize=8)
 def own(settings: Settings) -> Subnet:
     """The network that the head is in, as config.yaml has it."""
-    found = Network(subnet=str(settings.network), gateway=settings.gateway)
-    return _build("", found, _Usual.of(settings))
+    network = Network(subnet=str(settings.network), gateway=settings.gateway)
+    return _build("", network, _Usual.of(settings))
 
 
 def of(record: Mapping[str, Any], settings: Settings) -> Subnet:
@@ -107,12 +107,11 @@ def _shared(text: str, usual: _Usual) -> Subnet:
 
 
 def _build(name: str, found: Network, usual: _Usual) -> Subnet:
-    network, servers, lease = (
-        ipaddress.ip_network(found.subnet),
-        found.dns or usual.dns,
-        found.lease_s or usual.lease_s,
-    )
-    domain, clocks = found.domain or usual.domain, found.ntp or usual.ntp
+    network = ipaddress.ip_network(found.subnet)
+    servers = found.dns or usual.dns
+    lease = found.lease_s or usual.lease_s
+    domain = found.domain or usual.domain
+    clocks = found.ntp or usual.ntp
     options = _options(network, found, servers, clocks, domain) if network.version == 4 else {}
     return Subnet(
         usual.place,
@@ -150,7 +149,10 @@ def _options(
     network: AnyNetwork, found: Network, servers: Sequence[str], clocks: Sequence[str], domain: str
 ) -> dict[int, bytes]:
     """The DHCP options of a network's nodes; what has an IPv6 address is not for DHCP of IPv4."""
-    servers, clocks = ([word for word in words if ":" not in word] for words in (servers, clocks))
+    servers, clocks = (
+        [server for server in servers_of_option if ":" not in server]
+        for servers_of_option in (servers, clocks)
+    )
     options = {dhcp.SUBNET_MASK: network.netmask.packed}
     if found.gateway:
         options[dhcp.ROUTER] = packed(found.gateway)

@@ -90,8 +90,8 @@ class TftpFiles:
         if mac not in node.macs:
             raise Refused("cannot serve this configuration: it is another node's")
         try:
-            made = spec_for(node, mac, window.token, self._state.settings, self._wall())
-            body = grub.render(made, grub.by_tftp(made))
+            spec = spec_for(node, mac, window.token, self._state.settings, self._wall())
+            body = grub.render(spec, grub.by_tftp(spec))
         except InputError as error:
             raise Refused(error.message) from error
         self._state.hand_out(node, window, mac, "configuration")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layercake.base.datagrams import DatagramServer
-from layercake.base.places import Places
+from layercake.base.quotas import SlotPool
 from layercake.kraken.errors import OperationFailed, Refused
 from pxe.packets.tftp import (
     Code,
@@ -94,27 +94,29 @@ class TftpServer:
         interface: str = "",
     ) -> None:
         """At an IPv4 address, or at all IPv6 addresses ("::") of an `interface`."""
-        self._address = address
+        self.address = address
         self._options: list[tuple[int, int, int | bytes]] = []
         if interface:
             self._options = [
                 (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"),
                 (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1),
             ]
-        self._files = files
+        self.files = files
         self._gate = gate
         self._counters = counters
         self._clock = clock
         self._server = DatagramServer(
             self._request
         )  # an error while reading is an ICMP answer about a packet of ours: let it be
-        self._live: dict[tuple[str, int], _Live] = {}
-        self._by_socket: dict[int, _Live] = {}
+        self.transfers: dict[tuple[str, int], _Live] = {}
+        """Those under way, by the client's address and port."""
+        self.by_socket: dict[int, _Live] = {}
+        """The same by the descriptors of their sockets."""
         self._epoll: select.epoll | None = None
         self._heard = bytearray(1024)
         # Who has acknowledged something is there, and stays; a request alone may come from anybody
         # in the name of another.
-        self._places: Places[_Live] = Places(
+        self._slots: SlotPool[_Live] = SlotPool(
             _MAX_FROM_ONE, _MAX_TRANSFERS, lambda live: not live.transfer.fresh
         )
         self._timer: asyncio.TimerHandle | None = None
@@ -122,10 +124,10 @@ class TftpServer:
     def open(self) -> None:
         """Starts to listen. Raises OperationFailed."""
         try:
-            self._server.open(self._address, *self._options)
+            self._server.open(self.address, *self._options)
         except OSError as error:
             raise OperationFailed(
-                f"cannot listen for TFTP on {self._address[0]} port {self._address[1]}: "
+                f"cannot listen for TFTP on {self.address[0]} port {self.address[1]}: "
                 f"{error.strerror}",
                 hint="it needs root, and no other TFTP server on this address",
             ) from error
@@ -134,7 +136,7 @@ class TftpServer:
 
     def close(self) -> None:
         """Stops all transfers and listens no more."""
-        for live in list(self._live.values()):
+        for live in list(self.transfers.values()):
             self._end(live)
         if self._timer is not None:
             self._timer.cancel()
@@ -149,7 +151,7 @@ class TftpServer:
         """The client at an address asks for what comes after, in the file of this name if any. So
         it has what was sent to it, also if the last acknowledgement was lost (RFC 1350, section 6):
         firmware closes its network card as soon as it has said that."""
-        for live in self._places.held(ip):
+        for live in self._slots.held_by(ip):
             if live.transfer.out and live.name != name:
                 self._whole(live)
 
@@ -193,7 +195,7 @@ class TftpServer:
     def _is_repeated(self, data: bytes, peer: tuple[str, int]) -> bool:
         """Whether a request came before, and its transfer has just begun: that begins once more.
         Any other transfer to this port is over."""
-        live = self._live.get(peer)
+        live = self.transfers.get(peer)
         if live is None:
             return False
         if live.request == data and live.transfer.fresh:
@@ -207,7 +209,7 @@ class TftpServer:
 
     def _content(self, client: str, name: str) -> tuple[bytes | mmap.mmap | None, str]:
         """What a client gets by a name, None for nothing; and why it may have nothing."""
-        content: bytes | mmap.mmap | None = self._files.get(name)
+        content: bytes | mmap.mmap | None = self.files.get(name)
         why = self._gate.may_fetch(client)
         if content is not None or why:
             return content, why
@@ -224,32 +226,33 @@ class TftpServer:
         content: bytes | mmap.mmap,
         terms: Terms,
     ) -> None:
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        family = socket.AF_INET6 if ":" in self.address[0] else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             for each in self._options:
                 sock.setsockopt(*each)
-            sock.bind((self._address[0], 0))
+            sock.bind((self.address[0], 0))
             sock.connect(peer)
         except OSError:
             sock.close()
             self._counters["tftp.send-failed"] += 1
             return
-        now, cut = self._clock(), terms.window > 1 and _cuts(sock, terms.block + 4)
-        live = self._live[peer] = _Live(
+        now = self._clock()
+        cut = terms.window > 1 and _cuts(sock, terms.block + 4)
+        live = self.transfers[peer] = _Live(
             peer, data, name, len(content), sock, Transfer(content, terms, now), now, cut
         )
-        ends = self._places.take(peer[0], live)
+        ends = self._slots.add(peer[0], live)
         if ends is not None:
             self._counters["tftp.too-many"] += 1
             self._end(ends)
         if ends is live:
             return  # the client asks again
-        self._by_socket[sock.fileno()] = live
+        self.by_socket[sock.fileno()] = live
         if self._epoll is not None:
             self._epoll.register(sock.fileno(), select.EPOLLIN)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self.tick)
         self._gate.began(peer[0], name)
         self._send(live, live.transfer.begin(now))
 
@@ -288,7 +291,8 @@ class TftpServer:
         self._end(live)
 
     def _ready(self, epoll: select.epoll) -> None:
-        left, live_by = _AT_ONCE, self._by_socket.get
+        left = _AT_ONCE
+        live_by = self.by_socket.get
         while left > 0 and not epoll.closed and (ready := epoll.poll(0, left)):
             left -= len(ready)
             now = self._clock()
@@ -322,24 +326,24 @@ class TftpServer:
             if self._gate.may_fetch(live.peer[0]):  # not any more
                 self._end(live)
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         """Looks through all transfers for silent clients; runs only while there are transfers."""
         self._timer = None
         now = self._clock()
-        for live in [live for live in self._live.values() if live.transfer.due(now)]:
+        for live in [live for live in self.transfers.values() if live.transfer.due(now)]:
             self._send(live, live.transfer.timeout(now))
             if live.transfer.phase is not Phase.RUNNING:
                 self._end(live)
-        if self._live:
-            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+        if self.transfers:
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self.tick)
 
     def _end(self, live: _Live) -> None:
-        if self._live.get(live.peer) is live:
-            del self._live[live.peer]
-        self._places.leave(live.peer[0], live)
+        if self.transfers.get(live.peer) is live:
+            del self.transfers[live.peer]
+        self._slots.remove(live.peer[0], live)
         if live.sock.fileno() < 0:
             return
-        self._by_socket.pop(live.sock.fileno(), None)  # it may have had no place at all
+        self.by_socket.pop(live.sock.fileno(), None)  # it may have had no place at all
         live.sock.close()  # which takes it out of the epoll
         phase = live.transfer.phase
         self._counters[

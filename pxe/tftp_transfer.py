@@ -9,7 +9,9 @@ import struct
 
 from pxe.packets.tftp import Op, Terms, build_data, build_oack
 
-_DATA, _ACK, _ERROR = int(Op.DATA), int(Op.ACK), int(Op.ERROR)
+_DATA = int(Op.DATA)
+_ACK = int(Op.ACK)
+_ERROR = int(Op.ERROR)
 _HEAD = struct.Struct(
     "!HH"
 ).pack  # of a block, as build_data has it: each packet of a rack that boots comes this way
@@ -94,7 +96,9 @@ class Transfer:
         return [self._oack] if self._acked < 0 else self._window()
 
     def _window(self) -> list[bytes]:
-        size, data, first = self._size, self._data, self._acked
+        size = self._size
+        data = self._data
+        first = self._acked
         if self._most == 1:
             at = first * size
             return [_HEAD(_DATA, (first + 1) & 0xFFFF) + data[at : at + size]]

@@ -132,7 +132,8 @@ class Windows:
     `first` is what is seen first of a boot."""
 
     def __init__(self) -> None:
-        self._windows: dict[str, Window] = {}
+        self.by_node: dict[str, Window] = {}
+        """The window of each node that was armed since it last was in sync."""
         self.first = "DHCPDISCOVER"
 
     def arm(
@@ -151,17 +152,18 @@ class Windows:
                 f"cannot arm node {node}: window_s must be above 0 and at most {MAX_WINDOW_S:.0f} "
                 "seconds"
             )
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         if window is None or window.token != token or self.armed(node, now) is None:
-            window = self._windows[node] = Window(node, token, now, now)
-        window.open, window.until = True, max(window.until, now + float(window_s))
+            window = self.by_node[node] = Window(node, token, now, now)
+        window.open = True
+        window.until = max(window.until, now + float(window_s))
         window.confirmed = window.confirmed or confirmed
         return window
 
     def disarm(self, node: str, token: str | None = None) -> bool:
         """Closes the node's window; with `token`, only if it is that token's. Says whether a window
         was closed."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         if window is None or not window.open or (token is not None and token != window.token):
             return False
         window.open = False
@@ -169,7 +171,7 @@ class Windows:
 
     def armed(self, node: str, now: float) -> Window | None:
         """The open window of a node. One whose end has passed is closed."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         if window is None or not window.open:
             return None
         if now >= window.until:
@@ -180,7 +182,7 @@ class Windows:
     def carries(self, node: str) -> bool:
         """Whether the machine has fetched a boot program since it began, and so may be taken to run
         it."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         seen = (
             [s.step for s in window.steps if s.done and s.step in (Step.NBP, Step.SCRIPT)]
             if window is not None
@@ -195,12 +197,12 @@ class Windows:
 
     def silent(self, node: str) -> bool:
         """Whether nothing was seen of the node's present boot."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         return window is None or not window.steps
 
     def forget(self, node: str) -> None:
         """The node is gone."""
-        self._windows.pop(node, None)
+        self.by_node.pop(node, None)
 
     def state(self, node: str, values: Mapping[str, str]) -> bool:
         """The head said what is discovered of a node. Says whether that closed its window.
@@ -209,7 +211,7 @@ class Windows:
         done; it would close the window that has just opened. So until the head has once said WAIT,
         only joined or not powered closes.
         """
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         if window is None or not window.open:
             return False
         boot = values.get("boot", "UNKNOWN")
@@ -226,7 +228,7 @@ class Windows:
         """A MAC address was offered something to boot. Says whether its machine is seen to begin
         anew by that: it has the script of this boot already, and firmware that has it does not ask
         again."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         if window is None:
             return False
         window.asked.add(mac)
@@ -251,7 +253,8 @@ class Windows:
             window.given = mac
             return ""
         if window.given == mac and window.anew and window.again < AGAIN_AT_MOST:
-            window.anew, window.again = False, window.again + 1
+            window.anew = False
+            window.again = window.again + 1
             return ""
         window.open = False
         window.spoiled = (
@@ -266,7 +269,9 @@ class Windows:
     def spoil(self, node: str, why: str, now: float, hint: str) -> None:
         """The present boot of a node cannot come to anything: it ends."""
         if (window := self.armed(node, now)) is not None:
-            window.open, window.spoiled, window.hint = False, why, hint
+            window.open = False
+            window.spoiled = why
+            window.hint = hint
             window.over.set()
 
     def doubts(self, node: str, why: str, now: float) -> None:
@@ -277,7 +282,8 @@ class Windows:
     def unanswered(self, node: str, now: float) -> float:
         """For how many seconds a node has asked by DHCP, and nothing has come of it; 0 if it has
         not asked, went on, or it is known why not."""
-        window, since = self._windows.get(node), now
+        window = self.by_node.get(node)
+        since = now
         for seen in reversed(window.steps if window is not None and not window.doubt else ()):
             if seen.step not in (Step.DISCOVER, Step.OFFER):
                 break
@@ -287,7 +293,7 @@ class Windows:
     def disputed(self, node: str, mac: str, now: float) -> bool:
         """Whether who asks for a script by this MAC address had been on the way to it, while
         another has joined with it."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         return (
             window is not None
             and window.joined
@@ -300,12 +306,12 @@ class Windows:
         self, node: str, step: Step, now: float, data: Mapping[str, Any], *, done: bool = True
     ) -> None:
         """Adds a step to the node's present boot; outside any boot it is dropped."""
-        if (window := self._windows.get(node)) is not None:
+        if (window := self.by_node.get(node)) is not None:
             window.steps.append(StepSeen(step, now, done, dict(data)))
 
     def moves(self, node: str, now: float) -> None:
         """A transfer to the node gets on."""
-        if (window := self._windows.get(node)) is not None:
+        if (window := self.by_node.get(node)) is not None:
             window.moved = now
 
     def deadline(
@@ -314,7 +320,7 @@ class Windows:
         """Until when a wait that began at `started` goes on: `timeout` until the firmware is seen,
         then `step_s` from the last step, and `most_s` at most, as the engine's own deadline does.
         Where these are not given, each step prolongs it."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         done = [seen.at for seen in window.steps if seen.done] if window is not None else []
         if window is not None and done:
             done.append(max(done[-1], window.moved))
@@ -330,7 +336,7 @@ class Windows:
     def why_stalled(self, node: str, waited: float, now: float) -> str:
         """The last step that was seen and what is missing since, as in "kernel sent 95 s ago,
         ..."."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         if window is None or not window.steps:
             return f"no {self.first} seen in {waited:.0f} s"
         last = window.steps[-1]
@@ -344,13 +350,13 @@ class Windows:
 
     def came_to(self, node: str) -> str:
         """The last that was seen of the node's present boot."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         return window.steps[-1].text if window is not None and window.steps else "power-on"
 
     def report(self, node: str, now: float) -> dict[str, Any]:
         """The node's present boot, JSON-ready: whether it is armed, for how long, and its steps
         with their ages in seconds."""
-        window = self._windows.get(node)
+        window = self.by_node.get(node)
         armed = self.armed(node, now)
         return {
             "armed": armed is not None,

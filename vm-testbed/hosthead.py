@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[1]))
 
@@ -38,19 +39,19 @@ def write_tokens(head: Head, directory: Path) -> None:
         partial.replace(directory / asked.stem)
 
 
+def api_of(head: Any) -> Any:
+    """What serves people and nodes; of an older version, too."""
+    return head.api() if hasattr(head, "api") else Api(head)  # type: ignore[call-arg]
+
+
 async def serve(data: Path) -> None:
     """Until SIGTERM."""
     head = Head(data, head_settings.load(data))
-    api, stop = Api(head), asyncio.Event()
+    api = api_of(head)
+    stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await head.start()
     await api.start()
-    logs = None
-    if getattr(head.settings, "logs", None):  # other versions have none
-        from layercake.head.log_sources import Logs
-
-        logs = Logs(head.settings.logs, head)
-        logs.start()
     try:
         while not stop.is_set():
             write_tokens(head, data / "tokens")
@@ -58,8 +59,6 @@ async def serve(data: Path) -> None:
     finally:
         await api.stop()
         await head.stop()
-        if logs is not None:
-            await logs.stop()
 
 
 if __name__ == "__main__":

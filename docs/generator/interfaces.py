@@ -7,26 +7,30 @@ import inspect
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from docs.generator.markdown import code, page, plain, table
 from docs.generator.structs import type_name
 from layercake.api.openapi import document
-from layercake.api.route import Reach, Route
-from layercake.api.table import routes as all_routes
+from layercake.api.route import Operation, Reach, operations
 from layercake.head import modules
+from layercake.head.features import FEATURES
 from layercake.moduleapi.module import Module, Role
 from layercake.moduleapi.service import Link, Service
 
 PROTO = Path(__file__).parents[2] / "layercake" / "moduleapi" / "module.proto"
 
 
-def routes() -> tuple[Route, ...]:
-    """The API's own table; making it touches no head."""
-    return all_routes(cast(Any, SimpleNamespace(head=SimpleNamespace(store=None))))
+def routes() -> list[Operation]:
+    """The operations of all features; none of these is started."""
+    return [
+        operation
+        for feature in FEATURES
+        for handlers in feature.routes
+        for _, operation in operations(handlers)
+    ]
 
 
 def rest_page() -> str:
@@ -56,7 +60,7 @@ def rest_page() -> str:
     return page("REST", *parts)
 
 
-def _route(route: Route, operation: Mapping[str, Any]) -> tuple[str, ...]:
+def _route(route: Operation, operation: Mapping[str, Any]) -> tuple[str, ...]:
     query = ", ".join(map(code, route.query))
     role = route.role.name.lower() + (", exec" if route.exec else "")
     name = ""
@@ -122,7 +126,7 @@ def rights_page() -> str:
     )
 
 
-def _may(route: Route, role: Role, bound: bool) -> str:
+def _may(route: Operation, role: Role, bound: bool) -> str:
     if role < route.role or (bound and route.reach is Reach.SITE):
         return ""
     return "its nodes" if bound and route.reach is not Reach.NONE else "yes"

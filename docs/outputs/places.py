@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from docs.outputs.blocks import Step
 from layercake.kraken.errors import OperationFailed
 from layercake.sim.api import Api
-from layercake.sim.inventory import made_up, replaced
+from layercake.sim.inventory import generated, replaced
 
 SITE = Path(__file__).with_name("site.yaml")
 FIRST_DAY = Path(__file__).with_name("first-day.yaml")
@@ -64,7 +64,7 @@ class Plot:
     def inventory(self) -> str:
         """The inventory of its nodes, in YAML."""
         if self.site is None:
-            return made_up(self.count)
+            return generated(self.count)
         return replaced(self.site.read_text(), self.site.name)
 
 

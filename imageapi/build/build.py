@@ -115,12 +115,12 @@ def build(
 def source_date(environment: Mapping[str, str]) -> int:
     """SOURCE_DATE_EPOCH (seconds, Unix), 0 when not set. Raises InputError."""
     text = environment.get("SOURCE_DATE_EPOCH", "") or "0"
-    found = whole_number(text, (1 << 32) - 1)
-    if found is None:
+    epoch = whole_number(text, (1 << 32) - 1)
+    if epoch is None:
         raise InputError(
             f"cannot use SOURCE_DATE_EPOCH={text[:40]!r}: seconds since 1970 are expected"
         )
-    return found
+    return epoch
 
 
 @contextmanager
@@ -263,7 +263,7 @@ def _buildah(
     # Of the box's own things nothing is worth a second wall: no isolation but a chroot, plain
     # directories, the box's network.
     arguments = ["--isolation=chroot", "--network=host", f"--timestamp={epoch}", "--layers=false"]
-    arguments += [word for item in options.build_args for word in ("--build-arg", item)]
+    arguments += [argument for item in options.build_args for argument in ("--build-arg", item)]
     arguments += ["--file=/scratch/Dockerfile", f"--tag=localhost/{_TAG}"]
     what = f"build {source.path}"
     box.run([*_BUILDAH, "build", *arguments, "/context"], what, environment, line)
@@ -276,9 +276,9 @@ def _buildah(
 def _environment(scratch: Path) -> dict[str, str]:
     """What the tools get to see: where registries and proxies are set up, and nothing else of
     ours."""
-    kept = ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE", *_PROXIES)
+    passed_on = ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE", *_PROXIES)
     return {"PATH": PATH, "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)} | {
-        k: os.environ[k] for k in kept if k in os.environ
+        k: os.environ[k] for k in passed_on if k in os.environ
     }
 
 
@@ -286,12 +286,12 @@ def image_config(layout: Path) -> Mapping[str, Any]:
     """The "config" object of the one image in an OCI layout. Raises InputError."""
     try:
         manifest = _blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0])
-        found = _blob(layout, manifest["config"]).get("config") or {}
+        config = _blob(layout, manifest["config"]).get("config") or {}
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise InputError(f"cannot use the image's configuration: {error!r}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise InputError("cannot use the image's configuration: it is no mapping")
-    return found
+    return config
 
 
 def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Any:

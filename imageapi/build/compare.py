@@ -25,7 +25,7 @@ async def describe(aside: SandboxedJob, file: str) -> dict[str, Any]:
 
 
 async def _run_job(aside: SandboxedJob, module: str, *files: str) -> dict[str, Any]:
-    found = json.loads(await aside.run(module, *files))
-    if "error" in found:
-        raise OperationFailed(str(found["error"]), hint=str(found["hint"]))
-    return dict(found)
+    result = json.loads(await aside.run(module, *files))
+    if "error" in result:
+        raise OperationFailed(str(result["error"]), hint=str(result["hint"]))
+    return dict(result)

@@ -98,18 +98,21 @@ def contents(image: Path, keep: Callable[[str], bool] = is_dpkg) -> Contents:
         os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         try:
-            found = read(stream, keep)
+            result = read(stream, keep)
         except (ValueError, EOFError) as error:
             process.kill()
-            _, said = process.communicate()
-            words = said.decode("utf-8", "replace").strip().splitlines()
-            raise OperationFailed(f"cannot read {image}: {words[0] if words else error}") from None
-    _, said = process.communicate()
+            _, errors = process.communicate()
+            messages = errors.decode("utf-8", "replace").strip().splitlines()
+            raise OperationFailed(
+                f"cannot read {image}: {messages[0] if messages else error}"
+            ) from None
+    _, errors = process.communicate()
     if process.returncode:
         raise OperationFailed(
-            f"cannot read {image}: {said.decode('utf-8', 'replace').strip()[:200] or 'no word why'}"
+            f"cannot read {image}: "
+            f"{errors.decode('utf-8', 'replace').strip()[:200] or 'no word why'}"
         )
-    return found
+    return result
 
 
 def read(stream: IO[bytes], keep: Callable[[str], bool] = is_dpkg) -> Contents:
@@ -130,16 +133,16 @@ def read(stream: IO[bytes], keep: Callable[[str], bool] = is_dpkg) -> Contents:
         entries[name] = entry
         if entry.kind == "file" and entry.size:
             files.append((place, entry.size, name))
-    kept = dict[str, bytes]()
+    texts = dict[str, bytes]()
     packages = dict[str, str]()
     source = _Stream(data, stream)
     for place, size, name in sorted(files):
         digest, text = source.file(place, size, keep(name) and size <= MOST)
         entries[name] = Entry("file", entries[name].mode, entries[name].owner, size, digest)
         if text:
-            kept[name] = text
+            texts[name] = text
             packages |= parse_status(text.decode("utf-8", "replace")) if is_dpkg(name) else {}
-    return Contents(entries, packages, kept)
+    return Contents(entries, packages, texts)
 
 
 class _Stream:
@@ -155,7 +158,7 @@ class _Stream:
         if place != self._at:
             raise ValueError(f"a file begins at {place}, the one before ended at {self._at}")
         hasher = hashlib.blake2b(digest_size=16)
-        kept = []
+        pieces = []
         todo = size
         while todo:
             chunk = self._left[:todo]
@@ -166,9 +169,9 @@ class _Stream:
             hasher.update(chunk)
             todo -= len(chunk)
             if keep:
-                kept.append(chunk)
+                pieces.append(chunk)
         self._at += size
-        return hasher.hexdigest(), b"".join(kept)
+        return hasher.hexdigest(), b"".join(pieces)
 
 
 def parse(listing: bytes) -> Iterator[tuple[str, Entry, int]]:
@@ -179,23 +182,23 @@ def parse(listing: bytes) -> Iterator[tuple[str, Entry, int]]:
         line = name + line if name else line
         if not line or line.startswith(b"#"):
             continue
-        found = _ENTRY.fullmatch(line)
-        if not found:
+        match = _ENTRY.fullmatch(line)
+        if not match:
             name = line + b"\n"
             continue
         name = b""
-        path = os.fsdecode(_ESCAPE.sub(rb"\1", found["name"]))
-        if found["same"]:
+        path = os.fsdecode(_ESCAPE.sub(rb"\1", match["name"]))
+        if match["same"]:
             yield (
                 path,
-                Entry("hard link", "", "", 0, os.fsdecode(_ESCAPE.sub(rb"\1", found["same"]))),
+                Entry("hard link", "", "", 0, os.fsdecode(_ESCAPE.sub(rb"\1", match["same"]))),
                 0,
             )
             continue
-        kind = found["kind"].decode()
-        rest = found["rest"] or b""
-        mode = found["mode"].decode()
-        owner = found["owner"].decode().replace(" ", ":")
+        kind = match["kind"].decode()
+        rest = match["rest"] or b""
+        mode = match["mode"].decode()
+        owner = match["owner"].decode().replace(" ", ":")
         if kind == "R":
             size, place = (int(part) for part in rest.split()[:2])
             yield path, Entry("file", mode, owner, size), place
@@ -215,7 +218,7 @@ def parse(listing: bytes) -> Iterator[tuple[str, Entry, int]]:
 def parse_status(text: str) -> dict[str, str]:
     """The installed packages of a dpkg status file (dpkg(1)): NAME, or NAME:ARCH where an image has
     several, to version."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for paragraph in text.split("\n\n"):
         fields = dict(
             re.findall(r"^(Package|Version|Architecture|Status): (.*)$", paragraph, re.MULTILINE)
@@ -225,10 +228,10 @@ def parse_status(text: str) -> dict[str, str]:
         ):
             continue
         name = fields["Package"]
-        found[f"{name}:{fields.get('Architecture', '')}" if name in found else name] = fields.get(
+        values[f"{name}:{fields.get('Architecture', '')}" if name in values else name] = fields.get(
             "Version", ""
         )
-    return found
+    return values
 
 
 def difference(a: Contents, b: Contents) -> dict[str, Any]:

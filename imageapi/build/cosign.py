@@ -96,12 +96,12 @@ class _Layout:
 
     def _json(self, data: bytes) -> dict[str, Any]:
         try:
-            found = parse_json(data)
+            value = parse_json(data)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            value = None
+        if not isinstance(value, dict):
             raise Refused("cannot check the signature: a manifest in the layout is no JSON object")
-        return found
+        return value
 
     def blob(self, descriptor: Mapping[str, Any]) -> bytes:
         """The content of a descriptor. Raises Refused."""
@@ -122,13 +122,13 @@ class _Layout:
 
 
 def _mappings(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = data.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    items = data.get(key)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _annotations(descriptor: Mapping[str, Any]) -> dict[str, Any]:
-    found = descriptor.get("annotations")
-    return found if isinstance(found, dict) else {}
+    annotations = descriptor.get("annotations")
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def verify(directory: Path, key: Key) -> tuple[dict[str, Any], frozenset[str]]:
@@ -138,18 +138,18 @@ def verify(directory: Path, key: Key) -> tuple[dict[str, Any], frozenset[str]]:
     images: dict[str, dict[str, Any]] = {}
     proofs: list[dict[str, Any]] = []
     for descriptor in _mappings(layout.index, "manifests"):
-        said = _annotations(descriptor)
-        if _BESIDE.fullmatch(str(said.get("org.opencontainers.image.ref.name"))) or str(
-            said.get("kind")
+        annotations = _annotations(descriptor)
+        if _BESIDE.fullmatch(str(annotations.get("org.opencontainers.image.ref.name"))) or str(
+            annotations.get("kind")
         ).endswith("/atts"):
             continue
-        found = [
+        payloads = [
             layer
             for layer in _mappings(layout.manifest(descriptor), "layers")
             if layer.get("mediaType") == PAYLOAD
         ]
-        proofs += found
-        if not found:
+        proofs += payloads
+        if not payloads:
             images[str(descriptor["digest"])] = descriptor
     if len(images) != 1:
         raise Refused(
@@ -175,12 +175,12 @@ def _check(layout: _Layout, key: Key, digest: str, proofs: list[dict[str, Any]])
             continue
         try:
             critical = parse_json(payload)["critical"]
-            said = (critical["type"], critical["image"]["docker-manifest-digest"])
+            claims = (critical["type"], critical["image"]["docker-manifest-digest"])
         except (ValueError, KeyError, TypeError):
-            said = ("", "something else")
-        if said == (TYPE, digest):
+            claims = ("", "something else")
+        if claims == (TYPE, digest):
             return
-        others.append(str(said[1])[:80])
+        others.append(str(claims[1])[:80])
     if others:
         raise Refused(
             f"cannot use the image: the key has signed {others[0]!r}, and this is {digest}"
@@ -201,7 +201,7 @@ def signed_layout(
 ) -> tuple[Path, frozenset[str]]:
     """A layout in `scratch` with nothing but the image of an OCI layout or archive, if the key has
     signed it, and the digests of its manifests. Raises InputError, Refused."""
-    found = read_key(key)
+    public_key = read_key(key)
     source = source.absolute()
     only = scratch / "signed"
     only.mkdir()
@@ -218,7 +218,7 @@ def signed_layout(
         )
         (only / "blobs").symlink_to(archive / "blobs")
         source = archive
-    image, digests = verify(source, found)
+    image, digests = verify(source, public_key)
     (only / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     (only / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [image]}))
     return only, digests

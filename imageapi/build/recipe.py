@@ -79,16 +79,16 @@ def _environment(config: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...]
 
 
 def _word_list(config: Mapping[str, Any], name: str) -> list[str]:
-    found = config.get(name) or []
-    if not isinstance(found, list) or not all(
-        isinstance(word, str) and "\0" not in word for word in found
+    values = config.get(name) or []
+    if not isinstance(values, list) or not all(
+        isinstance(value, str) and "\0" not in value for value in values
     ):
         raise InputError(f"cannot use the image's configuration: {name} is not a list of words")
-    return found
+    return values
 
 
 def _text(config: Mapping[str, Any], name: str) -> str:
-    found = config.get(name) or ""
-    if not isinstance(found, str) or "\0" in found:
+    value = config.get(name) or ""
+    if not isinstance(value, str) or "\0" in value:
         raise InputError(f"cannot use the image's configuration: {name} is not text")
-    return found
+    return value

@@ -24,33 +24,33 @@ def lookup(tree: Path, path: str) -> Path | None:
     """Where a path of the image is on this disk, as seen from a root at `tree`; None if there is
     nothing."""
     todo = list(PurePosixPath("/", path).parts[1:])[::-1]
-    here: list[str] = []
+    resolved: list[str] = []
     links = 0
     while todo:
         name = todo.pop()
         if name == "..":
-            here[-1:] = []
+            resolved[-1:] = []
             continue
-        entry = tree.joinpath(*here, name)
+        entry = tree.joinpath(*resolved, name)
         if entry.is_symlink():
             links += 1
             if links > _LINKS:
                 return None
             target = PurePosixPath(entry.readlink())
             if target.is_absolute():
-                here = []
+                resolved = []
             todo += [part for part in target.parts if part != "/"][::-1]
         elif entry.exists():
-            here.append(name)
+            resolved.append(name)
         else:
             return None
-    return tree.joinpath(*here)
+    return tree.joinpath(*resolved)
 
 
 def init_is_systemd(tree: Path) -> bool:
     """Whether /sbin/init of the image is systemd."""
-    found = lookup(tree, "/sbin/init")
-    return found is not None and found.name == "systemd"
+    init = lookup(tree, "/sbin/init")
+    return init is not None and init.name == "systemd"
 
 
 def find_program(tree: Path, program: str, env: Mapping[str, str], cwd: str = "/") -> bool:
@@ -58,8 +58,8 @@ def find_program(tree: Path, program: str, env: Mapping[str, str], cwd: str = "/
     PATH."""
     places = [cwd] if "/" in program else env.get("PATH", PATH).split(":")
     for place in places:
-        found = lookup(tree, str(PurePosixPath("/", place, program)))
-        if found is not None and found.is_file() and os.access(found, os.X_OK):
+        file = lookup(tree, str(PurePosixPath("/", place, program)))
+        if file is not None and file.is_file() and os.access(file, os.X_OK):
             return True
     return False
 

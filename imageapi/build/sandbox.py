@@ -26,7 +26,8 @@ from imageapi.build.tools import PATH, Line, run
 from imageapi.spec.privileges import CAPABILITIES, HIDDEN, READ_ONLY, system_calls
 from layercake.kraken.errors import OperationFailed
 
-FIRST_USER, USERS = 1 << 30, 1 << 16
+FIRST_USER = 1 << 30
+USERS = 1 << 16
 """The head's users that the box's users 0 to 65535 are: far from those of people and services."""
 
 NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
@@ -174,8 +175,8 @@ class Sandbox:
         """A file that the box has left in /scratch. It may be anything, so it must be a plain file.
         Raises OperationFailed."""
         path = self.scratch / name
-        found = path.lstat() if os.path.lexists(path) else None
-        if found is None or not stat.S_ISREG(found.st_mode) or found.st_uid != FIRST_USER:
+        status = path.lstat() if os.path.lexists(path) else None
+        if status is None or not stat.S_ISREG(status.st_mode) or status.st_uid != FIRST_USER:
             raise OperationFailed(
                 f"cannot use what the build has made: {name} is not a file of the build"
             )

@@ -102,8 +102,8 @@ def _system(found: Contents) -> dict[str, str]:
             pairs = re.findall(
                 r"^(ID|VERSION_ID|PRETTY_NAME)=[\"']?([^\"'\n]*)", _text(found, path), re.MULTILINE
             )
-            if said := dict(pairs):
-                return {"ID": "linux", **said}
+            if release := dict(pairs):
+                return {"ID": "linux", **release}
     return {}
 
 
@@ -166,14 +166,14 @@ def main(arguments: Sequence[str]) -> int:
     """Prints an image's document, or {"error", "hint"} with exit status 1."""
     try:
         path = Path(arguments[0])
-        found = contents(path, wanted)
+        files = contents(path, wanted)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
-        made = document(found, f"blake2b:{digest}")
+        sbom = document(files, f"blake2b:{digest}")
     except LayercakeError as error:
         sys.stdout.write(json.dumps({"error": error.message, "hint": error.hint}))
         return 1
-    sys.stdout.write(json.dumps(made))
+    sys.stdout.write(json.dumps(sbom))
     return 0
 
 

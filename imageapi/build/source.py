@@ -81,12 +81,14 @@ def _is_dockerfile(path: Path) -> bool:
         start = file.read(65536)
     if b"\0" in start:
         return False
-    words = (
+    instructions = (
         line.split()[0].upper()
         for line in start.decode("utf-8", "replace").splitlines()
         if line.split()
     )
-    return next((word for word in words if not word.startswith("#")), "") in ("FROM", "ARG")
+    return next(
+        (instruction for instruction in instructions if not instruction.startswith("#")), ""
+    ) in ("FROM", "ARG")
 
 
 def _archive(path: Path) -> Kind:

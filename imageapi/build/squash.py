@@ -31,8 +31,8 @@ def squash(
     """
 
     def line(text: str) -> None:
-        if (found := _DONE.search(text)) and int(found[2]):
-            progress(min(1.0, int(found[1]) / int(found[2])))
+        if (match := _DONE.search(text)) and int(match[2]):
+            progress(min(1.0, int(match[1]) / int(match[2])))
 
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")

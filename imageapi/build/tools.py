@@ -48,10 +48,10 @@ def run(
             f"cannot {what}: {command[0]} is not installed", hint=f"apt-get install {package}"
         ) from None
     assert process.stdout is not None  # noqa: S101 (for the type checker)
-    said: deque[str] = deque(maxlen=_LAST_LINES)
+    output: deque[str] = deque(maxlen=_LAST_LINES)
     try:
         for text in _lines(process.stdout):
-            said.append(text)
+            output.append(text)
             line(text)
         status = process.wait()
     except BaseException:
@@ -61,10 +61,10 @@ def run(
     finally:
         process.stdout.close()
     if status:
-        message = last_words(said, status)
+        message = last_words(output, status)
         others = (
             t
-            for t in dict.fromkeys(said)
+            for t in dict.fromkeys(output)
             if not _NOISE.match(t) and message not in t and t not in message
         )
         before = list(others)[-3:]
@@ -97,6 +97,6 @@ def last_words(said: Sequence[str], status: int) -> str:
     ]
     if not lines:
         return f"it ended with status {status} and said nothing"
-    found = (wrong or lines)[-1]
-    message = re.search(r'msg="((?:[^"\\]|\\.)*)"', found)  # logrus: time=... level=fatal msg="..."
-    return (message[1].replace('\\"', '"') if message else found)[:500]
+    line = (wrong or lines)[-1]
+    message = re.search(r'msg="((?:[^"\\]|\\.)*)"', line)  # logrus: time=... level=fatal msg="..."
+    return (message[1].replace('\\"', '"') if message else line)[:500]

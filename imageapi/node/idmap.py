@@ -19,18 +19,20 @@ from imageapi.node import mount
 from layercake.kraken.errors import LayercakeError, OperationFailed
 
 SIZE = 1 << 16
-_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_OPEN_TREE = 428
+_MOVE_MOUNT = 429
+_MOUNT_SETATTR = 442
 """The same numbers on x86_64 and aarch64."""
 
-_AT_FDCWD, _AT_EMPTY_PATH, _CLONE, _CLOEXEC, _FROM_EMPTY, _IDMAP = (
-    -100,
-    0x1000,
-    1,
-    0o2000000,
-    4,
-    0x00100000,
-)
-_NEW_USER, _PR_SET_SECUREBITS, _NO_FIXUP = 0x10000000, 28, 4
+_AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
+_CLONE = 1
+_CLOEXEC = 0o2000000
+_FROM_EMPTY = 4
+_IDMAP = 0x00100000
+_NEW_USER = 0x10000000
+_PR_SET_SECUREBITS = 28
+_NO_FIXUP = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

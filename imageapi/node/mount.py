@@ -20,26 +20,25 @@ from imageapi.spec.options import writes_nothing
 from layercake.base.text import of_mountinfo
 from layercake.kraken.errors import OperationFailed
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS, MS_REMOUNT, MS_DIRSYNC = (
-    1,
-    2,
-    4,
-    8,
-    16,
-    32,
-    128,
-)
-MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_RELATIME, MS_STRICTATIME = (
-    1024,
-    2048,
-    4096,
-    16384,
-    1 << 21,
-    1 << 24,
-)
-MNT_FORCE, MNT_DETACH = 1, 2
-CLONE_FS, CLONE_NEWNS = 0x00000200, 0x00020000
-UMOUNT_TRIES, UMOUNT_PAUSE = 20, 0.05
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_SYNCHRONOUS = 16
+MS_REMOUNT = 32
+MS_DIRSYNC = 128
+MS_NOATIME = 1024
+MS_NODIRATIME = 2048
+MS_BIND = 4096
+MS_REC = 16384
+MS_RELATIME = 1 << 21
+MS_STRICTATIME = 1 << 24
+MNT_FORCE = 1
+MNT_DETACH = 2
+CLONE_FS = 0x00000200
+CLONE_NEWNS = 0x00020000
+UMOUNT_TRIES = 20
+UMOUNT_PAUSE = 0.05
 AWAY_LIMIT = 10.0
 """Seconds that an unmount may take which has to write to another machine."""
 DEVICE_LIMIT = 60.0
@@ -161,7 +160,7 @@ def filesystem(
     flags, data = split_options(options)
     if readonly or flags & MS_RDONLY or fstype == "squashfs":
         flags |= MS_RDONLY
-        data = ",".join(word for word in (data, writes_nothing(fstype)) if word)
+        data = ",".join(option for option in (data, writes_nothing(fstype)) if option)
     if code := mount_away(device, target, fstype, flags | MS_NODEV, data, DEVICE_LIMIT):
         raise OperationFailed(f"cannot mount {fstype} {device} on {target}: {os.strerror(code)}")
 
@@ -187,11 +186,11 @@ def split_options(options: str) -> tuple[int, str]:
     system's)."""
     flags = 0
     rest = []
-    for word in filter(None, options.split(",")):
-        if word in _FLAGS:
-            flags |= _FLAGS[word]
+    for option in filter(None, options.split(",")):
+        if option in _FLAGS:
+            flags |= _FLAGS[option]
         else:
-            rest.append(word)
+            rest.append(option)
     return flags, ",".join(rest)
 
 

@@ -49,17 +49,19 @@ def mount(source: str, target: Path, options: str = "", *, readonly: bool = Fals
 def kernel_options(options: str, address: str, *, readonly: bool) -> list[str]:
     """The options for the kernel. NFS 3 has its locks on this node alone: between nodes they need a
     program that minOS does not have (rpc.statd); those of NFS 4 need none."""
-    found = [word for word in options.split(",") if word]
-    names = {word.partition("=")[0] for word in found}
+    given_options = [option for option in options.split(",") if option]
+    names = {option.partition("=")[0] for option in given_options}
     if not names & {"vers", "nfsvers"}:
-        found.append("vers=4.2")
+        given_options.append("vers=4.2")
     if not names & {"hard", "soft", "softerr"}:
-        found += (
-            [word for word in SOFT if word.partition("=")[0] not in names] if readonly else ["hard"]
+        given_options += (
+            [option for option in SOFT if option.partition("=")[0] not in names]
+            if readonly
+            else ["hard"]
         )
-    if {"vers=3", "nfsvers=3"} & set(found) and not names & {"nolock", "local_lock"}:
-        found.append("nolock")
-    return [*found, f"addr={address}"]
+    if {"vers=3", "nfsvers=3"} & set(given_options) and not names & {"nolock", "local_lock"}:
+        given_options.append("nolock")
+    return [*given_options, f"addr={address}"]
 
 
 def _address(source: str) -> str:

@@ -218,28 +218,28 @@ def _parse_stop_timeout(value: object) -> float:
 
 def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSpec:
     """The fields that most containers do without. Null is as good as absent."""
-    given = {name: value for name, value in data.items() if value is not None}
+    options = {name: value for name, value in data.items() if value is not None}
     namespaces = parse_namespaces(
-        given.get("namespaces") or list(DEFAULT_NAMESPACES), basic.systemd
+        options.get("namespaces") or list(DEFAULT_NAMESPACES), basic.systemd
     )
     return dataclasses.replace(
         basic,
-        depends=_parse_depends(given.get("depends", [])),
-        health=_parse_check(given["health"], basic.systemd) if "health" in given else None,
-        resources=parse_resources(given.get("resources", {})),
-        devices=parse_devices(given.get("devices", [])),
-        hooks=parse_hooks(given.get("hooks", {})),
-        mounts=_parse_mounts(given.get("mounts", [])),
-        workdir=absolute(given.get("workdir") or "/", "workdir"),
+        depends=_parse_depends(options.get("depends", [])),
+        health=_parse_check(options["health"], basic.systemd) if "health" in options else None,
+        resources=parse_resources(options.get("resources", {})),
+        devices=parse_devices(options.get("devices", [])),
+        hooks=parse_hooks(options.get("hooks", {})),
+        mounts=_parse_mounts(options.get("mounts", [])),
+        workdir=absolute(options.get("workdir") or "/", "workdir"),
         namespaces=namespaces,
-        hostname=_parse_own_hostname(given["hostname"], namespaces)
-        if given.get("hostname")
+        hostname=_parse_own_hostname(options["hostname"], namespaces)
+        if options.get("hostname")
         else "",
-        capabilities=parse_capabilities(given.get("capabilities", [])),
-        user_namespace=_switch(given, "user_namespace") or False,
-        no_new_privileges=_switch(given, "no_new_privileges"),
-        kernel_modules=_switch(given, "kernel_modules") or False,
-        keep=parse_keep(given.get("keep", []), shared=not given.get("user_namespace")),
+        capabilities=parse_capabilities(options.get("capabilities", [])),
+        user_namespace=_switch(options, "user_namespace") or False,
+        no_new_privileges=_switch(options, "no_new_privileges"),
+        kernel_modules=_switch(options, "kernel_modules") or False,
+        keep=parse_keep(options.get("keep", []), shared=not options.get("user_namespace")),
     )
 
 
@@ -274,10 +274,10 @@ def _parse_own_hostname(value: object, namespaces: tuple[str, ...]) -> str:
 def parse_keep(data: object, *, shared: bool) -> tuple[str, ...]:
     """Directories that outlive the container; `shared`: its root is the node's. Raises
     InputError."""
-    found = [data] if isinstance(data, str) else data
-    if not isinstance(found, list) or len(found) > MOST_KEPT:
-        raise fail("keep", found, f"a path, or a list of up to {MOST_KEPT}")
-    paths = [absolute(path, "keep").rstrip("/") for path in found]
+    entries = [data] if isinstance(data, str) else data
+    if not isinstance(entries, list) or len(entries) > MOST_KEPT:
+        raise fail("keep", entries, f"a path, or a list of up to {MOST_KEPT}")
+    paths = [absolute(path, "keep").rstrip("/") for path in entries]
     if "" in paths or len(set(paths)) != len(paths):
         raise fail("keep", paths, "different paths below /")
     if paths and not shared:
@@ -298,11 +298,11 @@ def _switch(given: Mapping[str, Any], name: str) -> bool | None:
 
 def parse_resources(data: object) -> Resources:
     """Limits from their wire form. Raises InputError."""
-    found = known(data, ("memory", "cpus", "pids"), "resources")
+    fields = known(data, ("memory", "cpus", "pids"), "resources")
     return Resources(
-        whole(found, "memory", 0, 0, 1 << 50, "resources"),
-        float(number(found, "cpus", 0, 0, 4096, "resources")),
-        whole(found, "pids", 0, 0, 1 << 22, "resources"),
+        whole(fields, "memory", 0, 0, 1 << 50, "resources"),
+        float(number(fields, "cpus", 0, 0, 4096, "resources")),
+        whole(fields, "pids", 0, 0, 1 << 22, "resources"),
     )
 
 
@@ -328,10 +328,10 @@ def parse_namespaces(value: object, systemd: bool) -> tuple[str, ...]:
 def parse_hooks(data: object) -> tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]:
     """OCI hooks: for each point in a container's life, commands whose first word is an absolute
     path. Raises InputError."""
-    found = known(data, HOOKS, "hooks")
+    fields = known(data, HOOKS, "hooks")
     hooks = []
     for name in HOOKS:
-        commands = found.get(name, [])
+        commands = fields.get(name, [])
         if not isinstance(commands, list):
             raise fail(f"hooks {name}", commands, "a list of commands")
         parsed = tuple(command_words(command, f"hooks {name}") for command in commands)

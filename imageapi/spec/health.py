@@ -22,7 +22,10 @@ CHECKS = {
 }
 """{kind: what it asks for}"""
 
-STARTING, HEALTHY, UNHEALTHY, DEGRADED = "starting", "healthy", "unhealthy", "degraded"
+STARTING = "starting"
+HEALTHY = "healthy"
+UNHEALTHY = "unhealthy"
+DEGRADED = "degraded"
 """What a container with a health check is; one without a check has the health "". DEGRADED: its
 systemd was well and is so no more. That is told and nothing else is done: work may go on in there,
 and systemd has rules of its own for units that fail."""
@@ -112,26 +115,26 @@ class Health:
 def parse_health(data: object) -> Health:
     """A health check from its wire form; the word none alone is as good as that kind. Raises
     InputError."""
-    found = known({"kind": "none"} if data == "none" else data, _FIELDS, "health")
-    kind = found.get("kind")
+    fields = known({"kind": "none"} if data == "none" else data, _FIELDS, "health")
+    kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in CHECKS:
         raise fail("health kind", kind, ", ".join(CHECKS))
-    path = matching(found.get("path", "/"), "health path", _HTTP_PATH, "a path that begins with /")
-    unit = found.get("unit", "") if kind == "systemd" else ""
+    path = matching(fields.get("path", "/"), "health path", _HTTP_PATH, "a path that begins with /")
+    unit = fields.get("unit", "") if kind == "systemd" else ""
     if unit != "":
         unit = _unit_name(unit, "health unit")
     start_s = SYSTEM_START_S if kind == "systemd" and not unit else 30
     return Health(
         kind,
-        command_words(found.get("command"), "health command") if kind == "exec" else (),
-        whole(found, "port", 0, 1, 65535, "health") if kind in ("tcp", "http") else 0,
+        command_words(fields.get("command"), "health command") if kind == "exec" else (),
+        whole(fields, "port", 0, 1, 65535, "health") if kind in ("tcp", "http") else 0,
         path if kind == "http" else "/",
         unit,
-        float(number(found, "interval_s", 10, 0.1, 3600, "health")),
-        float(number(found, "timeout_s", 5, 0.1, 300, "health")),
-        whole(found, "retries", 3, 1, 100, "health"),
-        float(number(found, "start_s", start_s, 0, START_MAX, "health")),
-        _allowed(found, kind, unit),
+        float(number(fields, "interval_s", 10, 0.1, 3600, "health")),
+        float(number(fields, "timeout_s", 5, 0.1, 300, "health")),
+        whole(fields, "retries", 3, 1, 100, "health"),
+        float(number(fields, "start_s", start_s, 0, START_MAX, "health")),
+        _allowed(fields, kind, unit),
     )
 
 

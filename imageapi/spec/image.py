@@ -129,8 +129,8 @@ def _parse_modules(data: object) -> ImageSpec:
     InputError."""
     if not isinstance(data, Mapping):
         raise fail("modules", data, "a mapping")
-    said = {name: data[name] for name in ("digest", "size", "url", "signature") if name in data}
-    return parse_image({"name": MODULES, **said})
+    fields = {name: data[name] for name in ("digest", "size", "url", "signature") if name in data}
+    return parse_image({"name": MODULES, **fields})
 
 
 def parse_images(data: list[Mapping[str, Any]]) -> tuple[ImageSpec, ...]:

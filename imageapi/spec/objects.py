@@ -41,7 +41,8 @@ _FSTYPE = re.compile(r"[a-z0-9.]{1,20}")
 _EXPORT_PATH = re.compile(r"/[^\x00-\x1f\x7f\\]{0,1000}")
 _DEPTH = 4
 _URIS = "file, nfs, nbd, iscsi, http or https, then ://"
-NBD_PORT, ISCSI_PORT = 10809, 3260
+NBD_PORT = 10809
+ISCSI_PORT = 3260
 
 
 def _text(
@@ -134,16 +135,16 @@ def _parse_iscsi(data: Mapping[str, Any]) -> Spec:
     description."""
     _only(data, "portal", "target", "lun", "user", "secret")
     host, port = split_port(_text(data, "portal", re.compile(r"\S+"), "HOST:PORT"), ISCSI_PORT)
-    found = {
+    spec = {
         "kind": "iscsi",
         "portal": f"{host}:{port}",
         "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
         "lun": _number(data, "lun", 0, 0, 16383),
     }
     if data.get("user") is None and data.get("secret") is None:
-        return found
+        return spec
     return {
-        **found,
+        **spec,
         "user": _text(
             data, "user", _PRINTABLE, "the target's CHAP user, with the name of its secret beside"
         ),
@@ -158,16 +159,16 @@ def _parse_iscsi(data: Mapping[str, Any]) -> Spec:
 
 def secrets_of(container: Mapping[str, Any]) -> set[str]:
     """The names of the secrets that a container's mounts need, by its description in wire form."""
-    found: set[str] = set()
+    names: set[str] = set()
     for mount in container.get("mounts") or ():
-        found |= _secrets_in(mount)
-    return found
+        names |= _secrets_in(mount)
+    return names
 
 
 def _secrets_in(mount: Mapping[str, Any]) -> set[str]:
     attach = mount.get("attach") or {}
-    found = {attach["secret"]} if attach.get("kind") == "iscsi" and "secret" in attach else set()
-    return found.union(*(_secrets_in(inner) for inner in mount.get("lower") or ()))
+    names = {attach["secret"]} if attach.get("kind") == "iscsi" and "secret" in attach else set()
+    return names.union(*(_secrets_in(inner) for inner in mount.get("lower") or ()))
 
 
 def split_port(text: str, default: int) -> tuple[str, int]:
@@ -358,8 +359,8 @@ class MountSpec:
     @property
     def spec(self) -> Spec:
         """The M."""
-        found: Spec = json.loads(self.mount)
-        return found
+        spec: Spec = json.loads(self.mount)
+        return spec
 
     def to_wire(self) -> Spec:
         """The form that `parse_container_mount` reads."""

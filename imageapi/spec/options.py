@@ -44,7 +44,9 @@ FILESYSTEMS = (
 )
 """Those of block devices."""
 
-_NUMBER, _OCTAL, _WORD = "[0-9]{1,9}", "[0-7]{1,4}", "[A-Za-z0-9_-]{1,40}"
+_NUMBER = "[0-9]{1,9}"
+_OCTAL = "[0-7]{1,4}"
+_WORD = "[A-Za-z0-9_-]{1,40}"
 _DOS = {
     "uid": _NUMBER,
     "gid": _NUMBER,
@@ -170,18 +172,18 @@ def parse_options(value: object, fstype: str) -> str:
     if not isinstance(value, str) or len(value) > 500:
         raise fail("object options", value, "words with commas between, 500 characters at most")
     allowed = _OF.get(fstype, {})
-    for word in filter(None, value.split(",")):
-        name, given, argument = word.partition("=")
+    for option in filter(None, value.split(",")):
+        name, equals, argument = option.partition("=")
         pattern = allowed.get(name)
         fits = (
             pattern is not None
-            and bool(given) == bool(pattern)
+            and bool(equals) == bool(pattern)
             and re.fullmatch(pattern, argument, re.ASCII)
         )
-        if word in GENERAL or (fits and ".." not in argument.split("/")):
+        if option in GENERAL or (fits and ".." not in argument.split("/")):
             continue
         raise fail(
-            f"object options of {fstype}", word, f"some of {', '.join((*GENERAL, *allowed))}"
+            f"object options of {fstype}", option, f"some of {', '.join((*GENERAL, *allowed))}"
         )
     return value
 

@@ -26,14 +26,14 @@ def start_order(sets: Dependencies) -> list[str]:
     for name in sorted(sets):
         needs[name] = set()
         for dependency in sets[name]:
-            found = meant(dependency, sets)
-            if not found:
+            providers = meant(dependency, sets)
+            if not providers:
                 raise InputError(
                     f"cannot use image set: {name} depends on {dependency}, which is not in it "
                     f"(it has: {', '.join(sorted(sets))})",
                     hint=f"add {dependency}, or an image of that name",
                 )
-            needs[name].update(found)
+            needs[name].update(providers)
     order: list[str] = []
     while len(order) < len(needs):
         ready = next((n for n in sorted(needs) if n not in order and needs[n] <= set(order)), None)
@@ -49,12 +49,12 @@ def start_order(sets: Dependencies) -> list[str]:
 
 def _circle(needs: Mapping[str, set[str]], order: list[str]) -> list[str]:
     """One circle among what cannot be ordered."""
-    way = [min(n for n in needs if n not in order)]
+    path = [min(n for n in needs if n not in order)]
     while True:
-        following = min(n for n in needs[way[-1]] if n not in order)
-        if following in way:
-            return [*way[way.index(following) :], following]
-        way.append(following)
+        following = min(n for n in needs[path[-1]] if n not in order)
+        if following in path:
+            return [*path[path.index(following) :], following]
+        path.append(following)
 
 
 def ranks(sets: Dependencies) -> dict[str, int]:

@@ -120,13 +120,13 @@ class FileContent:
 
     def prune(self, keep: Collection[str]) -> list[str]:
         """Deletes files."""
-        gone = []
+        deleted = []
         for file in self.directory.glob("*.squashfs"):
             digest = f"blake2b:{file.stem}"
             if digest not in keep:
                 file.unlink()
-                gone.append(digest)
-        return sorted(gone)
+                deleted.append(digest)
+        return sorted(deleted)
 
     def verify(self, digest: str) -> None:
         """Reads a file again."""

@@ -41,12 +41,12 @@ class NodeKeys:
         self._lock = threading.Lock()
         nothing: dict[str, Any] = {"pool": pool, "keys": {}, "old": {}}
         try:
-            found = read_json(file) or nothing
+            stored = read_json(file) or nothing
         except ValueError as error:
             raise InputError(
                 f"cannot read {file}: {error}", hint="remove it: nodes get new keys"
             ) from None
-        self._known = found if found.get("pool") == pool else nothing
+        self._known = stored if stored.get("pool") == pool else nothing
 
     def of(self, node: str) -> tuple[str, str] | None:
         """(client, key) of a node, None if it has none of its own."""
@@ -63,7 +63,7 @@ class NodeKeys:
             wanted = [n for n in nodes if anew or n not in self._known["keys"]]
             for start in range(0, len(wanted), AT_ONCE):
                 users = {node: self._next(node) for node in wanted[start : start + AT_ONCE]}
-                made = self._jobs.run(
+                new_keys = self._jobs.run(
                     "node_keys", "make keys for nodes", users=sorted(users.values())
                 )["keys"]
                 keys = dict(self._known["keys"])
@@ -71,7 +71,7 @@ class NodeKeys:
                 for node, user in users.items():
                     if node in keys:
                         old[node] = [*old.get(node, ()), keys[node]["user"]]
-                    keys[node] = {"user": user, "key": made[user]}
+                    keys[node] = {"user": user, "key": new_keys[user]}
                 self._save(keys, old)
             return wanted
 
@@ -98,9 +98,9 @@ class NodeKeys:
         with self._lock:
             keys = dict(self._known["keys"])
             old = dict(self._known["old"])
-            gone = {*keys, *old} - {*known}
-            users = [u for node in {*nodes, *gone} for u in old.pop(node, ())] + [
-                keys.pop(node)["user"] for node in gone & {*keys}
+            dropped = {*keys, *old} - {*known}
+            users = [u for node in {*nodes, *dropped} for u in old.pop(node, ())] + [
+                keys.pop(node)["user"] for node in dropped & {*keys}
             ]
             if users:
                 self._jobs.run("drop_keys", "take old keys of nodes away", users=sorted(users))

@@ -75,19 +75,19 @@ def read_keyring(path: Path) -> dict[str, str]:
         text = path.read_text()
     except OSError as error:
         raise InputError(f"cannot read the Ceph keyring {path}: {error.strerror}") from None
-    found = {}
+    keys = {}
     client = ""
     for match in _KEY.finditer(text):
         if match[1]:
             client = match[1]
         elif client:
-            found[client] = match[2]
-    if not found:
+            keys[client] = match[2]
+    if not keys:
         raise InputError(
             f"cannot use the Ceph keyring {path}: it holds no client's key",
             hint="write one: ceph auth get client.NAME -o FILE",
         )
-    return found
+    return keys
 
 
 class RbdJobs:
@@ -218,10 +218,10 @@ def _last_line(stream: IO[bytes], stall: float) -> dict[str, Any] | None:
             *lines, buffer = (buffer + data).split(b"\n")
             last = lines[-1] if lines else last
     try:
-        found = json.loads(last or b"{}")
+        answer = json.loads(last or b"{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return answer if isinstance(answer, dict) else {}
 
 
 class RbdContent:
@@ -249,12 +249,12 @@ class RbdContent:
             "contents": {},
         }
         try:
-            found = read_json(self._file) or nothing
+            stored = read_json(self._file) or nothing
         except ValueError as error:
             raise InputError(
                 f"cannot read {self._file}: {error}", hint="remove it and add the images again"
             ) from None
-        return dict(found) if found.get("pool") == self._cluster.pool else nothing
+        return dict(stored) if stored.get("pool") == self._cluster.pool else nothing
 
     def _learn(self, **facts: Any) -> None:
         with self._lock:
@@ -342,11 +342,11 @@ class RbdContent:
         )
         if ours:
             self._jobs.run("remove", what, images=ours)
-        gone = {d for d in self._facts["contents"] if d not in keep} | {
+        deleted = {d for d in self._facts["contents"] if d not in keep} | {
             f"blake2b:{name}" for name in ours
         }
-        self._learn(contents={d: c for d, c in self._facts["contents"].items() if d not in gone})
-        return sorted(gone)
+        self._learn(contents={d: c for d, c in self._facts["contents"].items() if d not in deleted})
+        return sorted(deleted)
 
     def verify(self, digest: str) -> None:
         """Reads an image's snapshot again, all of it."""
@@ -418,10 +418,10 @@ class RbdContent:
     def check(self) -> str:
         """Asks the cluster whether the pool can be used, and where its monitors are now."""
         what = f"use pool {self._cluster.pool}"
-        found = self._jobs.run("check", what)
+        answer = self._jobs.run("check", what)
         self._directory.mkdir(parents=True, exist_ok=True)
         if self._cluster.node_keyring:
             self._ensure_node_key(what)  # it may have been changed since
-        if found["monitors"] != self._facts["monitors"]:
-            self._learn(monitors=found["monitors"])
-        return f"Ceph pool {self._cluster.pool}, monitors {', '.join(found['monitors'])}"
+        if answer["monitors"] != self._facts["monitors"]:
+            self._learn(monitors=answer["monitors"])
+        return f"Ceph pool {self._cluster.pool}, monitors {', '.join(answer['monitors'])}"

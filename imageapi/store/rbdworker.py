@@ -36,7 +36,8 @@ CHUNK = 4 << 20
 SNAPSHOT = "v1"
 PREFIX = "image."
 PARTIAL = "partial."
-MANIFEST, SIGNATURE = "layercake.manifest", "layercake.signature"
+MANIFEST = "layercake.manifest"
+SIGNATURE = "layercake.signature"
 STALE_S = 3600.0
 LIMITS = ("client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout")
 """What librados waits for, by default for ever."""
@@ -85,11 +86,11 @@ def _monitors(cluster: Any, limit_s: int) -> list[str]:
     )
     if status:
         raise OSError(-status, error)
-    found = []
+    monitors = []
     for monitor in json.loads(out)["mons"]:
         vector = {a["type"]: a["addr"] for a in monitor["public_addrs"]["addrvec"]}
-        found.append(vector.get("v1") or vector["v2"])
-    return found
+        monitors.append(vector.get("v1") or vector["v2"])
+    return monitors
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
@@ -190,9 +191,9 @@ def push(request: dict[str, Any]) -> dict[str, Any]:
     name = PREFIX + request["hex"]
     with _pool(request) as (cluster, ioctx):
         monitors = _monitors(cluster, request["limit_s"])
-        found = _manifest(ioctx, name)
-        if found:
-            return {"monitors": monitors, **found}
+        manifest = _manifest(ioctx, name)
+        if manifest:
+            return {"monitors": monitors, **manifest}
         _remove(ioctx, name)
         partial = f"{PARTIAL}{time.time_ns()}.{request['hex'][:16]}"
         offset = request["hash_offset"]
@@ -251,15 +252,15 @@ def listing(request: dict[str, Any]) -> dict[str, Any]:
     """Our images but those to be kept, with what they say of themselves. Takes away what a push
     left that was cut short."""
     keep = {PREFIX + name for name in request["keep"]}
-    found = []
+    images = []
     with _pool(request) as (_, ioctx):
         for name in rbd.RBD().list(ioctx):
             if name.startswith(PARTIAL) and time.time() - int(name.split(".")[1]) / 1e9 > STALE_S:
                 _remove(ioctx, name)
             elif name.startswith(PREFIX) and name not in keep:
-                found.append({"hex": name.removeprefix(PREFIX), **_labels(ioctx, name)})
-            answer(progress=len(found))
-    return {"images": found}
+                images.append({"hex": name.removeprefix(PREFIX), **_labels(ioctx, name)})
+            answer(progress=len(images))
+    return {"images": images}
 
 
 def _labels(ioctx: Any, name: str) -> dict[str, str]:
@@ -288,15 +289,15 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
     name = PREFIX + request["hex"]
     size = request["size"]
     with _pool(request) as (_, ioctx):
-        found = _manifest(ioctx, name)
-        if found is None:
+        manifest = _manifest(ioctx, name)
+        if manifest is None:
             raise OSError(errno.ENOENT, "there is no such image, or it has no protected snapshot")
         with rbd.Image(ioctx, name, snapshot=SNAPSHOT, read_only=True) as image:
             while at < size and (chunk := image.read(at, min(CHUNK, size - at))):
                 hasher.update(chunk)
                 at += len(chunk)
                 answer(progress=at)
-    return {"digest": f"blake2b:{hasher.hexdigest()}", **found}
+    return {"digest": f"blake2b:{hasher.hexdigest()}", **manifest}
 
 
 def get(request: dict[str, Any]) -> dict[str, Any]:

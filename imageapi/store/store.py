@@ -99,10 +99,10 @@ def container_spec(data: Mapping[str, Any] | ContainerSpec) -> ContainerSpec:
                 f"cannot use container field {field!r}: there is no such field",
                 hint=f"known: {', '.join(CONTAINER_FIELDS)}",
             )
-    found = parse_container(data)
-    for mount in found.mounts:
+    spec = parse_container(data)
+    for mount in spec.mounts:
         check_mount(mount.spec)
-    return found
+    return spec
 
 
 def _write(path: Path, data: Any) -> None:
@@ -172,8 +172,8 @@ class ImageStore:
         self._signatures = signatures
 
     def _manifest(self, digest: str, size: int) -> str:
-        found = self._content.attachment(digest)
-        return manifest(digest, size, found.verity if found else {})
+        attachment = self._content.attachment(digest)
+        return manifest(digest, size, attachment.verity if attachment else {})
 
     def sign_all(self, more: Mapping[str, int]) -> None:
         """Signs the contents that names point or pointed to, and `more` ({digest: bytes}), that
@@ -185,12 +185,12 @@ class ImageStore:
             | {i.digest: i.size for i in images}
             | dict(more)
         )
-        made = {
+        signatures = {
             digest: self.signer.sign(self._manifest(digest, size))
             for digest, size in known.items()
             if self.has_content(digest)
         }
-        self._save_signatures(made | self._signatures)
+        self._save_signatures(signatures | self._signatures)
 
     def signature(self, digest: str) -> str:
         """The signature of a content, "" if there is none. From memory."""
@@ -272,9 +272,9 @@ class ImageStore:
         with self._changing:
             with self._lock:
                 keep = {image.digest for image in self._images.values()} | set(in_use)
-            gone = set(self._files.prune(keep))
+            deleted = set(self._files.prune(keep))
             if self._content is not self._files:
-                gone.update(self._content.prune(keep))
+                deleted.update(self._content.prune(keep))
             self._save_signatures(
                 {
                     digest: proof
@@ -285,7 +285,7 @@ class ImageStore:
             for file in self.directory.glob("*.cdx.json"):
                 if f"blake2b:{file.name.partition('.')[0]}" not in keep:
                     file.unlink(missing_ok=True)
-        return sorted(gone)
+        return sorted(deleted)
 
     def verify(self, name: str) -> None:
         """Reads an image's content again. Raises OperationFailed if it is not what it was."""
@@ -318,10 +318,10 @@ class ImageStore:
     def sbom(self, digest: str) -> dict[str, Any] | None:
         """What a content is made of, None if it was not found out yet."""
         try:
-            found = read_json(self._sbom(digest))
+            document = read_json(self._sbom(digest))
         except ValueError:  # it is made anew
             return None
-        return dict(found) if isinstance(found, dict) else None
+        return dict(document) if isinstance(document, dict) else None
 
     def keep_sbom(self, digest: str, document: Mapping[str, Any]) -> None:
         """Keeps it beside the content, and goes with it. Raises OperationFailed."""

@@ -55,17 +55,17 @@ class Tickets:
 
     def _make(self) -> None:
         """The first to have it in its place wins: the file is never there without the whole key."""
-        made = self._file.with_name(f".{FILE_NAME}-{secrets.token_hex(8)}")
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        temporary = self._file.with_name(f".{FILE_NAME}-{secrets.token_hex(8)}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.write(descriptor, secrets.token_bytes(_KEY_BYTES))
             os.fsync(descriptor)
-            os.link(made, self._file)
+            os.link(temporary, self._file)
         except FileExistsError:
             return
         finally:
             os.close(descriptor)
-            made.unlink()
+            temporary.unlink()
 
     def _seal(self, content: str, node: str, until: str) -> str:
         return hmac.new(
@@ -81,9 +81,9 @@ class Tickets:
     def check(self, content: str, query: Mapping[str, str]) -> str:
         """The id of the node that a ticket was issued to. Raises Refused, also for one of another
         content or another time."""
-        node, until, said = (query.get(name, "") for name in ("node", "until", "ticket"))
+        node, until, ticket = (query.get(name, "") for name in ("node", "until", "ticket"))
         if not hmac.compare_digest(
-            self._seal(content, node, until).encode(), said.encode("utf-8", "surrogateescape")
+            self._seal(content, node, until).encode(), ticket.encode("utf-8", "surrogateescape")
         ):
             raise Refused(
                 "cannot serve this image: the address has no ticket for it",

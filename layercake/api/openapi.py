@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the route table and the request structs."""
+"""The OpenAPI 3.1 document, made from the operations and their structs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from layercake import __version__
-from layercake.api.route import Route
+from layercake.api.route import Operation
 
 _ERROR = {
     "type": "object",
@@ -22,64 +22,67 @@ _ERROR = {
 }
 
 
-def needs(route: Route) -> str:
+def needs(operation: Operation) -> str:
     """What a caller must have for a route, in words."""
-    right = " and the right exec" if route.exec else ""
-    return f"Needs the role {route.role.name.lower()}{right}. Bound to groups: {route.reach.value}."
+    right = " and the right exec" if operation.exec else ""
+    role, reach = operation.role.name.lower(), operation.reach.value
+    return f"Needs the role {role}{right}. Bound to groups: {reach}."
 
 
-def _operation(route: Route) -> dict[str, Any]:
-    names = re.findall(r"{(\w+)}", route.path)
+def _described(operation: Operation) -> dict[str, Any]:
+    names = re.findall(r"{(\w+)}", operation.path)
     parameters = [
         {"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names
     ]
-    parameters += [{"name": n, "in": "query", "schema": {"type": "string"}} for n in route.query]
+    parameters += [
+        {"name": n, "in": "query", "schema": {"type": "string"}} for n in operation.query
+    ]
     failure = {
         "description": "an error",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
-    operation: dict[str, Any] = {
-        "summary": route.summary,
-        "description": needs(route),
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "description": needs(operation),
         "parameters": parameters,
         "responses": {
-            **_done(route),
+            **_done(operation),
             **dict.fromkeys(("400", "401", "403", "404", "422", "502"), failure),
         },
     }
-    if route.body is not None:
-        schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
-        operation["requestBody"] = {
+    if operation.body is not None:
+        schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
+        described["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": schema}},
         }
-    return operation
+    return described
 
 
-def _done(route: Route) -> dict[str, Any]:
-    if not route.kinds:
+def _done(operation: Operation) -> dict[str, Any]:
+    if not operation.kinds:
         return {"101": {"description": "a WebSocket"}}
     schema = (
-        {"$ref": f"#/components/schemas/{route.returns.__name__}"}
-        if route.returns is not None
+        {"$ref": f"#/components/schemas/{operation.returns.__name__}"}
+        if operation.returns is not None
         else {"type": "string"}
     )
     return {
         "200": {
             "description": "done",
-            "content": {kind: {"schema": schema} for kind in route.kinds},
+            "content": {kind: {"schema": schema} for kind in operation.kinds},
         }
     }
 
 
-def document(routes: Iterable[Route]) -> dict[str, Any]:
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
     """The whole document."""
-    table = list(routes)
+    table = list(operations)
     structs = [s for r in table for s in (r.body, r.returns) if s is not None]
     _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
-    for route in table:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for one in table:
+        paths.setdefault(one.path, {})[one.method.lower()] = _described(one)
     return {
         "openapi": "3.1.0",
         "info": {

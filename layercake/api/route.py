@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from layercake.api.caller import Caller
 from layercake.base.text import whole_number
-from layercake.features.access.caller import Caller
-from layercake.kraken.errors import InputError, NotFound
+from layercake.fleet.store import Record
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 CALLER = web.RequestKey("caller", Caller)
@@ -37,40 +38,97 @@ class Reach(enum.Enum):
         "whole site"
     )
     NODE = "the node of the path: the caller's"
-    ROLL = "the nodes of the roll: all of them the caller's"
+    NODES = "the nodes of what the path names: all of them the caller's"
     SHOWN = "what is shown of the caller's nodes"
     NONE = "no nodes: all callers alike"
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One operation of the API. `body` is the struct of its request, `returns` of its answer
-    (layercake/api/answers), `kinds` are the content types of one that is no JSON, none for a
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What one operation of the API is, without who does it. `body` is the struct of its request,
+    `returns` of its answer, `kinds` are the content types of one that is no JSON, none for a
     WebSocket; `query` are the names of its parameters. `exec`: it needs the right of this name too.
     `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one
-    request, where it depends on that; `role` is the lowest then. What needs more than a viewer and
-    is no GET is a change, and recorded; so is one that is `recorded`: a WebSocket by which
-    something is done is a GET."""
+    request, where it depends on that; `role` is the lowest then. `nodes_of` gives the nodes that a
+    request with Reach.NODES is about. What needs more than a viewer and is no GET is a change, and
+    recorded; so is one that is `recorded`: a WebSocket by which something is done is a GET."""
 
     method: str
     path: str
     role: Role
     reach: Reach
     summary: str
-    answer: Answer
     body: type[msgspec.Struct] | None = None
     returns: type[msgspec.Struct] | None = None
     kinds: tuple[str, ...] = ("application/json",)
     query: tuple[str, ...] = ()
     exec: bool = False
     stream: bool = False
-    role_of: Callable[[web.Request], Role] | None = None
+    role_of: Callable[[Any, web.Request], Role] | None = None
+    nodes_of: Callable[[Any, web.Request], Iterable[Record | None]] | None = None
     recorded: bool = False
 
     @property
     def changes(self) -> bool:
         """Whether what it does is recorded, as far as its own role says."""
         return (self.method != "GET" or self.recorded) and self.role > Role.VIEWER
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An operation and the method that answers it, of the object `handlers`."""
+
+    operation: Operation
+    handlers: object
+    answer: Answer
+
+    def role_for(self, request: web.Request) -> Role:
+        """The role that a request needs."""
+        role_of = self.operation.role_of
+        return self.operation.role if role_of is None else role_of(self.handlers, request)
+
+    def nodes_for(self, request: web.Request) -> list[Record | None]:
+        """The nodes that a request with Reach.NODES is about."""
+        nodes_of = self.operation.nodes_of
+        return [] if nodes_of is None else list(nodes_of(self.handlers, request))
+
+
+Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
+
+
+def route(
+    method: str, path: str, role: Role, reach: Reach, **more: Any
+) -> Callable[[Method], Method]:
+    """Declares the method that follows to be the handler of an operation, whose summary is the
+    method's docstring; for `more` see Operation."""
+
+    def declared(handler: Method) -> Method:
+        summary = " ".join((handler.__doc__ or "").split()).rstrip(".")
+        operation = Operation(
+            method=method, path=path, role=role, reach=reach, summary=summary, **more
+        )
+        handler.operation = operation  # type: ignore[attr-defined]
+        return handler
+
+    return declared
+
+
+def operations(handlers: type) -> list[tuple[str, Operation]]:
+    """The operations that a class of handlers declares, in their order, with the names of the
+    methods."""
+    return [
+        (name, method.operation)
+        for name, method in vars(handlers).items()
+        if hasattr(method, "operation")
+    ]
+
+
+def routes_of(handlers: object) -> list[Route]:
+    """The routes that an object of handlers has."""
+    return [
+        Route(operation, handlers, getattr(handlers, name))
+        for name, operation in operations(type(handlers))
+    ]
 
 
 async def while_there(request: web.Request, work: Coroutine[Any, Any, Any]) -> Any:
@@ -93,16 +151,4 @@ def number(request: web.Request, name: str, default: int) -> int:
     found = whole_number(text, 10**15) if text else default
     if found is None:
         raise InputError(f"cannot use {name}={text[:40]!r}: a whole number is expected")
-    return found
-
-
-def roll_number(request: web.Request) -> int:
-    """The number of the roll in the path. Raises NotFound."""
-    text = request.match_info["id"]
-    found = whole_number(text, 10**9)
-    if found is None:
-        raise NotFound(
-            f"cannot find roll {text[:40]!r}: a roll has a number",
-            hint="see `layercake roll status`",
-        )
     return found

@@ -7,26 +7,26 @@ import asyncio
 import json
 import logging
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from layercake.agents import pki
-from layercake.api import auth, dashboard
+from layercake.agents.pki import Authority
+from layercake.api.access import Access, NotKnown
 from layercake.api.gate import MAX_BODY, Gate
+from layercake.api.local import SocketSettings, by_peer, listen
 from layercake.api.openapi import document
 from layercake.api.route import Route
-from layercake.api.table import routes
-from layercake.base import door
-from layercake.base.door import Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
 from layercake.dashboard.documentation import DocumentationSite
-from layercake.dashboard.pages import Pages
-from layercake.features.access.caller import Caller
-from layercake.head.head import Head
-from layercake.head.operations import Operations
+from layercake.dashboard.pages import PATH, Pages
+from layercake.fleet.store import Store
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import (
     InputError,
@@ -36,7 +36,8 @@ from layercake.kraken.errors import (
     Refused,
     Unreachable,
 )
-from layercake.moduleapi.web import WebServer, known
+from layercake.moduleapi.fast_response import FastResponse, PlainRequest
+from layercake.moduleapi.web import WebServer
 
 log = logging.getLogger("layercake.api")
 IDLE_S = 3600.0
@@ -44,9 +45,11 @@ IDLE_S = 3600.0
 request."""
 LOCAL = Limits(known=200, most=200)
 """The Unix socket has connections of its own, in the file descriptors that the network does not get
-(door.RESERVE)."""
+(tcp_listener.RESERVE)."""
+SIGN_IN = PATH + "session"
+"""Where the page sends what a session is traded for. Programs have tokens and need none of it."""
 _STATUS = (
-    (auth.NotKnown, 401),
+    (NotKnown, 401),
     (Refused, 403),
     (InventoryErrors, 422),
     (NotFound, 404),
@@ -69,44 +72,81 @@ def _error(request: web.Request, error: LayercakeError) -> web.Response:
     return web.json_response(body, status=_status(request, error))
 
 
-class Api:
-    """Serves the head's API until it is stopped. `inherited` are listening sockets that it serves
-    with TLS, too."""
+class ApiSettings(SocketSettings, Protocol):
+    """Where the API is served."""
 
-    def __init__(self, head: Head, *inherited: socket.socket) -> None:
-        self._head = head
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The head's addresses, the first one first."""
+
+    @property
+    def api_listen(self) -> str | None:
+        """The address that it is served on; None: all of the head's."""
+
+    @property
+    def api_port(self) -> int:
+        """The TCP port."""
+
+    @property
+    def certificate_names(self) -> Sequence[str]:
+        """The addresses and names that the certificate is for."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all nodes are simulated."""
+
+
+class NodeDoor(Protocol):
+    """What nodes ask over the network (agents.https)."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+
+    def quick(self, asked: PlainRequest) -> FastResponse | None:
+        """The answer to what nodes ask most, without a request of aiohttp; None for all else."""
+
+
+class Api:
+    """Serves `routes` until it is stopped, and `nodes` over the network. `inherited` are listening
+    sockets that it serves with TLS, too."""
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        store: Store,
+        authority: Authority,
+        access: Access,
+        routes: Sequence[Route],
+        nodes: NodeDoor,
+        inherited: Sequence[socket.socket] = (),
+    ) -> None:
+        self._settings = settings
+        self._authority = authority
+        self._access = access
+        self._routes = routes
+        self._nodes = nodes
         self._inherited = inherited
-        self._operations = Operations(head)
-        self._renewing: asyncio.Task[None] | None = None
-        self._routes = routes(self._operations)
-        self._gate = Gate(head, _status)
-        self._document = json.dumps(document(self._routes))
-        self._pages, self._documentation = Pages(self._greet), DocumentationSite(self._greet)
+        self._gate = Gate(store, access, _status, simulated=settings.simulated)
+        self._document = json.dumps(document(route.operation for route in routes))
+        self._pages, self._documentation = Pages(access.greet), DocumentationSite(access.greet)
         self._servers: list[WebServer] = []
 
     async def start(self) -> None:
         """Opens the Unix socket and the TLS port."""
-        settings = self._head.settings
-        people, network = (
-            self._server(LOCAL, local=True),
-            self._server(Limits().beside(settings.addresses), local=False),
-        )
-        await people.open(auth.listen(settings), local=True, relief=network.shed)
-        await asyncio.to_thread(self._head.authority.renew, *settings.certificate_names)
-        context = pki.serving(self._head.authority)
-        self._renewing = asyncio.create_task(self._operations.authority.renew_certificates())
-        own = door.bound(
-            [settings.api_listen] if settings.api_listen else settings.addresses, settings.api_port
-        )
-        await network.open(*own, *self._inherited, context=context)
+        settings = self._settings
+        people = self._server(LOCAL, local=True)
+        network = self._server(Limits().beside(settings.addresses), local=False)
+        await people.open(listen(settings), local=True, relief=network.evict)
+        await asyncio.to_thread(self._authority.renew, *settings.certificate_names)
+        listen_on = [settings.api_listen] if settings.api_listen else list(settings.addresses)
+        own = tcp_listener.bound_sockets(listen_on, settings.api_port)
+        await network.open(*own, *self._inherited, context=pki.serving(self._authority))
 
     async def stop(self) -> None:
         """Closes both doors."""
-        if self._renewing is not None:
-            self._renewing.cancel()
         for server in self._servers:
             await server.close()
-        Path(self._head.settings.socket).unlink(missing_ok=True)
+        Path(self._settings.socket).unlink(missing_ok=True)
 
     @property
     def port(self) -> int:
@@ -114,12 +154,8 @@ class Api:
         return self._servers[-1].port if self._servers else 0
 
     def _server(self, limits: Limits, *, local: bool) -> WebServer:
-        server = WebServer(
-            self._app(local=local),
-            limits,
-            idle_s=IDLE_S,
-            quick=None if local else self._head.nodes.quick,
-        )
+        quick = None if local else self._nodes.quick
+        server = WebServer(self._app(local=local), limits, idle_s=IDLE_S, quick=quick)
         self._servers.append(server)
         return server
 
@@ -127,15 +163,13 @@ class Api:
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_get("/v1/openapi.json", self._openapi)
         for route in self._routes:
-            app.router.add_route(route.method, route.path, self._guard(local, route))
+            operation = route.operation
+            app.router.add_route(operation.method, operation.path, self._guard(local, route))
         if not local:
-            app.add_routes(self._head.nodes.routes())
+            app.add_routes(self._nodes.routes())
             app.add_routes(self._pages.routes())
             app.add_routes(self._documentation.routes())
-            app.router.add_post(
-                dashboard.SIGN_IN,
-                _answering(lambda request: dashboard.sign_in(self._head, request)),
-            )
+            app.router.add_post(SIGN_IN, _answering(self._access.sign_in))
         return app
 
     async def _openapi(self, request: web.Request) -> web.Response:
@@ -143,30 +177,15 @@ class Api:
 
     def _guard(self, local: bool, route: Route) -> Any:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            caller = (
-                auth.by_peer(request, self._head.settings) if local else await self._caller(request)
-            )
+            if local:
+                caller = by_peer(request, self._settings)
+            else:
+                caller = await self._access.caller(request)
             return await self._gate.serve(
                 route, request, caller, lambda body: _answer(route, request, body)
             )
 
         return _answering(guarded)
-
-    def _greet(self, request: web.Request) -> None:
-        """Who has a session has a place of his own also for the files of the dashboard."""
-        caller = self._head.sessions.find(request.cookies.get(auth.COOKIE, "")[: auth.LONGEST])
-        if caller is not None:
-            known(request, auth.name_of_session(caller))
-
-    async def _caller(self, request: web.Request) -> Caller:
-        """Who asks over the network; its connection is known from now on."""
-        if "Authorization" not in request.headers and auth.COOKIE in request.cookies:
-            caller = auth.by_session(request, self._head.sessions, self._head.tokens)
-            known(request, auth.name_of_session(caller))
-        else:
-            caller = await auth.by_token(request, self._head.tokens, self._head.people)
-            known(request, auth.name_of(request.headers["Authorization"]))
-        return caller
 
 
 def _answering(handler: Handler) -> Handler:

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from layercake.api.route import RANGE, Route
+from layercake.api.route import RANGE, Operation
 from layercake.kraken.errors import Refused
 
 ROUTES: Mapping[tuple[str, str], str] = {
@@ -55,12 +55,12 @@ _HINT = (
 )
 
 
-def refusal(route: Route, request: web.Request, body: Any) -> Refused | None:
+def refusal(operation: Operation, request: web.Request, body: Any) -> Refused | None:
     """Why a request has no answer in a simulation; None if it has one."""
-    if route.path == "/v1/calls/{name}":
+    if operation.path == "/v1/calls/{name}":
         what, subject = CALLS.get(request.match_info["name"]), ""
     else:
-        what = ROUTES.get((route.method, route.path))
+        what = ROUTES.get((operation.method, operation.path))
         subject = request.match_info.get("name") or request.match_info.get("mac") or ""
     if what is None:
         return None

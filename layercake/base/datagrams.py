@@ -66,17 +66,17 @@ class DatagramServer:
         """Binds a UDP socket with these socket options and reads it from the running loop. Raises
         OSError; nothing is open then."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            _reserve_buffer(made)
+            _reserve_buffer(sock)
             for level, option, value in options:
-                made.setsockopt(level, option, value)
-            made.bind(address)
+                sock.setsockopt(level, option, value)
+            sock.bind(address)
         except OSError:
-            made.close()
+            sock.close()
             raise
-        self.socket = made
-        asyncio.get_running_loop().add_reader(made.fileno(), self._readable)
+        self.socket = sock
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
 
     def _readable(self) -> None:
         if self._turn() or not self._gather_s or self.socket is None:
@@ -109,14 +109,14 @@ class DatagramServer:
 
     def close(self) -> None:
         """Closes the socket, if it is open."""
-        made = self.socket
+        sock = self.socket
         self.socket = None
         if self._later is not None:
             self._later.cancel()
-        if made is not None:
-            if made.fileno() >= 0:
-                asyncio.get_running_loop().remove_reader(made.fileno())
-            made.close()
+        if sock is not None:
+            if sock.fileno() >= 0:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+            sock.close()
 
     @property
     def behind_s(self) -> float:
@@ -127,7 +127,7 @@ class DatagramServer:
     def read(self, at_once: int = 0) -> bool:
         """Reads what is there, up to so many or the limit for one turn. Says whether there may be
         more."""
-        made = self.socket
+        sock = self.socket
         receive = self._receive
         size = self._size
         left = at_once or self._at_once
@@ -136,10 +136,10 @@ class DatagramServer:
         )
         while left > 0 or time.perf_counter() < until:
             left -= 1
-            if made is None or self.socket is not made:
+            if sock is None or self.socket is not sock:
                 return False
             try:
-                data, source = made.recvfrom(size)
+                data, source = sock.recvfrom(size)
             except (BlockingIOError, InterruptedError):
                 self._behind = None
                 return False

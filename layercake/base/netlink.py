@@ -17,14 +17,14 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 def attributes(data: bytes) -> dict[int, bytes]:
     """{kind: value} of attributes; what is cut off is left out."""
-    found: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)
         if not 4 <= length <= len(data):
             break
-        found[kind & 0x3FFF] = data[4:length]
+        values[kind & 0x3FFF] = data[4:length]
         data = data[(length + 3) & ~3 :]
-    return found
+    return values
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -152,17 +152,17 @@ def _beneath(directory: Path, path: Path, flags: int) -> int:
     """Opens a file below a directory, by one name after the other: no symbolic link leads out of
     it. Raises OSError, InputError."""
     inside = within(directory, path)
-    here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in inside.parts[:-1]:
             below = os.open(
-                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
             )
-            os.close(here)
-            here = below
-        return os.open(inside.parts[-1], flags | os.O_NOFOLLOW, dir_fd=here)
+            os.close(parent)
+            parent = below
+        return os.open(inside.parts[-1], flags | os.O_NOFOLLOW, dir_fd=parent)
     finally:
-        os.close(here)
+        os.close(parent)
 
 
 @dataclass(frozen=True, slots=True)

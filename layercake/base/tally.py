@@ -53,33 +53,33 @@ class Tally:
         apart."""
         if key not in self._kept and len(self._kept) >= self._keys:
             key = self.OTHERS
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._kept[key] = _Kept(now, FIRST_S)
-        if kept.told < self._at_once and about not in kept.about:
-            kept.told += 1
-            kept.about.add(about)
+        entry = self._kept.get(key)
+        if entry is None:
+            entry = self._kept[key] = _Kept(now, FIRST_S)
+        if entry.told < self._at_once and about not in entry.about:
+            entry.told += 1
+            entry.about.add(about)
             return True
-        kept.times += 1
-        kept.last = text
-        if len(kept.about) < _ABOUT_KEPT:
-            kept.about.add(about)
+        entry.times += 1
+        entry.last = text
+        if len(entry.about) < _ABOUT_KEPT:
+            entry.about.add(about)
         return False
 
     def only_counts(self, key: Hashable) -> bool:
         """Whether nothing more is told of a key now, whatever comes."""
-        kept = self._kept.get(key)
-        return kept is not None and kept.told >= self._at_once
+        entry = self._kept.get(key)
+        return entry is not None and entry.told >= self._at_once
 
     def due(self, now: float) -> list[Count]:
         """What is to be told now of what was counted."""
-        found = []
-        for key, kept in list(self._kept.items()):
-            if now - kept.since < kept.period:
+        counts = []
+        for key, entry in list(self._kept.items()):
+            if now - entry.since < entry.period:
                 continue
-            if kept.times == 0:
+            if entry.times == 0:
                 del self._kept[key]
                 continue
-            found.append(Count(key, kept.times, len(kept.about), now - kept.since, kept.last))
-            self._kept[key] = _Kept(now, min(2 * kept.period, LONGEST_S), told=self._at_once)
-        return found
+            counts.append(Count(key, entry.times, len(entry.about), now - entry.since, entry.last))
+            self._kept[key] = _Kept(now, min(2 * entry.period, LONGEST_S), told=self._at_once)
+        return counts

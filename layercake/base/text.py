@@ -50,9 +50,9 @@ def parse_json(data: bytes | str) -> Any:
     """JSON from outside, its text cleaned. Raises ValueError for what is none, or nested too deeply
     to be read."""
     try:
-        found = json.loads(data)
+        value = json.loads(data)
         suspect = _SUSPECT.search(data) if isinstance(data, bytes) else _SUSPECT_TEXT.search(data)
-        return cleaned(found) if suspect else found
+        return cleaned(value) if suspect else value
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.resources import span
-from layercake.check.site import Seen, Site
+from layercake.check.site import CheckedNode, Site
 
 CLOCK_S = 120.0
 Row = dict[str, Any]
@@ -64,16 +64,16 @@ def bmc(site: Site) -> list[Finding]:
             )
         ]
     rows = site.look()
-    found = []
+    findings = []
     for result, make, text, hint in _TROUBLES:
         some = [row for row in rows if row["result"] == result]
         if some:
-            said = next((row["why"] for row in some if row["why"]), "")
-            found.append(
-                make(f"{text}: {said}" if said else text, hint, [row["name"] for row in some])
+            why = next((row["why"] for row in some if row["why"]), "")
+            findings.append(
+                make(f"{text}: {why}" if why else text, hint, [row["name"] for row in some])
             )
     well, by_hand = (sum(row["result"] == result for row in rows) for result in ("ok", "by-hand"))
-    return found or [
+    return findings or [
         ok(
             f"all {well} answer and take the login"
             + (f"; nodes without one: {by_hand}" if by_hand else "")
@@ -95,10 +95,10 @@ def bmc_clock(site: Site) -> list[Finding]:
         (row for row in rows if abs(row["clock_s"] or 0.0) > CLOCK_S),
         key=lambda row: -abs(row["clock_s"]),
     )
-    found = []
+    findings = []
     if off:
         worst = off[0]
-        found.append(
+        findings.append(
             warning(
                 f"their clocks are wrong; that of {worst['name']} is {span(worst['clock_s'])}",
                 "let them ask an NTP server, or `ipmitool sel time set now`; whole hours: they "
@@ -107,12 +107,12 @@ def bmc_clock(site: Site) -> list[Finding]:
             )
         )
     if unset:
-        found.append(
+        findings.append(
             warning(
                 "their clocks are not set, or cannot be read", "let them ask an NTP server", unset
             )
         )
-    return found or [ok(f"{len(rows)} clocks are right to two minutes")]
+    return findings or [ok(f"{len(rows)} clocks are right to two minutes")]
 
 
 @check("bmc-boot")
@@ -121,10 +121,10 @@ def bmc_boot(site: Site) -> list[Finding]:
     inventory says (bmc.boot), in its firmware mode (bios, uefi)."""
     rows = _well(site)
     nodes = {node.name: node for node in site.nodes}
-    found = []
+    findings = []
     deaf = [row["name"] for row in rows if not row["network"]]
     if deaf:
-        found.append(
+        findings.append(
             error(
                 "their BMCs do not offer what the inventory says that they boot by (bmc.boot)",
                 "see the BMC's version, and the machine's boot order",
@@ -132,8 +132,8 @@ def bmc_boot(site: Site) -> list[Finding]:
             )
         )
     for mode in ("bios", "uefi"):
-        found += _boot_mode([row for row in rows if _wants(nodes, row, mode)], mode)
-    return found or [ok(f"{len(rows)} can be told what to boot by")]
+        findings += _boot_mode([row for row in rows if _wants(nodes, row, mode)], mode)
+    return findings or [ok(f"{len(rows)} can be told what to boot by")]
 
 
 def _boot_mode(rows: list[Row], mode: str) -> Iterator[Finding]:
@@ -156,6 +156,6 @@ def _boot_mode(rows: list[Row], mode: str) -> Iterator[Finding]:
         )
 
 
-def _wants(nodes: dict[str, Seen], row: Row, mode: str) -> bool:
+def _wants(nodes: dict[str, CheckedNode], row: Row, mode: str) -> bool:
     node = nodes.get(row["name"])
     return node is not None and node.firmware == mode

@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from typing import Any
 
 from layercake.check.finding import Finding, check, error, ok, warning
-from layercake.check.site import Seen, Site
+from layercake.check.site import CheckedNode, Site
 from minos.build.kernel import plain
 from minos.build.profiles import BASE
 from minos.build.sets import load
 
 
-def lacking(nodes: Iterable[Seen], modules: Iterable[str]) -> dict[str, list[str]]:
+def lacking(nodes: Iterable[CheckedNode], modules: Iterable[str]) -> dict[str, list[str]]:
     """{driver of the boot card: nodes that have it}, of those that are not among the modules."""
     have = {*modules, *BASE}
-    found: dict[str, list[str]] = {}
+    users: dict[str, list[str]] = {}
     for node in nodes:
         for card in node.cards:
             if card["mac"] in node.macs and card["driver"] and plain(card["driver"]) not in have:
-                found.setdefault(card["driver"], []).append(node.name)
-    return found
+                users.setdefault(card["driver"], []).append(node.name)
+    return users
 
 
 @check("cards")
@@ -30,10 +30,10 @@ def cards(site: Site) -> list[Finding]:
     runs."""
     if site.api is None:
         return [ok("nodes report their cards to a head that runs; this one does not")]
-    found = _without_driver_in_set(site, site.api.get("/v1/boot")["sets"])
-    found += _without_driver_now(site)
+    findings = _without_driver_in_set(site, site.api.get("/v1/boot")["sets"])
+    findings += _without_driver_now(site)
     known = sum(bool(node.cards) for node in site.nodes)
-    return found or [
+    return findings or [
         ok(f"{known} of {len(site.nodes)} nodes have reported their cards; all have drivers")
     ]
 
@@ -41,7 +41,7 @@ def cards(site: Site) -> list[Finding]:
 def _without_driver_in_set(site: Site, sets: list[dict[str, Any]]) -> list[Finding]:
     """The boot sets that lack the driver of a card that a node boots by, of those that the API
     lists."""
-    found = []
+    findings = []
     seen = {node.name: node for node in site.nodes}
     for listed in sets:
         boot = load(site.data_dir / "boot", listed["name"])
@@ -50,7 +50,7 @@ def _without_driver_in_set(site: Site, sets: list[dict[str, Any]]) -> list[Findi
         nodes = [seen[name] for name in listed["boot"] if name in seen]
         drivers = lacking(nodes, map(str, boot.about.get("modules") or ()))
         for driver, names in sorted(drivers.items()):
-            found.append(
+            findings.append(
                 error(
                     f"boot set {boot.name}, which they boot next, has no driver {driver} for the "
                     "card that they boot by",
@@ -59,7 +59,7 @@ def _without_driver_in_set(site: Site, sets: list[dict[str, Any]]) -> list[Findi
                     names,
                 )
             )
-    return found
+    return findings
 
 
 def _without_driver_now(site: Site) -> list[Finding]:

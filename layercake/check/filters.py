@@ -47,13 +47,15 @@ class Filter:
                 self._rules.setdefault((rule["family"], rule["table"], rule["chain"]), []).append(
                     rule.get("expr", [])
                 )
-            elif found := entry.get("set"):
-                self._sets[(found["family"], found["table"], found["name"])] = found.get("elem", [])
+            elif named_set := entry.get("set"):
+                self._sets[(named_set["family"], named_set["table"], named_set["name"])] = (
+                    named_set.get("elem", [])
+                )
 
     def verdicts(self, packet: Packet) -> set[str]:
         """ACCEPT, DROP, or both when that cannot be told."""
         hooks = ("ingress", "prerouting", "forward" if packet.out else "input")
-        found = {ACCEPT}
+        verdicts = {ACCEPT}
         for chain in self._chains:
             if chain.get("hook") not in hooks or not _judges(chain):
                 continue
@@ -66,24 +68,24 @@ class Filter:
             ends = {chain.get("policy", ACCEPT) if end == ON else end for end in ends}
             if ends == {DROP}:
                 return {DROP}
-            found |= ends
-        return found
+            verdicts |= ends
+        return verdicts
 
     def _walk(self, table: tuple[str, str], chain: str, packet: Packet, depth: int) -> set[str]:
         """What may become of a packet in a chain."""
-        found: set[str] = set()
+        verdicts: set[str] = set()
         if depth > _DEEPEST:
             return {ACCEPT, DROP}
         for rule in self._rules.get((*table, chain), []):
             matches, ends = self._rule(table, rule, packet, depth)
             if matches is False or not ends:
                 continue
-            found |= ends - {ON}
+            verdicts |= ends - {ON}
             if matches and ON not in ends:
                 break
         else:
-            found.add(ON)
-        return {ON if end == _BACK else end for end in found}
+            verdicts.add(ON)
+        return {ON if end == _BACK else end for end in verdicts}
 
     def _rule(
         self, table: tuple[str, str], rule: list[Json], packet: Packet, depth: int
@@ -98,9 +100,9 @@ class Filter:
             elif kind in ("limit", "xt", "quota", "connlimit", "socket", "osf"):
                 matches = _both(matches, None)
             elif kind == "vmap":
-                found = self._vmap(table, value, packet, depth)
-                matches = _both(matches, found[0])
-                ends = found[1]
+                outcomes = self._vmap(table, value, packet, depth)
+                matches = _both(matches, outcomes[0])
+                ends = outcomes[1]
             else:
                 ends |= self._verdict(table, kind, value, packet, depth)
         return matches, ends

@@ -71,8 +71,8 @@ class Machine:
 
     def ip(self, *words: str) -> list[dict[str, Any]]:
         """What `ip -j` says; [] if there is nothing, or no such thing. Raises OperationFailed."""
-        found = json.loads(self.run("ip", "-j", *words) or "[]")
-        return [entry for entry in found if isinstance(entry, dict) and entry]
+        records = json.loads(self.run("ip", "-j", *words) or "[]")
+        return [entry for entry in records if isinstance(entry, dict) and entry]
 
     def ruleset(self) -> list[dict[str, Any]]:
         """The packet filter as nftables has it, that of iptables-nft too. Raises
@@ -106,9 +106,9 @@ class Machine:
     def listeners(self, port: int) -> list[tuple[str, str]]:
         """(local address, who) of each UDP socket on a port; `who` is "" where it cannot be
         told."""
-        found = []
+        listeners = []
         for line in (self.run("ss", "-Hlunp", f"sport = :{port}") or "").splitlines():
-            words = line.split(None, 5)
-            if len(words) >= 5:
-                found.append((words[3], words[5] if len(words) > 5 else ""))
-        return found
+            columns = line.split(None, 5)
+            if len(columns) >= 5:
+                listeners.append((columns[3], columns[5] if len(columns) > 5 else ""))
+        return listeners

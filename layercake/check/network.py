@@ -35,13 +35,13 @@ def interface(site: Site) -> list[Finding]:
         ]
     link = links[0]
     network = ipaddress.ip_network(f"{settings.address}/{settings.prefix}", strict=False)
-    found = [
+    findings = [
         *_link(name, link),
         *_head_address(name, link, network.version, settings.address, settings.prefix),
         *_mtu(name, link),
         *_overlapping(name, network, machine.ip(f"-{network.version}", "addr", "show")),
     ]
-    return found or [
+    return findings or [
         ok(f"{name} is up, {settings.address}/{settings.prefix}, MTU {link.get('mtu')}")
     ]
 
@@ -99,14 +99,14 @@ def _overlapping(
 def _others(
     links: list[dict[str, Any]], name: str
 ) -> list[tuple[str, ipaddress.IPv4Interface | ipaddress.IPv6Interface]]:
-    found = [
+    networks = [
         (link["ifname"], ipaddress.ip_interface(f"{a['local']}/{a['prefixlen']}"))
         for link in links
         if link["ifname"] != name
         for a in link.get("addr_info", [])
         if a.get("family") in ("inet", "inet6")
     ]
-    return [(other, address) for other, address in found if not address.is_link_local]
+    return [(other, address) for other, address in networks if not address.is_link_local]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def routing(site: Site) -> list[Finding]:
     and the packet filter. Whoever is root on a node could speak to every BMC then. Also BMCs that
     are in the nodes' own network."""
     settings = site.settings
-    found: list[Finding] = []
+    findings: list[Finding] = []
     hosts = _hosts(site)
     if not hosts:
         return [ok("no BMC's address is known yet: nothing to look for a route to")]
@@ -132,7 +132,7 @@ def routing(site: Site) -> list[Finding]:
         name: address for name, address in hosts.items() if ipaddress.ip_address(address) in network
     }
     if inside:
-        found.append(
+        findings.append(
             warning(
                 f"BMCs are in the nodes' network {network}: any node can speak to them",
                 "give the BMCs a network of their own",
@@ -141,19 +141,21 @@ def routing(site: Site) -> list[Finding]:
         )
     outside = {address for address in hosts.values() if address not in inside.values()}
     ways = _ways(site, outside)
-    found += _routes(site, ways)
+    findings += _routes(site, ways)
     names = ", ".join(sorted({way.interface for way in ways})) or "this machine itself"
-    return found or [ok(f"nothing is routed between {settings.interface} and the BMCs ({names})")]
+    return findings or [
+        ok(f"nothing is routed between {settings.interface} and the BMCs ({names})")
+    ]
 
 
 def _routes(site: Site, ways: Mapping[_Way, str]) -> list[Finding]:
     """The ways to BMCs that nodes can go, too; each with an address that it leads to."""
     forwards = any(_forwards(site, way, address) for way, address in ways.items())
     rules = Filter(site.machine.ruleset()) if forwards else None
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for way, address in ways.items():
         if way.interface == site.settings.interface:
-            found.append(
+            findings.append(
                 warning(
                     f"the BMCs are reached over {way.gateway or way.interface}, in the nodes' "
                     "network: so can nodes",
@@ -161,8 +163,8 @@ def _routes(site: Site, ways: Mapping[_Way, str]) -> list[Finding]:
                 )
             )
         elif rules is not None:
-            found += _between(site, rules, way, address)
-    return found
+            findings += _between(site, rules, way, address)
+    return findings
 
 
 def _forwards(site: Site, way: _Way, address: str) -> bool:
@@ -180,8 +182,8 @@ def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding
         (nodes, way.interface, node, address, "to the BMCs", 443),
         (way.interface, nodes, address, node, "from the BMCs", 22),
     )
-    found = []
-    for into, out, source, target, words, port in both:
+    findings = []
+    for into, out, source, target, protocols, port in both:
         family = "ipv6" if ":" in address else "ipv4"
         if not site.machine.number(f"net/{family}/conf/{into}/forwarding"):
             continue
@@ -190,35 +192,36 @@ def _between(site: Site, rules: Filter, way: _Way, address: str) -> list[Finding
             Packet(into=into, out=out, source=source, target=target, protocol="udp", port=623),
         )
         if any(ACCEPT in rules.verdicts(packet) for packet in packets):
-            found.append(
+            findings.append(
                 error(
-                    f"the head routes from {into} to {out}: nodes can speak {words}"
+                    f"the head routes from {into} to {out}: nodes can speak {protocols}"
                     if out != nodes
-                    else f"the head routes from {into} to {out}: what speaks {words} reaches the "
+                    else f"the head routes from {into} to {out}: what speaks {protocols} reaches "
+                    "the "
                     "nodes",
                     f"sysctl -w net.ipv4.conf.{into}.forwarding=0, or drop it in the filter's "
                     "forward chain",
                 )
             )
-    return found
+    return findings
 
 
 def _hosts(site: Site) -> dict[str, str]:
     """{node: its BMC's IP address}; a name that cannot be resolved is the business of the check
     `bmc`. When no name server answers, no further name is asked for: each would take as long."""
-    found: dict[str, str] = {}
+    hosts: dict[str, str] = {}
     flags = 0
     for node in site.nodes:
         name = urlsplit(node.bmc).hostname if "://" in node.bmc else node.bmc
         try:
             if name:
-                found[node.name] = str(
+                hosts[node.name] = str(
                     socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM, flags=flags)[0][4][0]
                 )
         except (OSError, UnicodeError) as failed:
             if isinstance(failed, socket.gaierror) and failed.errno == socket.EAI_AGAIN:
                 flags = socket.AI_NUMERICHOST
-    return found
+    return hosts
 
 
 def _ways(site: Site, addresses: set[str]) -> dict[_Way, str]:
@@ -227,9 +230,9 @@ def _ways(site: Site, addresses: set[str]) -> dict[_Way, str]:
         address.rpartition("." if "." in address else ":")[0]: address
         for address in sorted(addresses, reverse=True)
     }
-    found: dict[_Way, str] = {}
+    ways: dict[_Way, str] = {}
     for address in list(samples.values())[:_ASKED]:
         for route in site.machine.ip("route", "get", address):
             if route.get("dev") not in (None, "lo") and route.get("type") != "local":
-                found.setdefault(_Way(str(route["dev"]), str(route.get("gateway") or "")), address)
-    return found
+                ways.setdefault(_Way(str(route["dev"]), str(route.get("gateway") or "")), address)
+    return ways

@@ -31,10 +31,10 @@ SCRATCH = Path("/var/tmp")  # noqa: S108 (where images are built; nothing is wri
 def time(site: Site) -> list[Finding]:
     """Whether somebody keeps the kernel's clock right (adjtimex), and whether the hardware clock,
     which the head starts with after a power failure, is within a minute of it."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     machine = site.machine
     if not machine.synchronised():
-        found.append(
+        findings.append(
             warning(
                 "nobody keeps this machine's clock right (adjtimex says unsynchronised)",
                 "install chrony, or `timedatectl set-ntp true`; logs and certificates go by it",
@@ -45,8 +45,8 @@ def time(site: Site) -> list[Finding]:
     except (OSError, ValueError):
         off = 0.0  # virtual machines may have none
     if abs(off) > CLOCK_S:
-        found.append(warning(f"the hardware clock is {span(off)}", "hwclock --systohc --utc"))
-    return found or [ok("the clock is kept right")]
+        findings.append(warning(f"the hardware clock is {span(off)}", "hwclock --systohc --utc"))
+    return findings or [ok("the clock is kept right")]
 
 
 def span(seconds: float) -> str:
@@ -66,10 +66,10 @@ def span(seconds: float) -> str:
 def certificates(site: Site) -> list[Finding]:
     """How long the head's certificate and its authority are still good. The head renews its own
     certificate in time while it runs."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     ages = Authority(site.data_dir / "pki").ages()
     for missing in sorted({"head", "authority"} - {age.what for age in ages}):
-        found.append(
+        findings.append(
             error(
                 f"there is no certificate of the {missing}",
                 f"layercake init --data-dir {site.data_dir}",
@@ -79,8 +79,8 @@ def certificates(site: Site) -> list[Finding]:
     for age in ages:
         if age.what == "head" and site.api is None:
             continue  # made anew when the head starts
-        found += _expiry(age.what, (age.until - now) / 86400)
-    return found or [
+        findings += _expiry(age.what, (age.until - now) / 86400)
+    return findings or [
         ok(", ".join(f"{age.what}: {(age.until - now) / 86400:.0f} days" for age in ages))
     ]
 
@@ -88,7 +88,8 @@ def certificates(site: Site) -> list[Finding]:
 def _expiry(what: str, days: float) -> Iterator[Finding]:
     """A certificate that is good for no more than a few days yet."""
     if what == "head":
-        soon, late = DAYS - RENEW_DAYS - 2, 5
+        soon = DAYS - RENEW_DAYS - 2
+        late = 5
         hint = "the head should have renewed it: see its log"
     else:
         soon, late = _AUTHORITY_DAYS
@@ -104,8 +105,8 @@ def disk(site: Site) -> list[Finding]:
     """Free space, and whether it can be written to, where the head's state and images are, and
     where images are built. A build takes the unpacked system two or three times, some GB: less than
     10 GB is a warning, less than 1 GB an error."""
-    found: list[Finding] = []
-    said: list[str] = []
+    findings: list[Finding] = []
+    described: list[str] = []
     seen: set[int] = set()
     for what, path in (
         ("the head's state", site.data_dir),
@@ -119,28 +120,30 @@ def disk(site: Site) -> list[Finding]:
         free = facts.f_bavail * facts.f_frsize
         text = f"{path} ({what}) has {facts.f_bavail * facts.f_frsize / _GB:.1f} GB free"
         if facts.f_flag & os.ST_RDONLY:
-            found.append(error(f"{path} ({what}) is read-only", "see `dmesg`; mount it writable"))
+            findings.append(
+                error(f"{path} ({what}) is read-only", "see `dmesg`; mount it writable")
+            )
         elif free < _LITTLE:
             hint = (
                 "remove old images (`layercake image list`) and boot sets, or give it a bigger disk"
             )
-            found.append(error(text, hint) if free < _LEAST else warning(text, hint))
+            findings.append(error(text, hint) if free < _LEAST else warning(text, hint))
         if facts.f_files and facts.f_favail < facts.f_files / 50:
-            found.append(
+            findings.append(
                 warning(
                     f"{path} ({what}) has only {facts.f_favail} inodes left",
                     "remove what nobody needs",
                 )
             )
-        said.append(text)
-    return found or [ok("; ".join(said))]
+        described.append(text)
+    return findings or [ok("; ".join(described))]
 
 
 @check("limits")
 def limits(site: Site) -> list[Finding]:
     """The kernel's limits against the number of nodes: open files, receive buffers of UDP sockets,
     the neighbour (ARP) table, and inotify."""
-    found = [*_files(site), *_buffers(), *_neighbours(site)]
+    findings = [*_files(site), *_buffers(), *_neighbours(site)]
     for name, least in (
         ("fs/inotify/max_user_instances", 128),
         ("fs/inotify/max_user_watches", 8192),
@@ -148,13 +151,13 @@ def limits(site: Site) -> list[Finding]:
         value = site.machine.number(name)
         if value is not None and value < least:
             what = name.replace("/", ".")
-            found.append(
+            findings.append(
                 warning(
                     f"{what} is {value}: containers and services run out of it",
                     _sysctl(name, least),
                 )
             )
-    return found or [ok(f"good for {len(site.nodes)} nodes")]
+    return findings or [ok(f"good for {len(site.nodes)} nodes")]
 
 
 def _sysctl(name: str, value: int) -> str:
@@ -165,18 +168,18 @@ def _files(site: Site) -> list[Finding]:
     """A head's processes take as many as they may; those that run are asked, else what one would
     get that this shell starts."""
     needed = _FILES + _FILES_A_NODE * len(site.nodes)
-    given = {}
+    limits = {}
     for service in (site.status or {}).get("services", []):
         try:
             text = (site.machine.proc / str(service["pid"]) / "limits").read_text()
         except OSError:
             continue
         if match := re.search(r"^Max open files +(\d+)", text, re.MULTILINE):
-            given[str(service["name"])] = int(match[1])
-    if not given:
+            limits[str(service["name"])] = int(match[1])
+    if not limits:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        given = {"a program": needed if hard == resource.RLIM_INFINITY else hard}
-    who, least = min(given.items(), key=lambda item: item[1])
+        limits = {"a program": needed if hard == resource.RLIM_INFINITY else hard}
+    who, least = min(limits.items(), key=lambda item: item[1])
     if least >= needed:
         return []
     return [
@@ -189,9 +192,9 @@ def _files(site: Site) -> list[Finding]:
 
 def _buffers() -> list[Finding]:
     """What every socket of the head asks for when it opens (base/datagrams.py)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
-            made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+            sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         except OSError as failed:
             why = "not permitted" if failed.errno == errno.EPERM else failed.strerror
             return [
@@ -200,7 +203,7 @@ def _buffers() -> list[Finding]:
                     "the head needs CAP_NET_ADMIN: run it as root",
                 )
             ]
-        got = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        got = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
     return (
         []
         if got >= BUFFER_BYTES

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
 from layercake.check.finding import Finding, check, error, ok, warning
-from layercake.check.site import VISIT, Seen, Site, call_module
+from layercake.check.site import VISIT, CheckedNode, Site, call_module
 from pxe.dhcp.proxydhcp import PORT as PROXY_PORT
 
 FETCH_S = 30.0
@@ -39,12 +39,14 @@ def tftp(site: Site) -> list[Finding]:
     if site.api is None:
         return _ports(site)
     visit = call_module(site.api, VISIT, {"seconds": FETCH_S})
-    found = []
+    findings = []
     for name, path in visit["programs"].items():
         why = _by_tftp(visit["address"], visit["tftp_port"], name, Path(path))
         if why:
-            found.append(error(f"cannot fetch {name} by TFTP from {visit['address']}: {why}", _SEE))
-    return found or [ok(f"{', '.join(visit['programs'])} fetched from {visit['address']}")]
+            findings.append(
+                error(f"cannot fetch {name} by TFTP from {visit['address']}: {why}", _SEE)
+            )
+    return findings or [ok(f"{', '.join(visit['programs'])} fetched from {visit['address']}")]
 
 
 def _by_tftp(address: str, port: int, name: str, path: Path) -> str:
@@ -64,19 +66,19 @@ def _by_tftp(address: str, port: int, name: str, path: Path) -> str:
 
 def _ports(site: Site) -> list[Finding]:
     boot = site.of("boot")
-    found: list[Finding] = []
+    findings: list[Finding] = []
     dns = [("DNS", boot.dns.port)] if boot.dns.serve else []
     dhcp = {"serve": [boot.dhcp_port], "proxy": [boot.dhcp_port, PROXY_PORT], "off": []}[boot.dhcp]
     ports = (("TFTP", boot.tftp_port), *(("DHCP", port) for port in dhcp), *dns)
     for address, (what, port) in itertools.product(site.settings.addresses, ports):
         with socket.socket(
             socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM
-        ) as made:
+        ) as sock:
             try:
-                made.bind((address, port))
+                sock.bind((address, port))
             except OSError as failed:
                 who = ", ".join(f"{a} {w}".strip() for a, w in site.machine.listeners(port))
-                found.append(
+                findings.append(
                     error(
                         f"UDP port {port} of {address} cannot be had for {what}: {failed.strerror}"
                         + (f" ({who})" if who else ""),
@@ -85,10 +87,10 @@ def _ports(site: Site) -> list[Finding]:
                 )
     for name in ("undionly.kpxe", "snponly.efi"):
         if not (Path(boot.ipxe_dir) / name).is_file():
-            found.append(
+            findings.append(
                 error(f"there is no {name} in {boot.ipxe_dir}", "install the package ipxe")
             )
-    return found or [
+    return findings or [
         ok("the head does not run: its UDP ports are free, and the boot programs are there")
     ]
 
@@ -101,17 +103,17 @@ def http_files(site: Site) -> list[Finding]:
     if site.api is None:
         return [_built_sets(site.data_dir / "boot")]
     visit = call_module(site.api, VISIT, {"seconds": FETCH_S})
-    found = [*_default_set(site.api.get("/v1/boot")["sets"]), *_missing(visit["missing"])]
+    findings = [*_default_set(site.api.get("/v1/boot")["sets"]), *_missing(visit["missing"])]
     for name, path in visit["files"].items():
         if why := _by_http(f"{visit['base']}/{name}", Path(path)):
-            found.append(error(f"cannot fetch {visit['base']}/{name}: {why}", _SEE))
+            findings.append(error(f"cannot fetch {visit['base']}/{name}: {why}", _SEE))
     if why := _by_tls(site):
-        found.append(
+        findings.append(
             error(
                 f"cannot reach the head's API at {site.settings.head_url}, as nodes do: {why}", _SEE
             )
         )
-    return found or [
+    return findings or [
         ok(
             f"{len(visit['files'])} files fetched from {visit['base']}; the API answers at "
             f"{site.settings.head_url}"
@@ -189,7 +191,7 @@ def packet_filter(site: Site) -> list[Finding]:
     Worked out from its rules. Rules of iptables-legacy are not seen."""
     rules = Filter(site.machine.ruleset())
     settings = site.settings
-    node = site.nodes[0] if site.nodes else Seen(name="", macs=(), ip="", firmware="bios")
+    node = site.nodes[0] if site.nodes else CheckedNode(name="", macs=(), ip="", firmware="bios")
     dropped: list[str] = []
     doubtful: list[str] = []
     for what, protocol, port, source, target in _requests(site, node):
@@ -201,20 +203,20 @@ def packet_filter(site: Site) -> list[Finding]:
         if DROP in ends:
             (doubtful if ACCEPT in ends else dropped).append(f"{what} ({protocol} {port})")
     open_it = f"let it in on {settings.interface}: see `nft list ruleset`"
-    found = [
+    findings = [
         error(f"the packet filter drops what nodes send: {', '.join(dropped)}", open_it)
     ] * bool(dropped)
-    found += [
+    findings += [
         warning(
             f"the packet filter may drop what nodes send: {', '.join(doubtful)}; it has rules that "
             "cannot be judged here",
             open_it,
         )
     ] * bool(doubtful)
-    return found or [ok(f"the packet filter lets nodes in on {settings.interface}")]
+    return findings or [ok(f"the packet filter lets nodes in on {settings.interface}")]
 
 
-def _requests(site: Site, node: Seen) -> list[tuple[str, str, int, str, str]]:
+def _requests(site: Site, node: CheckedNode) -> list[tuple[str, str, int, str, str]]:
     """(what, protocol, port, source, target) of what a node asks of the head."""
     settings = site.settings
     boot = site.of("boot")
@@ -243,5 +245,5 @@ def _requests(site: Site, node: Seen) -> list[tuple[str, str, int, str, str]]:
 
 def _neighbour(address: str) -> str:
     """Another address of the network, for a site without nodes."""
-    found = ipaddress.ip_address(address)
-    return str(type(found)(int(found) ^ 2))
+    parsed = ipaddress.ip_address(address)
+    return str(type(parsed)(int(parsed) ^ 2))

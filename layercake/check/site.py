@@ -42,7 +42,7 @@ Found = TypeVar("Found")
 
 
 class Api(Protocol):
-    """The API of a head that runs (layercake.cli.common.client.Client). Both raise
+    """The API of a head that runs (layercake.client.http.Client). Both raise
     LayercakeError."""
 
     def get(self, path: str, *, timeout: float = CALL_S) -> Any:
@@ -53,7 +53,7 @@ class Api(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CheckedNode:
     """A node. `bmc` is its BMC's address, "" without one; `power` what is known of it; `cards` its
     network cards as it last said (layercake.fleet.store.Card as plain facts)."""
 
@@ -66,7 +66,7 @@ class Seen:
     cards: tuple[Mapping[str, Any], ...] = ()
 
 
-class Once(Generic[Found]):
+class SharedResult(Generic[Found]):
     """A look that several checks share; who comes while it is under way waits for it."""
 
     def __init__(self, look: Callable[[], Found]) -> None:
@@ -89,7 +89,7 @@ class Site:
 
     data_dir: Path
     settings: Settings
-    nodes: tuple[Seen, ...] = ()
+    nodes: tuple[CheckedNode, ...] = ()
     look: Callable[[], list[dict[str, Any]]] = field(default=list)
     api: Api | None = None
     status: Mapping[str, Any] | None = None
@@ -107,8 +107,8 @@ class Site:
         heads = self.settings.heads
         if len(heads) == 1:
             return [self]
-        there = Subnets({str(number): str(own.network) for number, own in enumerate(heads)})
-        at = {node.name: int(there.of(node.ip) or 0) if node.ip else 0 for node in self.nodes}
+        subnets = Subnets({str(number): str(own.network) for number, own in enumerate(heads)})
+        at = {node.name: int(subnets.of(node.ip) or 0) if node.ip else 0 for node in self.nodes}
         return [
             replace(
                 self,
@@ -168,7 +168,9 @@ def survey(
     if api is not None and inventory is None:
         nodes = tuple(_of_view(view) for view in api.get("/v1/nodes", timeout=CALL_S)["nodes"])
         return Site(
-            nodes=nodes, look=Once(lambda: call_module(api, LOOK, {"limit_s": LOOK_S})), **common
+            nodes=nodes,
+            look=SharedResult(lambda: call_module(api, LOOK, {"limit_s": LOOK_S})),
+            **common,
         )
     if inventory is not None:
         records = list(load(inventory, parts=table.parts).nodes.values())
@@ -178,12 +180,12 @@ def survey(
     return Site(
         nodes=tuple(_of_record(node, table) for node in records),
         **common,
-        look=Once(lambda: asyncio.run(_read_bmcs(records, vault, settings))),
+        look=SharedResult(lambda: asyncio.run(_read_bmcs(records, vault, settings))),
     )
 
 
-def _of_view(view: Mapping[str, Any]) -> Seen:
-    return Seen(
+def _of_view(view: Mapping[str, Any]) -> CheckedNode:
+    return CheckedNode(
         name=view["name"],
         macs=tuple(view["macs"]),
         ip=view["ip"],
@@ -194,8 +196,8 @@ def _of_view(view: Mapping[str, Any]) -> Seen:
     )
 
 
-def _of_record(node: Node, table: Table) -> Seen:
-    return Seen(
+def _of_record(node: Node, table: Table) -> CheckedNode:
+    return CheckedNode(
         name=node.name,
         macs=node.macs,
         ip=node.ip,
@@ -232,7 +234,7 @@ async def _read_bmcs(nodes: list[Node], vault: Vault, settings: Settings) -> lis
                 facts = NotifiedNode(
                     node.id, node.name, node.macs, node.ip, node.arch, node.firmware, ""
                 )
-                told = record(
+                bmc = record(
                     facts,
                     node.parts.get(POWER.name),
                     lambda ref: "" if ref is None else vault.open(ref).reveal(),
@@ -248,7 +250,7 @@ async def _read_bmcs(nodes: list[Node], vault: Vault, settings: Settings) -> lis
                     }
                 )
                 continue
-            await service.node_changed(node.id, told)
+            await service.node_changed(node.id, bmc)
         rows: list[dict[str, Any]] = msgspec.to_builtins(await service.inspect_bmcs(LOOK_S))
         return unread + rows
     finally:

@@ -43,7 +43,7 @@ CHECKS: tuple[Check, ...] = (
 """In the order in which they are told."""
 
 
-def chosen(only: Collection[str]) -> tuple[Check, ...]:
+def select_checks(only: Collection[str]) -> tuple[Check, ...]:
     """The checks of these names, all without any. Raises InputError for a name that is none's."""
     known = {check.name for check in CHECKS}
     for name in only:
@@ -54,24 +54,24 @@ def chosen(only: Collection[str]) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if not only or check.name in only)
 
 
-def carry_out(site: Site, checks: Collection[Check]) -> list[Result]:
+def run_checks(site: Site, checks: Collection[Check]) -> list[Result]:
     """What the checks find, in their order. That one cannot be carried out is an error of its own,
     and stops no other."""
 
     def one(check: Check) -> list[Result]:
         try:
-            found = check.look(site)
+            findings = check.look(site)
         except (LayercakeError, OSError) as failed:
-            found = [reason(failed)]
+            findings = [reason(failed)]
         except Exception:  # what came from the network, or a bug: the other checks are worth having
             log.exception("the check %s has failed", check.name)
-            found = [
+            findings = [
                 error(
                     "this check has failed; its log is on standard error",
                     "it is a bug of Layercake: please report it",
                 )
             ]
-        return [Result(check.name, finding) for finding in found]
+        return [Result(check.name, finding) for finding in findings]
 
     with ThreadPoolExecutor(max(1, len(checks))) as threads:
         return [result for results in threads.map(one, checks) for result in results]

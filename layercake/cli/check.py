@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from layercake.cli.common.client import Client
-from layercake.cli.common.command import FAILED, OK, Answer, App, command
-from layercake.cli.common.output import GREEN, RED, YELLOW, Output
-from layercake.cli.common.target import Target
 from layercake.cli.head import data_option
+from layercake.client.command import FAILED, OK, Answer, App, command
+from layercake.client.http import Client
+from layercake.client.output import GREEN, RED, YELLOW, Output
+from layercake.client.target import Target
 from layercake.kraken.errors import InputError, Unreachable
 
 _STYLES = {"ok": GREEN, "warning": YELLOW, "error": RED}
@@ -48,9 +48,9 @@ def check(
     # Imported here: the client must start fast, and work where the head's dependencies are not
     # installed.
     from layercake.check.site import socket_of, survey
-    from layercake.check.table import carry_out, chosen
+    from layercake.check.table import run_checks, select_checks
 
-    checks = chosen(only)
+    checks = select_checks(only)
     if os.geteuid() != 0:
         raise InputError(
             "cannot check: packets are sent and heard on the nodes' network",
@@ -62,7 +62,7 @@ def check(
         client.get("/v1/status")
         api = client
     site = survey(data_dir, api, inventory=inventory, listen_s=listen)
-    results = [result.to_record() for result in carry_out(site, checks)]
+    results = [result.to_record() for result in run_checks(site, checks)]
     counts = {name: sum(r["severity"] == name for r in results) for name in _STYLES}
 
     def show(out: Output) -> None:

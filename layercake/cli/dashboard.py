@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import Output, seconds
+from layercake.client.command import Answer, App, command
+from layercake.client.output import Output, format_duration
 
 
 @command()
@@ -26,7 +26,8 @@ def dashboard(app: App, may_exec: bool) -> Answer:
     def show(out: Output) -> None:
         out.line(answer["url"])
         out.note(
-            f"good once, for {seconds(answer['seconds'])}; the browser has to trust pki/ca.pem of "
+            f"good once, for {format_duration(answer['seconds'])}; the browser has to trust "
+            "pki/ca.pem of "
             "the head's data directory"
         )
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import click
 
 from layercake import documentation
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import Output
+from layercake.client.command import Answer, App, command
+from layercake.client.output import Output
 from layercake.kraken.errors import NotFound, OperationFailed
 
 MOST_WIDE = 100
@@ -111,13 +111,13 @@ def _show(out: Output, text: str, name: str, titles: Mapping[str, str]) -> None:
         color_system="standard" if out.colour else None,
     )
     console.print(Markdown(followed(text, name, titles), hyperlinks=False))
-    shown = drawn.getvalue()
-    if shown.count("\n") < out.height:
-        click.echo(shown, nl=False, color=out.colour)
+    page = drawn.getvalue()
+    if page.count("\n") < out.height:
+        click.echo(page, nl=False, color=out.colour)
     else:
         # By None click has `less` show colours (LESS=-R); by True it does not, and they are
         # garbage.
-        click.echo_via_pager(shown, color=None if out.colour else False)
+        click.echo_via_pager(page, color=None if out.colour else False)
 
 
 def followed(text: str, name: str, titles: Mapping[str, str]) -> str:

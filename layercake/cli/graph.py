@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
+from layercake.client.command import Answer, App, command
 from layercake.kraken.errors import InputError
 
 

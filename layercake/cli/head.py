@@ -1,30 +1,18 @@
-"""`layercake init`, `serve`, `status`, `authority`, `backup`, `restore`: the head itself."""
+"""`layercake init`, `serve`, `status`, `backup`, `restore`: the head itself."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from layercake.cli.common.asking import who
-from layercake.cli.common.command import FAILED, Answer, App, command, yes_option
-from layercake.cli.common.output import Column, Output, moment, seconds
-from layercake.inventory.ranges import fold
+from layercake.client.command import Answer, App, command, yes_option
 from layercake.kraken.errors import InputError
 
 DEFAULT_DATA = "/var/lib/layercake"
-_SERVICES = (
-    Column("SERVICE"),
-    Column("STATE", styled=True),
-    Column("PID", right=True),
-    Column("RESTARTS", right=True),
-    Column("SINCE", right=True),
-    Column("HEALTH", flexible=True),
-)
-
 data_option = click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -206,142 +194,3 @@ def restore(
         {"data_dir": str(data_dir), "holds": names},
         f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot",
     )
-
-
-def _database(view: Mapping[str, Any]) -> str:
-    if view["well"]:
-        return "well"
-    return (
-        f"UNWELL for {seconds(view['since_s'])}: {view['trouble']}; {view['waiting']} events "
-        "wait to be written"
-    )
-
-
-@command()
-def status(app: App) -> Answer:
-    """Show how the head, its services and the nodes are."""
-    answer = app.head.get("/v1/status")
-
-    def show(out: Output) -> None:
-        out.line(
-            f"head      version {answer['version']}, up {seconds(answer['uptime_s'])}, epoch "
-            f"{answer['epoch']}"
-        )
-        out.line(_nodes_line(answer["nodes"]))
-        _show_guard(out, answer["guard"])
-        _show_troubles(out, answer)
-        out.line("")
-        rows = [_service_row(service) for service in answer["services"]]
-        out.table(_SERVICES, rows, empty="no services")
-
-    return Answer(answer, show)
-
-
-def _nodes_line(nodes: Mapping[str, Any]) -> str:
-    asking = nodes.get("asking")
-    return (
-        f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
-        f"{nodes['quarantined']} quarantined"
-    ) + (f", {asking} need a person" if asking else "")
-
-
-def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:
-    """What keeps the head from working on nodes: a freeze, the queue of boots, outages."""
-    if guard["frozen"]:
-        out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
-    boots = guard.get("boots") or {"waiting": 0}
-    if boots["waiting"]:
-        known = boots["left_s"] is not None
-        left = f"; all are up in about {seconds(boots['left_s'])}" if known else ""
-        out.line(
-            f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}"
-        )
-    for outage in guard["outages"]:
-        out.line(
-            f"OUTAGE    {outage['where']}, for {seconds(outage['seconds'])}: "
-            f"{outage['silent']} of {outage['members']} nodes are silent; nothing is done to them"
-        )
-
-
-def _show_troubles(out: Output, answer: Mapping[str, Any]) -> None:
-    """How the head itself is: its database, its loop, its certificates, and its warnings."""
-    if "database" in answer:  # a head from before an upgrade does not say
-        out.line(f"database  {_database(answer['database'])}")
-    if (loop := answer.get("loop")) and not loop["well"]:
-        out.line(f"LATE      for {seconds(loop['since_s'])}: {loop['trouble']}")
-    if certificates := answer.get("certificates"):
-        ages = [f"{c['what']}: {c['days']:.0f} days" for c in certificates]
-        out.line(f"certificates  {', '.join(ages)}")
-    for warning in answer.get("warnings") or []:
-        out.line(f"WARNING   {warning}")
-
-
-def _service_row(service: Mapping[str, Any]) -> list[object]:
-    return [
-        service["name"],
-        service["state"],
-        service["pid"] or "-",
-        service["restarts"],
-        seconds(service["since_s"]),
-        service["health"] or "",
-    ]
-
-
-_CERTIFICATES = (Column("CERTIFICATE"), Column("GOOD UNTIL"), Column("DAYS", right=True))
-
-
-@click.group()
-def authority() -> None:
-    """The authority that nodes know the head by. Certificates renew themselves; the authority is
-    replaced in two steps."""
-
-
-def _shown(answer: Mapping[str, Any], out: Output) -> None:
-    out.table(
-        _CERTIFICATES,
-        [[c["what"], moment(c["until"]), f"{c['days']:.0f}"] for c in answer["certificates"]],
-        empty="no certificates",
-    )
-    if answer["changing"]:
-        out.line("")
-        out.line(
-            f"nodes that do not know the next authority yet:      {fold(answer['nodes']) or 'none'}"
-        )
-        out.line(
-            "boot sets in use that do not know it:               "
-            f"{', '.join(answer['boot_sets']) or 'none'}"
-        )
-
-
-@command(authority)
-def show(app: App) -> Answer:
-    """Show how long the certificates are good, and how far a replacement is."""
-    answer = app.head.get("/v1/authority")
-    return Answer(answer, lambda out: _shown(answer, out))
-
-
-@command(authority)
-@yes_option
-def rotate(app: App, yes: bool) -> Answer:
-    """Begin to replace the authority: nodes learn to trust the next one too. Then build a boot set,
-    make it the default, and `authority finish`."""
-    if not app.confirm("Begin to replace the head's authority? Nothing that runs is touched.", yes):
-        return Answer(code=FAILED)
-    answer = app.head.post("/v1/authority/rotate", {"by": who()})
-    return Answer(answer, lambda out: _shown(answer, out))
-
-
-@command(authority)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Also cut off nodes and boot sets that know only the old authority.",
-)
-@yes_option
-def finish(app: App, force: bool, yes: bool) -> Answer:
-    """End the replacement: the old authority is trusted no more. Clients need the new pki/ca.pem
-    then."""
-    if not app.confirm("Trust the next authority alone from now on?", yes):
-        return Answer(code=FAILED)
-    answer = app.head.post("/v1/authority/finish", {"by": who(), "force": force})
-    return Answer(answer, lambda out: _shown(answer, out))

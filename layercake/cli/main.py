@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import click
 
 from layercake import __version__
-from layercake.cli.common.command import BAD_INPUT, FAILED, JSON, OK, REFUSED, UNREACHABLE, App
-from layercake.cli.common.target import DEFAULT_SOCKET, Target
+from layercake.client.command import BAD_INPUT, FAILED, JSON, OK, REFUSED, UNREACHABLE, App
+from layercake.client.target import DEFAULT_SOCKET, Target
 from layercake.kraken.errors import (
     DeclarationError,
     GraphTooLarge,
@@ -32,48 +32,48 @@ _CODES: tuple[tuple[type[LayercakeError], int], ...] = (
 )
 
 COMMANDS = {
-    "init": "head",
-    "serve": "head",
-    "status": "head",
-    "plan": "inventory",
-    "apply": "inventory",
-    "networks": "inventory",
-    "dns": "inventory",
-    "node": "nodes",
-    "image": "images",
-    "roll": "rolls",
-    "power": "power",
-    "calls": "calls",
-    "call": "calls",
-    "events": "events",
-    "explain": "guard",
-    "graph": "graph",
-    "new": "new",
-    "freeze": "guard",
-    "thaw": "guard",
-    "outage": "guard",
-    "machine": "machines",
-    "boot": "boots",
-    "profile": "boots",
-    "boot-media": "boots",
-    "authority": "head",
-    "check": "check",
-    "backup": "head",
-    "restore": "head",
-    "token": "tokens",
-    "audit": "audit",
-    "sim": "sim",
-    "watch": "watch",
-    "report": "report",
-    "console": "consoles",
-    "sensors": "power",
-    "dashboard": "dashboard",
-    "tpm": "tpm",
-    "files": "files",
-    "ssh-known-hosts": "files",
-    "docs": "docs",
+    "init": "layercake.cli.head",
+    "serve": "layercake.cli.head",
+    "status": "layercake.features.status.commands",
+    "plan": "layercake.features.inventory.commands",
+    "apply": "layercake.features.inventory.commands",
+    "networks": "layercake.features.inventory.commands",
+    "dns": "layercake.features.inventory.commands",
+    "node": "layercake.features.nodes.commands",
+    "image": "layercake.features.images.commands",
+    "roll": "layercake.features.rolls.commands",
+    "power": "layercake.features.power.commands",
+    "calls": "layercake.features.calls.commands",
+    "call": "layercake.features.calls.commands",
+    "events": "layercake.features.events.commands",
+    "explain": "layercake.features.guard.commands",
+    "graph": "layercake.cli.graph",
+    "new": "layercake.cli.new",
+    "freeze": "layercake.features.guard.commands",
+    "thaw": "layercake.features.guard.commands",
+    "outage": "layercake.features.guard.commands",
+    "machine": "layercake.features.machines.commands",
+    "boot": "layercake.cli.boot_build",
+    "profile": "layercake.cli.boot_build",
+    "boot-media": "layercake.cli.boot_build",
+    "authority": "layercake.features.authority.commands",
+    "check": "layercake.cli.check",
+    "backup": "layercake.cli.head",
+    "restore": "layercake.cli.head",
+    "token": "layercake.features.access.commands",
+    "audit": "layercake.features.access.commands",
+    "sim": "layercake.cli.sim",
+    "watch": "layercake.cli.watch",
+    "report": "layercake.features.status.commands",
+    "console": "layercake.features.consoles.commands",
+    "sensors": "layercake.features.power.commands",
+    "dashboard": "layercake.cli.dashboard",
+    "tpm": "layercake.features.tpm.commands",
+    "files": "layercake.features.files.commands",
+    "ssh-known-hosts": "layercake.features.files.commands",
+    "docs": "layercake.cli.docs",
 }
-"""Each command and the file that it stands in, which is imported when the command is used and not
+"""Each command and the module that it stands in, which is imported when the command is used and not
 before."""
 
 EPILOG = """\
@@ -107,11 +107,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(
-            importlib.import_module(f"layercake.cli.{COMMANDS[cmd_name]}"),
-            cmd_name.replace("-", "_"),
+        command: click.Command = getattr(
+            importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_")
         )
-        return found
+        return command
 
 
 @click.group(
@@ -171,11 +170,11 @@ cli.params.append(JSON)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code. Errors that a person can make or meet are printed,
     without traceback."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     app = App()
-    app.out.json = "--json" in given[: given.index("--") if "--" in given else None]
+    app.out.json = "--json" in words[: words.index("--") if "--" in words else None]
     try:
-        result = cli.main(given, prog_name="layercake", standalone_mode=False, obj=app)
+        result = cli.main(words, prog_name="layercake", standalone_mode=False, obj=app)
         sys.stdout.flush()
         return result if isinstance(result, int) else OK
     except click.UsageError as error:

@@ -15,8 +15,8 @@ from string import Template
 import click
 
 from layercake.base.files import write_atomic
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import Output
+from layercake.client.command import Answer, App, command
+from layercake.client.output import Output
 from layercake.kraken.errors import InputError
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -54,10 +54,10 @@ def module(app: App, name: str, directory: Path | None) -> Answer:
         ),
         place / f"test_{name}.py": _filled("test", parts),
     }
-    there = [str(path) for path in files if path.exists()]
-    if there:
+    existing = [str(path) for path in files if path.exists()]
+    if existing:
         raise InputError(
-            f"cannot make module {name}: {', '.join(there)} exists already",
+            f"cannot make module {name}: {', '.join(existing)} exists already",
             hint="name another --directory",
         )
     _write(files)
@@ -107,8 +107,8 @@ def variable(app: App, directory: Path, name: str, values: tuple[str, ...]) -> A
         ("WANTED", wanted),
     ):
         code = _replaced(code, rf"(?<=^{line} = )(.*?),?(?=[)}}]$)", rf"\1, {more}", file)
-    found = f'    "{name}-discover": {{"{name}": "{parts["first"]}"}},\n'
-    files = {file: code, tests[0]: _replaced(test, r"(^FINDS = \{\n)", rf"\1{found}", tests[0])}
+    discover = f'    "{name}-discover": {{"{name}": "{parts["first"]}"}},\n'
+    files = {file: code, tests[0]: _replaced(test, r"(^FINDS = \{\n)", rf"\1{discover}", tests[0])}
     _write(files)
     return _answer(
         files, [f"Now let {parts['function']} find out what is so, and start the head again."]
@@ -176,7 +176,7 @@ def _checked(name: str, code: str) -> str:
             names += [target.id for target in node.targets if isinstance(target, ast.Name)]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.append(node.name)
-    twice = [found for found, count in Counter(names).items() if count > 1]
+    twice = [repeated for repeated, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(
             f"cannot add {name}: the module has {', '.join(twice)} already",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
 from layercake.cli.head import setting
+from layercake.client.command import Answer, App, command
 from layercake.kraken.errors import InputError
 
 _MANY = 100_000
@@ -28,10 +28,10 @@ class Span(click.ParamType[float]):
         """Reads it; usage is at fault otherwise."""
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", str(value))
-        if found is None:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", str(value))
+        if match is None:
             self.fail(f"{str(value)[:40]!r} is no time: write 15ms, 60s, 10m or 1h", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        return float(match[1]) * _UNITS[match[2]]
 
 
 class Share(click.ParamType[float]):
@@ -45,8 +45,8 @@ class Share(click.ParamType[float]):
         """Reads it; usage is at fault otherwise."""
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%?)", str(value))
-        share = float(found[1]) / (100.0 if found[2] else 1.0) if found is not None else 2.0
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%?)", str(value))
+        share = float(match[1]) / (100.0 if match[2] else 1.0) if match is not None else 2.0
         if share > 1.0:
             self.fail(
                 f"{str(value)[:40]!r} is no share: write 1% or 0.01, 100% at most", param, ctx
@@ -241,7 +241,7 @@ def inventory_of(app: App, nodes: int, file: Path | None) -> Answer:
 
     try:
         text = (
-            inventory.made_up(nodes)
+            inventory.generated(nodes)
             if file is None
             else inventory.replaced(file.read_text(), str(file))
         )

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from layercake.cli.common.command import Answer, App, command
-from layercake.cli.common.output import BOLD, DIM, GREEN, STYLES, Output, clean, seconds
-from layercake.cli.common.watch import looks
-from layercake.cli.guard import alarms
-from layercake.cli.rolls import OVER, one_line
+from layercake.client.command import Answer, App, command
+from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, format_duration
+from layercake.client.watch import poll
+from layercake.features.guard.commands import alarms
+from layercake.features.rolls.commands import OVER, roll_line
 from layercake.inventory.ranges import fold
 
 LETTERS = {
@@ -82,7 +82,7 @@ class Rack:
 
     def rows(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """(group, [(status, letter)]) in the order of names, by the first group of each node."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        groups: dict[str, list[tuple[str, str]]] = {}
         for name in sorted(self._nodes, key=_natural):
             status, group, power = self._nodes[name]
             letter = (
@@ -90,8 +90,8 @@ class Rack:
                 if status == "converged" and power == "OFF"
                 else LETTERS.get(status, status[:1])
             )
-            found.setdefault(group, []).append((status, letter))
-        yield from sorted(found.items())
+            groups.setdefault(group, []).append((status, letter))
+        yield from sorted(groups.items())
 
 
 def _natural(name: str) -> tuple[str, int, str]:
@@ -122,22 +122,23 @@ def picture(
         *(out.styled(clean(line), style) for line, style in alarms(status)),
         "",
     ]
-    shown = list(_causes(causes, out))
-    going = [clean(one_line(roll))[:width] for roll in rolls if roll["state"] not in OVER][:3]
-    room = max(_LEAST_GROUPS, height - len(lines) - len(shown) - len(going) - 3)
+    cause_lines = list(_causes(causes, out))
+    going = [clean(roll_line(roll))[:width] for roll in rolls if roll["state"] not in OVER][:3]
+    room = max(_LEAST_GROUPS, height - len(lines) - len(cause_lines) - len(going) - 3)
     groups = [line for group, nodes in rack.rows() for line in _group(group, nodes, width, out)]
     if len(groups) > room:
         groups = [_short(group, nodes, out) for group, nodes in rack.rows()]
     hidden = len(groups) - room
     lines += [*groups[:room], *([out.styled(f"{hidden} more groups", DIM)] if hidden > 0 else [])]
-    return [*lines, "", *shown, *going][: max(height - 1, 1)]
+    return [*lines, "", *cause_lines, *going][: max(height - 1, 1)]
 
 
 def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
-    found = causes["causes"]
-    for cause in found[:_SHOWN_CAUSES]:
+    listed = causes["causes"]
+    for cause in listed[:_SHOWN_CAUSES]:
         text = (
-            f"{len(cause['nodes'])} {cause['status']}, since {seconds(cause['longest_s'])}: "
+            f"{len(cause['nodes'])} {cause['status']}, since "
+            f"{format_duration(cause['longest_s'])}: "
             f"{cause['text']}"
         )
         yield out.styled(clean(text)[:_ROOM], STYLES.get(cause["status"], BOLD))
@@ -145,8 +146,8 @@ def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
         yield out.styled(
             clean(f"    {names}  next: {cause['next'].replace('NODE', names)}")[:_ROOM], DIM
         )
-    if len(found) > _SHOWN_CAUSES:
-        yield out.styled(f"{len(found) - _SHOWN_CAUSES} more causes: layercake explain", DIM)
+    if len(listed) > _SHOWN_CAUSES:
+        yield out.styled(f"{len(listed) - _SHOWN_CAUSES} more causes: layercake explain", DIM)
 
 
 def _group(group: str, nodes: Sequence[tuple[str, str]], width: int, out: Output) -> Iterator[str]:
@@ -170,10 +171,10 @@ def _letters(nodes: Iterable[tuple[str, str]], out: Output) -> str:
 def _short(group: str, nodes: Sequence[tuple[str, str]], out: Output) -> str:
     """A group in one line, of a rack that is too large for letters."""
     counts = Counter(status for status, _ in nodes)
-    words = ", ".join(
+    text = ", ".join(
         f"{count} {out.styled(name, STYLES.get(name, ''))}" for name, count in counts.most_common()
     )
-    return f"{clean(group)[:16]:<16} {len(nodes):>5}  {words}"
+    return f"{clean(group)[:16]:<16} {len(nodes):>5}  {text}"
 
 
 @command()
@@ -197,7 +198,7 @@ def watch(app: App, timeout: float | None) -> Answer:
     asked = float("-inf")
     causes = NOTHING
 
-    def poll() -> tuple[dict[str, Any], list[str]]:
+    def fetch() -> tuple[dict[str, Any], list[str]]:
         nonlocal asked, causes
         news = rack.apply_answer(app.head.get("/v1/nodes", fields=FIELDS, since=rack.change))
         if (news or causes is NOTHING) and app.out.terminal and time.monotonic() > asked + CAUSES_S:
@@ -206,7 +207,7 @@ def watch(app: App, timeout: float | None) -> Answer:
         return app.head.get("/v1/status"), news
 
     with app.out.progress() as show:
-        for (status, news), _ in looks(app.out, poll, timeout, EVERY_S):
+        for (status, news), _ in poll(app.out, fetch, timeout, EVERY_S):
             rolls = app.head.get("/v1/rolls")["rolls"] if app.out.terminal else []
             show(
                 news,

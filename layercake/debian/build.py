@@ -81,8 +81,8 @@ def libraries() -> None:
 
 def epoch() -> str:
     """Seconds since 1970 that everything in the package is dated to."""
-    if given := os.environ.get("SOURCE_DATE_EPOCH"):
-        return given
+    if variable := os.environ.get("SOURCE_DATE_EPOCH"):
+        return variable
     try:
         return run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]).strip()
     except OperationFailed:  # not a clone

@@ -39,8 +39,8 @@ DESCRIPTION = """takes a rack of bare metal from power-off to running system ima
 
 def project() -> dict[str, object]:
     """The table `project` of pyproject.toml."""
-    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return found
+    table: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
 
 
 def contact() -> str:
@@ -63,15 +63,15 @@ def shared_libraries(files: Sequence[Path]) -> list[str]:
     """The packages with the libraries that these files are linked with; of the C library in the
     version that they want at least. Raises OperationFailed for a library that LIBRARIES does not
     have."""
-    said = run(["objdump", "-p", *map(str, files)])
-    wanted = set(re.findall(r"^\s+NEEDED\s+(\S+)$", said, re.M))
+    headers = run(["objdump", "-p", *map(str, files)])
+    wanted = set(re.findall(r"^\s+NEEDED\s+(\S+)$", headers, re.M))
     if unknown := wanted - LIBRARIES.keys():
         raise OperationFailed(
             f"cannot say which package has {', '.join(sorted(unknown))}",
             hint="name it in LIBRARIES in layercake/debian/control.py",
         )
     versions = [
-        tuple(map(int, one.split("."))) for one in re.findall(r"\bGLIBC_([0-9.]+)$", said, re.M)
+        tuple(map(int, one.split("."))) for one in re.findall(r"\bGLIBC_([0-9.]+)$", headers, re.M)
     ]
     newest = ".".join(map(str, max(versions)))
     return [
@@ -106,7 +106,7 @@ def _fields(version: str, size: int, libraries: Iterable[str]) -> str:
     first = PYTHONS[0]
     after = int(PYTHONS[-1].partition(".")[2]) + 1
     bounds = [f"python3 (>= {first}~)", f"python3 (<< 3.{after}~)"]
-    words = [
+    needs = [
         *bounds,
         *libraries,
         *sorted(FROM_DEBIAN.values()),
@@ -118,7 +118,7 @@ def _fields(version: str, size: int, libraries: Iterable[str]) -> str:
         "Architecture": ARCHITECTURE,
         "Maintainer": contact(),
         "Installed-Size": str(size),
-        "Depends": ", ".join(words),
+        "Depends": ", ".join(needs),
         "Recommends": ", ".join(recommended),
         "Suggests": "slurm-client, ipmitool",
         "Section": "admin",
@@ -130,10 +130,10 @@ def _fields(version: str, size: int, libraries: Iterable[str]) -> str:
 
 def changelog(text: str, seconds: int) -> str:
     """Debian's form of CHANGELOG.md: its newest version. `seconds` since 1970 is its date."""
-    found = re.search(r"^## ([^\s,]+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.M | re.S)
-    if found is None:
+    match = re.search(r"^## ([^\s,]+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    if match is None:
         raise OperationFailed("cannot write Debian's changelog: CHANGELOG.md names no version")
-    entries = re.findall(r"^- (.*?)(?=^- |\Z)", found[2], re.M | re.S)
+    entries = re.findall(r"^- (.*?)(?=^- |\Z)", match[2], re.M | re.S)
     lines = [
         "\n".join(
             textwrap.wrap(
@@ -148,5 +148,5 @@ def changelog(text: str, seconds: int) -> str:
         for entry in entries
     ]
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(seconds))
-    head = f"{NAME} ({found[1]}) unstable; urgency=medium"
+    head = f"{NAME} ({match[1]}) unstable; urgency=medium"
     return f"{head}\n\n{chr(10).join(lines)}\n\n -- {contact()}  {date}\n"

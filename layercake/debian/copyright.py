@@ -83,8 +83,8 @@ def _licence(metadata: PackageMetadata) -> str:
     fields: Message = metadata  # type: ignore[assignment]
     if expression := fields.get("License-Expression"):
         return str(expression)
-    for words in (fields.get("License") or "", *(fields.get_all("Classifier") or [])):
-        if name := _NAMES.get(" ".join(words.split()).lower()):
+    for text in (fields.get("License") or "", *(fields.get_all("Classifier") or [])):
+        if name := _NAMES.get(" ".join(text.split()).lower()):
             return name
     raise OperationFailed(
         f"cannot write the copyright file: {metadata['Name']} does not say its licence",

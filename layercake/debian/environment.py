@@ -179,12 +179,12 @@ def without(lock: str, names: Mapping[str, str]) -> str:
     """A lock file without the libraries of these names. Raises OperationFailed for one that is not
     in it."""
     entries = re.findall(r"^[^\s#].*?(?=^[^\s#]|\Z)", lock, re.M | re.S)
-    found = {re.split(r"[=\s;\[]", entry, maxsplit=1)[0]: entry for entry in entries}
-    if missing := names.keys() - found.keys():
+    requirements = {re.split(r"[=\s;\[]", entry, maxsplit=1)[0]: entry for entry in entries}
+    if missing := names.keys() - requirements.keys():
         raise OperationFailed(
             f"cannot leave out {', '.join(sorted(missing))}: requirements.lock does not have it"
         )
-    return "".join(entry for name, entry in found.items() if name not in names)
+    return "".join(entry for name, entry in requirements.items() if name not in names)
 
 
 # -- what is the same for all Pythons
@@ -228,7 +228,7 @@ def _files(site: Path, record: Path) -> Iterator[str]:
 def _patterns(site: Path, record: Path) -> set[str]:
     """Patterns for the files of a library: its packages, and in packages that several libraries
     share, what is below."""
-    found = set[str]()
+    patterns = set[str]()
     for name in _files(site, record):
         parts = Path(name).parts
         depth = (
@@ -238,20 +238,20 @@ def _patterns(site: Path, record: Path) -> set[str]:
             or parts[0] == record.parent.name
             else 2
         )
-        found.add("/".join(parts[:depth]) + ("/*" if len(parts) > depth else ""))
-    return found
+        patterns.add("/".join(parts[:depth]) + ("/*" if len(parts) > depth else ""))
+    return patterns
 
 
 def _digest(site: Path, files: Sequence[str]) -> str:
     """A digest of a library's files, but for those that differ with each installation; "" where one
     is missing."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in files:
         if not (site / name).is_file():
             return ""
         if Path(name).name not in (*_RECORDS, "WHEEL"):
-            found.update(f"{name}\0".encode() + (site / name).read_bytes())
-    return found.hexdigest()
+            sha256.update(f"{name}\0".encode() + (site / name).read_bytes())
+    return sha256.hexdigest()
 
 
 def _remove(path: Path) -> None:

@@ -27,18 +27,19 @@ COMPLETIONS = {
 
 def completions() -> dict[str, str]:
     """The shells' completion scripts, by their paths."""
-    found = {}
+    scripts = {}
     for shell, path in COMPLETIONS.items():
-        made = get_completion_class(shell)
-        if made is None:
+        completion_class = get_completion_class(shell)
+        if completion_class is None:
             raise LookupError(shell)
-        found[path] = (
+        scripts[path] = (
             inspect.cleandoc(
-                made.source_template % made(cli, {}, PROGRAM, "_LAYERCAKE_COMPLETE").source_vars()
+                completion_class.source_template
+                % completion_class(cli, {}, PROGRAM, "_LAYERCAKE_COMPLETE").source_vars()
             )
             + "\n"
         )
-    return found
+    return scripts
 
 
 def manual(version: str, seconds: int) -> dict[str, str]:
@@ -46,7 +47,7 @@ def manual(version: str, seconds: int) -> dict[str, str]:
     date = time.strftime("%Y-%m-%d", time.gmtime(seconds))
     root = click.Context(cli, info_name=PROGRAM)
     names = cli.list_commands(root)
-    found = {
+    pages = {
         f"{PROGRAM}.1": "\n".join(
             _page(cli, root, version, date, [f"{PROGRAM}-{name}" for name in names])
         )
@@ -55,10 +56,10 @@ def manual(version: str, seconds: int) -> dict[str, str]:
         command = cli.get_command(root, name)
         if command is not None:
             context = click.Context(command, info_name=name, parent=root)
-            found[f"{PROGRAM}-{name}.1"] = "\n".join(
+            pages[f"{PROGRAM}-{name}.1"] = "\n".join(
                 _page(command, context, version, date, [PROGRAM])
             )
-    return {name: text + "\n" for name, text in found.items()}
+    return {name: text + "\n" for name, text in pages.items()}
 
 
 def _page(
@@ -83,9 +84,9 @@ def _page(
     if command is cli:
         yield ".SH COMMANDS"
         for name in cli.list_commands(context):
-            found = cli.get_command(context, name)
-            if found is not None:
-                yield f".TP\n.B {_text(name)}\n{_text(found.get_short_help_str(200))}"
+            subcommand = cli.get_command(context, name)
+            if subcommand is not None:
+                yield f".TP\n.B {_text(name)}\n{_text(subcommand.get_short_help_str(200))}"
     if command.epilog:
         yield f".SH NOTES\n.nf\n{_text(command.epilog.replace(chr(8), '').strip())}\n.fi"
     yield ".SH SEE ALSO\n" + ",\n".join(f".BR {_text(name)} (1)" for name in others)
@@ -95,27 +96,27 @@ def _inner(
     group: click.Group, context: click.Context
 ) -> Iterator[tuple[click.Command, click.Context]]:
     for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        if found is None:
+        command = group.get_command(context, name)
+        if command is None:
             continue
-        below = click.Context(found, info_name=name, parent=context)
-        if isinstance(found, click.Group):
-            yield from _inner(found, below)
+        below = click.Context(command, info_name=name, parent=context)
+        if isinstance(command, click.Group):
+            yield from _inner(command, below)
         else:
-            yield found, below
+            yield command, below
 
 
 def _body(command: click.Command, context: click.Context, before: str = "") -> Iterator[str]:
     """What it does, and its options."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-        kept = "\b" in paragraph  # click's mark: the lines stay as they are
+        preformatted = "\b" in paragraph  # click's mark: the lines stay as they are
         text = _text(paragraph.replace("\b\n", "").strip())
-        yield f".nf\n{text}\n.fi" if kept else f".PP\n{' '.join(text.split())}"
+        yield f".nf\n{text}\n.fi" if preformatted else f".PP\n{' '.join(text.split())}"
     options = [p.get_help_record(context) for p in command.params if isinstance(p, click.Option)]
-    shown = [record for record in options if record]
-    if shown:
+    records = [record for record in options if record]
+    if records:
         yield before or ".SH OPTIONS"
-        for names, meaning in shown:
+        for names, meaning in records:
             yield f".TP\n.B {_text(names)}\n{_text(' '.join(meaning.split()))}"
 
 

@@ -15,7 +15,7 @@ LOCK = Path(__file__).resolve().parents[1] / "dashboard/package-lock.json"
 
 def components(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The packages of a package-lock.json as CycloneDX has them."""
-    found = []
+    components = []
     for place, package in lock["packages"].items():
         if not place:
             continue  # the project itself
@@ -24,7 +24,7 @@ def components(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
         group, _, short = name.rpartition("/")
         kind, _, digest = package["integrity"].partition("-")
         reference = f"pkg:npm/{name.replace('@', '%40')}@{version}"
-        found.append(
+        components.append(
             {
                 "bom-ref": reference,
                 "type": "library",
@@ -41,7 +41,7 @@ def components(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
                 ],
             }
         )
-    return found
+    return components
 
 
 def add(document: dict[str, Any], found: list[dict[str, Any]]) -> None:

@@ -55,7 +55,8 @@ class Gate(Protocol):
 
 
 class Engine:
-    """Feeds events to the nodes' state machines and carries out the effects."""
+    """Feeds events to the nodes' state machines and carries out the effects. `gate` gives who says
+    when a step may begin, None as long as nobody has it wait."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Engine:
         runner: EffectRunner,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
+        gate: Callable[[], Gate | None] = lambda: None,
     ) -> None:
         self._store = store
         self._runner = runner
@@ -71,7 +73,7 @@ class Engine:
         self._queue: deque[tuple[str, Event]] = deque()
         self._draining = False
         self._due: list[tuple[float, str]] = []
-        self.gate: Gate | None = None
+        self._gate = gate
         store.on_adopted(self.expect)
 
     def post(self, record: Record, event: Event) -> None:
@@ -187,10 +189,10 @@ class Engine:
                 note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}", data=data)
                 self._runner.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
-                if self.gate is None:
+                if (gate := self._gate()) is None:
                     self.post(record, Permitted(mutation))
                 else:
-                    self.gate.asked(record, mutation)
+                    gate.asked(record, mutation)
             case converge.Cancel(mutation, why):
                 text = f"{mutation}: {why}"
                 note(record, events.MUTATION_CANCELLED, text, data={"mutation": mutation})
@@ -219,16 +221,16 @@ class Engine:
             f"{failure.mutation}, attempt {failure.attempt}: {failure.error}{when}",
             data={"mutation": failure.mutation, "attempt": failure.attempt},
         )
-        if self.gate is not None:
-            self.gate.failed(record, failure.error, for_good=False)
+        if (gate := self._gate()) is not None:
+            gate.failed(record, failure.error, for_good=False)
 
     def _quarantined(self, record: Record, quarantine: converge.Quarantine) -> None:
         name = quarantine.mutation
         tried = f" after {quarantine.attempts} attempts at {name}" if name else ""
         text = f"quarantined{tried}: {quarantine.reason}"
         self._store.event(record, QUARANTINE_SET, text, data={"mutation": name})
-        if self.gate is not None:
-            self.gate.failed(record, quarantine.reason, for_good=True)
+        if (gate := self._gate()) is not None:
+            gate.failed(record, quarantine.reason, for_good=True)
 
     def _changed(self, record: Record, before: int, after: int, why: str) -> None:
         layout = record.planner.layout
@@ -242,8 +244,8 @@ class Engine:
         )
         self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
         self._runner.changed(record, before)
-        if self.gate is not None:
-            self.gate.changed(record)
+        if (gate := self._gate()) is not None:
+            gate.changed(record)
 
 
 def _alike(record: Record, known: NodeState, event: Event | None) -> Hashable | None:

@@ -381,6 +381,11 @@ class Store:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    @property
+    def listening(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
     def event(
         self,
         record: Record | None,

@@ -53,5 +53,6 @@ def _taken(own: Module, of_site: Iterable[Module]) -> bool:
 
 
 def section(settings: Settings, name: str) -> Any:
-    """The settings of a module of the appliance."""
-    return settings.of(next(m for m in modules.built_in() if m.section == name))
+    """The settings of a module of the appliance, or of a feature."""
+    module = next((m for m in modules.built_in() if m.section == name), None)
+    return getattr(settings, name) if module is None else settings.of(module)

@@ -32,11 +32,11 @@ def entry_of(node: Node) -> dict[str, Any]:
                 place.pop(
                     field.encode_name, None
                 )  # nobody has said it, and it may not be said with all else
-    found = {
+    entry = {
         "mac": record.pop("macs"),
         **{key: value for key, value in record.items() if key not in _FIXED},
     }
-    return {key: value for key, value in found.items() if not is_empty(value) and value != {}}
+    return {key: value for key, value in entry.items() if not is_empty(value) and value != {}}
 
 
 def changed(
@@ -87,10 +87,10 @@ def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     """The mapping that a key stands in, and its own name there. Raises InputError."""
     *path, last = key.split(".")
     place: Any = entry
-    for word in path:
-        place = place.setdefault(word, {})
+    for step in path:
+        place = place.setdefault(step, {})
         if not isinstance(place, dict):
-            raise InputError(f"cannot change {key}: {word} is no mapping")
+            raise InputError(f"cannot change {key}: {step} is no mapping")
     return place, last
 
 
@@ -127,11 +127,13 @@ def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, 
 
 def _own(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], str]:
     """What no two nodes may share: {(what, value): as it is shown}."""
-    found: dict[tuple[str, Any], str] = {(MAC, mac): mac for mac in node.macs}
-    found |= {(IP, node.ip): node.ip, (NAME, node.name): node.name}
+    identifiers: dict[tuple[str, Any], str] = {(MAC, mac): mac for mac in node.macs}
+    identifiers |= {(IP, node.ip): node.ip, (NAME, node.name): node.name}
     for module, part in node.parts.items():
-        found |= {(alone.what, alone.value): alone.shown for alone in parts[module].unique(part)}
-    return found
+        identifiers |= {
+            (alone.what, alone.value): alone.shown for alone in parts[module].unique(part)
+        }
+    return identifiers
 
 
 def diff(old: Mapping[str, Node], new: Mapping[str, Node]) -> Iterator[Change]:

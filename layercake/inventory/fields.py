@@ -10,7 +10,7 @@ from layercake.base.text import nearest, show
 from layercake.moduleapi.fields import LABEL, Mistake, mac, text
 
 # As the image store has it; the inventory may not import the store.
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 _GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _NETWORK = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}", re.ASCII)
 _RESERVED_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "broadcasthost")
@@ -68,7 +68,7 @@ def macs(value: object) -> tuple[str, ...]:
 def image(value: object, known: Iterable[str] | None) -> str:
     """One image name, and whether the store has it when `known` is given."""
     name = text(value)
-    if not _IMAGE.fullmatch(name):
+    if not IMAGE.fullmatch(name):
         raise Mistake(
             f"{show(name)} is not an image name", "letters, digits, . _ and -, and perhaps one :tag"
         )

@@ -26,7 +26,7 @@ from layercake.inventory.nodes.merging import Layers, MergedNode, groups_of
 from layercake.inventory.nodes.parts import PartReader
 from layercake.inventory.problems import Problems
 from layercake.inventory.rules import Keys
-from layercake.inventory.schema import Again, Inventory, Kept, Memory, Node
+from layercake.inventory.schema import CachedEntry, EntryCache, Inventory, Node, ReadWithoutCache
 from layercake.inventory.sections import Reader, Section, networks
 from layercake.inventory.source import read
 from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, parse, plain
@@ -51,7 +51,7 @@ def load(
     known_arches: Collection[str] | None = None,
     known_profiles: Mapping[str, str] | None = None,
     heads: Sequence[str] = (),
-    memory: Memory | None = None,
+    cache: EntryCache | None = None,
 ) -> Inventory:
     """The inventory in a text, or in the file at a Path. `file` is the name used in messages,
     `parts` are the modules' parts.
@@ -61,7 +61,7 @@ def load(
     `heads`, the head's addresses with the length of their prefixes, so is a node that is neither in
     the network of the first nor in one of the inventory's. Raises InventoryErrors (an InputError)
     with every mistake found, and InputError when the file cannot be read. No secret is read here.
-    `memory` is of readings before, by the same parts: what it has makes this one faster, and no
+    `cache` is of readings before, by the same parts: what it has makes this one faster, and no
     other.
     """
     if isinstance(source, Path):
@@ -74,9 +74,9 @@ def load(
         def loader(problems: Problems) -> _Loader:
             return _Loader(problems, root, known_images, parts, known_arches, known_profiles, heads)
 
-        if memory is not None and not problems.found:
-            with contextlib.suppress(Again):
-                return loader(Problems(problems.file)).remembering(memory)
+        if cache is not None and not problems.found:
+            with contextlib.suppress(ReadWithoutCache):
+                return loader(Problems(problems.file)).load_cached(cache)
         inventory = loader(problems).inventory()
         problems.raise_if_any()
         return inventory
@@ -122,34 +122,34 @@ class _Loader:
         for name, entry in groups.items():
             self._group(name, entry)
 
-    def remembering(self, memory: Memory) -> Inventory:
+    def load_cached(self, cache: EntryCache) -> Inventory:
         """The same as `inventory`, with the help of what was read before. Raises Again."""
         shared = [
             (key, plain(self._root.entries[key].value))
             for key in SHARED
             if key in self._root.entries
         ]
-        memory.begin(repr((shared, self._site)))
-        found: dict[str, Node] = {}
+        cache.begin(repr((shared, self._site)))
+        nodes: dict[str, Node] = {}
         alone: set[tuple[str, object]] = set()
         self._beside_nodes()
         for key, entry in self._table("nodes").items():
-            word = key, repr(plain(entry.value))
-            kept = memory.find(word)
-            if kept is None:  # 0.1 ms a node; else 0.5 us
+            identity = key, repr(plain(entry.value))
+            remembered = cache.find(identity)
+            if remembered is None:  # 0.1 ms a node; else 0.5 us
                 self._nodes = {}
                 self._claims.clear()
                 self._declare(key, entry)
-                kept = Kept(self._nodes, self._claims.values())
-            if self._problems.found or not alone.isdisjoint(kept.alone):
-                raise Again
-            alone |= kept.alone
-            found |= kept.nodes
-            memory.remember(word, kept)
-        if self._problems.found or len(found) > ranges.MAX_NODES:
-            raise Again
-        memory.end()
-        return self._inventory(found)
+                remembered = CachedEntry(self._nodes, self._claims.values())
+            if self._problems.found or not alone.isdisjoint(remembered.alone):
+                raise ReadWithoutCache
+            alone |= remembered.alone
+            nodes |= remembered.nodes
+            cache.remember(identity, remembered)
+        if self._problems.found or len(nodes) > ranges.MAX_NODES:
+            raise ReadWithoutCache
+        cache.end()
+        return self._inventory(nodes)
 
     def inventory(self) -> Inventory:
         self._beside_nodes()

@@ -100,22 +100,22 @@ def _refuse_unknown(text: str, names: Sequence[str], known: Set[str]) -> None:
 def _in_order(names: Collection[str]) -> list[str]:
     """Names as ClusterShell sorts them, if each has one number, at its end: of 100,000 it takes 1.5
     s, and this 0.04. [] for others."""
-    found = [
+    numbered = [
         (match[1] + "%s", len(match[2]), name)
         for name in names
         if (match := _NUMBERED.fullmatch(name)) is not None
     ]
-    return [name for _, _, name in sorted(found)] if len(found) == len(names) else []
+    return [name for _, _, name in sorted(numbered)] if len(numbered) == len(names) else []
 
 
 def fold(names: Iterable[str]) -> str:
     """The short form of a list of names: n0,n1,n2 -> n[0-2]."""
-    given = list(names)
-    if len(given) < 2:
-        return "".join(given)
+    members = list(names)
+    if len(members) < 2:
+        return "".join(members)
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-    return str(NodeSet.fromlist(given, resolver=RESOLVER_NOGROUP))
+    return str(NodeSet.fromlist(members, resolver=RESOLVER_NOGROUP))
 
 
 def _parse(text: str, groups: Mapping[str, str] | None = None) -> list[str]:
@@ -167,10 +167,10 @@ def _span(text: str, item: str, before: str) -> int:
     6[0-65535] is 60 to 665535."""
     if len(before) > 18:
         raise BadRange(text, f"{show(before)} is too long a number before a bracket", hint=SYNTAX)
-    found = _SPAN.fullmatch(item)
-    if not found:
+    match = _SPAN.fullmatch(item)
+    if not match:
         raise BadRange(text, f"{show(item)} is not a number or a span like 0-3", hint=SYNTAX)
-    first, last, step = found.groups()
+    first, last, step = match.groups()
     if last is None:
         return 1
     if int(last) < int(first):

@@ -66,17 +66,17 @@ def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
 
 
 def _rule(hint: Any, required: bool) -> Rule:
-    for found in getattr(hint, "__metadata__", ()):
-        if isinstance(found, Check):
+    for annotation in getattr(hint, "__metadata__", ()):
+        if isinstance(annotation, Check):
             return Rule(
-                found.one,
-                found.after,
-                found.own,
-                found.each,
-                found.missing,
+                annotation.one,
+                annotation.after,
+                annotation.own,
+                annotation.each,
+                annotation.missing,
                 required,
-                found.several,
-                found.merged,
+                annotation.several,
+                annotation.merged,
             )
     return Rule(lambda value: converted(value, hint), required=required)
 
@@ -87,9 +87,9 @@ def converted(value: Any, hint: Any) -> Any:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
         place = _PLACE.search(str(error))
-        told = _PLACE.sub("", str(error)).replace("`", "")
+        reason = _PLACE.sub("", str(error)).replace("`", "")
         raise Mistake(
-            told[:1].lower() + told[1:] + (f" in {place[1]}" if place and place[1] else "")
+            reason[:1].lower() + reason[1:] + (f" in {place[1]}" if place and place[1] else "")
         ) from None
 
 

@@ -150,7 +150,7 @@ class NodeRecords:
             raise InputError(f"cannot read node record of {record.get('name')}: {error}") from None
 
     def _of(self, record: Mapping[str, Any]) -> dict[str, NodePart]:
-        found: dict[str, NodePart] = {}
+        parts: dict[str, NodePart] = {}
         for name, struct, key, named, fields in self._parts:
             data = record.get(key) if key else record
             if not isinstance(data, dict):
@@ -160,11 +160,11 @@ class NodeRecords:
             encoded = msgspec.msgpack.encode(own)  # 1 == True, but they are encoded differently
             if last is None or last[0] != encoded:
                 last = self._last[name] = encoded, msgspec.convert(own, struct)
-            found[name] = last[1]
-        if found.keys() != self._all.keys() or any(
-            part is not self._all[name] for name, part in found.items()
+            parts[name] = last[1]
+        if parts.keys() != self._all.keys() or any(
+            part is not self._all[name] for name, part in parts.items()
         ):
-            self._all = found
+            self._all = parts
         return self._all
 
 
@@ -193,26 +193,26 @@ class Inventory:
 
 def groups_of(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
     """{group: names of its nodes}, for `ranges.expand`, from stored nodes."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name, node in nodes.items():
         for group in node.groups:
-            found.setdefault(group, []).append(name)
-    return {group: tuple(names) for group, names in sorted(found.items())}
+            groups.setdefault(group, []).append(name)
+    return {group: tuple(names) for group, names in sorted(groups.items())}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedEntry:
     """What an entry, a node or a range, has become: its nodes, and what no other node may have."""
 
     nodes: dict[str, Node]
     alone: frozenset[tuple[str, object]]
 
 
-class Again(Exception):
+class ReadWithoutCache(Exception):
     """The inventory is to be read without what is remembered."""
 
 
-class Memory:
+class EntryCache:
     """The entries of the last inventory that was read: one that stands there as before, among the
     same groups, is not read again.
 
@@ -223,8 +223,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._about = ""
-        self._kept: dict[tuple[str, str], Kept] = {}
-        self._now: dict[tuple[str, str], Kept] = {}
+        self._kept: dict[tuple[str, str], CachedEntry] = {}
+        self._now: dict[tuple[str, str], CachedEntry] = {}
 
     def begin(self, about: str) -> None:
         """Begins a reading. `about` is all else that says what becomes of an entry."""
@@ -233,11 +233,11 @@ class Memory:
             self._kept = {}
         self._now = {}
 
-    def find(self, key: tuple[str, str]) -> Kept | None:
+    def find(self, key: tuple[str, str]) -> CachedEntry | None:
         """What an entry, by its key and the words of its values, has become before."""
         return self._kept.get(key)
 
-    def remember(self, key: tuple[str, str], kept: Kept) -> None:
+    def remember(self, key: tuple[str, str], kept: CachedEntry) -> None:
         """Notes what one has become in this reading."""
         self._now[key] = kept
 

@@ -57,24 +57,24 @@ def networks(
         last = list(entries.values())[MAX_NETWORKS]
         problems.add(last.key_mark, f"more than {MAX_NETWORKS} networks")
         return {}
-    found = {
-        name: made
+    networks = {
+        name: read
         for name, entry in entries.items()
-        if (made := _network(name, entry, problems)) is not None
+        if (read := _network(name, entry, problems)) is not None
     }
     for first, second in Subnets(
-        {name: network.subnet for name, network in found.items()}
+        {name: network.subnet for name, network in networks.items()}
     ).overlapping():
         later, sooner = sorted(
             (first, second), key=lambda name: entries[name].key_mark, reverse=True
         )
         problems.add(
             entries[later].key_mark,
-            f"network {later}: its subnet {found[later].subnet} overlaps with network {sooner}",
-            f"that one has {found[sooner].subnet}, line {entries[sooner].key_mark.line}",
+            f"network {later}: its subnet {networks[later].subnet} overlaps with network {sooner}",
+            f"that one has {networks[sooner].subnet}, line {entries[sooner].key_mark.line}",
         )
-    _for_guests(found, entries, problems, heads)
-    for name, network in found.items():
+    _for_guests(networks, entries, problems, heads)
+    for name, network in networks.items():
         if heads:
             _beside_head(
                 name,
@@ -83,7 +83,7 @@ def networks(
                 problems,
                 [ipaddress.ip_interface(own) for own in heads],
             )
-    return found
+    return networks
 
 
 def _network(name: str, entry: Entry, problems: Problems) -> Network | None:
@@ -91,10 +91,10 @@ def _network(name: str, entry: Entry, problems: Problems) -> Network | None:
         fields.network_name(name)
     except Mistake as mistake:
         problems.add(entry.key_mark, mistake.message, mistake.hint)
-    made = structs.read(entry.value, Network, problems, f"networks.{name}")
-    for wrong in mistakes(made) if made is not None else ():
+    network = structs.read(entry.value, Network, problems, f"networks.{name}")
+    for wrong in mistakes(network) if network is not None else ():
         problems.add(_place(entry, wrong.field), f"network {name}: {wrong.message}", wrong.hint)
-    return made
+    return network
 
 
 def _for_guests(
@@ -267,10 +267,10 @@ class Reader:
                 value.mark, f"{what}: expected a mapping, found {describe(value)}", hint
             )
             return []
-        found = []
+        entries = []
         for key, entry in value.entries.items():
             if key in valid:
-                found.append((key, entry.key_mark, entry.value))
+                entries.append((key, entry.key_mark, entry.value))
             elif key in misplaced:
                 self._problems.add(
                     entry.key_mark,
@@ -281,7 +281,7 @@ class Reader:
                 self._problems.add(
                     entry.key_mark, f"{what}: unknown key {show(key)}", nearest(key, valid)
                 )
-        return found
+        return entries
 
     def _common(self, section: Section, key: str, value: Marked) -> None:
         if key == "images":
@@ -357,10 +357,10 @@ class Reader:
                 misplaced,
                 nodes,
             )
-            there = section.shared.pop(place, None) is None
-            if there and not isinstance(entry.value, Table):
+            missing = section.shared.pop(place, None) is None
+            if missing and not isinstance(entry.value, Table):
                 section.broken.add(f"{place}.")
-            section.shared[f"{place}."] = Field(there, entry.key_mark)
+            section.shared[f"{place}."] = Field(missing, entry.key_mark)
 
     def _check(
         self, section: Section, key: str, check: Callable[[Any], Any], value: Marked
@@ -380,12 +380,12 @@ class Reader:
         """One value per node: a list with as many items, or a start that counts up. A single node
         takes one value."""
         try:
-            found = self._values(section, key, rule, value, count, is_range)
+            values = self._values(section, key, rule, value, count, is_range)
         except Mistake as mistake:
             self._broken(section, key, value.mark, mistake)
             return
-        if len(found) == count:
-            section.each[key] = tuple(found)
+        if len(values) == count:
+            section.each[key] = tuple(values)
 
     def _values(
         self, section: Section, key: str, rule: Rule, value: Marked, count: int, is_range: bool
@@ -412,13 +412,13 @@ class Reader:
     def _items(
         self, section: Section, key: str, check: Callable[[Any], Any], value: Listing
     ) -> list[Field]:
-        found = []
+        fields = []
         for item in value.items:
             try:
-                found.append(Field(check(plain(item)), item.mark))
+                fields.append(Field(check(plain(item)), item.mark))
             except Mistake as mistake:
                 self._broken(section, key, item.mark, mistake)
-        return found
+        return fields
 
     def _list(
         self,

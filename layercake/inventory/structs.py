@@ -55,7 +55,7 @@ def read(
     before = len(problems.found)
     rules = rules_of(struct)
     prefix = f"{where}." if where else ""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, entry in table.entries.items():
         if key in beside:
             continue
@@ -68,13 +68,13 @@ def read(
             continue
         name = prefix + key
         try:
-            given[key] = _read_field(struct, key, entry.value, rules[key], problems, name)
+            values[key] = _read_field(struct, key, entry.value, rules[key], problems, name)
         except Mistake as mistake:
             problems.add(entry.value.mark, f"{name}: {mistake.message}", mistake.hint)
     missing = [key for key, rule in rules.items() if rule.required and key not in table.entries]
     for key in missing:
         problems.add(table.mark, f"{prefix}{key} is missing", rules[key].missing)
-    return struct(**given) if len(problems.found) == before else None
+    return struct(**values) if len(problems.found) == before else None
 
 
 def _table(value: Marked, problems: Problems, name: str) -> Table | None:

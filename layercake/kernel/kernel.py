@@ -3,17 +3,16 @@ features by their classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from aiohttp import web
-
+from layercake.agents.client import NodeLink
 from layercake.agents.https.requests import NodeRequests
-from layercake.agents.https.routes import NodeRoute, OpenRoute
-from layercake.agents.intake import Hears
-from layercake.agents.joining import Claim, Joining
+from layercake.agents.joining import Joining
+from layercake.agents.orders import PowerOrders
+from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
 from layercake.base.clock import Clock
 from layercake.base.secrets import Vault
@@ -23,21 +22,63 @@ from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
-from layercake.kernel.feature import Feature, Running, in_order
+from layercake.kernel.feature import Feature, in_order
+from layercake.kernel.lag import Lag
+from layercake.kernel.membership import Membership
+from layercake.kernel.running import RunningFeatures
 from layercake.kraken.errors import DeclarationError
-from layercake.kraken.events import EventKind
+from layercake.modules.boot_timeouts import BootTimeouts
 from layercake.modules.calls import AskModule
+from layercake.modules.manager import ServiceManager
+from layercake.modules.manual_power import ManualPower
 from layercake.modules.notifier import ModuleNotifier
 
 Part = TypeVar("Part")
 
 
+class SiteSettings(Protocol):
+    """The settings that are no feature's own (head.settings has what each is)."""
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The head's addresses, the first one first."""
+
+    @property
+    def beside_nodes(self) -> Sequence[str]:
+        """These with the length of their prefixes, as far as nodes are beside them."""
+
+    @property
+    def certificate_names(self) -> Sequence[str]:
+        """The addresses and names that the head's certificate is for."""
+
+    @property
+    def people_url(self) -> str:
+        """Where people reach the head."""
+
+    @property
+    def network(self) -> str:
+        """The subnet that the head is in."""
+
+    @property
+    def gateway(self) -> str | None:
+        """The default gateway there."""
+
+    @property
+    def dns(self) -> Sequence[str]:
+        """The DNS servers there."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all nodes are simulated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`section` gives the settings of a section of config.yaml, `serves` the head's address for a
-    node by its id, as it stands before a port."""
+    """`section` gives the settings of a module or a feature, `serves` the head's address for a
+    node by its id, as it stands before a port. `running` are the features."""
 
     data_dir: Path
+    settings: SiteSettings
     section: Callable[[str], Any]
     serves: Callable[[str], str]
     clock: Clock
@@ -49,108 +90,47 @@ class Kernel:
     sync: Sync
     joining: Joining
     requests: NodeRequests
+    node_link: NodeLink
+    authority: Authority
     networks: SiteNetworks
     vault: Vault
+    services: ServiceManager
     notifier: ModuleNotifier
+    boot_timeouts: BootTimeouts
+    manual_power: ManualPower
     ask: AskModule
-    _running: dict[str, Running] = field(default_factory=dict)
+    orders: PowerOrders
+    membership: Membership
+    lag: Lag
+    running: RunningFeatures
     _parts: dict[type, object] = field(default_factory=dict)
-
-    def provide(self, part: object) -> None:
-        """Lets features ask for an object that the head itself has made."""
-        self._parts[type(part)] = part
 
     def start(self, features: Iterable[Feature]) -> None:
         """Makes the features, each after those that it needs. Raises DeclarationError."""
         for feature in in_order(features):
             running = feature.start(self)
-            self._running[feature.name] = running
-            self.provide(running.part)
+            made = tuple(type(handlers) for handlers in running.routes)
+            if made != feature.routes:
+                raise DeclarationError(
+                    f"cannot start the head: feature {feature.name} has other routes than it says"
+                )
+            self.running.add(feature.name, running)
+            for part in running.parts:
+                self._parts[type(part)] = part
 
     def part(self, kind: type[Part]) -> Part:
         """The object of a feature that runs, by its class. Raises DeclarationError."""
-        part = self._parts.get(kind)
-        if not isinstance(part, kind):
+        part = self.find(kind)
+        if part is None:
             raise DeclarationError(f"cannot start the head: nothing provides {kind.__name__}")
         return part
+
+    def find(self, kind: type[Part]) -> Part | None:
+        """The same; None if there is none."""
+        return next((part for part in self._parts.values() if isinstance(part, kind)), None)
 
     def touch(self, record: Record) -> None:
         """What a node is told has changed, beside what is wanted of it: it is told anew."""
         record.cfg_revision += 1
         self.store.mark(record)
         self.sync.push(record)
-
-    # ----- what all of them do
-
-    def load(self) -> None:
-        """Has each feature read what it keeps."""
-        for running in self._running.values():
-            running.load()
-
-    def tick(self) -> None:
-        """Has each feature look after what goes with the time."""
-        for running in self._running.values():
-            running.tick()
-
-    def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """The loops of all features, to be run as tasks."""
-        return [loop() for running in self._running.values() for loop in running.loops]
-
-    async def stop(self) -> None:
-        """Ends what features do, the last one first."""
-        for running in reversed(self._running.values()):
-            await running.stop()
-
-    def forget(self, record: Record) -> None:
-        """A node is about to be taken out of the store."""
-        for running in self._running.values():
-            running.forget(record)
-
-    def removed(self, record: Record) -> None:
-        """A node was taken out of the store."""
-        for running in self._running.values():
-            running.removed(record)
-
-    # ----- what nodes see of them
-
-    def node_routes(self) -> list[NodeRoute | OpenRoute]:
-        """What nodes may ask of features."""
-        return [route for running in self._running.values() for route in running.node_routes]
-
-    def document(self, record: Record) -> dict[str, Any]:
-        """What features have a node told with its desired state."""
-        document: dict[str, Any] = {}
-        for running in self._running.values():
-            if running.document is not None:
-                document |= running.document(record)
-        return document
-
-    def hears(self) -> Mapping[EventKind, Hears]:
-        """Who wants the data of which events of nodes."""
-        return {
-            kind: hears
-            for running in self._running.values()
-            for kind, hears in running.hears.items()
-        }
-
-    def guard_secrets(self, record: Record, what: str) -> None:
-        """Raises Refused for a node that is not to be handed the secrets that `what` names."""
-        for running in self._running.values():
-            if running.guard_secrets is not None:
-                running.guard_secrets(record, what)
-
-    async def before(
-        self, record: Record, claim: Claim, body: Mapping[str, Any]
-    ) -> web.Response | None:
-        """See JoinCheck: what the first feature answers that a joining node has yet to satisfy."""
-        for running in self._running.values():
-            check = running.join_check
-            if check is not None and (first := await check.before(record, claim, body)) is not None:
-                return first
-        return None
-
-    def passed(self, record: Record, claim: Claim) -> bool:
-        """See JoinCheck."""
-        checks = [r.join_check for r in self._running.values() if r.join_check is not None]
-        passed = [check.passed(record, claim) for check in checks]
-        return any(passed)

@@ -154,6 +154,11 @@ class Planner:
         chain = self._search_cached(state, goal)
         return None if chain is None else sum(m.cost for m in chain)
 
+    @property
+    def remembered(self) -> tuple[int, int]:
+        """How many goals, and how many searches from states outside of the graph, are kept."""
+        return len(self._fields), len(self._searches)
+
     def leads(self, name: str, state: int, goal: Goal) -> bool:
         """Whether some cheapest chain from this state starts with that mutation."""
         step = self._steps.get(name)

@@ -23,9 +23,9 @@ from typing import Any
 import grpc.aio
 import msgspec
 
-from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.process import leave_no_core
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.kraken.errors import (
     InputError,
     LayercakeError,
@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     die_with_parent()
     leave_no_core()
     lines.start("%(levelname)s %(name)s: %(message)s")
-    open_files()
+    raise_file_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cookie = os.environ.pop(COOKIE_VARIABLE, "")
     try:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 
-from layercake.base.door import Between, guest_of
+from layercake.base.tcp_listener import ProtocolWrapper, connection_of
 
 BODY_S = 30.0
 """Seconds that a request's body may take."""
@@ -118,7 +118,7 @@ class TimeSlicer:
             self._used += self._timer() - began
 
 
-class FastResponder(Between):
+class FastResponder(ProtocolWrapper):
     """One connection. `answer` says what is answered to a request, None for what it leaves to the
     web server, of which `serve` makes the protocol. `idle_s` is for how long a connection may wait
     for its next request; while it does it is in `idle`. `slicer` is for all connections of a
@@ -194,16 +194,16 @@ class FastResponder(Between):
 
     def _answered(self, path: bytes, body: bytes | None, credential: bytes = b"") -> bool:
         transport = self._transport
-        guest = guest_of(self._transport)
-        if transport is None or guest is None:
+        connection = connection_of(self._transport)
+        if transport is None or connection is None:
             return False
         found = self._answer(
             PlainRequest(transport, path.decode("ascii"), body, credential.decode("ascii"))
         )
         if found is None:
             return False
-        wait = max(found.wait, guest.asked(found.who, found.weight))
-        guest.took(max(len(body or b""), len(found.text)))
+        wait = max(found.wait, connection.charge_request(found.who, found.weight))
+        connection.charge_bytes(max(len(body or b""), len(found.text)))
         head = (
             f"HTTP/1.1 {found.status.value} {found.status.phrase}\r\nContent-Type: {found.kind}\r\n"
             f"Cache-Control: no-store\r\nContent-Length: {len(found.text)}\r\nDate: "

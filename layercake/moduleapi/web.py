@@ -1,8 +1,8 @@
-"""A web server behind a door: what the head's API, the boot service and the image service have in
-common.
+"""A web server with bounded connections: what the head's API, the boot service and the image
+service have in common.
 
-A request of somebody who is nobody's guest yet ends its connection with the answer; so guessing
-costs a connection each time, and the door counts those.
+A request that did not authenticate ends its connection with the answer; so guessing costs a
+connection each time, and the listener counts those.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from layercake.base.door import Door, Limits, guest_of
+from layercake.base.tcp_listener import Limits, TcpListener, connection_of
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fast_response import (
     BODY_S,
@@ -31,10 +31,10 @@ _GOES_ON = web.RequestKey("goes_on", bool)
 
 def known(request: web.Request, who: str, weight: float = 1.0) -> None:
     """The request is somebody's: `who` is a name for the credential, and no secret; it counts
-    `weight` times (door.Limits)."""
-    guest = guest_of(request.transport)
-    if guest is not None:
-        guest.known(who, weight)
+    `weight` times (tcp_listener.Limits)."""
+    connection = connection_of(request.transport)
+    if connection is not None:
+        connection.identify(who, weight)
 
 
 def shown(transport: asyncio.BaseTransport | None) -> dict[str, float]:
@@ -50,19 +50,19 @@ def shown(transport: asyncio.BaseTransport | None) -> dict[str, float]:
 async def open_to_all(request: web.Request) -> None:
     """The request may be a stranger's, and guesses at no credential: its connection may go on to
     the next one, at the pace of its address."""
-    guest = guest_of(request.transport)
-    if guest is not None and not guest.who:
+    connection = connection_of(request.transport)
+    if connection is not None and not connection.who:
         request[_GOES_ON] = True
-        await guest.visit()
+        await connection.public_request()
 
 
 async def body_of(request: web.Request, most: int) -> bytes:
     """A request's body of at most so many bytes. Raises InputError, also for one that does not come
     to its end in time."""
-    guest = guest_of(request.transport)
+    connection = connection_of(request.transport)
     data = b""
-    if guest is not None:
-        await guest.pay()
+    if connection is not None:
+        await connection.wait_for_quota()
     try:
         async with asyncio.timeout(BODY_S):
             while not request.content.at_eof() and len(data) <= most:
@@ -71,8 +71,8 @@ async def body_of(request: web.Request, most: int) -> bytes:
         raise InputError(
             f"cannot take the request: its body did not arrive in {BODY_S:.0f} s"
         ) from None
-    if guest is not None:
-        guest.took(len(data))
+    if connection is not None:
+        connection.charge_bytes(len(data))
     if len(data) > most:
         raise InputError(f"cannot take the request: it is larger than {most} bytes")
     return data
@@ -80,21 +80,21 @@ async def body_of(request: web.Request, most: int) -> bytes:
 
 @web.middleware
 async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
-    guest = guest_of(request.transport)
-    if guest is None:
+    connection = connection_of(request.transport)
+    if connection is None:
         return await handler(request)
-    async with guest.turn():
+    async with connection.serving():
         try:
             response = await handler(request)
         except web.HTTPException as answer:
-            if not guest.who:
+            if not connection.who:
                 answer.force_close()
             raise
-        if not guest.who and not response.prepared and _GOES_ON not in request:
+        if not connection.who and not response.prepared and _GOES_ON not in request:
             response.force_close()
         if isinstance(response, web.Response) and isinstance(response.body, bytes):
-            guest.took(len(response.body))
-        await guest.pay()
+            connection.charge_bytes(len(response.body))
+        await connection.wait_for_quota()
         return response
 
 
@@ -125,12 +125,12 @@ class WebServer:
             **runner,
         )
         self._idle: set[asyncio.Transport] = set()
-        self.door: Door | None = None
+        self.listener: TcpListener | None = None
 
     @property
     def port(self) -> int:
         """The TCP port, 0 while it is not open."""
-        return self.door.port if self.door is not None else 0
+        return self.listener.port if self.listener is not None else 0
 
     async def open(
         self,
@@ -139,7 +139,8 @@ class WebServer:
         local: bool = False,
         relief: Callable[[], object] = lambda: None,
     ) -> None:
-        """Serves on sockets that are bound (door.bound). For the arguments see Door."""
+        """Serves on sockets that are bound (tcp_listener.bound_sockets). For the arguments see
+        TcpListener."""
         await self._runner.setup()
         server = self._runner.server
         quick = self._quick
@@ -150,19 +151,21 @@ class WebServer:
             if quick is None
             else lambda: FastResponder(quick, server, self._idle_s, self._idle, slicer)
         )
-        self.door = Door(serve, self._limits, context=context, local=local, relief=relief)
-        self.door.open(*listeners)
+        self.listener = TcpListener(
+            serve, self._limits, context=context, local=local, relief=relief
+        )
+        self.listener.open(*listeners)
 
-    def shed(self) -> None:
-        """Ends one connection, a stranger's if there is any (Door.shed)."""
-        if self.door is not None:
-            self.door.shed()
+    def evict(self) -> None:
+        """Ends one connection, a stranger's if there is any (TcpListener.evict)."""
+        if self.listener is not None:
+            self.listener.evict()
 
     async def close(self) -> None:
         """Lets nobody in any more, and ends what is under way."""
-        if self.door is not None:
-            self.door.close()
-            self.door = None
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None
         for transport in list(self._idle):
             transport.close()
         await self._runner.cleanup()

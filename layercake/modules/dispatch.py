@@ -42,8 +42,10 @@ class Dispatcher:
         self._joining = joining
         self._table = table
         self._numbers = itertools.count(1)
-        self._flights: dict[int, Flight] = {}
-        self._by_node: dict[str, Flight] = {}
+        self.flights: dict[int, Flight] = {}
+        """The attempts under way, by their numbers."""
+        self.by_node: dict[str, Flight] = {}
+        """The newest of each node."""
 
     def start(self, record: Record, name: str, attempt: int, timeout: float) -> None:
         """Sends an attempt to its module; one whose module is not attached goes out when it
@@ -55,7 +57,7 @@ class Dispatcher:
         if not module:
             return  # the head waits for what it will see, or the node does it itself
         flight = Flight(next(self._numbers), record.node.id, name, attempt, timeout)
-        self._flights[flight.number] = self._by_node[flight.node] = flight
+        self.flights[flight.number] = self.by_node[flight.node] = flight
         self._send(record, flight, module)
 
     def _send(self, record: Record, flight: Flight, module: str) -> None:
@@ -78,7 +80,7 @@ class Dispatcher:
 
     def cancel(self, record: Record, mutation: str) -> None:
         """Ends an attempt. Its result, should it still come, is not listened to."""
-        flight = self._by_node.get(record.node.id)
+        flight = self.by_node.get(record.node.id)
         if flight is not None and flight.mutation == mutation:
             self._drop(flight)
             self._host.send(
@@ -88,7 +90,7 @@ class Dispatcher:
     def resend(self, record: Record, module: str) -> None:
         """A module attached anew: it gets the attempt of this node that is under way, if it owns
         that."""
-        flight = self._by_node.get(record.node.id)
+        flight = self.by_node.get(record.node.id)
         active = record.machine.active
         if flight is None or self._table.owner.get(flight.mutation) != module:
             return
@@ -103,7 +105,7 @@ class Dispatcher:
     def finished(self, module: str, number: int) -> Flight | None:
         """Takes an attempt off the list; None when nobody waits for it any more. Raises Refused if
         it is another module's."""
-        flight = self._flights.get(number)
+        flight = self.flights.get(number)
         if flight is not None:
             if self._table.owner.get(flight.mutation) != module:
                 raise Refused(f"the result of {flight.mutation} is not module {module}'s to say")
@@ -111,6 +113,6 @@ class Dispatcher:
         return flight
 
     def _drop(self, flight: Flight) -> None:
-        self._flights.pop(flight.number, None)
-        if self._by_node.get(flight.node) is flight:
-            del self._by_node[flight.node]
+        self.flights.pop(flight.number, None)
+        if self.by_node.get(flight.node) is flight:
+            del self.by_node[flight.node]

@@ -126,7 +126,7 @@ class ModuleHost:
 
     def __init__(self, socket_path: Path) -> None:
         self._path = socket_path
-        self._heard_by: Listener | None = None
+        self.reports_to: Listener | None = None
         self._cookies: dict[str, tuple[str, str]] = {}  # instance -> (module, cookie)
         self._starts: dict[str, Start] = {}
         self._attached: dict[str, _Attachment] = {}
@@ -135,18 +135,18 @@ class ModuleHost:
 
     @property
     def _listener(self) -> Listener:
-        if self._heard_by is None:
+        if self.reports_to is None:
             raise OperationFailed("cannot serve modules: nobody listens to them yet")
-        return self._heard_by
+        return self.reports_to
 
     async def start(self, listener: Listener) -> None:
         """Listens on the socket, which only this user may open; what modules say goes to
         `listener`."""
-        self._heard_by = listener
+        self.reports_to = listener
         self._path.unlink(missing_ok=True)
         self._server = grpc.aio.server()
         handler = grpc.stream_stream_rpc_method_handler(
-            self._attach,
+            self.attach,
             request_deserializer=pb.FromService.FromString,
             response_serializer=pb.FromHead.SerializeToString,
         )
@@ -222,9 +222,11 @@ class ModuleHost:
         finally:
             attachment.calls.pop(number, None)
 
-    async def _attach(
+    async def attach(
         self, requests: AsyncIterator[pb.FromService], context: Any
     ) -> AsyncIterator[pb.FromHead]:
+        """What a module's process is told, as long as it is attached; `requests` is what it
+        says."""
         attachment = await self._hello(requests, context)
         reader = asyncio.create_task(self._read(attachment, requests))
         try:

@@ -30,7 +30,7 @@ _WORTH_S = 1.0
 
 class ModuleListener:
     """Hears what modules say (host.Listener), and lets nothing through that is not the module's to
-    say."""
+    say. `claimed` is told what is said of a machine that claims a node's place."""
 
     def __init__(
         self,
@@ -44,12 +44,13 @@ class ModuleListener:
         attended: ManualPower,
         patience: BootTimeouts,
         set_health: Callable[[str, str], None],
+        claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None,
     ) -> None:
         self._store = store
         self._table = table
         self._engine = engine
         self._sync = sync
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self._teller = notifier
         self._joining = joining
         self._attended = attended
@@ -58,15 +59,13 @@ class ModuleListener:
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)
-        self.claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None
-        """Told what is said of a machine that claims a node's place."""
         self._consequences: Mapping[Bearing, Callable[[Record, Mapping[str, Any]], None]] = {
             Bearing.DOUBT: lambda record, data: self._sync.suspect(record, Loss.FIRMWARE),
             Bearing.ASKS: lambda record, data: self._attended.asks(record),
             Bearing.DISPUTE: lambda record, data: self._joining.asked_again(
                 record, str(data.get("ip", ""))
             ),
-            Bearing.CLAIM: lambda record, data: self.claimed(record, data),
+            Bearing.CLAIM: claimed,
             Bearing.PROGRESS: lambda record, data: self._patience.stepped(record),
             Bearing.FIRMWARE: lambda record, data: self._patience.firmware_works(record),
         }
@@ -75,7 +74,7 @@ class ModuleListener:
         """It gets the nodes, their states and the attempts that are under way."""
         self._teller.everything(self._table.modules[module])
         for record in self._store:
-            self._dispatcher.resend(record, module)
+            self.dispatcher.resend(record, module)
 
     def detached(self, module: str) -> None:
         """It is started again by the manager."""
@@ -193,7 +192,7 @@ class ModuleListener:
         after: str = "",
     ) -> None:
         """An attempt ended."""
-        flight = self._dispatcher.finished(module, number)
+        flight = self.dispatcher.finished(module, number)
         record = self._store.find(flight.node) if flight is not None else None
         if flight is None or record is None:
             return
@@ -210,7 +209,7 @@ class ModuleListener:
                 record.planner.mutation(flight.mutation).stall
                 and (left := self._patience.left(record)) >= _WORTH_S
             ):
-                self._dispatcher.start(record, flight.mutation, flight.attempt, left)
+                self.dispatcher.start(record, flight.mutation, flight.attempt, left)
                 return
             if record.planner.mutation(
                 flight.mutation

@@ -50,8 +50,8 @@ class Route:
     def match(self, path: str) -> Mapping[str, str] | None:
         """The path's names, None if it is another."""
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(self.path))
-        found = re.fullmatch(pattern, path)
-        return found.groupdict() if found else None
+        matched = re.fullmatch(pattern, path)
+        return matched.groupdict() if matched else None
 
 
 def _object(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,10 +120,10 @@ class Api:
 
     def _container_routes(self) -> tuple[Route, ...]:
         base = "/imageapi/v1/container"
-        found = self._images.containers
+        containers = self._images.containers
 
         def delete(request: Request, names: Mapping[str, str]) -> Reply:
-            found.delete(names["id"])
+            containers.delete(names["id"])
             return json_reply({})
 
         return (
@@ -131,13 +131,13 @@ class Api:
                 "GET",
                 base,
                 "All container objects",
-                lambda request, names: json_reply({"objects": found.views()}),
+                lambda request, names: json_reply({"objects": containers.views()}),
             ),
             Route(
                 "POST",
                 base,
                 "Make a container on a mount",
-                lambda request, names: json_reply(found.create(_json(request)), 201),
+                lambda request, names: json_reply(containers.create(_json(request)), 201),
                 _object(
                     name={"type": "string"},
                     mount={"type": "object"},
@@ -148,7 +148,7 @@ class Api:
                 "GET",
                 base + "/{id}",
                 "One container object",
-                lambda request, names: json_reply(found.view(names["id"])),
+                lambda request, names: json_reply(containers.view(names["id"])),
             ),
             Route("DELETE", base + "/{id}", "Stop a container object and take it away", delete),
             Route(
@@ -156,7 +156,7 @@ class Api:
                 base + "/{id}/state",
                 "Start or stop a container object",
                 lambda request, names: json_reply(
-                    found.set_state(names["id"], _json(request).get("state"))
+                    containers.set_state(names["id"], _json(request).get("state"))
                 ),
                 _object(state={"enum": ["running", "exited"]}),
             ),
@@ -164,7 +164,7 @@ class Api:
                 "GET",
                 base + "/{id}/log",
                 "A container object's output",
-                lambda request, names: Reply(found.log(names["id"], 1000).encode(), kind=TEXT),
+                lambda request, names: Reply(containers.log(names["id"], 1000).encode(), kind=TEXT),
             ),
         )
 
@@ -246,10 +246,10 @@ class Api:
         return json_reply({"containers": self._images.views()})
 
     def _container(self, request: Request, names: Mapping[str, str]) -> Reply:
-        found = next((v for v in self._images.views() if v["name"] == names["name"]), None)
-        if found is None:
+        view = next((v for v in self._images.views() if v["name"] == names["name"]), None)
+        if view is None:
             self._images.newest(names["name"])  # raises, and says what there is
-        return json_reply(found)
+        return json_reply(view)
 
     # ---- logs and commands
     # -----
@@ -318,9 +318,9 @@ def _lines(outputs: Iterator[follow.Output]) -> Iterator[bytes]:
 
 def _json(request: Request) -> Mapping[str, Any]:
     try:
-        found = json.loads(request.body)
+        body = json.loads(request.body)
     except (ValueError, RecursionError):
         raise BadRequest(400, "the body is not JSON that can be read") from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise BadRequest(400, "the body is not an object")
-    return found
+    return body

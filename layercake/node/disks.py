@@ -14,7 +14,7 @@ from imageapi.node.attach.fetch import Fetch
 from imageapi.node.imageset.layers import Key, Layers
 from imageapi.spec.image import parse_image
 from layercake.kraken.errors import OperationFailed
-from layercake.node.modules import need
+from layercake.node.modules import load_module
 from minos.agent.core import AgentCore
 from minos.agent.head_link.secret_client import SecretClient
 from minos.agent.state import Session
@@ -31,7 +31,7 @@ READY = "READY"
 KEY_BYTES = 64
 
 
-def fetched(run: Path, open_url: Fetch, key: Key, said: Mapping[str, Any] | None) -> Path:
+def fetch_disk_tools(run: Path, open_url: Fetch, key: Key, said: Mapping[str, Any] | None) -> Path:
     """The programs for disks, mounted, as the head says where they are. Raises LayercakeError."""
     if not said:
         raise OperationFailed(
@@ -40,7 +40,9 @@ def fetched(run: Path, open_url: Fetch, key: Key, said: Mapping[str, Any] | None
             "roll`",
         )
     layers = Layers(run / TOOLS, open_url, _no_secret, key)
-    content = {word: said[word] for word in ("digest", "size", "url", "signature") if word in said}
+    content = {
+        field: said[field] for field in ("digest", "size", "url", "signature") if field in said
+    }
     return layers.layer(parse_image({"name": TOOLS, **content}), lambda: False)
 
 
@@ -65,8 +67,8 @@ class LateDisks:
 
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a desired state says of disks."""
-        said = document.get("disk_tools")
-        self._tools = said if isinstance(said, Mapping) else None
+        tools = document.get("disk_tools")
+        self._tools = tools if isinstance(tools, Mapping) else None
         self._known = session
         if self._manager is None and document.get("disks"):
             self._manager = self._make()
@@ -112,7 +114,9 @@ class LateDisks:
 
         core = self._core
         tools = Tools(
-            lambda: fetched(core.config.run, self._open_url, lambda: core.image_key, self._tools)
+            lambda: fetch_disk_tools(
+                core.config.run, self._open_url, lambda: core.image_key, self._tools
+            )
         )
         return DiskManager(
             core.config,
@@ -131,4 +135,4 @@ class LateDisks:
     def _need(self, name: str) -> None:
         session = self._known
         assert session is not None  # noqa: S101 (want() comes first)
-        need(self._core, session, name)
+        load_module(self._core, session, name)

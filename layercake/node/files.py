@@ -112,7 +112,7 @@ def running(images: ImageSet) -> Iterator[RunningImage]:
     )
 
 
-class Preparing:
+class InstancePreparation:
     """What is done before an instance starts (imageapi.node.imageset.bundles.Files), and before the
     first one: the site's tasks. It is the node's files and tasks as the agent's loop has them, too
     (minos.agent.loop.NodeFiles)."""

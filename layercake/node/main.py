@@ -30,8 +30,8 @@ API_PORT = 8444
 """Where a node's own API listens; agents on a host take any port, because several may run there."""
 
 
-def say(text: str) -> None:
-    """A line on the console, with the seconds since the kernel started."""
+def print_line(text: str) -> None:
+    """Prints a line on the console, with the seconds since the kernel started."""
     # The console is our output.
     print(f"minos: {time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {text}", flush=True)  # noqa: T201
 
@@ -51,9 +51,11 @@ def start(
     if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
         importlib.import_module("layercake.node.wiring")
     wait_for_turn(config.run)
-    core = AgentCore(config, say=say, wall=time.time, jitter=jitter)
-    joins = f"joining {config.head} as {config.name or config.node}"
-    say(f"agent: session {core.session.number} goes on" if core.session else f"agent: {joins}")
+    core = AgentCore(config, say=print_line, wall=time.time, jitter=jitter)
+    doing = f"joining {config.head} as {config.name or config.node}"
+    if core.session:
+        doing = f"session {core.session.number} goes on"
+    print_line(f"agent: {doing}")
     core.link.start()
     from layercake.node.wiring import make  # while the link joins; see above
 
@@ -87,12 +89,12 @@ def configuration(found: Identity, token: str, authority: Path, run: Path) -> Co
 
 def main_on_node(run: str) -> None:
     """The agent inside minOS: everything is on the kernel command line. Does not return."""
-    found = parse_identity(Path("/proc/cmdline").read_text())
-    config = configuration(found, found.token, AUTHORITY, Path(run))
-    if found.discover:
+    identity = parse_identity(Path("/proc/cmdline").read_text())
+    config = configuration(identity, identity.token, AUTHORITY, Path(run))
+    if identity.discover:
         from minos.survey.visit import visit  # here: nodes do not need it
 
-        visit(config, say)
+        visit(config, print_line)
         return
     start(config, api_port=API_PORT, owner=True)
 
@@ -108,17 +110,17 @@ def options(arguments: Sequence[str]) -> dict[str, str]:
     """The --name value pairs of a command line. (argparse would cost a node's start for nothing.)
     Raises InputError."""
     known = ("head", "ca", "node", "token-file", "run", "sync", "name", "mac", "boot", "cgroup")
-    found = {"name": "", "mac": "", "sync": "", "boot": "", "cgroup": "layercake"}
-    words = list(arguments)
-    while words:
-        word = words.pop(0)
-        if word[:2] != "--" or word[2:] not in known or not words:
-            raise InputError(f"cannot use argument {word!r}", hint=USAGE)
-        found[word[2:]] = words.pop(0)
+    values = {"name": "", "mac": "", "sync": "", "boot": "", "cgroup": "layercake"}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument[:2] != "--" or argument[2:] not in known or not rest:
+            raise InputError(f"cannot use argument {argument!r}", hint=USAGE)
+        values[argument[2:]] = rest.pop(0)
     for name in ("head", "ca", "node", "token-file", "run"):
-        if name not in found:
+        if name not in values:
             raise InputError(f"cannot start the agent: --{name} is missing", hint=USAGE)
-    return found
+    return values
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -127,15 +129,15 @@ def main(arguments: Sequence[str]) -> None:
         main_on_node(arguments[1])
         return
     try:
-        found = options(arguments)
-        token = Path(found["token-file"]).read_text().strip()
+        values = options(arguments)
+        token = Path(values["token-file"]).read_text().strip()
         text = " ".join(
-            f"layercake.{k}={found[k]}"
+            f"layercake.{k}={values[k]}"
             for k in ("node", "name", "mac", "head", "sync", "boot")
-            if found[k]
+            if values[k]
         )
-        config = configuration(parse_identity(text), token, Path(found["ca"]), Path(found["run"]))
-        start(config, found["cgroup"])
+        config = configuration(parse_identity(text), token, Path(values["ca"]), Path(values["run"]))
+        start(config, values["cgroup"])
     except (LayercakeError, OSError) as error:
         sys.exit(f"error: {error}")
 

@@ -14,7 +14,7 @@ from minos.agent.state import Session
 MODULES = Path("/sys/module")
 
 
-def need(core: AgentCore, session: Session, name: str) -> None:
+def load_module(core: AgentCore, session: Session, name: str) -> None:
     """Loads a kernel module. Raises OperationFailed."""
     if _is_there(name):
         return

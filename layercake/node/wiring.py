@@ -17,8 +17,8 @@ from imageapi.node.attach.fetch import Body, FileBody
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.node.disks import LateDisks
-from layercake.node.files import Preparing, running
-from layercake.node.modules import need
+from layercake.node.files import InstancePreparation, running
+from layercake.node.modules import load_module
 from minos import syscalls
 from minos.agent.busy import is_busy
 from minos.agent.core import AgentCore
@@ -99,7 +99,7 @@ class LateApi:
         def bmc(body: Mapping[str, Any]) -> Mapping[str, Any]:
             from layercake.node.bmc import answer  # when the head asks for it, if it ever does
 
-            return answer(lambda name: need(self._core, session, name), body)
+            return answer(lambda name: load_module(self._core, session, name), body)
 
         serving = self._serving = Serving(
             self._core.config,
@@ -189,7 +189,7 @@ def make(
     """The agent with everything it needs. Its API listens on `api_port`, 0 for any. `owner`: the
     machine runs minOS, and its interfaces are the agent's to set. Raises LayercakeError."""
     run = core.config.run
-    preparing: Preparing
+    preparing: InstancePreparation
     disks = LateDisks(core, open_url)
     images = ImageSet(
         run,
@@ -202,7 +202,7 @@ def make(
         busy=lambda: is_busy(run),
         files=lambda *instance: preparing.give(*instance),
     )
-    preparing = Preparing(
+    preparing = InstancePreparation(
         FileManager(
             core.config,
             core.event,

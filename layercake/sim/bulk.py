@@ -24,22 +24,22 @@ import signal
 import sys
 from pathlib import Path
 
+from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.api.server import Api
-from layercake.base.door import open_files
+from layercake.base.tcp_listener import raise_file_limit
+from layercake.features.images.operations import Images
 from layercake.fleet.store import Session, WantedImage
 from layercake.head.head import Head
-from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
 from layercake.kraken.variables import Layout
 from layercake.sim.fleet.agent import Facts
 from layercake.sim.fleet.faults import Faults
-from layercake.sim.fleet.fleet import Fleet, Tempo
+from layercake.sim.fleet.fleet import BootTimes, Fleet
 from layercake.sim.fleet.fleet import Head as Where
-from layercake.sim.fleet.machine import Plate
+from layercake.sim.fleet.machine import MachineIdentity
 
 ADDRESS = "10.97.0.1"
 KEYS = "agents.json"
@@ -70,7 +70,7 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
                     "images": [image.name],
                 }
             )
-            records.append(head.add(transaction, node))
+            records.append(head.membership.add(transaction, node))
             head.desire.set_images(transaction, records[-1], (image,))
     known = {"power": "ON", "boot": "INIT", "run": "INIT"}
     if count > MANY:
@@ -108,16 +108,15 @@ async def serve(directory: Path, count: int, hello_s: float) -> None:
         interface="br0", address=ADDRESS, socket=str(directory / "api.sock"), sync=timers
     )
     head = Head(directory, settings)
-    api = Api(head)
-    operations = Operations(head)
+    api = head.api()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await head.start()
     for name in ("one", "two"):
         file = directory / f"{name}.squashfs"
         file.write_bytes(b"hsqs" + name.encode() * 100)
-        await operations.images.add(file, name, {"systemd": False})
-    image = head.images.get("one")
+        await head.part(Images).add(file, name, {"systemd": False})
+    image = head.part(ImageStore).get("one")
     partial = directory / f".{KEYS}"
     await install(
         head,
@@ -147,10 +146,10 @@ async def play(directory: Path) -> None:
         authority=directory / "pki" / "ca.pem",
     )
     fleet = Fleet(
-        [Plate(a["name"], a["node"], "", "") for a in data["agents"]],
+        [MachineIdentity(a["name"], a["node"], "", "") for a in data["agents"]],
         where,
         Faults(),
-        Tempo(),
+        BootTimes(),
         own=False,
         connections=CONNECTIONS,
     )
@@ -175,7 +174,7 @@ async def play(directory: Path) -> None:
 def main() -> None:
     """With PROFILE in the environment, a profile goes to standard error at the end."""
     os.umask(0o077)
-    open_files()
+    raise_file_limit()
     profile = cProfile.Profile() if os.environ.get("PROFILE") else None
     if profile:
         profile.enable()

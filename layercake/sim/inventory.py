@@ -16,7 +16,7 @@ from layercake.head import modules
 from layercake.inventory.load import load
 from layercake.inventory.schema import Inventory, Node
 from layercake.kraken.errors import InputError
-from layercake.sim.fleet.machine import Plate
+from layercake.sim.fleet.machine import MachineIdentity
 from powerman.inventory import SIM, Bmc, key_of
 
 MOST = 100_000
@@ -28,7 +28,7 @@ _KEPT = ("driver", "address", "port", "system", "timeout_s")
 """What stays of a site's BMC; user, password and how its TLS is checked do not."""
 
 
-def made_up(nodes: int, *, images: Iterable[str] = ("one",), rack: int = RACK) -> str:
+def generated(nodes: int, *, images: Iterable[str] = ("one",), rack: int = RACK) -> str:
     """An inventory of so many nodes, each rack a domain of its own (`rack0000`), in YAML. Raises
     InputError."""
     if not 1 <= nodes <= MOST:
@@ -109,13 +109,13 @@ def _plain(bmc: yaml.MappingNode, address: yaml.ScalarNode) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class SimulatedSite:
     """Who is in a simulation: an inventory as text and as it was read, and the machines that it is
     about."""
 
     text: str
     inventory: Inventory
-    plates: tuple[Plate, ...]
+    identities: tuple[MachineIdentity, ...]
 
     @property
     def images(self) -> list[str]:
@@ -159,7 +159,7 @@ class Cast:
         )
 
 
-def cast(text: str, name: str = "inventory", heads: Sequence[str] = ()) -> Cast:
+def simulated_site(text: str, name: str = "inventory", heads: Sequence[str] = ()) -> SimulatedSite:
     """Reads an inventory of simulated nodes; `heads` are the head's addresses with their prefixes,
     if they are known. Raises InputError for one with mistakes, and for one that cannot be
     simulated."""
@@ -176,11 +176,13 @@ def cast(text: str, name: str = "inventory", heads: Sequence[str] = ()) -> Cast:
         raise InputError(
             f"cannot simulate {six[0]}: nodes with IPv6 addresses alone are not simulated"
         )
-    return Cast(text, inventory, tuple(_plate(node) for node in inventory.nodes.values()))
+    return SimulatedSite(
+        text, inventory, tuple(_identity(node) for node in inventory.nodes.values())
+    )
 
 
-def of_file(path: Path, heads: Sequence[str] = ()) -> Cast:
-    """A site's own inventory, with simulated BMCs; see `cast`. Raises InputError."""
+def of_file(path: Path, heads: Sequence[str] = ()) -> SimulatedSite:
+    """A site's own inventory, with simulated BMCs; see `simulated_site`. Raises InputError."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -192,12 +194,12 @@ def of_file(path: Path, heads: Sequence[str] = ()) -> Cast:
             "in",
             hint="say --config FILE, the site's settings, or --address ADDRESS/PREFIX",
         )
-    return cast(text, str(path), heads)
+    return simulated_site(text, str(path), heads)
 
 
-def _plate(node: Node) -> Plate:
+def _identity(node: Node) -> MachineIdentity:
     bmc = node.parts.get("powerman")
     key = key_of(bmc.address, bmc.port, bmc.system) if isinstance(bmc, Bmc) else ""
-    return Plate(
+    return MachineIdentity(
         node.name, node.id, node.macs[0], node.ip, key, node.firmware, node.arch, node.groups
     )

@@ -106,5 +106,5 @@ def _command(
     if listener is not None:
         descriptors.append(listener.fileno())
         options |= {"listener": listener.fileno(), "url": url_of(listener)}
-    words = [sys.executable, "-m", "layercake.sim.play", json.dumps(options)]
-    return namespace.command(["setpriv", "--pdeathsig", "TERM", "--", *words]), descriptors
+    arguments = [sys.executable, "-m", "layercake.sim.play", json.dumps(options)]
+    return namespace.command(["setpriv", "--pdeathsig", "TERM", "--", *arguments]), descriptors

@@ -44,8 +44,8 @@ def set_up() -> None:
         raise OperationFailed(
             f"cannot simulate here: this network has {', '.join(names)}", hint=hint
         )
-    for words in _SETUP:
-        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    for arguments in _SETUP:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise OperationFailed(f"cannot set up the simulation's network: {done.stderr.strip()}")
     _PORTS.write_text("10240 65000\n")

@@ -20,15 +20,15 @@ from typing import Any
 import msgspec
 import yaml
 
-from layercake.base.door import open_files
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.head.settings import Settings
 from layercake.inventory import ranges
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.sim import directory, inventory, namespace, site, welcome
-from layercake.sim.fleet.faults import Faults, draws
-from layercake.sim.fleet.fleet import Fleet, Head, Tempo, wrong
-from layercake.sim.inventory import Cast
+from layercake.sim.fleet.faults import Faults, random_numbers
+from layercake.sim.fleet.fleet import BootTimes, Fleet, Head, wrong
+from layercake.sim.inventory import SimulatedSite
 from layercake.sim.screen import Screen
 from layercake.sim.show import Meter, line
 from powerman.drivers.sim import SOCKET as BMCS
@@ -86,7 +86,7 @@ class Play:
 
     options: Options
     directory: Path
-    cast: Cast
+    simulated: SimulatedSite
     head: site.HeadProcess
     fleet: Fleet
     settings: Settings
@@ -100,11 +100,13 @@ class Play:
 
     def chosen(self, words: str) -> list[str]:
         """The nodes that an outage is about. Raises InputError."""
-        names = list(self.cast.inventory.nodes)
+        names = list(self.simulated.inventory.nodes)
         if words.endswith("%"):
             share = share_of(words)
-            return [name for name in names if draws(self.faults.seed, name, "dark")[0] < share]
-        groups = self.cast.inventory.groups
+            return [
+                name for name in names if random_numbers(self.faults.seed, name, "dark")[0] < share
+            ]
+        groups = self.simulated.inventory.groups
         return list(groups[words]) if words in groups else ranges.expand(words, set(names), groups)
 
     def darken(self) -> None:
@@ -158,22 +160,22 @@ def build_play(options: Options, screen: Screen) -> Play:
     place = Path(options.directory).absolute()
     config = _config(Path(options.config)) if options.config else None
     heads = _heads(options, config)
-    cast = (
+    simulated = (
         inventory.of_file(Path(options.inventory), heads)
         if options.inventory
-        else inventory.cast(inventory.made_up(options.nodes), heads=heads)
+        else inventory.simulated_site(inventory.generated(options.nodes), heads=heads)
     )
     address = options.address or ("" if options.inventory or config is not None else inventory.HEAD)
     settings = site.settings_of(
         place,
-        cast,
+        simulated,
         config=config,
         changes=options.changes,
         address=address,
         dhcp=options.dhcp,
         url=options.url,
     )
-    site.prepare(place, settings, cast)
+    site.prepare(place, settings, simulated)
     boot = next(s for s in settings.sections.values() if hasattr(s, "dhcp_port"))
     faults = msgspec.convert(options.faults, Faults)
     where = Head(
@@ -185,8 +187,10 @@ def build_play(options: Options, screen: Screen) -> Play:
         bmcs=place / BMCS,
         dhcp=boot.dhcp_port if options.dhcp else 0,
     )
-    fleet = Fleet(cast.plates, where, faults, Tempo(options.firmware_s, options.kernel_s))
-    play = Play(options, place, cast, site.HeadProcess(place), fleet, settings, faults, screen)
+    fleet = Fleet(
+        simulated.identities, where, faults, BootTimes(options.firmware_s, options.kernel_s)
+    )
+    play = Play(options, place, simulated, site.HeadProcess(place), fleet, settings, faults, screen)
     for dark in options.dark:
         play.chosen(dark.nodes)
     return play
@@ -194,12 +198,12 @@ def build_play(options: Options, screen: Screen) -> Play:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise InputError(f"cannot use {path}: it holds no settings")
-    return found
+    return config
 
 
 async def run(
@@ -208,7 +212,7 @@ async def run(
     """Plays; `then` is what happens once the inventory is applied. Whatever comes, nothing is left
     running, and no directory unless it is to be kept. Raises LayercakeError and OSError."""
     namespace.set_up()
-    open_files()
+    raise_file_limit()
     path = Path(options.directory).absolute()
     lock = options.lock if options.lock >= 0 else directory.claim(path)
     stays = "" if options.keep else ", which is removed at the end"
@@ -229,7 +233,7 @@ async def _play(play: Play, stop: asyncio.Event, then: Callable[[Play], Awaitabl
         try:
             await asyncio.to_thread(play.head.wait, stop.is_set)
             if not stop.is_set():
-                await asyncio.to_thread(play.head.fill, play.cast)
+                await asyncio.to_thread(play.head.fill, play.simulated)
         finally:
             waiting.cancel()
         if not stop.is_set():
@@ -270,7 +274,7 @@ class Watch:
             except TimeoutError:
                 status = await self._status()
                 self._play.screen.status(
-                    line(status, self._play.fleet.view(), self._meter.look()), self._now()
+                    line(status, self._play.fleet.view(), self._meter.sample()), self._now()
                 )
                 if true(status):
                     return

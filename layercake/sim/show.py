@@ -16,7 +16,7 @@ def family(pid: int) -> list[int]:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [pid, *(found for child in children for found in family(int(child)))]
+    return [pid, *(process for child in children for process in family(int(child)))]
 
 
 def cpu_s(pid: int) -> float:
@@ -39,26 +39,26 @@ def rss_mb(pid: int) -> float:
 
 
 class Meter:
-    """What the head costs, since it was looked at last."""
+    """What the head costs, from one sample to the next."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._before: dict[int, float] = {}
         self._at = time.monotonic()
 
-    def look(self) -> dict[str, float]:
-        """Cores of the head itself and of its services since the last look, and its memory in
+    def sample(self) -> dict[str, float]:
+        """Cores of the head itself and of its services since the last sample, and its memory in
         MB."""
         now = time.monotonic()
         used = {pid: cpu_s(pid) for pid in family(self._pid)}
         spent = {pid: seconds - self._before.get(pid, seconds) for pid, seconds in used.items()}
-        took = max(1e-6, now - self._at)
+        elapsed = max(1e-6, now - self._at)
         self._at = now
         self._before = used
         services = sum(s for pid, s in spent.items() if pid != self._pid)
         return {
-            "head": spent.get(self._pid, 0.0) / took,
-            "services": services / took,
+            "head": spent.get(self._pid, 0.0) / elapsed,
+            "services": services / elapsed,
             "rss_mb": rss_mb(self._pid),
         }
 

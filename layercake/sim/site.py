@@ -21,7 +21,7 @@ from layercake.agents import pki
 from layercake.head import settings as head_settings
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.sim.api import Api
-from layercake.sim.inventory import Cast
+from layercake.sim.inventory import SimulatedSite
 from minos.build import sets
 from minos.build.profiles import Profile, of
 
@@ -50,7 +50,7 @@ _OWN = (
 
 def settings_of(
     directory: Path,
-    cast: Cast,
+    simulated: SimulatedSite,
     *,
     config: Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
@@ -62,32 +62,32 @@ def settings_of(
     dotted names, `address` is the head's with its prefix, `url` is where browsers reach it. Raises
     InputError, InventoryErrors."""
     given = {} if config is None else config
-    found: dict[str, Any] = {key: value for key, value in given.items() if key not in _OWN}
+    values: dict[str, Any] = {key: value for key, value in given.items() if key not in _OWN}
     if address or config is None:
-        found |= _head_address(address or cast.head)
+        values |= _head_address(address or simulated.head)
     power = {
-        "poll_s": max(30.0, len(cast.plates) / 100),
-        **(found.get("power") or {}),
+        "poll_s": max(30.0, len(simulated.identities) / 100),
+        **(values.get("power") or {}),
         "media_port": 0,
     }
     boot = {
-        **(found.get("boot") or {}),
+        **(values.get("boot") or {}),
         "dhcp": "serve" if dhcp else "off",
         "ipxe_dir": str(directory / "ipxe"),
         "ra_prefix": None,
         "ntp_port": 0,
     }
-    found |= {
+    values |= {
         "interface": INTERFACE,
         "simulated": True,
         "dashboard_url": url,
         "socket": str(directory / SOCKET),
         "power": power,
         "boot": boot,
-        "images": {k: v for k, v in (found.get("images") or {}).items() if k == "http_port"},
+        "images": {k: v for k, v in (values.get("images") or {}).items() if k == "http_port"},
     }
-    _apply_changes(found, {} if changes is None else changes)
-    (directory / head_settings.FILE_NAME).write_text(yaml.safe_dump(found))
+    _apply_changes(values, {} if changes is None else changes)
+    (directory / head_settings.FILE_NAME).write_text(yaml.safe_dump(values))
     return head_settings.load(directory)
 
 
@@ -109,7 +109,7 @@ def _apply_changes(settings: dict[str, Any], changes: Mapping[str, Any]) -> None
         place[last] = value
 
 
-def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> None:
+def prepare(directory: Path, settings: head_settings.Settings, simulated: SimulatedSite) -> None:
     """What a head needs to boot nodes: keys, boot sets, boot programs. All of it is of a few bytes:
     simulated nodes run nothing."""
     pki.create(directory / "pki", *settings.certificate_names)
@@ -120,17 +120,17 @@ def prepare(directory: Path, settings: head_settings.Settings, cast: Cast) -> No
     signer = Signer(directory / "images" / "signing.key")
     for number in reversed(range(_DEFAULT_SETS)):
         _boot_set(directory, signer, None, f"set {number}", age_s=60.0 * number)
-    for profile, arch in cast.profiles:
+    for profile, arch in simulated.profiles:
         if profile:
-            made = of(profile, None)
+            recipe = of(profile, None)
             _boot_set(
                 directory,
                 signer,
-                Profile(made.name, made.kernel, architecture=arch),
+                Profile(recipe.name, recipe.kernel, architecture=arch),
                 f"profile {profile}",
                 age_s=3600.0,
             )
-    for image in {*cast.images, "one", "two"}:
+    for image in {*simulated.images, "one", "two"}:
         (directory / "files" / f"{image}.squashfs").write_bytes(b"hsqs" + image.encode() * 100)
 
 
@@ -145,9 +145,9 @@ def _boot_set(
     about = {"kernel_release": "simulated", "profile": (profile or of("server", None)).to_json()}
     (new / "minos.json").write_text(json.dumps(about))
     sets.sign(new, sets.name_of(new), signer.sign)
-    made = sets.install_set(boot, new)
+    boot_set = sets.install_set(boot, new)
     when = time.time() - age_s
-    os.utime(made.directory / _ALL_FILES[1], (when, when))
+    os.utime(boot_set.directory / _ALL_FILES[1], (when, when))
 
 
 class HeadProcess:
@@ -225,9 +225,9 @@ class HeadProcess:
             self._process.wait()
         self._process = None
 
-    def fill(self, cast: Cast, extra: Sequence[str] = ("one", "two")) -> None:
+    def fill(self, simulated: SimulatedSite, extra: Sequence[str] = ("one", "two")) -> None:
         """Gives it images of these names and applies the inventory. Raises OperationFailed."""
-        for image in sorted({*cast.images, *extra}):
+        for image in sorted({*simulated.images, *extra}):
             self.api.request(
                 "POST",
                 "/v1/images",
@@ -240,5 +240,5 @@ class HeadProcess:
         self.api.request(
             "POST",
             "/v1/inventory/apply",
-            {"yaml": cast.text, "file": "sim.yaml", "allow_remove": False},
+            {"yaml": simulated.text, "file": "sim.yaml", "allow_remove": False},
         )

@@ -99,7 +99,8 @@ class Busy:
             self._selector.register(self._inotify, selectors.EVENT_READ)
         if now >= self._look_at:
             watched = self._watch()  # before the look: what comes after it is told
-            self._value, self._look_at = is_busy(self._run), now + REST if watched else -math.inf
+            self._value = is_busy(self._run)
+            self._look_at = now + REST if watched else -math.inf
         return self._value
 
     def close(self) -> None:

@@ -17,10 +17,20 @@ from layercake.kraken.errors import OperationFailed
 from minos.agent.core import Pressed
 from minos.netlink import message
 
-_GENERIC, _SOL_NETLINK, _ADD_MEMBERSHIP = 16, 270, 1
-_CONTROL, _GET_FAMILY, _FAMILY_NAME, _GROUPS, _GROUP_NAME, _GROUP_ID = 16, 3, 2, 7, 1, 2
-_FAMILY, _GROUP, _EVENT = b"acpi_event\0", b"acpi_mc_group\0", 1
-_CLASS, _PRESSED = b"button/power", 0x80
+_GENERIC = 16
+_SOL_NETLINK = 270
+_ADD_MEMBERSHIP = 1
+_CONTROL = 16
+_GET_FAMILY = 3
+_FAMILY_NAME = 2
+_GROUPS = 7
+_GROUP_NAME = 1
+_GROUP_ID = 2
+_FAMILY = b"acpi_event\0"
+_GROUP = b"acpi_mc_group\0"
+_EVENT = 1
+_CLASS = b"button/power"
+_PRESSED = 0x80
 _SAID = struct.Struct("=20s15sxII")
 """Class of the device, its name, what it tells, how often it did (struct acpi_genl_event)."""
 _HEAD = 4
@@ -48,12 +58,12 @@ class Button:
         with listener:
             while True:
                 try:
-                    said = listener.recv(1 << 16)
+                    data = listener.recv(1 << 16)
                 except (
                     OSError
                 ):  # more events than it has room for: the button is pressed again by who means it
                     continue
-                if pressed(said):
+                if pressed(data):
                     self._post(Pressed())
 
 
@@ -71,11 +81,11 @@ def pressed(said: bytes) -> bool:
 def listen() -> socket.socket:
     """A socket that gets the kernel's ACPI events. Raises OSError, and OperationFailed where the
     machine has no ACPI."""
-    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _GENERIC)
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _GENERIC)
     try:
-        made.bind((0, 0))
-        made.settimeout(5)
-        made.send(
+        sock.bind((0, 0))
+        sock.settimeout(5)
+        sock.send(
             message(
                 _CONTROL,
                 0,
@@ -83,12 +93,12 @@ def listen() -> socket.socket:
                 struct.pack("=BBH", _GET_FAMILY, 1, 0) + attribute(_FAMILY_NAME, _FAMILY),
             )
         )
-        made.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group_of(made.recv(1 << 16)))
-        made.settimeout(None)
+        sock.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group_of(sock.recv(1 << 16)))
+        sock.settimeout(None)
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def group_of(answer: bytes) -> int:

@@ -37,10 +37,10 @@ class Inbox:
         """All that is there, oldest first."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.reader, 4096)
-        found = []
+        items = []
         while not self._queue.empty():
-            found.append(self._queue.get())
-        return found
+            items.append(self._queue.get())
+        return items
 
 
 class Pressed:

@@ -39,8 +39,10 @@ LONGEST = 1024
 less than a hundred."""
 FIRMWARE_LIMIT = 64 << 20
 """Bytes of firmware that one module may ask for: all of it stays in the node's memory."""
-BACKOFF_FIRST, BACKOFF_MAX = 0.5, 60.0
-BIND_LOOKS, BIND_EVERY_S = 10, 0.1
+BACKOFF_FIRST = 0.5
+BACKOFF_MAX = 60.0
+BIND_LOOKS = 10
+BIND_EVERY_S = 0.1
 """How often a device is looked at that is not bound yet by its driver, before the node says that it
 was not: some probe aside."""
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
@@ -55,7 +57,8 @@ Part = tuple[str, int]
 
 def part(said: Any) -> Part:
     """Raises ValueError, TypeError, KeyError for what is none."""
-    digest, size = said["digest"], said["size"]
+    digest = said["digest"]
+    size = said["size"]
     if not _DIGEST.fullmatch(digest) or type(size) is not int or not 0 < size <= BODY_LIMIT:
         raise ValueError("a digest or size is not as agreed")
     return digest, size
@@ -68,7 +71,7 @@ class Module:
 
     def __init__(self, name: str, said: Mapping[str, Any]) -> None:
         self.name = _name(name)
-        self.held, self.error = (str(said.get(word) or "")[:300] for word in ("held", "error"))
+        self.held, self.error = (str(said.get(key) or "")[:300] for key in ("held", "error"))
         self.part = None if (self.held or self.error) and "digest" not in said else part(said)
         self.needs = [_name(need) for need in said.get("needs") or [name]]
         self.firmware = {
@@ -147,7 +150,8 @@ class Drivers:
     def get(self, devices: Mapping[str, list[str]]) -> bool:
         """Gets what devices without a driver, {what they say they are: their names}, can have.
         Whether any has one now. Waits for a head that is away. Never raises LayercakeError."""
-        names, came = sorted(name for name in devices if len(name) <= LONGEST), False
+        names = sorted(name for name in devices if len(name) <= LONGEST)
+        came = False
         for at in range(0, len(names), AT_ONCE):
             with contextlib.closing(self):
                 came |= self._some({name: devices[name] for name in names[at : at + AT_ONCE]})
@@ -172,16 +176,16 @@ class Drivers:
 
     def _some(self, devices: Mapping[str, list[str]]) -> bool:
         try:
-            found = self._query_head(sorted(devices))
+            answer = self._query_head(sorted(devices))
         except (LayercakeError, OSError) as error:
             self._event(
                 DRIVER_FAILED,
                 f"cannot look for drivers that the boot profile does not have: {error}",
             )
             return False
-        if found is None:
+        if answer is None:
             return False
-        takers, described = found
+        takers, described = answer
         wanted: dict[str, list[str]] = {}
         for alias in sorted(takers.keys() & devices.keys()):
             for name in takers[alias]:
@@ -325,15 +329,15 @@ class Drivers:
         if status in (404, 405):
             return None
         try:
-            said = parse_json(data)
+            described = parse_json(data)
         except ValueError:
-            said = None
+            described = None
         if status != 200:
-            why = said.get("error") if isinstance(said, dict) else ""
+            why = described.get("error") if isinstance(described, dict) else ""
             raise OperationFailed(
                 f"the head answers {status}: {str(why or 'no reason given')[:500]}"
             )
-        return answer(said)
+        return answer(described)
 
     def _fetch(self, path: str, what: str, expected: Part) -> bytes:
         """Raises OperationFailed, and Refused for what is not as it was described."""
@@ -375,5 +379,5 @@ class Drivers:
 
 def _few(places: list[str]) -> str:
     """Devices for people: "pci/0000:00:02.0"."""
-    shown = ", ".join(places[:3])
-    return shown if len(places) <= 3 else f"{shown} and {len(places) - 3} more"
+    listed = ", ".join(places[:3])
+    return listed if len(places) <= 3 else f"{listed} and {len(places) - 3} more"

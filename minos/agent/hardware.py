@@ -52,26 +52,29 @@ class Hardware:
         self._told: set[str] = set()
         self._asked: set[str] = set()
         self._session: Session | None = None
-        self._thread: threading.Thread | None = None
+        self.asking: threading.Thread | None = None
+        """Fetches drivers from the head; None while there is nothing to fetch."""
 
     def poll(self, session: Session, ask: bool = True) -> None:
         """Costs one stat(2) if nothing is new. `ask` says that it is the time to ask for
         drivers."""
         self._session = session
         self._read()
-        if self._thread is not None and not self._thread.is_alive():
-            self._thread, self._news, self._changed_at = None, True, self._clock()
-        if self._news and ask and self._thread is None:
+        if self.asking is not None and not self.asking.is_alive():
+            self.asking = None
+            self._news = True
+            self._changed_at = self._clock()
+        if self._news and ask and self.asking is None:
             self._news = False
             self._go_on()
 
     def settled(self) -> bool:
         """Whether nothing has changed for a while, and nothing is being fetched: what one driver
         finds may need another."""
-        thread = self._thread
-        there = self._seen != 0 or not Path(PACKED).exists()
+        thread = self.asking
+        complete = self._seen != 0 or not Path(PACKED).exists()
         return (
-            there
+            complete
             and not self._news
             and (thread is None or not thread.is_alive())
             and self._clock() - self._changed_at > QUIET_S
@@ -90,19 +93,19 @@ class Hardware:
             return
         if touched == self._seen:
             return
-        self._seen, self._news, self._found = touched, True, json.loads(self._path.read_text())
+        self._found = json.loads(self._path.read_text())
+        self._seen = touched
+        self._news = True
         self._changed_at = self._clock()
-        cards, count, took = (
-            self._found["cards"],
-            len(self._found["modules"]),
-            self._found["cold_plug_s"],
-        )
+        cards = self._found["cards"]
+        count = len(self._found["modules"])
+        cold_plug_s = self._found["cold_plug_s"]
         self._event(
             HARDWARE,
-            f"{count} drivers, all there after {took} s",
+            f"{count} drivers, all there after {cold_plug_s} s",
             cards=cards,
             modules=count,
-            cold_plug_s=took,
+            cold_plug_s=cold_plug_s,
         )
 
     def _go_on(self) -> None:
@@ -115,10 +118,10 @@ class Hardware:
         }
         if new:
             self._asked |= new.keys()
-            self._thread = threading.Thread(
+            self.asking = threading.Thread(
                 target=self._get, args=(new,), name="drivers", daemon=True
             )
-            self._thread.start()
+            self.asking.start()
             return
         for card in self._found["cards"]:
             if (

@@ -263,7 +263,8 @@ class Agent:
 
     def _look_around(self, work: Work) -> None:
         """What is done in every round."""
-        now, machine = self._clock(), work.machine
+        now = self._clock()
+        machine = work.machine
         if now >= machine.wake:
             machine.tick()
         busy = self._is_busy()
@@ -361,18 +362,18 @@ class Agent:
         self._files.images_started()
 
     def _desired(self, work: Work, document: Mapping[str, Any], first: bool = False) -> None:
-        told = (
+        adjusted = (
             document
             if self._off_at == math.inf
             else {**document, "stage": [], "goal": {"power": "OFF"}}
         )
         try:
-            check(told)
+            check(adjusted)
             self._network.set_desired(
-                told, work.session
+                adjusted, work.session
             )  # first: images that start wait until the interfaces are there
-            self._files.set_desired(told, work.session)
-            work.wanted.accept(told, first)
+            self._files.set_desired(adjusted, work.session)
+            work.wanted.accept(adjusted, first)
         except OperationFailed as error:  # the node goes on with what it had
             self._core.say(f"agent: {error}")
             return

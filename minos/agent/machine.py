@@ -91,8 +91,8 @@ class Machine:
     def images_are(self, state: str) -> None:
         """The images are in this state. News only after the mutation that discovers them has looked
         itself."""
-        if found := self._discovered_images(state):
-            self.discovered(found, "the images changed")
+        if changed := self._discovered_images(state):
+            self.discovered(changed, "the images changed")
 
     def _discovered_images(self, images: str) -> dict[str, str]:
         return {"image": images} if self.value("image") not in (UNKNOWN, images) else {}

@@ -125,17 +125,17 @@ def parse_join(answer: Mapping[str, Any]) -> Session:
 
 def _number(value: Any) -> int:
     """A number as it fits into a datagram. Raises ValueError."""
-    found = int(value)
-    if not 0 <= found < 1 << 64:
-        raise ValueError(f"{found} is no number of 64 bits")
-    return found
+    number = int(value)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{number} is no number of 64 bits")
+    return number
 
 
 def _seconds(value: Any) -> float:
-    found = float(value)
-    if not 0 < found < 86400:
-        raise ValueError(f"{found} is no time in seconds")
-    return found
+    seconds = float(value)
+    if not 0 < seconds < 86400:
+        raise ValueError(f"{seconds} is no time in seconds")
+    return seconds
 
 
 def _tls(data: Any) -> tuple[str, str] | None:

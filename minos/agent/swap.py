@@ -84,7 +84,8 @@ class Swap:
         """Tells of one that the supervisor gave up; once."""
         if failed := read(self._config.run, "failed"):
             name, _, why = failed.partition(" ")
-            self._tried, self._next = max(self._tried, _ask_of(failed)), ""
+            self._tried = max(self._tried, _ask_of(failed))
+            self._next = ""
             self._event(
                 AGENT_SWAP_FAILED,
                 f"the agent of {name} was given up: {why.partition(' ')[2]}",
@@ -107,7 +108,8 @@ class Swap:
         config = self._config
         if self._good or not config.agent:
             return
-        self._good, name = True, OWN if config.agent == config.boot else config.agent
+        self._good = True
+        name = OWN if config.agent == config.boot else config.agent
         if (before := read(config.run, "good")) != name:
             write_atomic(directory(config.run) / "good", name)
             if before:
@@ -118,7 +120,8 @@ class Swap:
         config = self._config
         if not isinstance(order, Mapping) or not config.agent:
             return
-        name, ask = str(order.get("set", "")), order.get("ask")
+        name = str(order.get("set", ""))
+        ask = order.get("ask")
         if name == config.agent or not isinstance(ask, int) or ask <= self._tried or self._next:
             return
         self._tried = ask
@@ -149,7 +152,8 @@ class Swap:
     def _check(self, name: str, order: Mapping[str, Any]) -> None:
         """Raises OperationFailed or Refused for an agent that the head's authority has not
         signed."""
-        digest, size = str(order["digest"]), int(order["size"])
+        digest = str(order["digest"])
+        size = int(order["size"])
         if (
             not 0 < len(name) <= 64
             or name[0] in "._-"
@@ -165,7 +169,8 @@ class Swap:
         )
 
     def _fetch(self, name: str, order: Mapping[str, Any], session: Session) -> bytes:
-        config, failures = self._config, 0
+        config = self._config
+        failures = 0
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
         connection = Connection(parse_url(config.head), to_head(config, session))
         while True:

@@ -79,7 +79,8 @@ def check(document: object) -> None:
     wrong = [
         name for name, kind in kinds.items() if not isinstance(document.get(name) or kind(), kind)
     ]
-    revision, requests = document.get("revision"), document.get("requests") or []
+    revision = document.get("revision")
+    requests = document.get("requests") or []
     if (
         wrong
         or type(revision) is not int
@@ -132,10 +133,12 @@ class Wanted:
         """Takes a desired state over. `first` is the one that a session begins with: it forgives no
         failures. Raises OperationFailed; nothing has changed then."""
         check(document)
-        machine, images = self._machine, self._images
+        machine = self._machine
+        images = self._images
         self.revision = document["revision"]
         changed = images.want_documents(document.get("images") or [])
-        anew, self._anew = self._anew, False
+        anew = self._anew
+        self._anew = False
         images.stage_documents(document.get("stage") or [], anew)
         goal = machine.goal_of(document.get("goal") or {})
         if changed:
@@ -151,7 +154,8 @@ class Wanted:
 
     def _request(self, request: Mapping[str, Any]) -> None:
         """One of the head's requests; each number is answered once."""
-        number, images = request["id"], self._images
+        number = request["id"]
+        images = self._images
         if number in self._answered:
             return
         self._answered.add(number)
@@ -161,10 +165,8 @@ class Wanted:
             self._machine.images_are(images.state())
             self._link.answer(number, {"ok": True})
         elif request.get("kind") == "logs":
-            name, lines = (
-                str(request.get("container", "")),
-                max(1, min(request.get("lines", 200), 10_000)),
-            )
+            name = str(request.get("container", ""))
+            lines = max(1, min(request.get("lines", 200), 10_000))
             threading.Thread(target=self._logs, args=(number, name, lines), daemon=True).start()
         elif request.get("kind") in ("erase", "clear-tpm"):
             threading.Thread(

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 DEVICE = Path("/dev/ipmi0")
-APP, TRANSPORT = 0x06, 0x0C
+APP = 0x06
+TRANSPORT = 0x0C
 """Network functions (IPMI 2.0, table 5-1)."""
-_SEND, _RECEIVE = 0x8028690D, 0xC030690B
+_SEND = 0x8028690D
+_RECEIVE = 0xC030690B
 _ADDRESS = struct.pack("@ihBx", 0x0C, 0x0F, 0)
 
 Ask = Callable[[int, int, bytes], bytes]
@@ -52,10 +54,8 @@ class Ipmi:
     def request(self, netfn: int, command: int, data: bytes = b"") -> bytes:
         """See Ask."""
         self._number += 1
-        address, said = (
-            ctypes.create_string_buffer(_ADDRESS, len(_ADDRESS)),
-            ctypes.create_string_buffer(data, max(1, len(data))),
-        )
+        address = ctypes.create_string_buffer(_ADDRESS, len(_ADDRESS))
+        buffer = ctypes.create_string_buffer(data, max(1, len(data)))
         request = struct.pack(
             "@PIlBBHxxxxP",
             ctypes.addressof(address),
@@ -64,13 +64,14 @@ class Ipmi:
             netfn,
             command,
             len(data),
-            ctypes.addressof(said),
+            ctypes.addressof(buffer),
         )
         fcntl.ioctl(self._handle, _SEND, request)
         while True:
             if not select.select([self._handle], [], [], self._timeout)[0]:
                 raise TimeoutError(f"the BMC does not answer command {command:#x}")
-            place, answer = ctypes.create_string_buffer(40), ctypes.create_string_buffer(272)
+            place = ctypes.create_string_buffer(40)
+            answer = ctypes.create_string_buffer(272)
             header = bytearray(
                 struct.pack(
                     "@iPIlBBHxxxxP",
@@ -88,7 +89,7 @@ class Ipmi:
             fields = struct.unpack("@iPIlBBHxxxxP", header)
             if fields[3] != self._number:
                 continue  # an answer to one that was given up
-            found = answer.raw[: fields[6]]
-            if not found or found[0]:
-                raise Refusal(command, found[0] if found else -1)
-            return found[1:]
+            content = answer.raw[: fields[6]]
+            if not content or content[0]:
+                raise Refusal(command, content[0] if content else -1)
+            return content[1:]

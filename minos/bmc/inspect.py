@@ -6,9 +6,17 @@ from typing import Any
 
 from minos.bmc.device import APP, TRANSPORT, Ask
 
-_GET_DEVICE_ID, _GET_LAN, _GET_CHANNEL = 0x01, 0x02, 0x42
-_IP, _SOURCE, _MAC, _MASK, _GATEWAY, _VLAN = 3, 4, 5, 6, 12, 20
-_LAN_MEDIUM, _CHANNELS = (4, 6), range(1, 12)
+_GET_DEVICE_ID = 0x01
+_GET_LAN = 0x02
+_GET_CHANNEL = 0x42
+_IP = 3
+_SOURCE = 4
+_MAC = 5
+_MASK = 6
+_GATEWAY = 12
+_VLAN = 20
+_LAN_MEDIUM = (4, 6)
+_CHANNELS = range(1, 12)
 _SOURCES = {1: "static", 2: "dhcp", 3: "bios", 4: "other"}
 
 
@@ -18,7 +26,7 @@ def survey(ask: Ask) -> dict[str, Any]:
     device = ask(APP, _GET_DEVICE_ID, b"")
     if len(device) < 11:
         raise OSError("the BMC's device id is too short")
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "firmware": f"{device[2] & 0x7F}.{device[3]:02x}",
         "ipmi": f"{device[4] & 15}.{device[4] >> 4}",
         "vendor": int.from_bytes(device[6:9], "little") & 0xFFFFF,
@@ -35,11 +43,11 @@ def survey(ask: Ask) -> dict[str, Any]:
         try:
             if ask(APP, _GET_CHANNEL, bytes((channel,)))[1] & 0x7F not in _LAN_MEDIUM:
                 continue
-            found |= _lan(ask, channel)
+            facts |= _lan(ask, channel)
         except (OSError, IndexError):
             continue
         break
-    return found
+    return facts
 
 
 def _lan(ask: Ask, channel: int) -> dict[str, Any]:

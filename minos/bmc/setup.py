@@ -18,17 +18,35 @@ from layercake.kraken.errors import InputError, OperationFailed
 from minos.bmc.device import APP, TRANSPORT, Ask, Refusal
 from minos.bmc.inspect import survey
 
-MOST_NAME, SHORT, LONG = 16, 16, 20
+MOST_NAME = 16
+SHORT = 16
+LONG = 20
 """Bytes of a user's name, and of a password in its two forms (22.30)."""
-READ_S, PAUSE_S = 10.0, 0.5
+READ_S = 10.0
+PAUSE_S = 0.5
 """For how many seconds a value is read back until it is there, and how often."""
-ADMIN, ALWAYS = 4, 2
-_SET_CHANNEL, _GET_CHANNEL_ACCESS = 0x40, 0x41
-_SET_ACCESS, _GET_ACCESS, _SET_NAME, _GET_NAME, _PASSWORD = 0x43, 0x44, 0x45, 0x46, 0x47
-_ENABLE, _SET, _TEST = 1, 2, 3
+ADMIN = 4
+ALWAYS = 2
+_SET_CHANNEL = 0x40
+_GET_CHANNEL_ACCESS = 0x41
+_SET_ACCESS = 0x43
+_GET_ACCESS = 0x44
+_SET_NAME = 0x45
+_GET_NAME = 0x46
+_PASSWORD = 0x47
+_ENABLE = 1
+_SET = 2
+_TEST = 3
 _SET_LAN = 0x01
-_PROGRESS, _IP, _SOURCE, _MASK, _GATEWAY, _STATIC = 0, 3, 4, 6, 12, 1
-_COMPLETE, _WRITING, _COMMIT = 0, 1, 2
+_PROGRESS = 0
+_IP = 3
+_SOURCE = 4
+_MASK = 6
+_GATEWAY = 12
+_STATIC = 1
+_COMPLETE = 0
+_WRITING = 1
+_COMMIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +66,18 @@ class Wanted:
 
 def read(body: Mapping[str, Any]) -> Wanted:
     """What a head asks for. Raises InputError."""
-    words = {key: body.get(key) or "" for key in ("user", "password", "address", "mask", "gateway")}
-    if not all(isinstance(word, str) for word in words.values()):
+    fields = {
+        key: body.get(key) or "" for key in ("user", "password", "address", "mask", "gateway")
+    }
+    if not all(isinstance(text, str) for text in fields.values()):
         raise InputError("cannot set up the BMC: its user, password and addresses are texts")
-    wanted = Wanted(**words)
-    for word in filter(None, (wanted.address, wanted.mask, wanted.gateway)):
+    wanted = Wanted(**fields)
+    for text in filter(None, (wanted.address, wanted.mask, wanted.gateway)):
         try:
-            ipaddress.IPv4Address(word)
+            ipaddress.IPv4Address(text)
         except ValueError:
             raise InputError(
-                f"cannot set up the BMC: {word[:40]!r} is not an IPv4 address"
+                f"cannot set up the BMC: {text[:40]!r} is not an IPv4 address"
             ) from None
     plain = wanted.user.isascii() and wanted.user.isprintable()
     if not plain or not 1 <= len(wanted.user) <= MOST_NAME:
@@ -140,7 +160,8 @@ class Setup:
         second for each."""
         if self._number:
             return self._read(self._number)
-        most, free = self._ask(APP, _GET_ACCESS, bytes((self._channel, 1)))[0] & 0x3F, None
+        most = self._ask(APP, _GET_ACCESS, bytes((self._channel, 1)))[0] & 0x3F
+        free = None
         for user in map(self._read, range(2, most + 1)):
             if user.name == wanted.user:
                 break
@@ -166,7 +187,8 @@ class Setup:
             )
         except Refusal:  # as some answer for a place that nobody has
             name = ""
-        status, rights = access[1] >> 6, access[3]
+        status = access[1] >> 6
+        rights = access[3]
         return _User(
             number,
             name,
@@ -218,10 +240,10 @@ class Setup:
     # -- the channel
 
     def _access(self, volatile: bool) -> tuple[int, int]:
-        found = self._ask(
+        access = self._ask(
             APP, _GET_CHANNEL_ACCESS, bytes((self._channel, 0x80 if volatile else 0x40))
         )
-        return found[0], found[1] & 15
+        return access[0], access[1] & 15
 
     def _is_open(self) -> bool:
         return all(
@@ -247,17 +269,17 @@ class Setup:
         """(what, before, after, parameter, bytes) of what differs, in the order in which it is
         written."""
         now = survey(self._ask)
-        found: list[tuple[str, str, str, int, bytes]] = []
+        moves: list[tuple[str, str, str, int, bytes]] = []
         if wanted.address and now["source"] != "static":
-            found.append(("address source", now["source"], "static", _SOURCE, bytes((_STATIC,))))
+            moves.append(("address source", now["source"], "static", _SOURCE, bytes((_STATIC,))))
         for name, after, number in (
             ("address", wanted.address, _IP),
             ("mask", wanted.mask, _MASK),
             ("gateway", wanted.gateway, _GATEWAY),
         ):
             if after and now[name] != after:
-                found.append((name, now[name], after, number, ipaddress.IPv4Address(after).packed))
-        return found
+                moves.append((name, now[name], after, number, ipaddress.IPv4Address(after).packed))
+        return moves
 
     def _move(self, wanted: Wanted) -> None:
         if not self._moves(wanted):

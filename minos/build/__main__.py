@@ -17,7 +17,7 @@ from minos.build.result import table
 
 def comma_separated(text: str) -> tuple[str, ...]:
     """Words with commas between them."""
-    return tuple(word for word in text.split(",") if word)
+    return tuple(item for item in text.split(",") if item)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,19 +48,19 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--compression", choices=sorted(COMPRESSORS), default="zstd")
     parser.add_argument("--python", type=Path, default=python.own())
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     try:
         profile = profiles.of(
-            given.profile,
+            parsed.profile,
             None,
-            architecture=given.arch,
-            kernel=given.kernel,
-            kernel_modules=given.kernel_modules,
-            modules=given.modules,
-            firmware=given.firmware,
+            architecture=parsed.arch,
+            kernel=parsed.kernel,
+            kernel_modules=parsed.kernel_modules,
+            modules=parsed.modules,
+            firmware=parsed.firmware,
         )
         options = BuildOptions(
-            given.out, given.cache, given.ca, profile, given.compression, given.python
+            parsed.out, parsed.cache, parsed.ca, profile, parsed.compression, parsed.python
         )
         # This is a command.
         result = build(options, say=lambda text: print(text, file=sys.stderr))  # noqa: T201

@@ -279,15 +279,15 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     say(f"kernel {options.profile.kernel}")
     architecture = options.profile.architecture
     apt = debs.options(architecture, options.cache, say)
-    found = profiles.fetch(options.profile, options.cache, apt)
-    say(f"kernel {found.release}")
+    inputs = profiles.fetch(options.profile, options.cache, apt)
+    say(f"kernel {inputs.release}")
     userland = of_userland(architecture, options.python, options.cache, apt, say)
     closure = userland.closure(python.closure(options.python, ROOT, ENTRIES))
     boots = programs.fetch(architecture, options.cache, apt)
     places = profiles.firmware(options.profile, options.cache)
-    extra = _hardware(options, found, places)
-    for_images, unpacked = tree.pack(found, _firmware(found, extra, places), options.cache)
-    packed, sizes, drivers = _packed(options, collect(options, found, closure, userland), extra)
+    extra = _hardware(options, inputs, places)
+    for_images, unpacked = tree.pack(inputs, _firmware(inputs, extra, places), options.cache)
+    packed, sizes, drivers = _packed(options, collect(options, inputs, closure, userland), extra)
     sizes[MODULES] = Part(unpacked, for_images.stat().st_size)
     for_disks = _disktools(options, say)
     if for_disks is not None:
@@ -295,15 +295,15 @@ def build(options: BuildOptions, say: Callable[[str], None] = lambda text: None)
     files: dict[str, bytes | None] = {
         DISKTOOLS: for_disks.read_bytes() if for_disks is not None else None,
         MODULES: for_images.read_bytes(),
-        VMLINUZ: found.image.read_bytes(),
+        VMLINUZ: inputs.image.read_bytes(),
         HARDWARE: drivers,
-        CARDS: hardware.cards(found, extra.modules if extra is not None else ()),
+        CARDS: hardware.cards(inputs, extra.modules if extra is not None else ()),
         IMAGE: b"".join(packed.values()),
         **{program: file.read_bytes() for program, file in boots.items()},
         "agent.zip": python.agent(options.python, closure),
     }
     _write(options.out, files)
-    result = _result(options, found, extra, sizes)
+    result = _result(options, inputs, extra, sizes)
     text = json.dumps(result.to_json(), indent=1).encode() + b"\n"
     write_atomic(options.out / "minos.json", text, mode=0o644)
     return result

@@ -23,12 +23,13 @@ def imported(root: str, entries: list[str]) -> list[tuple[str, str, bool]]:
     sys.path[:0] = [f"{root}/minos/lean", root]
     for entry in entries:
         importlib.import_module(entry)
-    found = []
+    modules = []
     for module in list(sys.modules.values()):
-        spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+        spec = getattr(module, "__spec__", None)
+        file = getattr(module, "__file__", None)
         if spec and file and spec.origin != "frozen":
-            found.append((spec.name, file, hasattr(module, "__path__")))
-    return sorted(set(found))
+            modules.append((spec.name, file, hasattr(module, "__path__")))
+    return sorted(set(modules))
 
 
 def add(archive: object, name: str, file: str, package: bool) -> None:
@@ -50,10 +51,10 @@ def main(command: str, *arguments: str) -> None:
     """`list ROOT MODULE...` prints JSON; `compile ZIP` takes such JSON on stdin and writes the
     archive."""
     if command == "list":
-        found = imported(arguments[0], list(arguments[1:]))
+        modules = imported(arguments[0], list(arguments[1:]))
         import json
 
-        sys.stdout.write(json.dumps(found))
+        sys.stdout.write(json.dumps(modules))
     else:
         import json
         import zipfile

@@ -41,7 +41,8 @@ HELD = "drivers of its kind are loaded by a boot profile or an image that names 
 
 MOST = 64
 """How many modules one answer describes; a machine wants a handful."""
-_SMALL, _KEPT = 1 << 20, 32
+_SMALL = 1 << 20
+_KEPT = 32
 """Files up to so many bytes are kept in memory, and how many of them."""
 _PREFIX = re.compile(r"[*?[]")
 _LINKS = "rtnl-link-"
@@ -73,13 +74,13 @@ class Drivers:
         self._globs: dict[str, list[tuple[str, str]]] = {}
         self._generic: dict[str, str] = {}
         for line in self._table("modules.alias"):
-            word, _, rest = line.partition(" ")
+            kind, _, rest = line.partition(" ")
             glob, _, name = rest.rpartition(" ")
-            if word == "alias" and (":" in glob or glob.startswith(_LINKS)):
+            if kind == "alias" and (":" in glob or glob.startswith(_LINKS)):
                 self._globs.setdefault(_PREFIX.split(glob, maxsplit=1)[0], []).append(
                     (glob, sys.intern(name))
                 )
-            elif word == "alias" and name.endswith("_generic"):
+            elif kind == "alias" and name.endswith("_generic"):
                 self._generic[plain(glob)] = plain(name)
         self._before = self._softdeps()
         self._lengths = lengths_of(self._globs)
@@ -100,11 +101,13 @@ class Drivers:
                 f"cannot give drivers for kernel {release[:80]!r}: the boot set has those of "
                 f"{self._release}"
             )
-        devices = {alias: found for alias in aliases if (found := self._of(alias))}
-        named = {name: None for found in devices.values() for name in found}
-        given = [name for name in named if not self._is_held(name)][:MOST]
+        devices = {
+            alias: modules_of_alias for alias in aliases if (modules_of_alias := self._of(alias))
+        }
+        named = {name: None for modules_of_alias in devices.values() for name in modules_of_alias}
+        explicit = [name for name in named if not self._is_held(name)][:MOST]
         modules: dict[str, Any] = {name: {"held": HELD} for name in named if self._is_held(name)}
-        for name in given:
+        for name in explicit:
             order = self._order(name)
             modules |= {
                 need: {**self._described(need), **({"held": HELD} if self._is_held(need) else {})}
@@ -113,9 +116,9 @@ class Drivers:
             modules[name] = {**modules[name], "needs": order}
         return {
             "devices": {
-                alias: kept
-                for alias, found in devices.items()
-                if (kept := [n for n in found if n in modules])
+                alias: held_back
+                for alias, modules_of_alias in devices.items()
+                if (held_back := [n for n in modules_of_alias if n in modules])
             },
             "modules": modules,
         }
@@ -133,10 +136,10 @@ class Drivers:
 
     def _taken_by(self, alias: str) -> tuple[str, ...]:
         if alias.startswith(_NAMED):
-            found = dict.fromkeys([plain(alias.removeprefix(_NAMED))])
+            names = dict.fromkeys([plain(alias.removeprefix(_NAMED))])
         else:
-            found = dict.fromkeys(takers(self._globs, self._lengths, alias))
-        return tuple(name for name in found if name not in self._inside and name in self._paths)
+            names = dict.fromkeys(takers(self._globs, self._lengths, alias))
+        return tuple(name for name in names if name not in self._inside and name in self._paths)
 
     def _is_held(self, name: str) -> bool:
         return self._paths[name].startswith(HELD_BACK)
@@ -163,13 +166,13 @@ class Drivers:
 
     def _parts(self, name: str) -> Mapping[str, Any]:
         data = self.module(name)
-        found = {
+        paths = {
             path
             for wanted in modinfo(data).get("firmware", ())
             for path in (wanted, f"{wanted}.xz", f"{wanted}.zst")
             if path in self._firmware
         }
-        firmware = {path: part(self.firmware(path)) for path in sorted(found)}
+        firmware = {path: part(self.firmware(path)) for path in sorted(paths)}
         return {**part(data), **({"firmware": firmware} if firmware else {})}
 
     # ---- reading
@@ -198,17 +201,17 @@ class Drivers:
         """What is loaded before a module if it is there: `softdep NAME pre: A B post: C`
         (modprobe.d(5)). Some name an algorithm; of its modules the one that runs on any processor
         is taken, as into hardware.img (Kernel.generic)."""
-        found: dict[str, list[str]] = {}
+        dependencies: dict[str, list[str]] = {}
         for line in self._table("modules.softdep"):
-            word, name, *rest = line.split()
-            if word == "softdep":
+            kind, name, *rest = line.split()
+            if kind == "softdep":
                 before = " ".join(rest).partition("pre:")[2].partition("post:")[0]
                 wanted = [
                     need if need in self._paths else self._generic.get(need, need)
                     for need in map(plain, before.split())
                 ]
-                found.setdefault(plain(name), []).extend(wanted)
-        return found
+                dependencies.setdefault(plain(name), []).extend(wanted)
+        return dependencies
 
     def _listing(self) -> frozenset[str]:
         """The paths of the firmware."""

@@ -64,11 +64,13 @@ class Hardware:
 def globs(modules: Iterable[Module]) -> Globs:
     """{what stands before the first wildcard: [(glob, module)]} of the devices that modules are
     for."""
-    found: Globs = {}
+    globs_by_bus: Globs = {}
     for module in modules:
         for alias in module.aliases:
-            found.setdefault(_PREFIX.split(alias, maxsplit=1)[0], []).append((alias, module.name))
-    return found
+            globs_by_bus.setdefault(_PREFIX.split(alias, maxsplit=1)[0], []).append(
+                (alias, module.name)
+            )
+    return globs_by_bus
 
 
 def is_network(module: Module) -> bool:
@@ -87,8 +89,8 @@ def tables(found: Kernel, names: Iterable[str]) -> Tables:
     network = {kernel.plain(n) for n in profiles.SETS[profiles.NETWORK]}
     first = set(kernel.order(found, sorted(n for n in network if n in found.index)))
     first |= {name for name in inside if is_network(found.index[name])}
-    there = inside | set(found.builtin)
-    absent = (m for name, m in found.index.items() if is_network(m) and name not in there)
+    available = inside | set(found.builtin)
+    absent = (m for name, m in found.index.items() if is_network(m) and name not in available)
     return {
         "globs": globs(found.index[name] for name in sorted(inside)),
         "needs": {m.name: chosen(kernel.order(found, (m.name,))) for m in have},
@@ -109,8 +111,8 @@ def collect(found: Kernel, names: tuple[str, ...], firmware: Iterable[Path]) -> 
     entries = {PACKED_AT.lstrip("/"): cpio.directory()} | {
         path: cpio.symlink(f"{PACKED_AT}/{path}") for path in packed
     }
-    said = tables(found, images)
-    entries[TABLE.lstrip("/")] = cpio.regular(marshal.dumps({**said}, _MARSHAL_VERSION))
+    tables_of_set = tables(found, images)
+    entries[TABLE.lstrip("/")] = cpio.regular(marshal.dumps({**tables_of_set}, _MARSHAL_VERSION))
     entries |= _for_modprobe(found, images)
     return Hardware(entries, packed, tuple(images), missing)
 
@@ -137,7 +139,9 @@ def firmware_of(
     """The firmware that modules may ask for, looked for in directories laid out as /lib/firmware:
     ({path below: file}, {what nobody has: the modules that may ask for it}). A file may be packed,
     as the kernel unpacks it: its path has the ending then."""
-    places, files, missing = list(places), dict[str, Path](), dict[str, tuple[str, ...]]()
+    places = list(places)
+    files = dict[str, Path]()
+    missing = dict[str, tuple[str, ...]]()
     for wanted, users in sorted(_wanted(found, names).items()):
         name, file = next(
             (
@@ -192,7 +196,8 @@ def cards(found: Kernel, names: Iterable[str]) -> bytes:
     """The content of cards.json: the network cards on PCI, as vendor:device, that the modules drive
     (`have`), and those that other modules of this kernel would drive, with these (`lacking`)."""
     inside = {*names, *kernel.order(found, profiles.BASE)}
-    have, lacking = set(), dict[str, list[str]]()
+    have = set()
+    lacking = dict[str, list[str]]()
     for module in found.index.values():
         if not is_network(module) and module.name not in inside:
             continue

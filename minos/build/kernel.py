@@ -72,9 +72,9 @@ class Kernel:
         that: ext4 and libcrc32c, and with it xfs, btrfs and rbd, do nothing without a "crc32c"."""
         return {
             plain(alias): name
-            for name, found in self.index.items()
+            for name, file in self.index.items()
             if name.endswith("_generic")
-            for alias in found.aliases
+            for alias in file.aliases
         }
 
     @cached_property
@@ -110,13 +110,13 @@ def resolve(package: str, apt: Sequence[str] = ()) -> str:
     if re.match(r"linux-image-\d", package):
         return package
     text = run("apt-cache", *apt, "depends", package)
-    found = re.findall(r"Depends: (linux-image-\d\S*)", text)
-    if not found:
+    packages = re.findall(r"Depends: (linux-image-\d\S*)", text)
+    if not packages:
         raise InputError(
             f"cannot find a kernel in {package}: it depends on no linux-image package",
             hint="run apt-get update, or name a real kernel package",
         )
-    return str(found[-1])
+    return str(packages[-1])
 
 
 def fetch(package: str, cache: Path, apt: Sequence[str] = ()) -> Path:
@@ -138,10 +138,10 @@ def download(name: str, cache: Path, apt: Sequence[str] = ()) -> Path:
     pattern = f"{name}_{match[1].replace(':', '%3a')}_*.deb"
     if not list(cache.glob(pattern)):
         run("apt-get", *apt, "-q", "-o", "APT::Sandbox::User=root", "download", name, cwd=cache)
-    found = sorted(cache.glob(pattern))
-    if not found:
+    files = sorted(cache.glob(pattern))
+    if not files:
         raise OperationFailed(f"cannot download {name}: apt-get wrote no {pattern} in {cache}")
-    return found[-1]
+    return files[-1]
 
 
 def opened(package: Path) -> Path:
@@ -195,11 +195,11 @@ def of_files(image: Path, modules: Path, architecture: str = platform.machine())
             f"cannot use {modules}: no kernel modules are there",
             hint="name the directory lib/modules/RELEASE",
         )
-    said = release_of(image)
-    if said and said != modules.name:
+    release = release_of(image)
+    if release and release != modules.name:
         raise InputError(
-            f"cannot use {modules} with kernel {image}: the kernel is {said}",
-            hint=f"name the directory lib/modules/{said}",
+            f"cannot use {modules} with kernel {image}: the kernel is {release}",
+            hint=f"name the directory lib/modules/{release}",
         )
     return Kernel(modules.name, image, modules, architecture)
 

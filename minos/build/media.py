@@ -19,16 +19,19 @@ from pathlib import Path
 
 from layercake.kraken.errors import InputError, OperationFailed
 
-SECTOR, START = 512, 2048
+SECTOR = 512
+START = 2048
 """Bytes, and the sector at which the partition begins: at 1 MiB, as everywhere."""
 
 SECTORS = 16 << 11
 """Of the partition: 16 MiB."""
 
-CD_SECTOR, CD_START = 2048, 16
+CD_SECTOR = 2048
+CD_START = 16
 """Bytes of a sector of a CD, and the first that is its own (ECMA-119, section 6.2.1)."""
 
-_FAT_LBA, _ACTIVE = 0x0E, 0x80
+_FAT_LBA = 0x0E
+_ACTIVE = 0x80
 _TOOLS = {"mformat": "mtools", "mcopy": "mtools", "mmd": "mtools", "syslinux": "syslinux"}
 _CONFIG = b"DEFAULT ipxe\nPROMPT 0\nLABEL ipxe\n  KERNEL ipxe.lkrn\n  INITRD layercake.ipxe\n"
 _SCRIPT = b"""#!ipxe
@@ -51,9 +54,13 @@ def compact_disc() -> bytes:
     """What makes a CD of the image, from sector CD_START on: the volume (ECMA-119, section 8), its
     directory, which is empty, and by what it boots (El Torito 1.0, section 2; UEFI 2.10, section
     13.3.2.1)."""
-    first, size = CD_START, (START + SECTORS) * SECTOR // CD_SECTOR
-    little, big, root, catalog = first + 3, first + 4, first + 5, first + 6
-    here = _directory(root, b"\0")
+    first = CD_START
+    size = (START + SECTORS) * SECTOR // CD_SECTOR
+    little = first + 3
+    big = first + 4
+    root = first + 5
+    catalog = first + 6
+    own_entry = _directory(root, b"\0")
     path = bytes((1, 0)) + root.to_bytes(4, "little") + b"\1\0\0\0"
     volume = b"".join(
         (
@@ -71,7 +78,7 @@ def compact_disc() -> bytes:
             bytes(4),
             big.to_bytes(4, "big"),
             bytes(4),
-            here,
+            own_entry,
             b" " * (4 * 128 + 3 * 37),
             (b"0" * 16 + b"\0") * 4,
             b"\1",
@@ -87,7 +94,7 @@ def compact_disc() -> bytes:
         b"\xffCD001\1",
         path,
         backwards,
-        here + _directory(root, b"\1"),
+        own_entry + _directory(root, b"\1"),
         _catalog(),
     )
     return b"".join(sector.ljust(CD_SECTOR, b"\0") for sector in sectors)
@@ -115,7 +122,10 @@ def _directory(sector: int, name: bytes) -> bytes:
 def _catalog() -> bytes:
     """By what it boots: a BIOS by a hard disk that begins where the CD does, UEFI by the partition,
     up to the end of the CD."""
-    bootable, hard_disk, efi, last = 0x88, 4, 0xEF, 0x91
+    bootable = 0x88
+    hard_disk = 4
+    efi = 0xEF
+    last = 0x91
     valid = b"\1\0\0\0" + b"Layercake".ljust(24, b"\0") + b"\0\0\x55\xaa"
     total = sum(int.from_bytes(valid[at : at + 2], "little") for at in range(0, 32, 2))
     valid = valid[:28] + (-total % 0x10000).to_bytes(2, "little") + valid[30:]

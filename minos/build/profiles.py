@@ -221,10 +221,10 @@ class Profile:
                 hint="say --kernel /boot/vmlinuz-RELEASE --kernel-modules /lib/modules/RELEASE, or "
                 "name a package",
             )
-        for word in (self.kernel, *self.firmware):
-            if not word.startswith("/") and not _PACKAGE.fullmatch(word):
+        for item in (self.kernel, *self.firmware):
+            if not item.startswith("/") and not _PACKAGE.fullmatch(item):
                 raise InputError(
-                    f"cannot use {word[:80]!r}: it is neither a path from / on nor the name of a "
+                    f"cannot use {item[:80]!r}: it is neither a path from / on nor the name of a "
                     "Debian package"
                 )
         return self
@@ -258,17 +258,19 @@ def of(name: str, known: Profile | None, **changes: Any) -> Profile:
     """The recipe to build a profile by: what it was built by before, or one of KNOWN, with what is
     changed now (None changes nothing). A profile that was built stays one for its architecture:
     what boots a node by it must be of one kind. Raises InputError."""
-    found = known or KNOWN.get(name) or Profile(name, modules=KNOWN[GENERAL].modules)
-    architecture = changes.get("architecture") or found.architecture
+    profile = known or KNOWN.get(name) or Profile(name, modules=KNOWN[GENERAL].modules)
+    architecture = changes.get("architecture") or profile.architecture
     if known is not None and architecture != known.architecture:
         raise InputError(
             f"cannot build profile {name} for {architecture}: its boot sets are for "
             f"{known.architecture}",
             hint="give the profile for other machines another name",
         )
-    if architecture != found.architecture:
-        found = replace(found, kernel=_package(architecture, "cloud-" if name == VIRTUAL else ""))
-    return replace(found, **{k: v for k, v in changes.items() if v is not None}).check()
+    if architecture != profile.architecture:
+        profile = replace(
+            profile, kernel=_package(architecture, "cloud-" if name == VIRTUAL else "")
+        )
+    return replace(profile, **{k: v for k, v in changes.items() if v is not None}).check()
 
 
 def fetch(profile: Profile, cache: Path, apt: Sequence[str] | None = None) -> Kernel:
@@ -287,16 +289,17 @@ def modules(found: Kernel, words: Iterable[str]) -> tuple[str, ...]:
     """The names that sets and names stand for, in the order to load them in, without those of minOS
     itself. Raises InputError for a name that the kernel does not have."""
     names: list[str] = []
-    for word in words:
-        if word in SETS:
-            names += (name for name in SETS[word] if kernel.plain(name) in found.index)
-        elif kernel.plain(word) in found.index or kernel.plain(word) in found.builtin:
-            names.append(word)
+    for module in words:
+        if module in SETS:
+            names += (name for name in SETS[module] if kernel.plain(name) in found.index)
+        elif kernel.plain(module) in found.index or kernel.plain(module) in found.builtin:
+            names.append(module)
         else:
             raise InputError(
-                f"cannot add module {word}: kernel {found.release} does not have it, and no set is "
+                f"cannot add module {module}: kernel {found.release} does not have it, and no set "
+                "is "
                 "named so",
-                hint=nearest(word, {*SETS, *found.index}),
+                hint=nearest(module, {*SETS, *found.index}),
             )
     mine = set(kernel.order(found, BASE))
     return tuple(name for name in kernel.order(found, names) if name not in mine)
@@ -306,10 +309,10 @@ def firmware(profile: Profile, cache: Path) -> tuple[Path, ...]:
     """The directories that firmware is looked for in: those of the profile, packages unpacked, then
     this machine's own. Raises InputError, OperationFailed."""
     places = []
-    for word in profile.firmware:
-        root = Path(word)
-        if not word.startswith("/"):
-            tree = kernel.opened(kernel.download(word, cache))
+    for item in profile.firmware:
+        root = Path(item)
+        if not item.startswith("/"):
+            tree = kernel.opened(kernel.download(item, cache))
             root = next(
                 (
                     tree / place
@@ -319,6 +322,6 @@ def firmware(profile: Profile, cache: Path) -> tuple[Path, ...]:
                 tree,
             )
         if not root.is_dir():
-            raise InputError(f"cannot use firmware {word}: there is no such directory")
+            raise InputError(f"cannot use firmware {item}: there is no such directory")
         places.append(root)
     return (*places, Path("/lib/firmware"))

@@ -78,15 +78,15 @@ def closure(interpreter: Path, root: Path, entries: Iterable[str]) -> Closure:
     """What the entry points under `root` import in a clean interpreter (no site-packages). Raises
     InputError, OperationFailed."""
     version(interpreter)
-    found = [
+    modules = [
         Module(name, Path(file), package)
         for name, file, package in json.loads(
             _script(interpreter, "list", str(root), *entries, *EXTRA)
         )
     ]
-    own = tuple(m for m in found if m.file.is_relative_to(root))
-    extensions = tuple(m for m in found if m.file.suffix == ".so")
-    stdlib = tuple(m for m in found if m not in own and m not in extensions)
+    own = tuple(m for m in modules if m.file.is_relative_to(root))
+    extensions = tuple(m for m in modules if m.file.suffix == ".so")
+    stdlib = tuple(m for m in modules if m not in own and m not in extensions)
     return Closure(own, stdlib, extensions)
 
 
@@ -106,7 +106,7 @@ def archive(interpreter: Path, modules: Iterable[Module]) -> bytes:
 def libraries(binaries: Iterable[Path]) -> dict[str, Path]:
     """The shared libraries that the binaries need, {path as the loader looks for it: file}, the
     loader itself included."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for binary in binaries:
         done = subprocess.run(["ldd", str(binary)], capture_output=True, text=True, check=False)
         if done.returncode and "not a dynamic executable" not in done.stderr + done.stdout:
@@ -114,8 +114,8 @@ def libraries(binaries: Iterable[Path]) -> dict[str, Path]:
         for missing in re.findall(r"(\S+) => not found", done.stdout):
             raise OperationFailed(f"cannot ship {binary}: its library {missing} is not installed")
         for path in re.findall(r"(?:=> )?(/\S+) \(0x", done.stdout):
-            found[path] = Path(path).resolve()
-    return found
+            files[path] = Path(path).resolve()
+    return files
 
 
 def agent(interpreter: Path, found: Closure) -> bytes:

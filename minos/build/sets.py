@@ -85,14 +85,14 @@ def name_of(directory: Path) -> str:
 
 def _digests(directory: Path) -> dict[str, str]:
     """{file: hex of its BLAKE2b-256} of the files of a set. Raises OSError."""
-    found = {}
+    digests = {}
     for name in (*FILES, *_MORE):
         if (directory / name).is_file():
             with (directory / name).open("rb") as file:
-                found[name] = hashlib.file_digest(
+                digests[name] = hashlib.file_digest(
                     file, lambda: hashlib.blake2b(digest_size=32)
                 ).hexdigest()
-    return found
+    return digests
 
 
 def sign(directory: Path, name: str, make: Sign) -> None:
@@ -107,8 +107,9 @@ def trouble(boot: Path, name: str, signed: Signed) -> str:
     """Why a set must not be used, "" if its files are what was signed. Reads all of it."""
     directory = boot / name
     try:
-        said = parse_json((directory / SIGNATURE).read_bytes())
-        text, signature = str(said["manifest"]), str(said["signature"])
+        signed_manifest = parse_json((directory / SIGNATURE).read_bytes())
+        text = str(signed_manifest["manifest"])
+        signature = str(signed_manifest["signature"])
     except FileNotFoundError:
         return "it is not signed"
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -116,13 +117,16 @@ def trouble(boot: Path, name: str, signed: Signed) -> str:
     if not signed(text, signature):
         return "it is not signed by this head"
     try:
-        told, found = json.loads(text), _digests(directory)
+        manifest = json.loads(text)
+        digests = _digests(directory)
     except OSError as error:
         return f"{error.filename} cannot be read: {error.strerror}"
-    if told["set"] != name:
-        return f"its signature is that of {str(told['set'])[:64]}"
+    if manifest["set"] != name:
+        return f"its signature is that of {str(manifest['set'])[:64]}"
     other = sorted(
-        file for file in {*told["files"], *found} if told["files"].get(file) != found.get(file)
+        file
+        for file in {*manifest["files"], *digests}
+        if manifest["files"].get(file) != digests.get(file)
     )
     return f"{', '.join(other)} was changed since it was signed" if other else ""
 
@@ -131,12 +135,13 @@ def signed_digest(boot: Path, name: str, file: str, signed: Signed) -> str:
     """What a file of a set is by the set's signature: hex of its BLAKE2b-256, "" if the set has no
     such file. Raises InputError for a set that is not signed so. Reads nothing else."""
     try:
-        said = parse_json((boot / name / SIGNATURE).read_bytes())
-        text, signature = str(said["manifest"]), str(said["signature"])
-        told = json.loads(text) if signed(text, signature) else {}
-        if told.get("set") != name:
+        signed_manifest = parse_json((boot / name / SIGNATURE).read_bytes())
+        text = str(signed_manifest["manifest"])
+        signature = str(signed_manifest["signature"])
+        manifest = json.loads(text) if signed(text, signature) else {}
+        if manifest.get("set") != name:
             raise InputError(f"cannot use boot set {name}: it is not signed by this head")
-        return str(told["files"].get(file, ""))
+        return str(manifest["files"].get(file, ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"cannot use boot set {name}: its signature cannot be read: {error!r}"
@@ -145,15 +150,15 @@ def signed_digest(boot: Path, name: str, file: str, signed: Signed) -> str:
 
 def mark(boot: Path, name: str) -> tuple[object, ...]:
     """Differs when a file of a set was touched in any way since."""
-    found: list[object] = []
+    parts: list[object] = []
     for file in (*FILES, *_MORE, SIGNATURE):
         try:
             seen = (boot / name / file).stat()
         except OSError as error:
-            found.append(error.errno)
+            parts.append(error.errno)
         else:
-            found += (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-    return tuple(found)
+            parts += (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    return tuple(parts)
 
 
 def load(boot: Path, name: str) -> BootSet:
@@ -162,12 +167,12 @@ def load(boot: Path, name: str) -> BootSet:
     if not NAME.fullmatch(name) or not all((directory / file).is_file() for file in FILES):
         raise NotFound(f"cannot find boot set {name[:64]!r}", hint="see `layercake boot list`")
     try:
-        found = parse_json((directory / "minos.json").read_bytes())
+        document = parse_json((directory / "minos.json").read_bytes())
     except (OSError, ValueError):
-        found = {}
-    said = found if isinstance(found, dict) else {}
+        document = {}
+    fields = document if isinstance(document, dict) else {}
     kernel, authorities, python = (
-        str(said.get(word) or "")[:200] for word in ("kernel_release", "authorities", "python")
+        str(fields.get(key) or "")[:200] for key in ("kernel_release", "authorities", "python")
     )
     size = sum(
         (directory / file).stat().st_size
@@ -182,19 +187,19 @@ def load(boot: Path, name: str) -> BootSet:
         size,
         (directory / AGENT).is_file(),
         authorities,
-        Profile.from_json(said.get("profile")),
-        said,
+        Profile.from_json(fields.get("profile")),
+        fields,
         python or FIRST_PYTHON,
     )
 
 
 def all_of(boot: Path) -> list[BootSet]:
     """All sets below boot/, the newest first. Others may be built and removed meanwhile."""
-    found = []
+    sets = []
     for directory in boot.iterdir() if boot.is_dir() else ():
         with contextlib.suppress(NotFound, FileNotFoundError):
-            found.append(load(boot, directory.name))
-    return sorted(found, key=lambda s: (-s.at, s.name))
+            sets.append(load(boot, directory.name))
+    return sorted(sets, key=lambda s: (-s.at, s.name))
 
 
 def add(
@@ -235,12 +240,12 @@ def adopt(boot: Path, *, clear: bool) -> BootSet | None:
         if (boot / file).is_file():
             os.link(boot / file, new / file)
     try:
-        made = install_set(boot, new)
+        boot_set = install_set(boot, new)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     for file in (*FILES, *_MORE) if clear else ():
         (boot / file).unlink(missing_ok=True)
-    return made
+    return boot_set
 
 
 def remove(boot: Path, name: str) -> None:

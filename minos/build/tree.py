@@ -78,13 +78,15 @@ def _modules(found: Kernel) -> dict[str, Path]:
 def _key(files: Mapping[str, Path]) -> str:
     """Differs when a file does. By size and time, as make(1) sees it: to read them all would take
     as long as to pack them."""
-    said = hashlib.blake2b("\n".join((_ORDER, *_SAME, *_level(_LEVEL))).encode(), digest_size=8)
+    order_digest = hashlib.blake2b(
+        "\n".join((_ORDER, *_SAME, *_level(_LEVEL))).encode(), digest_size=8
+    )
     for name, path in sorted(files.items()):
         seen = path.stat()
-        said.update(
+        order_digest.update(
             f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode("utf-8", "surrogateescape")
         )
-    return said.hexdigest()
+    return order_digest.hexdigest()
 
 
 def _pack(release: str, files: Mapping[str, Path], scratch: Path) -> Path:

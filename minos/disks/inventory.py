@@ -22,7 +22,10 @@ from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
 from layercake.moduleapi.module import NodePart
 
-MAX_LAYOUTS, MAX_VOLUMES, MAX_DISKS, MAX_WORDS = 16, 16, 64, 64
+MAX_LAYOUTS = 16
+MAX_VOLUMES = 16
+MAX_DISKS = 64
+MAX_WORDS = 64
 NAME = re.compile(r"[a-z][a-z0-9]{0,11}")
 _SIZE = re.compile(r"([1-9][0-9]{0,6})([MGT])")
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -56,17 +59,17 @@ def _size_or_rest(value: object) -> int:
 
 def _word_list(value: object) -> list[str]:
     """A word, or a list of words."""
-    words: list[Any] = value if isinstance(value, list) else [value]
-    for word in words:
-        if not isinstance(word, str) or not _WORD.fullmatch(word):
+    items: list[Any] = value if isinstance(value, list) else [value]
+    for item in items:
+        if not isinstance(item, str) or not _WORD.fullmatch(item):
             raise Mistake(
-                f"{show(str(word))} names no disk",
+                f"{show(str(item))} names no disk",
                 "a serial number or WWID as `layercake machine disks NODE` has it, in quotes if it "
                 "is all digits",
             )
-    if not words or len(words) > MAX_WORDS:
-        raise Mistake(f"expected up to {MAX_WORDS} words, found {len(words)}")
-    return words
+    if not items or len(items) > MAX_WORDS:
+        raise Mistake(f"expected up to {MAX_WORDS} words, found {len(items)}")
+    return items
 
 
 def _glob(value: object) -> str:
@@ -82,13 +85,13 @@ def _flag(value: object) -> bool:
 
 
 def _transport(value: object) -> str:
-    word = text(value)
-    if word not in _TRANSPORTS:
+    name = text(value)
+    if name not in _TRANSPORTS:
         raise Mistake(
-            f"there is no transport {show(word)}",
-            nearest(word, _TRANSPORTS) or f"one of {', '.join(_TRANSPORTS)}",
+            f"there is no transport {show(name)}",
+            nearest(name, _TRANSPORTS) or f"one of {', '.join(_TRANSPORTS)}",
         )
-    return word
+    return name
 
 
 _MATCH: dict[str, Callable[[object], Any]] = {
@@ -121,21 +124,21 @@ def _count(value: object) -> int | Literal["all"]:
 
 def mount_point(value: object) -> str:
     """Where a volume is mounted in minOS."""
-    word = text(value)
-    parts = word.split("/")[1:]
+    path = text(value)
+    parts = path.split("/")[1:]
     if (
-        not _WORD.fullmatch(word)
-        or not word.startswith("/")
+        not _WORD.fullmatch(path)
+        or not path.startswith("/")
         or {"", ".", ".."} & set(parts)
         or not parts
-        or "\\" in word
+        or "\\" in path
     ):
         raise Mistake(
-            f"{show(word)} is no place to mount at", "an absolute path without blanks, as /scratch"
+            f"{show(path)} is no place to mount at", "an absolute path without blanks, as /scratch"
         )
     if parts[0] in _OWN:
-        raise Mistake(f"{show(word)} is minOS's own", "as /scratch or /data")
-    return word
+        raise Mistake(f"{show(path)} is minOS's own", "as /scratch or /data")
+    return path
 
 
 def _volume(value: object) -> dict[str, Any]:
@@ -157,20 +160,20 @@ def _volume(value: object) -> dict[str, Any]:
         "mode": "",
         "keeps": False,
     }
-    found = usual | mapping(
+    fields = usual | mapping(
         value
         if not isinstance(value, dict)
         else {key: word for key, word in value.items() if (key, word) not in usual.items()},
         known,
     )
-    if found["type"] == "swap" and (found["mount"] or found["mode"] or found["keeps"]):
+    if fields["type"] == "swap" and (fields["mount"] or fields["mode"] or fields["keeps"]):
         raise Mistake("swap is mounted nowhere")
-    if found["type"] != "swap" and not found["mount"] and not found["keeps"]:
+    if fields["type"] != "swap" and not fields["mount"] and not fields["keeps"]:
         raise Mistake(
             "it has no mount",
             "where it is mounted in minOS, as /scratch: images see it by a mount of kind bind",
         )
-    return found
+    return fields
 
 
 def _type(value: object) -> str:
@@ -180,12 +183,12 @@ def _type(value: object) -> str:
 
 
 def _mode(value: object) -> str:
-    word = f"{value:o}" if isinstance(value, int) and not isinstance(value, bool) else value
-    if not isinstance(word, str) or not _MODE.fullmatch(word):
+    mode = f"{value:o}" if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(mode, str) or not _MODE.fullmatch(mode):
         raise Mistake(
             f"expected the mode of the mounted directory, found {describe(value)}", 'as "1777"'
         )
-    return word
+    return mode
 
 
 def _volumes(value: object) -> dict[str, dict[str, Any]]:
@@ -195,21 +198,21 @@ def _volumes(value: object) -> dict[str, dict[str, Any]]:
             f"expected up to {MAX_VOLUMES} volumes by their names, found {describe(value)}",
             "as {scratch: {type: xfs, mount: /scratch}}",
         )
-    found = {}
+    volumes = {}
     for name, its in value.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise Mistake(
                 f"{show(str(name))} cannot be a volume's name", "1 to 12 of a-z 0-9, a letter first"
             )
         try:
-            found[name] = _volume(its)
+            volumes[name] = _volume(its)
         except Mistake as mistake:
             raise Mistake(f"volume {name}: {mistake.message}", mistake.hint) from None
-    if sum(one["size"] == 0 for one in found.values()) > 1:
+    if sum(one["size"] == 0 for one in volumes.values()) > 1:
         raise Mistake(
             "two volumes have no size of their own, or rest", "the others need one, as size: 16G"
         )
-    return found
+    return volumes
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -287,7 +290,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     """All layouts of a node. Raises Mistake for what does not go together."""
     if len(given) > MAX_LAYOUTS:
         raise Mistake(f"{len(given)} layouts, a node has {MAX_LAYOUTS} at most")
-    found: dict[str, Layout] = {}
+    layouts: dict[str, Layout] = {}
     places: dict[str, str] = {}
     keeps = ""
     for name, fields in given.items():
@@ -297,10 +300,10 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
                 "1 to 12 of a-z 0-9, a letter first",
                 f"{name}.",
             )
-        missing = next((word for word in ("match", "volumes") if word not in fields), "")
+        missing = next((key for key in ("match", "volumes") if key not in fields), "")
         if missing:
             raise Mistake(f"{missing} is missing", field=f"{name}.")
-        one = found[name] = Layout(**fields)
+        one = layouts[name] = Layout(**fields)
         _check(name, one)
         for volume, its in one.volumes.items():
             if its["mount"]:
@@ -312,7 +315,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
                     field=f"{name}.volumes",
                 )
             keeps = f"{name} {volume}" if its["keeps"] else keeps
-    return {"entries": found}
+    return {"entries": layouts}
 
 
 def _check_place(layout: str, volume: str, place: str, others: Mapping[str, str]) -> None:

@@ -24,14 +24,22 @@ Ioctl = Callable[[int, int, bytearray], int]
 """(descriptor, request, what is handed in and out) -> what the kernel returns. Raises OSError."""
 PIECE = 1 << 30
 """Bytes that are overwritten at a time: so often it is said how far it is."""
-SAMPLES, SAMPLE = 256, 64 << 10
-FORMAT, SECURITY, ZEROS = "NVMe Format", "ATA Security Erase", "overwritten with zeros"
+SAMPLES = 256
+SAMPLE = 64 << 10
+FORMAT = "NVMe Format"
+SECURITY = "ATA Security Erase"
+ZEROS = "overwritten with zeros"
 PASSWORD = b"layercake".ljust(32, b"\0")
 """For the seconds or hours of a Security Erase: a disk that loses its power meanwhile is locked
 with it, and erased with it."""
-_DISCARD, _ZEROOUT, _FLUSH = 0x1277, 0x127F, 0x1261
-_NVME_ADMIN, _NVME_ID, _SG_IO = 0xC0484E41, 0x4E40, 0x2285
-_IDENTIFY, _FORMAT = 0x06, 0x80
+_DISCARD = 0x1277
+_ZEROOUT = 0x127F
+_FLUSH = 0x1261
+_NVME_ADMIN = 0xC0484E41
+_NVME_ID = 0x4E40
+_SG_IO = 0x2285
+_IDENTIFY = 0x06
+_FORMAT = 0x80
 _DAY_MS = 24 * 3600 * 1000
 _SOON_MS = 15_000
 
@@ -74,9 +82,9 @@ class Drive:
         """Erases all of it, and reads samples of it back. Raises OperationFailed if that cannot be
         done, or a sample is not what it has to be."""
         try:
-            way = self._by_its_own_means()
-            if way and self.is_blank():
-                return Erased(way, verified=True)
+            method = self._by_its_own_means()
+            if method and self.is_blank():
+                return Erased(method, verified=True)
             self._overwrite()
             if not self.is_blank():
                 raise OperationFailed(
@@ -84,7 +92,7 @@ class Drive:
                 )
         except OSError as error:
             raise OperationFailed(f"{error.strerror or error}") from None
-        return Erased(f"{way}, then {ZEROS}" if way else ZEROS, verified=True)
+        return Erased(f"{method}, then {ZEROS}" if method else ZEROS, verified=True)
 
     def is_blank(self) -> bool:
         """Whether samples over all of the disk, its beginning and its end among them, are of one
@@ -131,17 +139,21 @@ class Drive:
         OperationFailed."""
         try:
             space = self._ioctl(self._handle, _NVME_ID, bytearray(8))
-            controller, namespace = self._identify(0, 1), self._identify(space, 0)
+            controller = self._identify(0, 1)
+            namespace = self._identify(space, 0)
         except OSError:
             return False
         if not controller[256] & 2:  # OACS: Format NVM
             return False
-        layout, protection = namespace[26], namespace[29]
-        word = (
+        layout = namespace[26]
+        protection = namespace[29]
+        dword10 = (
             (layout & 0x0F) | (layout >> 5 & 3) << 12 | (layout >> 4 & 1) << 4
         )  # as it is formatted now
-        word |= (protection & 7) << 5 | (protection >> 3 & 1) << 8
-        status = self._admin(_FORMAT, space, word | 1 << 9, None, _DAY_MS)  # SES 1: User Data Erase
+        dword10 |= (protection & 7) << 5 | (protection >> 3 & 1) << 8
+        status = self._admin(
+            _FORMAT, space, dword10 | 1 << 9, None, _DAY_MS
+        )  # SES 1: User Data Erase
         if status:
             raise OperationFailed(f"it refuses NVMe Format with status {status:#x}")
         return True
@@ -195,10 +207,10 @@ class Drive:
     def _security_erase(self) -> bool:
         """Has the disk erase itself; whether it can. Raises OperationFailed."""
         try:
-            words = struct.unpack("<256H", self._ata(0xEC, reads=True))
+            identification = struct.unpack("<256H", self._ata(0xEC, reads=True))
         except OSError:
             return False
-        security = words[128]
+        security = identification[128]
         if not security & 1 or (security & 8 and not security & 2):
             return False  # it has none, or the firmware has frozen it: then it is overwritten
         if security & 8:
@@ -252,7 +264,8 @@ class Drive:
             )
         )
         buffer = ctypes.create_string_buffer(data or bytes(512), 512)
-        sense, block = ctypes.create_string_buffer(32), ctypes.create_string_buffer(packet, 16)
+        sense = ctypes.create_string_buffer(32)
+        block = ctypes.create_string_buffer(packet, 16)
         size, address = (512, ctypes.addressof(buffer)) if flags else (0, 0)
         header = bytearray(
             struct.pack(

@@ -21,7 +21,10 @@ from minos.tpm.commands import Tpm
 from minos.tpm.device import DEVICE, Device, Transport
 
 CLEAR = "clear-tpm"
-WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
+WAITING = "waiting"
+RUNNING = "running"
+DONE = "done"
+FAILED = "failed"
 MOST = 256
 _MEMORY = ("rootfs", "tmpfs", "ramfs", "overlay")
 
@@ -124,7 +127,8 @@ class Orders:
         self._refuse_elsewhere()
         if request.get("kind") == CLEAR:
             return {"cleared": self._clear()}
-        release, attempt = request.get("release"), request.get("attempt")
+        release = request.get("release")
+        attempt = request.get("attempt")
         if not isinstance(release, str) or not release or type(attempt) is not int:
             raise OperationFailed("cannot erase: the head's order is not as agreed")
         with self._alone:
@@ -154,10 +158,10 @@ class Orders:
         """A system that runs from a disk is not minOS: nothing is erased under it, whoever says
         so."""
         for line in self._mounts.read_text().splitlines():
-            words = line.split()
-            if words[1:2] == ["/"] and words[2] not in _MEMORY:
+            fields = line.split()
+            if fields[1:2] == ["/"] and fields[2] not in _MEMORY:
                 raise OperationFailed(
-                    f"cannot erase: this system does not run from memory, but from {words[0]}"
+                    f"cannot erase: this system does not run from memory, but from {fields[0]}"
                 )
 
     def _erase(self, work: Work, turn: threading.Lock) -> None:
@@ -171,9 +175,11 @@ class Orders:
                     work.done = drive.erase()
                 finally:
                     drive.close()
-            work.at, state = work.disk.size, DONE
+            work.at = work.disk.size
+            state = DONE
         except (LayercakeError, OSError) as error:
-            work.why, state = str(error), FAILED
+            work.why = str(error)
+            state = FAILED
         work.seconds = self._clock() - work.began
         work.state = state
 

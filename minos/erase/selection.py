@@ -110,8 +110,8 @@ def _is_own(block: Path, place: str) -> bool:
         return ways == {"pcie"} or (not ways and "/pci" in place)
     sas = "/end_device-" in place
     return (
-        any(word in place for word in _OWN)
-        and not any(word in place for word in _ELSEWHERE)
+        any(pattern in place for pattern in _OWN)
+        and not any(pattern in place for pattern in _ELSEWHERE)
         and ("/port-" not in place or sas)
     )
 

@@ -14,7 +14,9 @@ from operator import attrgetter
 from typing import Any
 
 MISSING: Any = object()
-FIELDS, SHOWN, COMPARED = "__dataclass_fields__", "__dataclass_shown__", "__dataclass_compared__"
+FIELDS = "__dataclass_fields__"
+SHOWN = "__dataclass_shown__"
+COMPARED = "__dataclass_compared__"
 
 
 class FrozenInstanceError(AttributeError):
@@ -147,26 +149,27 @@ def _with_slots(cls: type, new: dict[str, Field], members: dict[str, Any]) -> ty
 
 def _init(cls: type, all_of: Any, frozen: bool) -> Callable[..., None]:
     scope: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
-    words, lines = ["self"], []
+    parameters = ["self"]
+    lines = []
     for f in all_of:
         name = value = f.name
         if f.default_factory is not MISSING:
             scope[f"_new_{name}"] = f.default_factory
-            words.append(f"{name}=_missing")
+            parameters.append(f"{name}=_missing")
             value = f"_new_{name}() if {name} is _missing else {name}"
         elif f.default is not MISSING:
             scope[f"_is_{name}"] = f.default
-            words.append(f"{name}=_is_{name}")
+            parameters.append(f"{name}=_is_{name}")
         else:
-            words.append(name)
+            parameters.append(name)
         lines.append(f" _set(self, '{name}', {value})" if frozen else f" self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
     # Names of our own fields.
     body = "\n".join(lines or [" pass"])
-    exec(f"def __init__({', '.join(words)}):\n{body}", scope)  # noqa: S102
-    made: Callable[..., None] = scope["__init__"]
-    return made
+    exec(f"def __init__({', '.join(parameters)}):\n{body}", scope)  # noqa: S102
+    init: Callable[..., None] = scope["__init__"]
+    return init
 
 
 def _compared(names: list[str]) -> Callable[[Any], Any]:
@@ -174,8 +177,8 @@ def _compared(names: list[str]) -> Callable[[Any], Any]:
 
 
 def _repr(self: Any) -> str:
-    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in getattr(self, SHOWN))
-    return f"{type(self).__qualname__}({shown})"
+    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in getattr(self, SHOWN))
+    return f"{type(self).__qualname__}({values})"
 
 
 def _eq(self: Any, other: object) -> Any:

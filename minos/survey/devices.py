@@ -11,10 +11,15 @@ from typing import Any
 
 from minos.survey.sanitize import number, plain, read
 
-_DISKS, _CARDS, _PCI = 256, 64, 256
+_DISKS = 256
+_CARDS = 64
+_PCI = 256
 _SKIPPED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "mtd")
 _UP = 0x1
-_DISPLAY, _ACCELERATOR, _FABRIC, _OTHER_NET = "0x03", "0x12", "0x0207", "0x0280"
+_DISPLAY = "0x03"
+_ACCELERATOR = "0x12"
+_FABRIC = "0x0207"
+_OTHER_NET = "0x0280"
 _VIDEO_ONLY = ("0x1234", "0x1013", "0x15ad", "0x1b36", "0x1a03", "0x102b")
 """Who makes the display adapters of BMCs and of virtual machines: QEMU, Cirrus, VMware, Red Hat,
 ASPEED, Matrox."""
@@ -22,7 +27,10 @@ ASPEED, Matrox."""
 
 def processors(proc: Path) -> dict[str, Any]:
     """{"model", "logical", "cores", "sockets"}."""
-    model, cores, sockets, logical = "", set[tuple[str, str]](), set[str](), 0
+    model = ""
+    cores = set[tuple[str, str]]()
+    sockets = set[str]()
+    logical = 0
     for block in (proc / "cpuinfo").read_text(errors="replace").split("\n\n"):
         rows = {
             k.strip(): v.strip() for k, _, v in (line.partition(":") for line in block.splitlines())
@@ -46,13 +54,13 @@ def memory(proc: Path) -> int:
 
 def disks(sys: Path) -> list[dict[str, Any]]:
     """Every disk: name, bytes, model, serial, whether it turns, and what carries it."""
-    found: list[dict[str, Any]] = []
+    disks: list[dict[str, Any]] = []
     for path in sorted((sys / "block").iterdir()):
         size = number(path / "size") << 9
-        if path.name.startswith(_SKIPPED) or not size or len(found) >= _DISKS:
+        if path.name.startswith(_SKIPPED) or not size or len(disks) >= _DISKS:
             continue
         device = path / "device"
-        found.append(
+        disks.append(
             {
                 "name": plain(path.name),
                 "bytes": size,
@@ -65,7 +73,7 @@ def disks(sys: Path) -> list[dict[str, Any]]:
                 "path": _by(path),
             }
         )
-    return found
+    return disks
 
 
 def _page(path: Path) -> str:
@@ -90,13 +98,13 @@ def _by(path: Path) -> str:
 def cards(sys: Path) -> list[dict[str, Any]]:
     """Every network card that is a device: its address, driver, firmware, whether there is a link,
     and how fast it is in Mb/s."""
-    found: list[dict[str, Any]] = []
+    cards: list[dict[str, Any]] = []
     for path in sorted((sys / "class/net").iterdir()):
-        if not (path / "device").exists() or len(found) >= _CARDS:
+        if not (path / "device").exists() or len(cards) >= _CARDS:
             continue
         speed = read(path / "speed")
         link = read(path / "carrier") == "1"
-        found.append(
+        cards.append(
             {
                 "name": plain(path.name),
                 "mac": read(path / "address").lower()[:17],
@@ -107,7 +115,7 @@ def cards(sys: Path) -> list[dict[str, Any]]:
                 "kind": "infiniband" if read(path / "type") == "32" else "ethernet",
             }
         )
-    return found
+    return cards
 
 
 def _link(path: Path) -> str:
@@ -119,10 +127,11 @@ def _link(path: Path) -> str:
 
 def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
     """Accelerators and fabric adapters by their PCI class: {"gpus", "fabrics"}."""
-    found: dict[str, list[dict[str, Any]]] = {"gpus": [], "fabrics": []}
+    devices: dict[str, list[dict[str, Any]]] = {"gpus": [], "fabrics": []}
     root = sys / "bus/pci/devices"
     for path in sorted(root.iterdir()) if root.is_dir() else ():
-        kind, vendor = read(path / "class"), read(path / "vendor")
+        kind = read(path / "class")
+        vendor = read(path / "vendor")
         what = (
             "gpus"
             if kind.startswith((_DISPLAY, _ACCELERATOR)) and vendor not in _VIDEO_ONLY
@@ -131,8 +140,8 @@ def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
             or (kind.startswith(_OTHER_NET) and (path / "infiniband").exists())
             else ""
         )
-        if what and len(found[what]) < _PCI:
-            found[what].append(
+        if what and len(devices[what]) < _PCI:
+            devices[what].append(
                 {
                     "slot": plain(path.name),
                     "vendor": vendor,
@@ -140,7 +149,7 @@ def pci(sys: Path) -> dict[str, list[dict[str, Any]]]:
                     "driver": _link(path / "driver"),
                 }
             )
-    return found
+    return devices
 
 
 def tpm(sys: Path) -> str:

@@ -25,10 +25,13 @@ from minos.survey.neighbours import Listener, load, names, wait_for_neighbours
 from minos.survey.report import survey
 
 PATH = "/node/v1/survey"
-FIRST_S, EVERY_S, AGAIN_S = 10.0, 3600.0, 60.0
+FIRST_S = 10.0
+EVERY_S = 3600.0
+AGAIN_S = 60.0
 """Seconds from the node's own API to the first look, between two looks, and after a report that
 nobody took."""
-PLUGGED_S, SETTLED_S = 5.0, 10.0
+PLUGGED_S = 5.0
+SETTLED_S = 10.0
 """Seconds between two looks whether disks or cards have come or gone, and for how long none must
 have before all is looked at: while drivers come, a disk that is not there yet is not gone."""
 
@@ -69,11 +72,14 @@ class HardwareMonitor:
         return min(self._round(), self._clock() + PLUGGED_S)
 
     def _round(self) -> float:
-        now, there = self._clock(), self._plugged()
-        if there != self._there:
-            self._there, self._look_at = there, now + SETTLED_S
+        now = self._clock()
+        plugged = self._plugged()
+        if plugged != self._there:
+            self._there = plugged
+            self._look_at = now + SETTLED_S
         if now >= self._look_at:
-            self._report, self._look_at = self._look(), now + EVERY_S
+            self._report = self._look()
+            self._look_at = now + EVERY_S
         report = self._report | {"neighbours": dict(self._neighbours)}
         if not self._report or report == self._told:
             return self._look_at
@@ -84,7 +90,8 @@ class HardwareMonitor:
                 self._say(f"survey: {error}")
             self._failed = True
             return min(self._look_at, now + AGAIN_S)
-        self._told, self._failed = report, False
+        self._told = report
+        self._failed = False
         return self._look_at
 
 
@@ -123,10 +130,10 @@ def start(config: Config, session: Session, say: Callable[[str], None]) -> Hardw
         listener = Listener()
         while True:
             due = monitor.round()
-            for said in wait_for_neighbours(
+            for neighbour in wait_for_neighbours(
                 listener, names, time.monotonic, max(due, time.monotonic() + 1.0)
             ):
-                monitor.neighbour_seen(said.card, said.view())
+                monitor.neighbour_seen(neighbour.card, neighbour.view())
 
     threading.Thread(target=run, name="survey", daemon=True).start()
     return monitor

@@ -13,7 +13,9 @@ from pathlib import Path
 from layercake.base.packets.lldp import ETHERTYPE, Neighbour, parse
 from minos import syscalls
 
-_ADD_MEMBERSHIP, _SOL_PACKET, _MULTICAST = 1, 263, 0
+_ADD_MEMBERSHIP = 1
+_SOL_PACKET = 263
+_MULTICAST = 0
 _GROUP = bytes.fromhex("0180c200000e")
 _MOST = 1514
 
@@ -51,23 +53,23 @@ class Listener:
             self._sockets.pop(name).close()
         for name in wanted - self._sockets.keys():
             try:
-                made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+                sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             except OSError:
                 return
             try:
                 index = socket.if_nametoindex(name)
-                made.setsockopt(
+                sock.setsockopt(
                     _SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _MULTICAST, 6, _GROUP)
                 )
-                made.bind((name, ETHERTYPE))
-                self._sockets[name] = made
+                sock.bind((name, ETHERTYPE))
+                self._sockets[name] = sock
             except OSError:
-                made.close()
+                sock.close()
 
     def hear(self, seconds: float) -> list[Said]:
         """What is heard in so many seconds at most; returns with the first frames."""
         by_number = {one.fileno(): (name, one) for name, one in self._sockets.items()}
-        found = []
+        received = []
         for number in select.select(list(by_number), [], [], seconds)[0]:
             name, one = by_number[number]
             try:
@@ -76,9 +78,9 @@ class Listener:
                 one.close()
                 del self._sockets[name]  # the card has gone
                 continue
-            if source[2] != socket.PACKET_OUTGOING and (said := parse(frame)) is not None:
-                found.append(Said(name, said))
-        return found
+            if source[2] != socket.PACKET_OUTGOING and (neighbour := parse(frame)) is not None:
+                received.append(Said(name, neighbour))
+        return received
 
     def close(self) -> None:
         """Listens no more."""
@@ -105,6 +107,6 @@ def wait_for_neighbours(
     """What is new until a time on the clock, or until something was heard."""
     while clock() < until:
         listener.listen_on(cards())
-        if found := listener.hear(max(0.0, min(2.0, until - clock()))):
-            return found
+        if received := listener.hear(max(0.0, min(2.0, until - clock()))):
+            return received
     return []

@@ -46,7 +46,7 @@ def survey(
     for disk in disks:
         disk["smart"] = part("smart", partial(health, disk["name"]), smart.NOT_READ)
     pci = part("pci", lambda: devices.pci(sys), {"gpus": [], "fabrics": []})
-    found = {
+    report = {
         "version": 1,
         "smbios": {key: table.get(key, {}) for key in ("bios", "system", "board", "chassis")},
         "processors": table.get("processors", []),
@@ -65,7 +65,7 @@ def survey(
         "secure_boot": part("secure boot", lambda: _secure_boot(sys), ""),
         "failed": failed,
     }
-    return bounded(found)
+    return bounded(report)
 
 
 def survey_bmc(path: Path = device.DEVICE) -> Mapping[str, Any]:
@@ -85,11 +85,11 @@ def _secure_boot(sys: Path) -> str:
     started by Secure Boot: the firmware's own variables would need one module more."""
     if not (sys / "firmware/efi").is_dir():
         return ""
-    said = sys / "kernel/security/lockdown"
-    if sys == SYS and not said.exists():
+    lockdown = sys / "kernel/security/lockdown"
+    if sys == SYS and not lockdown.exists():
         with contextlib.suppress(OSError):  # the look below says why
             syscalls.securityfs()
-    return "off" if "[none]" in said.read_text() else "on"
+    return "off" if "[none]" in lockdown.read_text() else "on"
 
 
 def bounded(report: dict[str, Any]) -> dict[str, Any]:

@@ -52,11 +52,11 @@ def plain(value: bytes | str, most: int = MOST) -> str:
 def identity(serial: str) -> str:
     """A serial number that tells one machine from another; "" for what firmware says where nobody
     wrote one."""
-    word = plain(serial)
-    low = word.lower().strip(" .")
+    plain_serial = plain(serial)
+    low = plain_serial.lower().strip(" .")
     if low in _NOTHING or not low.strip("0.-_ x") or not low.strip("f-") or len(set(low)) < 2:
         return ""
-    return word
+    return plain_serial
 
 
 def read(path: Path, most: int = MOST) -> str:

@@ -8,10 +8,18 @@ import fcntl
 import os
 import struct
 
-OK, FAILING, NOT_READ = "ok", "failing", "not read"
-_NVME_ADMIN, _SG_IO = 0xC0484E41, 0x2285
-_GET_LOG, _HEALTH, _ALL, _LOG_BYTES = 0x02, 0x02, 0xFFFFFFFF, 512
-_SPARE_LOW, _RELIABILITY, _READ_ONLY = 0x01, 0x04, 0x08
+OK = "ok"
+FAILING = "failing"
+NOT_READ = "not read"
+_NVME_ADMIN = 0xC0484E41
+_SG_IO = 0x2285
+_GET_LOG = 0x02
+_HEALTH = 0x02
+_ALL = 0xFFFFFFFF
+_LOG_BYTES = 512
+_SPARE_LOW = 0x01
+_RELIABILITY = 0x04
+_READ_ONLY = 0x08
 _ATA_16 = bytes((0x85, 3 << 1, 0x20, 0, 0xDA, 0, 0, 0, 0, 0, 0x4F, 0, 0xC2, 0, 0xB0, 0))
 """ATA PASS-THROUGH (16), no data, with CK_COND: SMART RETURN STATUS (ACS-3, 7.52.7)."""
 _TIMEOUT_MS = 5000
@@ -62,7 +70,8 @@ def _nvme(path: str) -> str:
 
 
 def _ata(path: str) -> str:
-    command, sense = ctypes.create_string_buffer(_ATA_16, 16), ctypes.create_string_buffer(32)
+    command = ctypes.create_string_buffer(_ATA_16, 16)
+    sense = ctypes.create_string_buffer(32)
     # struct sg_io_hdr: interface 'S', no data; the answer is in descriptor sense data
     header = bytearray(
         struct.pack(

@@ -10,8 +10,14 @@ from minos.survey.sanitize import plain
 
 MOST = 4096
 """Structures that are read at most."""
-BIOS, SYSTEM, BOARD, CHASSIS, PROCESSOR, MEMORY = 0, 1, 2, 3, 4, 17
-_DIMMS, _SOCKETS = 1024, 64
+BIOS = 0
+SYSTEM = 1
+BOARD = 2
+CHASSIS = 3
+PROCESSOR = 4
+MEMORY = 17
+_DIMMS = 1024
+_SOCKETS = 64
 _MORE = 0xFF
 """A count of one byte that is in a field of two instead."""
 _POPULATED = 0x40
@@ -55,19 +61,19 @@ def structures(table: bytes) -> Iterator[Structure]:
 def parse(table: bytes) -> dict[str, Any]:
     """What people want to know of a table: {"bios", "system", "board", "chassis", "processors",
     "dimms", "slots"}."""
-    found: dict[str, Any] = {"processors": [], "dimms": [], "slots": 0}
+    facts: dict[str, Any] = {"processors": [], "dimms": [], "slots": 0}
     for one in structures(table):
         if one.kind in _ONCE:
             part, fields = _ONCE[one.kind]
-            found.setdefault(part, {name: read(one) for name, read in fields.items()})
+            facts.setdefault(part, {name: read(one) for name, read in fields.items()})
         elif one.kind == PROCESSOR:
-            if len(found["processors"]) < _SOCKETS and one.number(24, 1) & _POPULATED:
-                found["processors"].append(_processor(one))
-        elif one.kind == MEMORY and found["slots"] < _DIMMS:
-            found["slots"] += 1
+            if len(facts["processors"]) < _SOCKETS and one.number(24, 1) & _POPULATED:
+                facts["processors"].append(_processor(one))
+        elif one.kind == MEMORY and facts["slots"] < _DIMMS:
+            facts["slots"] += 1
             if mb := _megabytes(one):
-                found["dimms"].append(_dimm(one, mb))
-    return found
+                facts["dimms"].append(_dimm(one, mb))
+    return facts
 
 
 def _text(at: int) -> Callable[[Structure], str]:

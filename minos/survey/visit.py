@@ -26,13 +26,18 @@ from minos.survey.report import survey
 from minos.tpm.proof import fingerprint
 
 PATH = "/node/v1/machine"
-LEAST_S, MOST_S, AGAIN_S = 2.0, 300.0, 5.0
-DRIVERS_S, DRIVERS_MOST_S = 0.5, 20.0
+LEAST_S = 2.0
+MOST_S = 300.0
+AGAIN_S = 5.0
+DRIVERS_S = 0.5
+DRIVERS_MOST_S = 20.0
 """The drivers of the hardware come in while this starts: it is waited for them, and no longer than
 that."""
 ON_S = 7200.0
 """Seconds after which a machine goes off that nobody told to."""
-WAIT, REBOOT, OFF = "wait", "reboot", "off"
+WAIT = "wait"
+REBOOT = "reboot"
+OFF = "off"
 
 
 def drivers_are_there(run: Path) -> bool:
@@ -62,12 +67,14 @@ class Visit:
 
     def take_survey(self) -> None:
         """Looks at the machine anew."""
-        self._report, self._fresh = self._look(), True
+        self._report = self._look()
+        self._fresh = True
 
     def neighbour_seen(self, card: str, neighbour: Mapping[str, Any]) -> None:
         """A switch has said which port a card is at."""
         if self._neighbours.get(card) != neighbour:
-            self._neighbours[card], self._fresh = dict(neighbour), True
+            self._neighbours[card] = dict(neighbour)
+            self._fresh = True
 
     def speak(self) -> tuple[str, float]:
         """Hands the report in if there is news, or says that the machine is still there: (what to
@@ -81,7 +88,8 @@ class Visit:
             body["report"] = self._report | {"neighbours": self._neighbours}
         try:
             answer = self._exchange(body)
-            then, again = str(answer["then"]), float(answer["again_s"])
+            then = str(answer["then"])
+            again = float(answer["again_s"])
         except (LayercakeError, OSError, KeyError, TypeError, ValueError) as error:
             self._say(f"discovery: {error}")
             return WAIT, AGAIN_S
@@ -125,5 +133,5 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
             say(f"discovery: {then}")
             os.sync()
             syscalls.reboot(syscalls.RB_AUTOBOOT if then == REBOOT else syscalls.RB_POWER_OFF)
-        for said in wait_for_neighbours(listener, names, clock, clock() + wait):
-            one.neighbour_seen(said.card, said.view())
+        for neighbour in wait_for_neighbours(listener, names, clock, clock() + wait):
+            one.neighbour_seen(neighbour.card, neighbour.view())

@@ -13,7 +13,10 @@ from layercake.base.text import describe, show
 from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
 from layercake.moduleapi.module import NodePart
 
-MAX_TASKS, MAX_WORDS, MAX_WORD, MAX_ENTRIES = 100, 64, 4096, 100
+MAX_TASKS = 100
+MAX_WORDS = 64
+MAX_WORD = 4096
+MAX_ENTRIES = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _KEY = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_:*-]+)+")
 _MODULE = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -24,15 +27,15 @@ ON_FAILURE = ("hold", "go-on")
 
 
 def _path(value: object) -> str:
-    word = text(value)
+    path = text(value)
     if (
-        not word.startswith("/")
-        or len(word) > MAX_WORD
-        or not word.isprintable()
-        or ".." in word.split("/")
+        not path.startswith("/")
+        or len(path) > MAX_WORD
+        or not path.isprintable()
+        or ".." in path.split("/")
     ):
-        raise Mistake(f"{show(word)} is no path", "absolute, without .., as /scratch")
-    return word
+        raise Mistake(f"{show(path)} is no path", "absolute, without .., as /scratch")
+    return path
 
 
 def _sysctl(value: object) -> dict[str, str]:
@@ -42,36 +45,36 @@ def _sysctl(value: object) -> dict[str, str]:
             f"expected a mapping of up to {MAX_ENTRIES} parameters, found {describe(value)}",
             "as {vm.swappiness: 1}",
         )
-    found = {}
+    settings = {}
     for key, its in value.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key:
             raise Mistake(f"{show(str(key))} is no kernel parameter", "as net.ipv4.tcp_rmem")
-        found[key] = _parameter(key, its)
-    return found
+        settings[key] = _parameter(key, its)
+    return settings
 
 
 def _parameter(key: str, value: object) -> str:
     """The value of a kernel parameter. Raises Mistake."""
     if isinstance(value, str | int) and not isinstance(value, bool):
-        word = str(value)
-        if word and len(word) <= MAX_WORD and word.isprintable():
-            return word
+        value_text = str(value)
+        if value_text and len(value_text) <= MAX_WORD and value_text.isprintable():
+            return value_text
     raise Mistake(f"{key}: expected a number or a text, found {describe(value)}")
 
 
 def _modules(value: object) -> list[str]:
     """Kernel modules, each perhaps with parameters."""
-    words = value if isinstance(value, list) else [value]
-    for word in words:
-        name, *parameters = text(word).split() or [""]
+    names = value if isinstance(value, list) else [value]
+    for module in names:
+        name, *parameters = text(module).split() or [""]
         if not _MODULE.fullmatch(name) or not all(map(_PARAMETER.fullmatch, parameters)):
             raise Mistake(
-                f"{show(text(word))} is no kernel module",
+                f"{show(text(module))} is no kernel module",
                 'a name, and perhaps its parameters: "nfs callback_tcpport=4000"',
             )
-    if not words or len(words) > MAX_ENTRIES:
-        raise Mistake(f"expected up to {MAX_ENTRIES} kernel modules, found {len(words)}")
-    return [" ".join(text(word).split()) for word in words]
+    if not names or len(names) > MAX_ENTRIES:
+        raise Mistake(f"expected up to {MAX_ENTRIES} kernel modules, found {len(names)}")
+    return [" ".join(text(module).split()) for module in names]
 
 
 def _run(value: object) -> list[str]:
@@ -81,10 +84,13 @@ def _run(value: object) -> list[str]:
             f"expected a command as a list of words, found {describe(value)}",
             "as [/usr/local/bin/tune, --fast]",
         )
-    words = [text(word) for word in value]
-    if any("\0" in word or len(word) > MAX_WORD for word in words) or not words[0]:
+    arguments = [text(argument) for argument in value]
+    if (
+        any("\0" in argument or len(argument) > MAX_WORD for argument in arguments)
+        or not arguments[0]
+    ):
         raise Mistake("a word of the command is empty, too long, or has a zero byte")
-    return words
+    return arguments
 
 
 def _mount(value: object) -> dict[str, str]:
@@ -103,7 +109,7 @@ def _mount(value: object) -> dict[str, str]:
 
 def _when(value: object) -> dict[str, str]:
     """Where a task is done."""
-    found: dict[str, str] = mapping(
+    conditions: dict[str, str] = mapping(
         value,
         {
             "exists": _path,
@@ -112,7 +118,7 @@ def _when(value: object) -> dict[str, str]:
             "firmware": matching(_TYPE, "firmware"),
         },
     )
-    return found
+    return conditions
 
 
 def _seconds(value: object) -> float:
@@ -191,21 +197,23 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     """All tasks of a node. Raises Mistake for what does not go together."""
     if len(given) > MAX_TASKS:
         raise Mistake(f"{len(given)} tasks, a node has {MAX_TASKS} at most")
-    found = {name: Task(**fields) for name, fields in given.items()}
-    for name, one in found.items():
+    tasks = {name: Task(**fields) for name, fields in given.items()}
+    for name, one in tasks.items():
         if not _NAME.fullmatch(name):
             raise Mistake(
                 f"{show(name)} cannot be a task's name",
                 "1 to 63 of a-z 0-9 _ . -, as scratch or 10-tune",
                 f"{name}.",
             )
-        kinds = [word for word in ("sysctl", "modules", "mount", "run") if getattr(one, word)]
+        kinds = [key for key in ("sysctl", "modules", "mount", "run") if getattr(one, key)]
         if len(kinds) != 1:
-            said = f"has {' and '.join(kinds)}" if kinds else "does not say what is to be done"
+            problem = f"has {' and '.join(kinds)}" if kinds else "does not say what is to be done"
             raise Mistake(
-                f"task {name} {said}", "give it one of sysctl, modules, mount and run", f"{name}."
+                f"task {name} {problem}",
+                "give it one of sysctl, modules, mount and run",
+                f"{name}.",
             )
-    return {"entries": found}
+    return {"entries": tasks}
 
 
 def node_document(part: Tasks | None) -> dict[str, Any]:

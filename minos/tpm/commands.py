@@ -11,25 +11,27 @@ from minos.tpm.device import Transport
 from minos.tpm.keys import POLICY_OR, Endorsement
 from minos.tpm.wire import GENERATED, NULL, Reader, selection, sized, u8, u16, u32
 
-OWNER, ENDORSEMENT, LOCKOUT, NOTHING, PASSWORD = (
-    0x40000001,
-    0x4000000B,
-    0x4000000A,
-    0x40000007,
-    0x40000009,
-)
+OWNER = 0x40000001
+ENDORSEMENT = 0x4000000B
+LOCKOUT = 0x4000000A
+NOTHING = 0x40000007
+PASSWORD = 0x40000009
 """Permanent handles (TPM_RH, TPM_RS; Part 2 section 7.4)."""
-_NO_SESSIONS, _SESSIONS = 0x8001, 0x8002
-_NV_READ, _CREATE_PRIMARY, _ACTIVATE, _POLICY_SECRET, _QUOTE = 0x14E, 0x131, 0x147, 0x151, 0x158
-_NV_READ_PUBLIC, _READ_PUBLIC, _START_SESSION, _CAPABILITY, _PCR_READ = (
-    0x169,
-    0x173,
-    0x176,
-    0x17A,
-    0x17E,
-)
+_NO_SESSIONS = 0x8001
+_SESSIONS = 0x8002
+_NV_READ = 0x14E
+_CREATE_PRIMARY = 0x131
+_ACTIVATE = 0x147
+_POLICY_SECRET = 0x151
+_QUOTE = 0x158
+_NV_READ_PUBLIC = 0x169
+_READ_PUBLIC = 0x173
+_START_SESSION = 0x176
+_CAPABILITY = 0x17A
+_PCR_READ = 0x17E
 _CLEAR = 0x126
-_RETRY, _TRIES = (0x922, 0x908, 0x90A), 20
+_RETRY = (0x922, 0x908, 0x90A)
+_TRIES = 20
 """TPM_RC_RETRY, _YIELDED, _TESTING: the same command is to be sent again (Part 2 section 6.6.3)."""
 _MEANING = {
     0x98E: "its password is another one",
@@ -42,7 +44,8 @@ _MEANING = {
     0x185: "the hierarchy is switched off in the firmware",
 }
 _NO_PASSWORD = u32(PASSWORD) + sized(b"") + u8(0) + sized(b"")
-_MOST_NV, _NV_AT_ONCE = 8192, 512
+_MOST_NV = 8192
+_NV_AT_ONCE = 512
 _AT_ONCE = 8
 """Registers that a TPM gives in one answer."""
 
@@ -68,7 +71,8 @@ class Tpm:
             try:
                 answer = Reader(self._transport.exchange(command))
                 answer.read(2)
-                size, result = answer.number(4), answer.number(4)
+                size = answer.number(4)
+                result = answer.number(4)
             except (OSError, ValueError) as error:
                 raise OperationFailed(f"cannot use the TPM: command {code:#x}: {error}") from None
             if result not in _RETRY:
@@ -87,10 +91,10 @@ class Tpm:
 
     def makers_word(self) -> str:
         """Who made it, four letters (TPM_PT_MANUFACTURER)."""
-        found = self._command(_CAPABILITY, u32(6) + u32(0x105) + u32(1), sessions=False)
+        answer = self._command(_CAPABILITY, u32(6) + u32(0x105) + u32(1), sessions=False)
         try:
-            found.read(1 + 4 + 4 + 4)
-            return "".join(c for c in found.read(4).decode("ascii", "replace") if c.isalnum())
+            answer.read(1 + 4 + 4 + 4)
+            return "".join(c for c in answer.read(4).decode("ascii", "replace") if c.isalnum())
         except ValueError as error:
             raise _odd(error) from None
 
@@ -101,14 +105,16 @@ class Tpm:
 
     def registers(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
         """What is in registers, of the bank of SHA-256."""
-        found: dict[int, bytes] = {}
-        while missing := [number for number in numbers if number not in found]:
+        values: dict[int, bytes] = {}
+        while missing := [number for number in numbers if number not in values]:
             answer = self._command(_PCR_READ, selection(tuple(missing[:_AT_ONCE])), sessions=False)
             try:
                 answer.read(4)
-                given, count = answer.selection(), answer.number(4)
+                answered = answer.selection()
+                count = answer.number(4)
                 some = {
-                    number: answer.sized() for number, _ in zip(given, range(count), strict=False)
+                    number: answer.sized()
+                    for number, _ in zip(answered, range(count), strict=False)
                 }
             except ValueError as error:
                 raise _odd(error) from None
@@ -117,8 +123,8 @@ class Tpm:
                     f"cannot use the TPM: it gives no SHA-256 of register {missing[0]}",
                     hint="switch the bank of SHA-256 on in the firmware",
                 )
-            found |= some
-        return found
+            values |= some
+        return values
 
     def key(self, template: bytes) -> tuple[int, bytes]:
         """A key of the endorsement hierarchy: its handle, and its public part (TPMT_PUBLIC)."""
@@ -132,7 +138,8 @@ class Tpm:
         )
         answer = self._command(_CREATE_PRIMARY, body)
         try:
-            handle, _ = answer.number(4), answer.number(4)
+            handle = answer.number(4)
+            answer.number(4)  # parameterSize
             return handle, answer.sized()
         except ValueError as error:
             raise _odd(error) from None
@@ -155,14 +162,14 @@ class Tpm:
             size = min(_MOST_NV, int.from_bytes(public[-2:], "big"))  # dataSize is its last field
         except ValueError as error:
             raise _odd(error) from None
-        found = b""
-        while len(found) < size:
+        content = b""
+        while len(content) < size:
             body = (
                 u32(OWNER)
                 + u32(index)
                 + _auth()
-                + u16(min(_NV_AT_ONCE, size - len(found)))
-                + u16(len(found))
+                + u16(min(_NV_AT_ONCE, size - len(content)))
+                + u16(len(content))
             )
             answer = self._command(_NV_READ, body)
             try:
@@ -172,8 +179,8 @@ class Tpm:
                 raise _odd(error) from None
             if not part:
                 break
-            found += part
-        return found
+            content += part
+        return content
 
     def activate(
         self,
@@ -233,13 +240,13 @@ class Tpm:
         )
         try:
             size = answer.number(4)
-            said = answer.sized()
-            signature = answer.read(size - 2 - len(said))
+            quoted = answer.sized()
+            signature = answer.read(size - 2 - len(quoted))
         except ValueError as error:
             raise _odd(error) from None
-        if said[:4] != u32(GENERATED):
+        if quoted[:4] != u32(GENERATED):
             raise OperationFailed("cannot use the TPM: what it gives is no quote")
-        return said, signature
+        return quoted, signature
 
 
 def _odd(error: ValueError) -> OperationFailed:

@@ -43,7 +43,8 @@ _STORED_384 = bytes.fromhex(
 C (section B.6)."""
 POLICY_OR = 0x171
 """TPM_CC_PolicyOR: also a part of what a policy with branches is (Part 3, TPM2_PolicyOR)."""
-_LOW, _HIGH = 0x000300B2, 0x000300F2
+_LOW = 0x000300B2
+_HIGH = 0x000300F2
 """fixedTPM, fixedParent, sensitiveDataOrigin, adminWithPolicy, restricted, decrypt; in the high
 range userWithAuth too."""
 POINT_BYTES = 32
@@ -100,7 +101,8 @@ def _kind(
     )
 
 
-_EITHER_256, _EITHER_384 = (_SECRET_256, _STORED_256), (_SECRET_384, _STORED_384)
+_EITHER_256 = (_SECRET_256, _STORED_256)
+_EITHER_384 = (_SECRET_384, _STORED_384)
 ENDORSEMENTS = (
     _kind("RSA 2048", 256, 0x01C00002),
     _kind("ECC P-256", 32, 0x01C0000A, curve=P256),

@@ -18,8 +18,12 @@ from minos import syscalls
 from minos.tpm.wire import REGISTERS, SHA256, Reader
 
 LOG = Path("/sys/kernel/security/tpm0/binary_bios_measurements")
-MOST_BYTES, MOST_EVENTS, MOST_TEXT = 1 << 20, 512, 160
-NO_ACTION, TAG, EFI = 0x3, 0x6, 0x80000000
+MOST_BYTES = 1 << 20
+MOST_EVENTS = 512
+MOST_TEXT = 160
+NO_ACTION = 0x3
+TAG = 0x6
+EFI = 0x80000000
 """An event that went into no register, one with a number and a length before its text, and what the
 types of UEFI begin at (section 10.4.1)."""
 TYPES = {
@@ -47,7 +51,8 @@ TYPES = {
     EFI + 0xC: "variable",
     EFI + 0xE0: "authority",
 }
-_VARIABLES, _PROGRAMS = (EFI + 1, EFI + 2, EFI + 0xC, EFI + 0xE0), (EFI + 3, EFI + 4, EFI + 5)
+_VARIABLES = (EFI + 1, EFI + 2, EFI + 0xC, EFI + 0xE0)
+_PROGRAMS = (EFI + 3, EFI + 4, EFI + 5)
 _SIZES = {0x4: 20, SHA256: 32, 0xC: 48, 0xD: 64}
 _SPEC_ID = b"Spec ID Event03\0"
 
@@ -71,11 +76,12 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
     if len(data) > MOST_BYTES:
         return []
     reader = Reader(data, "<")
-    found: list[list[Any]] = []
+    events: list[list[Any]] = []
     with contextlib.suppress(ValueError):  # what was read until then counts
         sizes = _head(reader)
-        while reader.left and len(found) < MOST_EVENTS:
-            register, kind = reader.number(4), reader.number(4)
+        while reader.left and len(events) < MOST_EVENTS:
+            register = reader.number(4)
+            kind = reader.number(4)
             digests = {}
             count = reader.number(4)
             if count > len(sizes):
@@ -83,22 +89,22 @@ def events(data: bytes, registers: tuple[int, ...]) -> list[list[Any]]:
             for _ in range(count):
                 algorithm = reader.number(2)
                 digests[algorithm] = reader.read(sizes.get(algorithm, -1))
-            said = reader.read(reader.number(4))
+            data_of_event = reader.read(reader.number(4))
             if (
                 kind != NO_ACTION
                 and register in registers
                 and register < REGISTERS
                 and SHA256 in digests
             ):
-                found.append(
+                events.append(
                     [
                         register,
                         TYPES.get(kind, f"type {kind:#x}"),
                         digests[SHA256].hex(),
-                        describe(kind, said),
+                        describe(kind, data_of_event),
                     ]
                 )
-    return found
+    return events
 
 
 def _head(reader: Reader) -> dict[int, int]:
@@ -118,7 +124,8 @@ def describe(kind: int, said: bytes) -> str:
     with contextlib.suppress(ValueError):
         if kind in _VARIABLES:
             reader.read(16)
-            length, _ = reader.number(8), reader.number(8)
+            length = reader.number(8)
+            reader.number(8)  # VariableDataLength
             return _plain(_wide(reader.read(2 * min(length, MOST_TEXT))))
         if kind in _PROGRAMS:
             reader.read(24)
@@ -132,15 +139,17 @@ def describe(kind: int, said: bytes) -> str:
 def _path(data: bytes) -> str:
     """A device path (UEFI Specification, section 10.3): its files and addresses."""
     reader = Reader(data, "<")
-    words: list[str] = []
-    while reader.left >= 4 and len(words) < 16:
-        kind, sub, size = reader.number(1), reader.number(1), reader.number(2)
+    parts: list[str] = []
+    while reader.left >= 4 and len(parts) < 16:
+        kind = reader.number(1)
+        sub = reader.number(1)
+        size = reader.number(2)
         node = reader.read(size - 4)
         if kind == _PATH_END:
             break
         if (kind, sub) in _PATH_NODES:
-            words.append(_PATH_NODES[kind, sub](node))
-    return _plain(" ".join(words)) or "from memory"
+            parts.append(_PATH_NODES[kind, sub](node))
+    return _plain(" ".join(parts)) or "from memory"
 
 
 def _wide(data: bytes) -> str:

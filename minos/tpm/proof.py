@@ -91,8 +91,8 @@ def _endorsement(tpm: Tpm) -> Named:
 def _named(tpm: Tpm, kind: Endorsement, certificate: bytes) -> Named:
     """A key of one kind: the one that is kept in the TPM, or made anew."""
     for handle in EK_KEPT:
-        if (kept := tpm.persistent_public(handle)).startswith(kind.fixed):
-            return Named(kind, handle, kept, certificate)
+        if (public := tpm.persistent_public(handle)).startswith(kind.fixed):
+            return Named(kind, handle, public, certificate)
     return Named(kind, *tpm.key(kind.template), certificate)
 
 
@@ -127,8 +127,8 @@ def _quoted(tpm: Tpm, ask: Ask, events: Callable[[], bytes]) -> dict[str, Any]:
 def _challenge(answer: Any) -> tuple[bytes, bytes, bytes, tuple[int, ...]]:
     try:
         credential, secret, nonce = (
-            base64.b64decode(answer[word], validate=True)
-            for word in ("credential", "secret", "nonce")
+            base64.b64decode(answer[key], validate=True)
+            for key in ("credential", "secret", "nonce")
         )
         registers = tuple(
             sorted({number for number in map(int, answer["registers"]) if 0 <= number < REGISTERS})
@@ -141,8 +141,8 @@ def _challenge(answer: Any) -> tuple[bytes, bytes, bytes, tuple[int, ...]]:
 
 
 def _pass(answer: Any) -> str:
-    found = answer.get("pass") if isinstance(answer, Mapping) else None
-    return found if isinstance(found, str) else ""
+    token = answer.get("pass") if isinstance(answer, Mapping) else None
+    return token if isinstance(token, str) else ""
 
 
 def _text(data: bytes) -> str:

@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import struct
 
-SHA256, SHA384, NULL, RSA, ECC, ECDSA, AES, CFB = (
-    0x000B,
-    0x000C,
-    0x0010,
-    0x0001,
-    0x0023,
-    0x0018,
-    0x0006,
-    0x0043,
-)
+SHA256 = 0x000B
+SHA384 = 0x000C
+NULL = 0x0010
+RSA = 0x0001
+ECC = 0x0023
+ECDSA = 0x0018
+AES = 0x0006
+CFB = 0x0043
 """Algorithms (TPM_ALG_ID, section 6.3)."""
-P256, P384 = 3, 4
+P256 = 3
+P384 = 4
 """The curves NIST P-256 and P-384 (TPM_ECC_CURVE, section 6.4)."""
 REGISTERS = 24
 """How many registers (PCRs) a PC has (PC Client Platform TPM Profile, section 4.6)."""
-GENERATED, ATTEST_QUOTE = 0xFF544347, 0x8018
+GENERATED = 0xFF544347
+ATTEST_QUOTE = 0x8018
 """What a TPM itself has made begins with (TPM_GENERATED_VALUE, section 6.2), and that it is a quote
 (TPM_ST, section 6.9)."""
 

@@ -135,7 +135,7 @@ async def log(service: PowerService, request: LogRequest) -> list[LogLine]:
 )
 async def search(service: PowerService, request: SearchRequest) -> dict[str, Any]:
     """Look for a pattern in the kept consoles of many nodes."""
-    found, more = await service.consoles.search(
+    matches, more = await service.consoles.search(
         request.names,
         request.pattern,
         regex=request.regex,
@@ -143,7 +143,7 @@ async def search(service: PowerService, request: SearchRequest) -> dict[str, Any
         limit=request.limit,
     )
     return {
-        "matches": [{"node": one.node, "at": one.at, "text": one.text} for one in found],
+        "matches": [{"node": one.node, "at": one.at, "text": one.text} for one in matches],
         "more": more,
     }
 

@@ -233,7 +233,7 @@ class Console:
         """Readers are told how it is."""
         self._version += 1
         self._told = {
-            reader: told for reader, told in self._told.items() if self.readers.knows(reader)
+            reader: state for reader, state in self._told.items() if self.readers.knows(reader)
         }
         self._news.set()
 

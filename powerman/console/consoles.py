@@ -27,7 +27,8 @@ from powerman.settings import ConsoleSettings
 OPENING = 16
 """Consoles that are opened at the same time."""
 FLUSH_S = 0.5
-_TROUBLE_S, _SWEEP_S = 5.0, 600.0
+_TROUBLE_S = 5.0
+_SWEEP_S = 600.0
 _TELL_AFTER = 3
 _LINE = 256  # bytes of a line of a log, on average and generously
 _CLOSE_S = 3.0
@@ -83,12 +84,12 @@ class Consoles:
 
     async def remove(self, node: str) -> None:
         """A node is gone, or gets another BMC."""
-        kept = self._entries.pop(node, None)
-        if kept is not None and kept.task is not None:
-            kept.task.cancel()
+        entry = self._entries.pop(node, None)
+        if entry is not None and entry.task is not None:
+            entry.task.cancel()
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(_CLOSE_S):
-                    await asyncio.wait([kept.task])
+                    await asyncio.wait([entry.task])
 
     async def stop(self) -> None:
         """Gives all consoles back, and writes what there is."""
@@ -97,10 +98,10 @@ class Consoles:
 
     def of(self, node: str) -> Console:
         """A node's console. Raises InputError for a node that is not known."""
-        kept = self._entries.get(node)
-        if kept is None:
+        entry = self._entries.get(node)
+        if entry is None:
             raise InputError(f"cannot find the console of {node!r}: no such node")
-        return kept.console
+        return entry.console
 
     def open_to(self, node: str) -> Console:
         """A node's console that can be attached to. Raises InputError, Unsupported."""
@@ -112,7 +113,9 @@ class Consoles:
     @property
     def lost(self) -> list[tuple[str, str]]:
         """(node, why) of the consoles that cannot be had, as was told of each."""
-        return [(node, kept.why) for node, kept in self._entries.items() if kept.told is not None]
+        return [
+            (node, entry.why) for node, entry in self._entries.items() if entry.told is not None
+        ]
 
     @property
     def trouble(self) -> str:
@@ -127,10 +130,10 @@ class Consoles:
         await self.flush()
         async with self._disk:
             text = await asyncio.to_thread(self._logs.tail, name, lines * _LINE)
-        found = (
+        stamped = (
             (parse_stamp(line[:STAMP]), line[STAMP + 1 :]) for line in text.splitlines()[-lines:]
         )
-        return [(at, said) for at, said in found if at is not None]
+        return [(at, line_text) for at, line_text in stamped if at is not None]
 
     async def forget(self, node: str) -> None:
         """Removes a node's log: it is for another user now. Raises InputError, OperationFailed."""
@@ -189,12 +192,12 @@ class Consoles:
         swept = time.monotonic()
         while True:
             await asyncio.sleep(_TROUBLE_S if self._trouble else FLUSH_S)
-            for kept in self._entries.values():
-                kept.console.expire()
+            for entry in self._entries.values():
+                entry.console.expire()
             await self.flush()
             if time.monotonic() - swept >= _SWEEP_S:
                 swept = time.monotonic()
-                names = [kept.console.name for kept in self._entries.values()]
+                names = [entry.console.name for entry in self._entries.values()]
                 with contextlib.suppress(OSError):  # the next writing tells of it
                     async with self._disk:
                         await asyncio.to_thread(self._logs.sweep, names)
@@ -242,24 +245,24 @@ class Consoles:
 
     def _changed(self, node: str, console: Console, error: LayercakeError | None) -> None:
         """Tells of a console that cannot be had, once, and when it is there again."""
-        kept = self._entries.get(node)
-        if kept is None or kept.console is not console:
+        entry = self._entries.get(node)
+        if entry is None or entry.console is not console:
             return
         if isinstance(error, Unsupported):
             return  # `layercake console` says so; many have none
         if error is not None:
-            kept.failures = kept.failures + 1
-            kept.why = error.message
+            entry.failures = entry.failures + 1
+            entry.why = error.message
             kind = events.CONSOLE_TAKEN if isinstance(error, Taken) else events.CONSOLE_LOST
             # Not at once: the BMC may be away, of which others tell, or have a session of ours
             # before a crash, which it will end.
-            if kept.told is not kind and kept.failures >= _TELL_AFTER:
-                kept.told = kind
+            if entry.told is not kind and entry.failures >= _TELL_AFTER:
+                entry.told = kind
                 self._link.event(node, kind, str(error))
         elif console.state is State.OPEN:
-            kept.failures = 0
-            if kept.told is not None:
-                kept.told = None
+            entry.failures = 0
+            if entry.told is not None:
+                entry.told = None
                 self._link.event(node, events.CONSOLE_BACK, "the console is open again")
 
 

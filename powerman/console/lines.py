@@ -79,17 +79,17 @@ class Lines:
         held = b"\r" if data.endswith(b"\r") else b""  # the other half of its end may follow
         *ended, self._part = _ENDS.split(data[:-1] if held else data)
         self._part += held
-        found = []
+        lines = []
         at = self._since
         for raw in ended:
-            found += self._line(raw, at)
+            lines += self._line(raw, at)
             at = now
         while len(self._part) > LONGEST:
             raw = self._part[:LONGEST]
             self._part = self._part[LONGEST:]
-            found += self._line(raw, at)
+            lines += self._line(raw, at)
         self._since = at
-        return "".join(found)
+        return "".join(lines)
 
     def idle(self, now: float) -> str:
         """What waits for its end, if that has taken too long."""

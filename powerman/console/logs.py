@@ -86,8 +86,8 @@ class ConsoleLogs:
         left = dict(texts)
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
-            found = os.statvfs(self.directory)
-            if found.f_bavail * found.f_frsize < SPARE:
+            status = os.statvfs(self.directory)
+            if status.f_bavail * status.f_frsize < SPARE:
                 return left, f"less than {SPARE >> 20} MiB are free"
             most = max(_LEAST, min(self._limits.each, self._limits.all // max(1, nodes)) // 2)
             for node, text in texts.items():
@@ -140,7 +140,7 @@ class ConsoleLogs:
     def sweep(self, known: Iterable[str]) -> None:
         """Removes the logs of nodes that are no more, the oldest first, as long as all together are
         too large. Raises OSError."""
-        kept = set(known)
+        wanted = set(known)
         files = []
         total = 0
         if not self.directory.is_dir():
@@ -150,7 +150,7 @@ class ConsoleLogs:
                 facts = entry.stat(follow_symlinks=False)
                 total += facts.st_size
                 node = entry.name.removesuffix(".1").removesuffix(".log")
-                files.append((node in kept, facts.st_mtime, facts.st_size, entry.path))
+                files.append((node in wanted, facts.st_mtime, facts.st_size, entry.path))
         for is_known, _, size, path in sorted(files):
             if total <= self._limits.all:
                 return

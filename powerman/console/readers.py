@@ -14,7 +14,8 @@ from layercake.kraken.errors import NotFound, Refused
 
 GONE_S = 45.0
 """A reader that asks for nothing in so long is gone."""
-KEPT, KEPT_IDLE = 64 << 10, 8 << 10
+KEPT = 64 << 10
+KEPT_IDLE = 8 << 10
 """Bytes of a console that are kept for its readers, and for the next one while it has none."""
 MOST = 32
 """Readers of one console."""
@@ -37,13 +38,13 @@ class Readers:
         self.end = 0
         self.writer = ""  # a reader's id
         self._kept = bytearray()
-        self._readers: dict[str, Reader] = {}
+        self.readers: dict[str, Reader] = {}
 
     def add_output(self, data: bytes) -> None:
         """The console has said more."""
         self._kept += data
         self.end += len(data)
-        most = KEPT if self._readers else KEPT_IDLE
+        most = KEPT if self.readers else KEPT_IDLE
         if len(self._kept) > 2 * most:
             del self._kept[:-most]
 
@@ -59,10 +60,10 @@ class Readers:
         """A new reader; its id. It gets the keyboard if it wants to write and nobody has it, or it
         takes it. Raises Refused when there are too many."""
         self.drop_absent(now)
-        if len(self._readers) >= MOST:
+        if len(self.readers) >= MOST:
             raise Refused(f"cannot attach to the console: {MOST} read it already")
         reader = secrets.token_hex(8)
-        self._readers[reader] = Reader(who, now, now)
+        self.readers[reader] = Reader(who, now, now)
         if write and (take or not self.writer):
             self.writer = reader
         return reader
@@ -74,36 +75,36 @@ class Readers:
 
     def detach(self, reader: str) -> None:
         """One leaves."""
-        self._readers.pop(reader, None)
+        self.readers.pop(reader, None)
         if self.writer == reader:
             self.writer = ""
 
     def mark_present(self, reader: str, now: float) -> Reader:
         """A reader is there. Raises NotFound for one that is not known any more."""
-        found = self._readers.get(reader)
-        if found is None:
+        entry = self.readers.get(reader)
+        if entry is None:
             raise NotFound(
                 "cannot read the console: this reader was away for too long", hint="attach again"
             )
-        found.seen = now
-        return found
+        entry.seen = now
+        return entry
 
     def knows(self, reader: str) -> bool:
         """Whether a reader is there."""
-        return reader in self._readers
+        return reader in self.readers
 
     def drop_absent(self, now: float) -> bool:
         """Forgets those that are gone; whether there were any."""
-        gone = [reader for reader, facts in self._readers.items() if now - facts.seen > GONE_S]
-        for reader in gone:
+        absent = [reader for reader, facts in self.readers.items() if now - facts.seen > GONE_S]
+        for reader in absent:
             self.detach(reader)
-        return bool(gone)
+        return bool(absent)
 
     def may_write(self, reader: str, now: float) -> None:
         """Raises Refused if another has the keyboard."""
         self.mark_present(reader, now)
         if self.writer != reader:
-            has = self._readers.get(self.writer)
+            has = self.readers.get(self.writer)
             raise Refused(
                 "cannot write to the console: "
                 + (f"{has.who} has the keyboard" if has else "nobody took the keyboard"),
@@ -113,14 +114,14 @@ class Readers:
     @property
     def writing(self) -> str:
         """Who has the keyboard, "" for nobody."""
-        return self._readers[self.writer].who if self.writer in self._readers else ""
+        return self.readers[self.writer].who if self.writer in self.readers else ""
 
     @property
     def names(self) -> list[str]:
         """Who reads, in the order in which they came."""
-        return [reader.who for reader in self._readers.values()]
+        return [reader.who for reader in self.readers.values()]
 
     @property
     def any(self) -> bool:
         """Whether somebody reads."""
-        return bool(self._readers)
+        return bool(self.readers)

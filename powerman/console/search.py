@@ -16,7 +16,8 @@ from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from powerman.console.lines import STAMP, parse_stamp
 from powerman.console.logs import name_of
 
-PATTERN, MOST = 200, 10_000
+PATTERN = 200
+MOST = 10_000
 """Characters of a pattern; matches of one search."""
 _TEXT = 1000  # of a line that is shown
 _ASIDE = SandboxedJob(
@@ -69,10 +70,10 @@ async def search(
         "limit": min(limit, MOST),
     }
     async with aside.turn():
-        found = json.loads(
+        result = json.loads(
             await aside.run("powerman.console.search", data=json.dumps(asked).encode())
         )
-    return [Match(*one) for one in found["matches"]], bool(found["more"])
+    return [Match(*one) for one in result["matches"]], bool(result["more"])
 
 
 def find(asked: dict[str, Any]) -> dict[str, Any]:
@@ -80,15 +81,15 @@ def find(asked: dict[str, Any]) -> dict[str, Any]:
     flags = re.IGNORECASE if asked["ignore_case"] else 0
     pattern = re.compile(asked["pattern"] if asked["regex"] else re.escape(asked["pattern"]), flags)
     literal = "" if asked["regex"] or asked["ignore_case"] else asked["pattern"]
-    found: list[tuple[str, float, str]] = []
+    matches: list[tuple[str, float, str]] = []
     for name in asked["names"]:
         for line in _lines(Path(asked["directory"]), name, literal):
             text = line[STAMP + 1 :]
             if pattern.search(text) and (at := parse_stamp(line[:STAMP])) is not None:
-                if len(found) >= asked["limit"]:
-                    return {"matches": found, "more": True}
-                found.append((name, at, text[:_TEXT]))
-    return {"matches": found, "more": False}
+                if len(matches) >= asked["limit"]:
+                    return {"matches": matches, "more": True}
+                matches.append((name, at, text[:_TEXT]))
+    return {"matches": matches, "more": False}
 
 
 def _lines(directory: Path, name: str, literal: str) -> Iterator[str]:

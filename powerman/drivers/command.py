@@ -41,8 +41,11 @@ from powerman.hardware import Fact
 from powerman.health import Health
 from powerman.settings import BmcSpec, Program
 
-_USAGE, _UNAVAILABLE, _NO_PERMISSION = 64, 69, 77  # sysexits.h: EX_USAGE, EX_UNAVAILABLE, EX_NOPERM
-_MOST, _FLOOD = 4096, 1 << 20  # bytes: what is kept of an output, and what no program has to say
+_USAGE = 64  # sysexits.h: EX_USAGE
+_UNAVAILABLE = 69  # EX_UNAVAILABLE
+_NO_PERMISSION = 77  # EX_NOPERM
+_MOST = 4096  # bytes of an output that are kept
+_FLOOD = 1 << 20  # bytes that no program has to say
 # for what is still in the pipes of one that has ended; what it left running may hold them for ever
 _REST_S = 0.5
 _REASON = 200  # characters
@@ -84,14 +87,14 @@ def _trusted(path: str, spec: BmcSpec) -> None:
     password."""
     refused = f"cannot run the program {spec.program} of {spec.name}: {path}"
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError as error:
         raise OperationFailed(
             f"{refused}: {error.strerror}", hint="power.programs in config.yaml says where it is"
         ) from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OperationFailed(f"{refused} is not a file")
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
         raise OperationFailed(
             f"{refused} can be changed by others",
             hint="it has to be root's, and writable by nobody else",
@@ -118,9 +121,9 @@ async def _run(argv: tuple[str, str, str], spec: BmcSpec, limit_s: float) -> _En
         ) from None
     try:
         async with asyncio.timeout(limit_s):
-            told = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
-            told.write(f"{spec.username}\n{spec.password}\n".encode())
-            told.write_eof()
+            stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
+            stdin.write(f"{spec.username}\n{spec.password}\n".encode())
+            stdin.write_eof()
             await listener.exited.wait()
     except TimeoutError:
         raise Unreachable(
@@ -223,14 +226,14 @@ class CommandDriver:
 
     async def state(self) -> PowerState:
         """The line that it answers with."""
-        said = (await self._run_program("status")).strip()
-        found = {"on": PowerState.ON, "off": PowerState.OFF}.get(said.lower())
-        if found is None:
+        output = (await self._run_program("status")).strip()
+        state = {"on": PowerState.ON, "off": PowerState.OFF}.get(output.lower())
+        if state is None:
             raise OperationFailed(
                 f"cannot read the power state at {self._spec.where}: the program says "
-                f"{reason(said, self._spec.password)[:40] or 'nothing'!r}, expected on or off"
+                f"{reason(output, self._spec.password)[:40] or 'nothing'!r}, expected on or off"
             )
-        return found
+        return state
 
     async def on(self) -> None:
         """Asks for power on."""

@@ -57,16 +57,16 @@ class SimLine:
             async with asyncio.timeout(limit_s):
                 writer = await self._open()
                 writer.write(json.dumps([number, what, bmc]).encode() + b"\n")
-                found = await answer
+                reply = await answer
         except TimeoutError:
             raise unreachable(bmc, f"no answer in {limit_s:.0f} s") from None
         except OSError as error:
             raise unreachable(bmc, f"no simulation runs: {error.strerror or error}") from error
         finally:
             self._waiting.pop(number, None)
-        if len(found) > 2:
-            raise OperationFailed(f"cannot use the BMC at {bmc}: {found[2]}")
-        return found[1]
+        if len(reply) > 2:
+            raise OperationFailed(f"cannot use the BMC at {bmc}: {reply[2]}")
+        return reply[1]
 
     async def _open(self) -> asyncio.StreamWriter:
         async with self._opening:

@@ -34,7 +34,8 @@ MOST = 20
 _AT_ONCE = 16
 _TICK_S = 0.5
 _TURN_S = 5.0
-_SAVE_S, _SAVE_AGAIN_S = 5.0, 60.0
+_SAVE_S = 5.0
+_SAVE_AGAIN_S = 60.0
 _TEXT = 200
 _SEVERITY = {"warning": Severity.WARNING, "critical": Severity.ERROR, "failed": Severity.ERROR}
 
@@ -60,11 +61,13 @@ def identity(entry: LogEntry) -> str:
 
 def in_order(entries: Sequence[LogEntry]) -> list[LogEntry]:
     """Oldest first: some services have the newest first."""
-    found = list(entries)
+    ordered = list(entries)
     return (
-        found[::-1]
-        if len(found) > 1 and found[0].at > found[-1].at and found[0].at[:2] == found[-1].at[:2]
-        else found
+        ordered[::-1]
+        if len(ordered) > 1
+        and ordered[0].at > ordered[-1].at
+        and ordered[0].at[:2] == ordered[-1].at[:2]
+        else ordered
     )
 
 
@@ -116,24 +119,25 @@ class EventLogs:
         self._link = link
         self._clock = clock
         self._spawn = spawn
-        self._nodes: dict[str, _WatchedLog] = {}
+        self.nodes: dict[str, _WatchedLog] = {}
+        """When the log of each node is read, by the node's id."""
         self._known = _read(self._path)
         self._unsaved = False
         self._save_at = 0.0
 
     def set(self, node: str, bmc: ManagedBmc, phase: float) -> None:
         """A node's BMC. `phase` is where in the period its turn is, 0 to 1."""
-        self._nodes[node] = _WatchedLog(bmc, self._clock.now() + self._every_s * phase)
+        self.nodes[node] = _WatchedLog(bmc, self._clock.now() + self._every_s * phase)
 
     def remove(self, node: str) -> None:
         """A node is gone, or has another BMC."""
         self.give_way(node)
-        self._nodes.pop(node, None)
+        self.nodes.pop(node, None)
 
     def give_way(self, node: str) -> None:
         """Ends a reading: somebody has more important business with the BMC. It is read again
         soon."""
-        looked = self._nodes.get(node)
+        looked = self.nodes.get(node)
         if looked is not None and looked.task is not None and not looked.task.done():
             looked.task.cancel()
             looked.next_at = self._clock.now() + self._every_s / 10
@@ -163,7 +167,7 @@ class EventLogs:
         """The logs whose turn it is, of BMCs that nobody is at."""
         if not self._every_s:
             return []
-        due = ((node, one) for node, one in self._nodes.items() if one.next_at <= now and one.ready)
+        due = ((node, one) for node, one in self.nodes.items() if one.next_at <= now and one.ready)
         return list(itertools.islice(due, _AT_ONCE))
 
     async def _save(self, now: float) -> None:
@@ -171,7 +175,7 @@ class EventLogs:
         told again."""
         self._unsaved = False
         self._save_at = now + _SAVE_S
-        self._known = {node: known for node, known in self._known.items() if node in self._nodes}
+        self._known = {node: known for node, known in self._known.items() if node in self.nodes}
         saved = {
             node: [known.count, known.changed, known.last] for node, known in self._known.items()
         }
@@ -206,15 +210,15 @@ class EventLogs:
             log.debug("the event log of %s: %s", one.bmc.spec.name, error.message)
             return
         stands = mark or LogMark(len(entries), "")
-        found = news(entries, known, stands.count)
-        if len(found) > MOST:
+        new_entries = news(entries, known, stands.count)
+        if len(new_entries) > MOST:
             self._link.event(
                 node,
                 events.BMC_LOG,
-                f"{len(found) - MOST} entries of the event log before these are not told: "
+                f"{len(new_entries) - MOST} entries of the event log before these are not told: "
                 "`layercake power log` has them",
             )
-        for entry in found[-MOST:]:
+        for entry in new_entries[-MOST:]:
             self._link.event(
                 node,
                 events.BMC_LOG,
@@ -237,16 +241,16 @@ def _read(path: Path) -> dict[str, LogPosition]:
     """What was noted, as far as it can be read: the worst that can be is that something is told of
     twice, or not."""
     try:
-        found = read_json(path)
+        positions = read_json(path)
     except (OSError, ValueError) as error:
         log.warning("cannot read what was seen of the BMCs' event logs: %s", error)
         return {}
     return (
         {
             str(node): LogPosition(int(one[0]), str(one[1]), str(one[2]))
-            for node, one in found.items()
+            for node, one in positions.items()
             if isinstance(one, list) and len(one) == 3 and isinstance(one[0], int)
         }
-        if isinstance(found, Mapping)
+        if isinstance(positions, Mapping)
         else {}
     )

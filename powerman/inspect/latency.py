@@ -41,13 +41,13 @@ class Latencies:
     def of(self, driver: str) -> Callable[[float, bool], None]:
         """What is told of each operation of a BMC that has this driver: how many seconds it took,
         and whether it was done."""
-        found = self._drivers.setdefault(driver, _Driver())
+        entry = self._drivers.setdefault(driver, _Driver())
 
         def record(seconds: float, done: bool) -> None:
             if done:
-                found.took.add(seconds)
+                entry.took.add(seconds)
             else:
-                found.failed += 1
+                entry.failed += 1
 
         return record
 

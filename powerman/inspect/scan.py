@@ -29,11 +29,14 @@ PAGE = 256
 """Addresses that are asked at a time."""
 A_SECOND = 100.0
 """Addresses that are begun with in a second."""
-IPMI_PORT, REDFISH_PORT = 623, 443
+IPMI_PORT = 623
+REDFISH_PORT = 443
 _WAITS_S = (0.4, 0.6, 1.0)
 _ROOT = "/redfish/v1/"
-_LIMIT_S, _CONNECT_S = 5.0, 2.3
-_MOST, _MOST_BYTES = 64, 64 << 10
+_LIMIT_S = 5.0
+_CONNECT_S = 2.3
+_MOST = 64
+_MOST_BYTES = 64 << 10
 _MAKERS = {2: "IBM", 11: "HPE", 343: "Intel", 674: "Dell", 10876: "Supermicro", 19046: "Lenovo"}
 """Of IANA's enterprise numbers those that are seen most."""
 
@@ -65,15 +68,15 @@ async def scan(
 
     async def one(number: int, address: str) -> list[FoundBmc]:
         await asyncio.sleep(number / A_SECOND)
-        found = await asyncio.gather(
+        bmcs = await asyncio.gather(
             by_ipmi(address, ipmi_port), by_redfish(address, session, redfish_port)
         )
-        return [each for each in found if each is not None]
+        return [each for each in bmcs if each is not None]
 
     return [
         each
-        for found in await asyncio.gather(*map(one, range(len(addresses)), addresses))
-        for each in found
+        for bmcs in await asyncio.gather(*map(one, range(len(addresses)), addresses))
+        for each in bmcs
     ]
 
 
@@ -84,15 +87,15 @@ def host_of(spec: BmcSpec) -> str:
 
 def _check(address: str) -> None:
     try:
-        found = ipaddress.IPv4Address(address)
+        parsed = ipaddress.IPv4Address(address)
     except ValueError:
         raise InputError(f"cannot scan {address[:40]!r}: it is no IPv4 address") from None
     if (
-        found.is_multicast
-        or found.is_unspecified
-        or found == ipaddress.IPv4Address("255.255.255.255")
+        parsed.is_multicast
+        or parsed.is_unspecified
+        or parsed == ipaddress.IPv4Address("255.255.255.255")
     ):
-        raise InputError(f"cannot scan {found}: it is no machine's address")
+        raise InputError(f"cannot scan {parsed}: it is no machine's address")
 
 
 async def by_ipmi(address: str, port: int = IPMI_PORT) -> FoundBmc | None:
@@ -100,7 +103,7 @@ async def by_ipmi(address: str, port: int = IPMI_PORT) -> FoundBmc | None:
     try:
         line = await open_line(address, port, Pace())
         try:
-            said = await line.exchange(rmcp.probe, rmcp.parse_probe, _WAITS_S)
+            capabilities = await line.exchange(rmcp.probe, rmcp.parse_probe, _WAITS_S)
             guid = b""
             with contextlib.suppress(LayercakeError):  # some do not know the question
                 guid = await line.exchange(rmcp.ask_guid, rmcp.parse_guid, _WAITS_S[:1])
@@ -108,12 +111,14 @@ async def by_ipmi(address: str, port: int = IPMI_PORT) -> FoundBmc | None:
             line.close()  # nobody speaks to it again soon
     except LayercakeError:
         return None
-    maker = _MAKERS.get(said.vendor, f"enterprise {said.vendor}" if said.vendor else "")
+    maker = _MAKERS.get(
+        capabilities.vendor, f"enterprise {capabilities.vendor}" if capabilities.vendor else ""
+    )
     return FoundBmc(
         address=address,
         protocol="ipmi",
         vendor=maker,
-        version="IPMI 2.0" if said.ipmi_2_0 else "IPMI 1.5",
+        version="IPMI 2.0" if capabilities.ipmi_2_0 else "IPMI 1.5",
         uuid=guid_text(guid),
     )
 

@@ -12,14 +12,18 @@ from powerman.driver import Unsupported
 from powerman.ipmi.facts import DCMI
 from powerman.ipmi.session import Session
 
-_GET, _SET, _ACTIVATE = 0x03, 0x04, 0x05
+_GET = 0x03
+_SET = 0x04
+_ACTIVATE = 0x05
 _GROUP = 0xDC
 _NONE_SET = 0x80  # completion code of Get Power Limit: there is one, and it does not hold
 # group, what happens beyond it, watts, ms to get below it, s that are averaged
 _LIMIT = struct.Struct("<B2xBHI2xH")
 _SET_LIMIT = struct.Struct("<B3xBHI2xH")
-_HARD_OFF, _LOG_ONLY = 0x01, 0x11  # beyond it: what nobody wants of a cap, and what harms nobody
-_CORRECTION_MS, _SAMPLING_S = 1000, 1
+_HARD_OFF = 0x01  # what nobody wants of a cap that is exceeded
+_LOG_ONLY = 0x11  # what harms nobody
+_CORRECTION_MS = 1000
+_SAMPLING_S = 1
 _WHY = {
     0x84: "it does not cap at so many watts",
     0x85: "it cannot be below it so soon",

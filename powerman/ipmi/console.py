@@ -17,11 +17,20 @@ KEEP_S = 10.0
 """How often a console is asked whether it is still ours; BMCs end a session of which nothing comes
 for 30 to 60 s."""
 _APP = 0x06
-_GET_DEVICE, _SESSION_INFO, _USER_NAME = 0x01, 0x3D, 0x46
-_ACTIVATE, _DEACTIVATE, _ACTIVATION, _INSTANCE = 0x48, 0x49, 0x4A, 0x4B
+_GET_DEVICE = 0x01
+_SESSION_INFO = 0x3D
+_USER_NAME = 0x46
+_ACTIVATE = 0x48
+_DEACTIVATE = 0x49
+_ACTIVATION = 0x4A
+_INSTANCE = 0x4B
 _OURS = bytes((rmcp.SOL, 1))  # payload type and instance
 _ENCRYPTED = b"\xc0\0\0\0"  # both ways encrypted and authenticated (table 24-2)
-_ACTIVE, _DISABLED, _LIMIT, _NO_ENCRYPTION, _NOT_ACTIVE = 0x80, 0x81, 0x82, 0x83, 0x80
+_ACTIVE = 0x80
+_DISABLED = 0x81
+_LIMIT = 0x82
+_NO_ENCRYPTION = 0x83
+_NOT_ACTIVE = 0x80
 _UNKNOWN = (0xC1, 0xC9, 0xCC, 0xD6)
 _BY_SESSION_ID = b"\xff"
 
@@ -110,7 +119,8 @@ class SolStream:
         self._now = asyncio.get_running_loop().time
         self._wake = asyncio.Event()
         self._over: OperationFailed | None = None
-        self._ours, self._left = True, False  # whether the console is; whether the session is gone
+        self._ours = True  # whether the console is
+        self._left = False  # whether the session is gone
         self._tells_whose = True  # some do not know Get Payload Instance Info
         session.hear_payload(rmcp.SOL, self._packet_received)
 
@@ -177,19 +187,19 @@ class SolStream:
 
     def _packet_received(self, payload: bytes) -> None:
         """A packet came. Most carry something and want nothing but their acknowledgement."""
-        found = self._sol.receive(payload, self._now())
-        if found.send:
-            self._session.send_payload(rmcp.SOL, found.send)
-        if found.lost:
-            self._listener.lost(found.lost)
-        if found.data:
-            self._listener.received(found.data)
-        if found.ended and self._over is None:
+        received = self._sol.receive(payload, self._now())
+        if received.send:
+            self._session.send_payload(rmcp.SOL, received.send)
+        if received.lost:
+            self._listener.lost(received.lost)
+        if received.data:
+            self._listener.received(received.data)
+        if received.ended and self._over is None:
             self._ours = False
             self._over = OperationFailed(
                 f"cannot keep the console at {self._where} open: the BMC has ended it"
             )
-        if found.ended or self._sol.again_at is not None:
+        if received.ended or self._sol.again_at is not None:
             self._wake.set()
 
     async def _still_ours(self) -> None:
@@ -231,6 +241,6 @@ async def holder(session: Session) -> str:
         address = (
             str(ipaddress.IPv4Address(facts[6:10])) if len(facts) >= 10 and any(facts[6:10]) else ""
         )
-        found = " at ".join(filter(None, (f"user {user!r}" if user else "", address)))
-        return found or "another session"
+        session_owner = " at ".join(filter(None, (f"user {user!r}" if user else "", address)))
+        return session_owner or "another session"
     return ""

@@ -46,18 +46,26 @@ from powerman.ipmi.session import Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
-_GET_STATUS, _CONTROL, _SET_BOOT, _GET_BOOT = 0x01, 0x02, 0x08, 0x09
-_APP, _GET_DEVICE = 0x06, 0x01
-_STORAGE, _GET_SEL_INFO, _GET_SEL_TIME = 0x0A, 0x40, 0x48
+_GET_STATUS = 0x01
+_CONTROL = 0x02
+_SET_BOOT = 0x08
+_GET_BOOT = 0x09
+_APP = 0x06
+_GET_DEVICE = 0x01
+_STORAGE = 0x0A
+_GET_SEL_INFO = 0x40
+_GET_SEL_TIME = 0x48
 
 # Chassis Control (section 28.3)
-_OFF, _ON, _CYCLE, _RESET, _SOFT_OFF = b"\x00", b"\x01", b"\x02", b"\x03", b"\x05"
+_OFF = b"\x00"
+_ON = b"\x01"
+_CYCLE = b"\x02"
+_RESET = b"\x03"
+_SOFT_OFF = b"\x05"
 
 _EXCHANGES = 8  # at most, in one operation: probe, login, two commands, goodbye
-_KEEP_S, _KEEP_SLOW_S = (
-    0.1,
-    4.0,
-)  # how long a session is kept for the next operation: with a slow one a login takes long
+_KEEP_S = 0.1  # that a session is kept for the next operation
+_KEEP_SLOW_S = 4.0  # of a slow BMC, where a login takes long
 _SLOW_FACTOR = (
     4.0  # reading a sensor repository takes many round trips; some BMCs need half a minute
 )
@@ -141,7 +149,7 @@ class IpmiDriver:
     async def sensors(self) -> list[Sensor]:
         """Reads all sensors, by pyghmi, and what the machine draws, where the BMC measures that."""
         await self._alive()
-        found = [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
+        sensors = [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
         async with self._session() as session:
             with contextlib.suppress(OperationFailed):  # most have no DCMI
                 if (
@@ -149,8 +157,8 @@ class IpmiDriver:
                     and (draw := dcmi_draw(await session.command(DCMI, READ_POWER, ASK_POWER)))
                     is not None
                 ):
-                    found.append(draw)
-        return found
+                    sensors.append(draw)
+        return sensors
 
     async def event_log(self) -> list[LogEntry]:
         """Reads the System Event Log, by pyghmi."""
@@ -162,7 +170,7 @@ class IpmiDriver:
         inventory: that is said."""
         await self._alive()
         try:
-            found = [
+            facts_found = [
                 fact
                 for part, named in await self._pyghmi("hardware", _SLOW_FACTOR)
                 for fact in facts(part, named)
@@ -170,7 +178,7 @@ class IpmiDriver:
         except LoginRefused:
             raise
         except OperationFailed as error:
-            found = facts("FRU inventory", [("cannot be read", error.message)])
+            facts_found = facts("FRU inventory", [("cannot be read", error.message)])
         async with self._session() as session:
             return [
                 *(
@@ -178,7 +186,7 @@ class IpmiDriver:
                     if session
                     else []
                 ),
-                *found,
+                *facts_found,
             ][:MOST]
 
     async def log_mark(self) -> LogMark | None:
@@ -297,10 +305,10 @@ class IpmiDriver:
         """The session that was kept, which is the caller's now."""
         if self._ending is not None:
             self._ending.cancel()
-        kept = self._kept
+        session = self._kept
         self._kept = None
         self._ending = None
-        return kept
+        return session
 
     def _end_kept(self) -> None:
         if (session := self._taken()) is not None:

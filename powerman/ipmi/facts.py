@@ -13,7 +13,8 @@ from powerman.hardware import Fact, facts
 from powerman.health import CRITICAL, OK, WARNING, Health
 
 FLAGS = {0: "", 1: "pxe", 2: "disk", 3: "disk", 4: "diagnostics", 5: "cd", 6: "setup"}
-_NEVER_SET, _UNSPECIFIED = 0x20000000, 0xFFFFFFFF
+_NEVER_SET = 0x20000000
+_UNSPECIFIED = 0xFFFFFFFF
 """Times of an event log up to the first are counted from its start, before its clock was set (IPMI
 2.0, section 37.1)."""
 _POWER_FAULTS = {
@@ -22,7 +23,9 @@ _POWER_FAULTS = {
     0x10: "its power cannot be controlled",
 }
 _OTHER_FAULTS = {0x04: "a drive has a fault", 0x08: "its cooling has a fault"}
-DCMI, READ_POWER, ASK_POWER = 0x2C, 0x02, b"\xdc\x01\x00\x00"
+DCMI = 0x2C
+READ_POWER = 0x02
+ASK_POWER = b"\xdc\x01\x00\x00"
 """Get Power Reading: network function, command, data (DCMI 1.5, section 6.6.1)."""
 _MEASURING = 0x40
 

@@ -124,7 +124,9 @@ class Line:
         self._parse = parse
         self._packet = packet
         self._waits = iter(waits)
-        self._answer, self._sent, self._began = self._loop.create_future(), 0, self._loop.time()
+        self._answer = self._loop.create_future()
+        self._sent = 0
+        self._began = self._loop.time()
         self._send_again()
         try:
             return cast(Parsed, await self._answer)
@@ -191,7 +193,7 @@ class Line:
         if parse is None:
             return
         try:
-            found = parse(data)
+            parsed = parse(data)
         except rmcp.WrongPassword as wrong:
             self._parse = None
             if waiting is not None and not waiting.done():
@@ -202,7 +204,7 @@ class Line:
             self._parse = None
             self._pace.record_answer(self._loop.time() - self._began)
             if waiting is not None and not waiting.done():
-                waiting.set_result(found)
+                waiting.set_result(parsed)
             elif waiting is None:
                 self.close()
 
@@ -241,11 +243,11 @@ async def open_line(address: str, port: int, pace: Pace) -> Line:
     try:
         family, host = _literal(address)
         if family is None:
-            found = await asyncio.get_running_loop().getaddrinfo(
+            addresses = await asyncio.get_running_loop().getaddrinfo(
                 address, port, type=socket.SOCK_DGRAM
             )
-            family = found[0][0]
-            host = str(found[0][4][0])
+            family = addresses[0][0]
+            host = str(addresses[0][4][0])
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             sock.connect((host, port))

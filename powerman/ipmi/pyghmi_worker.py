@@ -35,12 +35,14 @@ _HEALTH = {
 
 
 def _sensors(bmc: Any, _: Request) -> list[dict[str, Any]]:
-    found = []
+    sensors = []
     for reading in bmc.get_sensor_data():
-        gone = getattr(reading, "unavailable", 0)
-        value = reading.value if isinstance(reading.value, int | float) and not gone else None
-        health = "unknown" if gone else _HEALTH.get(reading.health, "unknown")
-        found.append(
+        unavailable = getattr(reading, "unavailable", 0)
+        value = (
+            reading.value if isinstance(reading.value, int | float) and not unavailable else None
+        )
+        health = "unknown" if unavailable else _HEALTH.get(reading.health, "unknown")
+        sensors.append(
             {
                 "name": str(reading.name),
                 "value": value,
@@ -48,7 +50,7 @@ def _sensors(bmc: Any, _: Request) -> list[dict[str, Any]]:
                 "health": health,
             }
         )
-    return found
+    return sensors
 
 
 def _event_log(bmc: Any, _: Request) -> list[dict[str, str]]:

@@ -15,18 +15,17 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 _RMCP = b"\x06\x00\xff\x07"  # version 1.0, no acknowledge, class IPMI
 _ADMIN_BY_NAME = 0x14  # administrator, user looked up by name only
-_CONSOLE, _BMC = 0x81, 0x20
+_CONSOLE = 0x81
+_BMC = 0x20
 
-IPMI_MESSAGE, SOL, OPEN_REQUEST, OPEN_RESPONSE, RAKP1, RAKP2, RAKP3, RAKP4 = (
-    0x00,
-    0x01,
-    0x10,
-    0x11,
-    0x12,
-    0x13,
-    0x14,
-    0x15,
-)
+IPMI_MESSAGE = 0x00
+SOL = 0x01
+OPEN_REQUEST = 0x10
+OPEN_RESPONSE = 0x11
+RAKP1 = 0x12
+RAKP2 = 0x13
+RAKP3 = 0x14
+RAKP4 = 0x15
 _SEALED = 0xC0  # of a payload's kind: it is encrypted and authenticated
 
 # RAKP status codes (table 13-15) that mean that the BMC does not know the user or his rights.
@@ -212,10 +211,10 @@ class _Engine:
 
     def encrypt(self, iv: bytes, clear: bytes) -> bytes:
         """Encrypts whole blocks."""
-        found = [iv]
+        blocks = [iv]
         for at in range(0, len(clear), 16):
-            found.append(self._encrypt.update(_xor(clear[at : at + 16], found[-1])))
-        return b"".join(found[1:])
+            blocks.append(self._encrypt.update(_xor(clear[at : at + 16], blocks[-1])))
+        return b"".join(blocks[1:])
 
     def decrypt(self, iv: bytes, data: bytes) -> bytes:
         """Decrypts whole blocks."""
@@ -223,9 +222,9 @@ class _Engine:
 
     def mac(self, data: bytes) -> bytes:
         """The authentication code of a packet."""
-        made = self._mac.copy()
-        made.update(data)
-        return made.digest()
+        hmac_copy = self._mac.copy()
+        hmac_copy.update(data)
+        return hmac_copy.digest()
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

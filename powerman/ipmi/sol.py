@@ -16,7 +16,10 @@ from powerman.ipmi.rmcp import Malformed
 
 NACK = 0x40
 # What the BMC says in its fourth byte (table 15-2) ...
-UNAVAILABLE, ENDED, OVERRUN, BROKE = 0x20, 0x10, 0x08, 0x04
+UNAVAILABLE = 0x20
+ENDED = 0x10
+OVERRUN = 0x08
+BROKE = 0x04
 # ... and what we ask in ours.
 BREAK = 0x10
 
@@ -27,7 +30,9 @@ HELD_S = 0.5
 """How long nothing is sent to a BMC that could not take what it got."""
 QUEUE = 8192
 """Bytes that may wait to be sent: a long paste. More is not taken."""
-_HEAD, _BIGGEST, _LEAST = 4, 200, 16
+_HEAD = 4
+_BIGGEST = 200
+_LEAST = 16
 
 
 class Packet(NamedTuple):
@@ -140,23 +145,23 @@ class Sol:
     def receive(self, payload: bytes, now: float) -> Received:
         """Takes a packet of the BMC's. Raises Malformed."""
         packet = decode(payload)
-        found = Received()
-        found.ended = bool(packet.status & ENDED)
+        received = Received()
+        received.ended = bool(packet.status & ENDED)
         if packet.status & OVERRUN:
-            found.lost = "the BMC was too slow, and has lost what came here"
+            received.lost = "the BMC was too slow, and has lost what came here"
         elif packet.status & BROKE:
-            found.lost = "a break came here"
+            received.lost = "a break came here"
         if packet.acked and self._sent is not None and packet.acked == self._sent.sequence:
             self._acknowledged(self._sent, packet, now)
         if packet.sequence:
             number, known = self._seen
-            found.data = packet.data[known:] if packet.sequence == number else packet.data
+            received.data = packet.data[known:] if packet.sequence == number else packet.data
             self._seen = (
                 packet.sequence,
                 max(len(packet.data), known if packet.sequence == number else 0),
             )
-            found.send = encode(Packet(0, packet.sequence, min(len(packet.data), 255), 0, b""))
-        return found
+            received.send = encode(Packet(0, packet.sequence, min(len(packet.data), 255), 0, b""))
+        return received
 
     def _acknowledged(self, sent: _Sent, packet: Packet, now: float) -> None:
         rest = sent.data[packet.accepted :]

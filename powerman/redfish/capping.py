@@ -41,8 +41,8 @@ def redfish_request(resource: Mapping[str, Any], watts: int | None) -> dict[str,
 
 
 def _control(resource: Mapping[str, Any]) -> tuple[int, Mapping[str, Any] | None]:
-    found = resource.get("PowerControl")
-    for number, one in enumerate(found if isinstance(found, list) else ()):
+    controls = resource.get("PowerControl")
+    for number, one in enumerate(controls if isinstance(controls, list) else ()):
         if isinstance(one, Mapping) and isinstance(one.get("PowerLimit"), Mapping):
             return number, one
     return 0, None
@@ -84,12 +84,12 @@ class RedfishCap:
 
     async def set(self, watts: int | None) -> None:
         """Changes it."""
-        path, found = await self._resource()
-        tag = found.get("@odata.etag")
+        path, resource = await self._resource()
+        tag = resource.get("@odata.etag")
         await self._request(
             "PATCH",
             path,
-            redfish_request(found, watts),
+            redfish_request(resource, watts),
             headers={"If-Match": tag} if isinstance(tag, str) else {},
         )
 
@@ -100,7 +100,7 @@ class RedfishCap:
         facts = await self._request("GET", chassis, missing=missing) if chassis else {}
         for dialect in _DIALECTS:
             if path := link_of({dialect: [facts.get(dialect)]}, dialect):
-                found = await self._request("GET", path, missing=missing)
-                if redfish_limit(found)[0]:
-                    return path, found
+                resource = await self._request("GET", path, missing=missing)
+                if redfish_limit(resource)[0]:
+                    return path, resource
         raise Unsupported(f"cannot cap the power at {self._where}: {missing}")

@@ -23,10 +23,10 @@ def console_path(system: Mapping[str, Any], where: str) -> str:
     console = system.get("SerialConsole")
     offered = console if isinstance(console, Mapping) else {}
     ways = {name: way for name, way in offered.items() if isinstance(way, Mapping)}
-    found = ways.get("WebSocket", {})
-    path = found.get("ConsoleURI")
+    websocket = ways.get("WebSocket", {})
+    path = websocket.get("ConsoleURI")
     if (
-        found.get("ServiceEnabled") is not False
+        websocket.get("ServiceEnabled") is not False
         and isinstance(path, str)
         and path.startswith("/")
         and not path.startswith("//")

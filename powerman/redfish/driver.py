@@ -74,7 +74,7 @@ class RedfishDriver:
         self.progress = ""
         self.health = Health()
         self.console = RedfishSource(spec.where, self._system, self._socket)
-        self.cap = RedfishCap(spec.where, self._system, self._request)
+        self.cap = RedfishCap(spec.where, self._system, self.request)
         self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
 
     @property
@@ -135,7 +135,7 @@ class RedfishDriver:
         """Reads the system and its manager."""
         system = await self._system()
         manager = await self._manager(system)
-        return redfish_facts(system, await self._request("GET", manager) if manager else {})
+        return redfish_facts(system, await self.request("GET", manager) if manager else {})
 
     async def log_mark(self) -> None:
         """Redfish has no such question."""
@@ -145,27 +145,27 @@ class RedfishDriver:
         threads would take minutes for a thousand BMCs that are asked at once."""
         path = self._targets.system if self._targets else self._spec.system or ""
         if not path:
-            path = link_of(await self._request("GET", f"{_ROOT}Systems"), "Members")
+            path = link_of(await self.request("GET", f"{_ROOT}Systems"), "Members")
         if not path:
             raise Unsupported(f"cannot look at the BMC at {self._spec.where}: it names no system")
-        system = await self._request("GET", path)
+        system = await self.request("GET", path)
         manager = await self._manager(system)
-        clock = redfish_clock(await self._request("GET", manager)) if manager else None
+        clock = redfish_clock(await self.request("GET", manager)) if manager else None
         device, mode, modes, network = redfish_boot(system, self._spec.boot)
         return Inspection(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def set_password(self, new: str) -> None:
         """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has
         no accounts."""
-        accounts = await self._request(
+        accounts = await self.request(
             "GET", _ACCOUNTS, missing="it has no accounts that could be changed"
         )
         for member in accounts.get("Members") or ():
             path = link_of({"one": [member]}, "one")
-            account = await self._request("GET", path) if path else {}
+            account = await self.request("GET", path) if path else {}
             if account.get("UserName") == self._spec.username:
                 tag = account.get("@odata.etag")
-                await self._request(
+                await self.request(
                     "PATCH",
                     path,
                     {"Password": new},
@@ -181,12 +181,12 @@ class RedfishDriver:
         self._sushy.close()
 
     async def _system(self) -> Mapping[str, Any]:
-        return await self._request("GET", (await self._discovered()).system)
+        return await self.request("GET", (await self._discovered()).system)
 
     async def _manager(self, system: Mapping[str, Any]) -> str:
         """The path of a system's manager, "" if it has none."""
         return link_of(system.get("Links"), "ManagedBy") or link_of(
-            await self._request("GET", f"{_ROOT}Managers"), "Members"
+            await self.request("GET", f"{_ROOT}Managers"), "Members"
         )
 
     async def _socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
@@ -209,7 +209,7 @@ class RedfishDriver:
 
     async def _reset(self, action: str) -> None:
         targets = await self._discovered()
-        await self._request(
+        await self.request(
             "POST", targets.reset, {"ResetType": choose_reset(action, targets, self._spec.where)}
         )
 
@@ -240,7 +240,7 @@ class RedfishDriver:
         """Seconds that one answer may take."""
         return max(self._spec.timeout_s * PATIENCE, 3 * self._slowest)
 
-    async def _request(
+    async def request(
         self,
         method: str,
         path: str,

@@ -57,12 +57,12 @@ def choose_reset(action: str, targets: Targets, where: str) -> str:
 def parse_power(system: Mapping[str, Any], where: str) -> PowerState:
     """The power state in a ComputerSystem. Raises OperationFailed if it is missing or a word of
     nobody's."""
-    word = system.get("PowerState")
+    state = system.get("PowerState")
     try:
-        return _POWER[str(word).lower()]
+        return _POWER[str(state).lower()]
     except KeyError:
         raise OperationFailed(
-            f"cannot read the power state at {where}: the system says PowerState {word!r}"
+            f"cannot read the power state at {where}: the system says PowerState {state!r}"
         ) from None
 
 
@@ -73,9 +73,9 @@ _AT_REST = ("None", "OEM", "OSBootStarted", "OSRunning")
 def progress(system: Mapping[str, Any]) -> str:
     """What a ComputerSystem's firmware is at (BootProgress.LastState), "" if it does not say or is
     at nothing."""
-    said = system.get("BootProgress")
-    word = str(said.get("LastState") or "") if isinstance(said, Mapping) else ""
-    return word if _PROGRESS.fullmatch(word) and word not in _AT_REST else ""
+    boot_progress = system.get("BootProgress")
+    state = str(boot_progress.get("LastState") or "") if isinstance(boot_progress, Mapping) else ""
+    return state if _PROGRESS.fullmatch(state) and state not in _AT_REST else ""
 
 
 TARGETS: Mapping[str, frozenset[str]] = {
@@ -175,10 +175,12 @@ def redfish_boot(
 def redfish_health(system: Mapping[str, Any]) -> Health:
     """By a ComputerSystem."""
     status = system.get("Status")
-    found = status if isinstance(status, Mapping) else {}
-    word = str(found.get("HealthRollup") or found.get("Health") or "").upper()
+    fields = status if isinstance(status, Mapping) else {}
+    value = str(fields.get("HealthRollup") or fields.get("Health") or "").upper()
     return (
-        Health(word, "" if word == OK else "the system says so") if word in VALUES[1:] else Health()
+        Health(value, "" if value == OK else "the system says so")
+        if value in VALUES[1:]
+        else Health()
     )
 
 
@@ -193,7 +195,7 @@ def redfish_facts(system: Mapping[str, Any], manager: Mapping[str, Any]) -> list
 def redfish_draw(power: Mapping[str, Any]) -> list[Sensor]:
     """What a chassis draws (Power, PowerControl, PowerConsumedWatts), and what its power supplies
     give."""
-    found = []
+    sensors = []
     for kind, field, name in _WATTS:
         members = power.get(kind)
         for one in members if isinstance(members, list) else ():
@@ -202,7 +204,7 @@ def redfish_draw(power: Mapping[str, Any]) -> list[Sensor]:
                 status = one.get("Status")
                 health = str(status.get("Health")).lower() if isinstance(status, Mapping) else ""
                 title = name if kind == "PowerControl" else str(one.get("Name") or name)[:80]
-                found.append(
+                sensors.append(
                     Sensor(
                         title,
                         float(value),
@@ -210,4 +212,4 @@ def redfish_draw(power: Mapping[str, Any]) -> list[Sensor]:
                         health if health in ("ok", "warning", "critical") else "unknown",
                     )
                 )
-    return found
+    return sensors

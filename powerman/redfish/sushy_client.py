@@ -130,13 +130,13 @@ class SushyClient:
         """The virtual drives as they are now. Old services have them at the manager (VirtualMedia,
         DSP0268)."""
         system = self._find_system()
-        found = _members(system) or [
+        drives = _members(system) or [
             drive for manager in _or_none(lambda: system.managers) for drive in _members(manager)
         ]
-        for drive in found:
+        for drive in drives:
             drive.invalidate()
             drive.refresh()
-        return found
+        return drives
 
     def _free_drive(self) -> tuple[Any, Any]:
         """(drive, boot source) that a machine boots from: a CD's, or a stick's, that is empty or
@@ -311,19 +311,19 @@ def _or_none(find: Callable[[], Any]) -> Any:
 
 
 def _chassis_sensors(chassis: Any) -> list[Sensor]:
-    found: list[Sensor] = []
+    sensors: list[Sensor] = []
     with contextlib.suppress(
         exceptions.MissingAttributeError, exceptions.ResourceNotFoundError
     ):  # a chassis need not measure
         thermal = chassis.thermal
         for t in thermal.temperatures or ():
-            found.append(Sensor(str(t.name), _number(t.reading_celsius), "°C", _health(t)))
+            sensors.append(Sensor(str(t.name), _number(t.reading_celsius), "°C", _health(t)))
         for fan in thermal.fans or ():
             unit = getattr(fan.reading_units, "value", None) or ""
-            found.append(Sensor(str(fan.name), _number(fan.reading), str(unit), _health(fan)))
+            sensors.append(Sensor(str(fan.name), _number(fan.reading), str(unit), _health(fan)))
     with contextlib.suppress(exceptions.MissingAttributeError, exceptions.ResourceNotFoundError):
-        found += redfish_draw(chassis.power.json)
-    return found
+        sensors += redfish_draw(chassis.power.json)
+    return sensors
 
 
 def _number(value: Any) -> float | None:

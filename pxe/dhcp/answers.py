@@ -23,8 +23,11 @@ from pxe.windows import Windows
 CHADDR = slice(28, 34)
 """Where a packet has the client's MAC address (RFC 2131 section 2)."""
 Decide = Callable[[DhcpPacket, Nodes, Windows, Common, float], Decision]
-_XID, _AFTER_XID, _AFTER_SECS = slice(4, 8), 8, 10
-_EACH, _LONGEST = 4, 1024
+_XID = slice(4, 8)
+_AFTER_XID = 8
+_AFTER_SECS = 10
+_EACH = 4
+_LONGEST = 1024
 """Answers that are kept of a node, and bytes of a packet whose answer is."""
 HEARD = frozenset(
     {Outcome.OFFERED, Outcome.ACKED, Outcome.NAKED, Outcome.NOT_ARMED, Outcome.NO_PROGRAM}
@@ -97,40 +100,45 @@ class Answers:
         node = self._nodes.by_mac(data[CHADDR])
         if node is None or not node.answers:
             return self._anew(data)
-        kept = node.answers.get(_alike(data))
-        if kept is None or kept.common is not self._common or kept.networks != self._nodes.networks:
+        cached = node.answers.get(_alike(data))
+        if (
+            cached is None
+            or cached.common is not self._common
+            or cached.networks != self._nodes.networks
+        ):
             return self._anew(data)
         if self._windows.untouched(node.id, self._clock()):
             return self._anew(data)
-        if kept.relay is not None:
-            self._relays.record(kept.network, kept.relay)
-        return kept.answer
+        if cached.relay is not None:
+            self._relays.record(cached.network, cached.relay)
+        return cached.answer
 
     def _anew(self, data: bytes) -> Answer:
         packet = dhcp.parse(data)
         seen = self._watch(packet)
-        found = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
-        notes = found.notes + seen
-        made = Answer(found.outcome, notes)
-        if found.reply is not None:
-            reply = dhcp.build(found.reply)
-            made = Answer(
-                found.outcome,
+        decision = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
+        notes = decision.notes + seen
+        answer = Answer(decision.outcome, notes)
+        if decision.reply is not None:
+            reply = dhcp.build(decision.reply)
+            answer = Answer(
+                decision.outcome,
                 notes,
-                found.way,
-                found.address,
-                found.source,
+                decision.way,
+                decision.address,
+                decision.source,
                 reply[: _XID.start],
                 reply[_AFTER_XID:],
             )
         node = self._nodes.by_mac(packet.mac)
-        if node is None or found.outcome not in HEARD:
-            return made
-        network, relay = node.subnet.name if node.subnet is not None else "", relay_of(packet)
+        if node is None or decision.outcome not in HEARD:
+            return answer
+        network = node.subnet.name if node.subnet is not None else ""
+        relay = relay_of(packet)
         if relay is not None:
             self._relays.record(network, relay)
         if (
-            found.outcome in (Outcome.OFFERED, Outcome.ACKED)
+            decision.outcome in (Outcome.OFFERED, Outcome.ACKED)
             and not notes
             and len(data) <= _LONGEST
             and client_of(packet) is Client.SYSTEM
@@ -138,9 +146,9 @@ class Answers:
             if len(node.answers) >= _EACH:
                 del node.answers[next(iter(node.answers))]
             node.answers[_alike(data)] = Kept(
-                made, self._common, self._nodes.networks, network, relay
+                answer, self._common, self._nodes.networks, network, relay
             )
-        return made
+        return answer
 
 
 def _alike(data: bytes) -> bytes:

@@ -151,19 +151,20 @@ def _by(packet: DhcpPacket) -> dict[str, str]:
     relay = relay_of(packet)
     if relay is None:
         return {}
-    words = {
+    values = {
         "circuit": relay.circuit,
         "remote": relay.remote,
         "link": "" if relay.link == relay.giaddr else dotted(relay.link),
     }
-    return {"relay": dotted(relay.giaddr), **{word: text for word, text in words.items() if text}}
+    return {"relay": dotted(relay.giaddr), **{name: text for name, text in values.items() if text}}
 
 
 def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Decision | None:
     """The decision on a packet from another network than the node's own, None for one that is where
     it belongs. What comes straight from an address of the node itself has been routed here: it
     renews its lease."""
-    relay, subnet = relay_of(packet), node.subnet or net.own
+    relay = relay_of(packet)
+    subnet = node.subnet or net.own
     if relay is None:
         if not net.apart or subnet.network in net.here or packet.ciaddr == node.packed_ip:
             return None
@@ -171,10 +172,12 @@ def _elsewhere(packet: DhcpPacket, node: Node, nodes: Nodes, net: Common) -> Dec
     else:
         if node.subnet is not None and subnet.serves_relay(relay.link):
             return None
-        found = nodes.subnet_of(relay.link)
-        if node.subnet is None and (found is None or found.network == net.own.network):
+        heard_on = nodes.subnet_of(relay.link)
+        if node.subnet is None and (heard_on is None or heard_on.network == net.own.network):
             return None
-        where = f"by the relay {dotted(relay.giaddr)}, which speaks for {_named(found, relay.link)}"
+        where = (
+            f"by the relay {dotted(relay.giaddr)}, which speaks for {_named(heard_on, relay.link)}"
+        )
     text = (
         f"{mac_text(packet.mac)} asks for {node.ip} {where}; that address is of "
         f"{subnet.name or 'the network of the head'}, "

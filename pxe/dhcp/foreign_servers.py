@@ -19,7 +19,8 @@ MOST = 16
 """Servers that are told of; a flood of made-up ones is only counted."""
 _EVERY_S = 3600.0
 _ETHERNET = struct.Struct("!6s6sH")
-_IPV4, _UDP_PROTOCOL = 0x0800, 17
+_IPV4 = 0x0800
+_UDP_PROTOCOL = 17
 _DOES = {
     MessageType.OFFER: "is offered by",
     MessageType.ACK: "is given by",

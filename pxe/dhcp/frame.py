@@ -13,7 +13,8 @@ _ETHERNET = struct.Struct("!6s6sH")
 _IP = struct.Struct("!BBHHHBBH4s4s")
 _UDP = struct.Struct("!HHHH")
 _PSEUDO = struct.Struct("!4s4sBBH")
-_IPV4, _UDP_PROTOCOL = 0x0800, 17
+_IPV4 = 0x0800
+_UDP_PROTOCOL = 17
 
 
 def checksum(data: bytes) -> int:

@@ -67,10 +67,10 @@ class ProxySocket:
             counters["dhcp.malformed"] += 1
             return
         counters[f"dhcp.{decision.outcome.value}"] += 1
-        made = self._server.socket
+        sock = self._server.socket
         send = (
             None
-            if decision.reply is None or made is None
-            else partial(made.sendto, dhcp.build(decision.reply), source)
+            if decision.reply is None or sock is None
+            else partial(sock.sendto, dhcp.build(decision.reply), source)
         )
         self._recorder.answered(decision.notes, send, "DHCP", self._settings.interface)

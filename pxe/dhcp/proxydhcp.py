@@ -28,7 +28,9 @@ PORT = 4011
 _BOOT_THIS = b"\x06\x01\x08\xff"
 _FIRST = (dhcp.MESSAGE_TYPE, dhcp.SERVER_ID)
 _KEPT = (dhcp.TFTP_SERVER, dhcp.BOOT_FILE, dhcp.CLIENT_ID, dhcp.CLIENT_UUID, dhcp.RELAY_AGENT)
-_UNANSWERED_S, _NO_ADDRESS_EVERY_S, _OTHER_EVERY_S = 5.0, 30.0, 30.0
+_UNANSWERED_S = 5.0
+_NO_ADDRESS_EVERY_S = 30.0
+_OTHER_EVERY_S = 30.0
 
 
 def answer(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float) -> Decision:
@@ -36,10 +38,8 @@ def answer(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now:
     something to boot."""
     if packet.message_type != MessageType.DISCOVER or client_of(packet) is Client.SYSTEM:
         return Decision(Outcome.NOT_FOR_US)
-    waited, decision = (
-        _waited(packet, nodes, windows, now),
-        decide(packet, nodes, windows, net, now),
-    )
+    waited = _waited(packet, nodes, windows, now)
+    decision = decide(packet, nodes, windows, net, now)
     if decision.reply is None or decision.outcome is not Outcome.OFFERED:
         return decision
     reply = _without_address(decision.reply, packet, MessageType.OFFER)

@@ -18,7 +18,8 @@ MOST = 8192
 """Packets that wait."""
 _TYPED = slice(236, 242)
 _TYPE_FIRST = MAGIC + b"\x35\x01"
-_CLIENT, _TYPE = slice(24, 34), slice(242, 243)
+_CLIENT = slice(24, 34)
+_TYPE = slice(242, 243)
 """Where the addresses of relay and client are, and the type of message where its option comes
 first, as it does of all clients."""
 _REQUEST = bytes((MessageType.REQUEST,))

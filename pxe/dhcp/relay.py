@@ -10,7 +10,10 @@ from layercake.base.text import clean
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket
 
-CIRCUIT, REMOTE, LINK, SERVER = 1, 2, 5, 11
+CIRCUIT = 1
+REMOTE = 2
+LINK = 5
+SERVER = 11
 """Sub-options of option 82: the port and the relay itself (RFC 3046), the link's address if giaddr
 is of another (RFC 3527), and the relay's address in the place of the server's (RFC 5107)."""
 MOST = 255
@@ -66,15 +69,15 @@ def relay_of(packet: DhcpPacket) -> Relay | None:
 def parts_of(value: bytes) -> dict[int, bytes]:
     """The sub-options of option 82, the first of each; none of one that is cut off: nothing in it
     is to be trusted."""
-    found: dict[int, bytes] = {}
+    suboptions: dict[int, bytes] = {}
     at = 0
     while at < len(value):
         end = at + 2 + (value[at + 1] if at + 1 < len(value) else len(value))
         if end > len(value):
             return {}
-        found.setdefault(value[at], value[at + 2 : end])
+        suboptions.setdefault(value[at], value[at + 2 : end])
         at = end
-    return found
+    return suboptions
 
 
 class Relays:
@@ -91,12 +94,12 @@ class Relays:
 
     def last_of(self, network: str) -> str:
         """When a relay of a network was heard last, for people."""
-        found = self.view().get(network)
-        if found is None:
+        relay = self.view().get(network)
+        if relay is None:
             return f"no relay of its network {network} was heard since the boot service began"
         return (
-            f"the relay of its network {network}, {found.relay}, was heard "
-            f"{found.seconds_ago:.0f} s ago"
+            f"the relay of its network {network}, {relay.relay}, was heard "
+            f"{relay.seconds_ago:.0f} s ago"
         )
 
     def view(self) -> dict[str, RelaySighting]:
@@ -125,5 +128,9 @@ def _address(parts: dict[int, bytes], code: int) -> bytes | None:
 
 def _shown(value: bytes) -> str:
     """Text as it is, all else in hex."""
-    word = value[:_SHOWN]
-    return clean(word.decode()) if word.isascii() and word.decode().isprintable() else word.hex(":")
+    shortened = value[:_SHOWN]
+    return (
+        clean(shortened.decode())
+        if shortened.isascii() and shortened.decode().isprintable()
+        else shortened.hex(":")
+    )

@@ -23,11 +23,9 @@ from pxe.settings import Settings, packed
 _RECEIVE_BYTES = (
     4097  # one more than the codec takes, so that a longer packet is seen to be too long
 )
-_AT_ONCE, _READ, _TURNS = (
-    64,
-    256,
-    16,
-)  # packets that are answered, and read, at a stretch, and how often it is looked for more
+_AT_ONCE = 64  # packets that are answered at a stretch
+_READ = 256  # packets that are read at a stretch
+_TURNS = 16  # how often it is looked for more
 _COUNTER = {outcome: f"dhcp.{outcome.value}" for outcome in Outcome}
 _IP_PKTINFO = 8
 _PKTINFO = struct.Struct("=i4s4s")
@@ -47,7 +45,7 @@ class DhcpServer:
     ) -> None:
         self._port = settings.dhcp_port
         self._interface = interface
-        self._answers = answers
+        self.answers = answers
         self._clock = clock
         self._recorder = recorder
         self._queue = Queue(recorder.counters)
@@ -70,7 +68,8 @@ class DhcpServer:
 
     def open(self) -> None:
         """Opens both sockets and starts to answer. Raises OperationFailed."""
-        interface, port = self._interface, self._port
+        interface = self._interface
+        port = self._port
         try:
             self._server.open(
                 ("", port),
@@ -105,7 +104,7 @@ class DhcpServer:
         """A packet has come: it waits, unless it is one more of strangers."""
         counters = self._recorder.counters
         counters["dhcp.received"] += 1
-        if not self._answers.known(data[CHADDR]):
+        if not self.answers.known(data[CHADDR]):
             text = data[CHADDR].hex(":")
             if self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
                 counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += (
@@ -120,7 +119,9 @@ class DhcpServer:
         their turn."""
         if self._again is not None:
             self._again.cancel()
-        self._again, left, size = None, _AT_ONCE, _READ if self._queue else 1
+        self._again = None
+        left = _AT_ONCE
+        size = _READ if self._queue else 1
         for _ in range(_TURNS):
             more = self._server.read(size)
             left -= self.work(left)
@@ -143,7 +144,7 @@ class DhcpServer:
     def _answer(self, data: bytes) -> None:
         counters = self._recorder.counters
         try:
-            answer = self._answers.to(data)
+            answer = self.answers.to(data)
         except dhcp.DhcpError:
             counters["dhcp.malformed"] += 1
             return
@@ -152,7 +153,8 @@ class DhcpServer:
         self._recorder.answered(answer.notes, send, "DHCP", self._interface)
 
     def _send(self, answer: Answer, way: Way, data: bytes) -> None:
-        port, payload = self._port, answer.payload(data)
+        port = self._port
+        payload = answer.payload(data)
         if way is Way.FRAME and self._raw is not None:
             self._raw.send(
                 build_frame(

@@ -38,27 +38,28 @@ class AnswerSniffer:
     def open(self) -> None:
         """Starts to listen. Raises OperationFailed."""
         interface = self._interface
-        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         try:
-            bpf.attach(made, bpf.udp_to(self._port))
-            made.bind(
+            bpf.attach(sock, bpf.udp_to(self._port))
+            sock.bind(
                 (interface, _IPV4)
             )  # a socket of one protocol is not given what this machine sends (packet(7))
         except OSError as error:
-            made.close()
+            sock.close()
             raise OperationFailed(
                 f"cannot listen for other DHCP servers on {interface}: {error.strerror}",
                 hint="it needs root and the interface up",
             ) from error
-        self._socket = made
-        asyncio.get_running_loop().add_reader(made.fileno(), self._read)
+        self._socket = sock
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._read)
 
     def close(self) -> None:
         """Stops."""
-        made, self._socket = self._socket, None
-        if made is not None:
-            asyncio.get_running_loop().remove_reader(made.fileno())
-            made.close()
+        sock = self._socket
+        self._socket = None
+        if sock is not None:
+            asyncio.get_running_loop().remove_reader(sock.fileno())
+            sock.close()
 
     def _read(self) -> None:
         for _ in range(_AT_ONCE):

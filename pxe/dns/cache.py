@@ -17,14 +17,19 @@ from dnslib.dns import DNSError as BadRecord
 from pxe.packets import dns
 from pxe.packets.dns import HEADER, DnsError, Query, Rcode, Type
 
-LONGEST_S, LONGEST_NOT_S, FAILED_S = 3600, 300, 2
+LONGEST_S = 3600
+LONGEST_NOT_S = 300
+FAILED_S = 2
 """How long an answer is kept at most, that there is none, and that nobody could be asked (RFC
 9520)."""
-SIZE, BYTES, EACH = 10_000, 8 << 20, 8192
+SIZE = 10_000
+BYTES = 8 << 20
+EACH = 8192
 """How many answers are kept, how many bytes of them, and the longest."""
 _RECORDS = 512
 _FIXED = struct.Struct("!HHIH")
-_TTL_AT, _TTL = 4, struct.Struct("!I")
+_TTL_AT = 4
+_TTL = struct.Struct("!I")
 Key = tuple[bytes, int, bool, bool]
 
 
@@ -82,12 +87,13 @@ def read(data: bytes, query: Query, now: float) -> Kept:
     whole = bytearray(HEADER.pack(0xFFFF, 0xFFFF, 1, *counts) + data[HEADER.size :])
     ttls: list[tuple[int, int]] = []
     negative = 0
-    kept = [0, 0, 0]
+    in_section = [0, 0, 0]
     for section in [number for number, count in enumerate(counts) for _ in range(count)]:
         place, rtype, ttl, length = _record(data, at)
         if rtype == Type.OPT:
             break  # the last, but for signatures that hold no longer
-        start, at = at, place + _FIXED.size + length
+        start = at
+        at = place + _FIXED.size + length
         if at > len(data):
             raise BadAnswer("it ends too early")
         _TTL.pack_into(whole, place + _TTL_AT, 0xFFFFFFFF)
@@ -96,11 +102,11 @@ def read(data: bytes, query: Query, now: float) -> Kept:
         ttls.append((place + _TTL_AT, ttl))
         if section == 1 and rtype == Type.SOA:
             negative = min(ttl, *_TTL.unpack_from(data, at - _TTL.size), LONGEST_NOT_S)
-        kept[section] += 1
+        in_section[section] += 1
     rcode = flags & 0xF
-    positive = rcode == Rcode.NOERROR and kept[0]
+    positive = rcode == Rcode.NOERROR and in_section[0]
     lives = min(ttl for _, ttl in ttls) if positive else negative
-    body = HEADER.pack(0, 0, 1, *kept) + data[HEADER.size : at]
+    body = HEADER.pack(0, 0, 1, *in_section) + data[HEADER.size : at]
     return Kept(body, rcode, tuple(ttls), lives, now)
 
 
@@ -129,15 +135,16 @@ def render(kept: Kept, query: Query, now: float, room: int = 0) -> bytes:
     flags = dns.QR | dns.RA | query.flags & (dns.RD | dns.CD)
     if len(kept.data) + len(edns) > (room or query.room):
         return HEADER.pack(query.id, flags | dns.TC, 1, 0, 0, bool(edns)) + query.question + edns
-    made, gone = bytearray(kept.data), int(now - kept.at)
+    message = bytearray(kept.data)
+    age = int(now - kept.at)
     question = query.question
-    made[HEADER.size : HEADER.size + len(question)] = question
+    message[HEADER.size : HEADER.size + len(question)] = question
     for place, ttl in kept.ttls:
-        _TTL.pack_into(made, place, max(0, ttl - gone))
-    _, _, _, *counts = HEADER.unpack_from(made)
+        _TTL.pack_into(message, place, max(0, ttl - age))
+    _, _, _, *counts = HEADER.unpack_from(message)
     counts[2] += bool(edns)
-    HEADER.pack_into(made, 0, query.id, flags | kept.rcode, 1, *counts)
-    return bytes(made) + edns
+    HEADER.pack_into(message, 0, query.id, flags | kept.rcode, 1, *counts)
+    return bytes(message) + edns
 
 
 class Cache:
@@ -154,14 +161,14 @@ class Cache:
 
     def get(self, key: Key, now: float) -> Kept | None:
         """What is known, and holds still."""
-        kept = self._kept.get(key)
-        if kept is None:
+        entry = self._kept.get(key)
+        if entry is None:
             return None
-        if now - kept.at >= kept.lives:
+        if now - entry.at >= entry.lives:
             self._drop(key)
             return None
         self._kept.move_to_end(key)
-        return kept
+        return entry
 
     def store(self, key: Key, kept: Kept) -> None:
         """Keeps an answer, if it may be kept."""

@@ -37,25 +37,27 @@ def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decisi
     rcode = _refusal_code(query)
     if rcode is not None:
         return Decision(Outcome.REFUSED, dns.reply(query, rcode, flags=flags, room=room))
-    found = zone.find(query.key, query.type)
-    if found is None:
+    records = zone.find(query.key, query.type)
+    if records is None:
         if forwards and query.flags & dns.RD:
             return Decision(Outcome.FORWARD)
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
-    answered = query.type == Type.ANY or any(kind == query.type for _, kind, _ in found.answers)
+    answered = query.type == Type.ANY or any(kind == query.type for _, kind, _ in records.answers)
     authority = (
-        () if answered else (_record(query, found.apex, Type.SOA, zone.ttl, zone.soa(found.apex)),)
+        ()
+        if answered
+        else (_record(query, records.apex, Type.SOA, zone.ttl, zone.soa(records.apex)),)
     )
     reply = dns.reply(
         query,
-        found.rcode,
-        _records(query, found.answers, zone.ttl),
+        records.rcode,
+        _records(query, records.answers, zone.ttl),
         authority,
-        _records(query, found.extra, zone.ttl),
+        _records(query, records.extra, zone.ttl),
         flags=flags | dns.AA,
         room=room,
     )
-    return Decision(Outcome.NO_SUCH_NAME if found.rcode else Outcome.ANSWERED, reply)
+    return Decision(Outcome.NO_SUCH_NAME if records.rcode else Outcome.ANSWERED, reply)
 
 
 def _refusal_code(query: Query) -> Rcode | None:

@@ -18,12 +18,16 @@ from pxe.packets import dns
 from pxe.packets.dns import HEADER, Query, Rcode
 
 PORT = 53
-WAIT_S, ALL_S = 1.5, 5.0
+WAIT_S = 1.5
+ALL_S = 5.0
 """How long one server is waited for, and all of them."""
-MOST, EACH = 512, 64
+MOST = 512
+EACH = 64
 """Questions that are open at a time, and those of one client."""
 _SIZE = 4096
-_FIRST_PORT, _PORTS, _TRIES = 1024, 64512, 8
+_FIRST_PORT = 1024
+_PORTS = 64512
+_TRIES = 8
 
 
 class Forwarder:
@@ -50,8 +54,8 @@ class Forwarder:
     def known(self, query: Query, room: int = 0) -> bytes | None:
         """The answer, if it is known."""
         now = self._clock()
-        kept = self._cache.get(key_of(query), now)
-        return None if kept is None else render(kept, query, now, room)
+        cached = self._cache.get(key_of(query), now)
+        return None if cached is None else render(cached, query, now, room)
 
     def full(self, client: str) -> bool:
         """Whether too much is open already, of all or of this client."""
@@ -80,26 +84,26 @@ class Forwarder:
             task.cancel()
 
     async def _fetch(self, query: Query) -> Kept:
-        kept = None
+        reply = None
         try:
             async with asyncio.timeout(ALL_S):
                 for server in [*self._order, *self._order]:
-                    if (kept := await self._of(server, query)) is not None:
+                    if (reply := await self._of(server, query)) is not None:
                         self._order.sort(key=partial(operator.ne, server))
                         break
         except TimeoutError:
-            kept = None
-        kept = kept or failure(query, self._clock())
-        self._cache.store(key_of(query), kept)
-        return kept
+            reply = None
+        reply = reply or failure(query, self._clock())
+        self._cache.store(key_of(query), reply)
+        return reply
 
     async def _of(self, server: str, query: Query) -> Kept | None:
         """What one server says; None if it says nothing that is of use, in time."""
         try:
             async with asyncio.timeout(WAIT_S):
-                kept, cut = await self._by_udp(server, query)
+                reply, cut = await self._by_udp(server, query)
                 if not cut:
-                    return kept
+                    return reply
             async with asyncio.timeout(WAIT_S):
                 return await self._by_tcp(server, query)
         except (OSError, TimeoutError, EOFError, BadAnswer):
@@ -113,7 +117,8 @@ class Forwarder:
         ) + query.question + edns
 
     async def _by_udp(self, server: str, query: Query) -> tuple[Kept | None, bool]:
-        loop, (number, question) = asyncio.get_running_loop(), self._question(query)
+        loop = asyncio.get_running_loop()
+        number, question = self._question(query)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
             _bind(sock)
             sock.connect((server, self._port))  # the kernel lets nobody else's datagrams in
@@ -121,10 +126,10 @@ class Forwarder:
             while True:
                 data = await loop.sock_recv(sock, _SIZE)
                 try:
-                    found = self._believed(data, number, query)
+                    believed = self._believed(data, number, query)
                 except BadAnswer:  # made up, or late: the true one may come yet
                     continue
-                return found, bool(data[2] & dns.TC >> 8)
+                return believed, bool(data[2] & dns.TC >> 8)
 
     async def _by_tcp(self, server: str, query: Query) -> Kept | None:
         number, question = self._question(query)
@@ -141,8 +146,8 @@ class Forwarder:
         BadAnswer."""
         if data[:2] != number:
             raise BadAnswer("it has another number")
-        kept = read(data, query, self._clock())
-        return kept if kept.rcode in (Rcode.NOERROR, Rcode.NXDOMAIN) else None
+        reply = read(data, query, self._clock())
+        return reply if reply.rcode in (Rcode.NOERROR, Rcode.NXDOMAIN) else None
 
 
 def _bind(sock: socket.socket) -> None:

@@ -45,7 +45,8 @@ class Limiter:
             return Verdict.SEND
         now = self._clock()
         if now >= self._until:
-            self._until, self._counts = now + 1, {}
+            self._until = now + 1
+            self._counts = {}
         counts = self._counts
         count = counts.get(about, 0) + 1
         if count == 1 and len(counts) >= self.KEYS:

@@ -100,7 +100,8 @@ class Names:
         """Counts the nodes of a network and a domain: both are ours as long as there are any."""
         domain = records.domain_of(node, self._settings)
         times = self._times.setdefault(domain, Counter())
-        ntp, had = node.subnet.ntp if node.subnet is not None else (), set(times)
+        ntp = node.subnet.ntp if node.subnet is not None else ()
+        had = set(times)
         times[ntp] += count
         if not times[ntp]:
             del times[ntp]
@@ -136,10 +137,10 @@ class Names:
         """Whether somebody at this address may ask."""
         known = self.asked.get(address)
         if known is None:
-            there = ipaddress.ip_address(address)
+            parsed = ipaddress.ip_address(address)
             known = any(
-                there in network for network in (*self._networks, *self._allowed)
-            ) or self._guests(there)
+                parsed in network for network in (*self._networks, *self._allowed)
+            ) or self._guests(parsed)
             if len(self.asked) >= _ASKED:
                 self.asked.clear()
             self.asked[address] = known
@@ -159,10 +160,10 @@ class Names:
         """A page of all records, or those that a name or an address leads to. Raises InputError."""
         frame = self.frame(forward)
         if not name:
-            found = list(itertools.islice(self.zone.entries(), start, start + PAGE + 1))
-            more = start + PAGE if len(found) > PAGE else 0
+            entries = list(itertools.islice(self.zone.entries(), start, start + PAGE + 1))
+            more = start + PAGE if len(entries) > PAGE else 0
             return msgspec.structs.replace(
-                frame, records=list(map(_shown, found[:PAGE])), more=more
+                frame, records=list(map(_shown, entries[:PAGE])), more=more
             )
         asked = _asked(name)
         tried = (

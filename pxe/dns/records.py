@@ -15,7 +15,9 @@ from pxe.settings import Settings
 
 BMC = "-bmc"
 """What a node's name has behind it for its BMC: n0-bmc."""
-NAME, ALIAS, CONTROLLER = 0, 1, 2
+NAME = 0
+ALIAS = 1
+CONTROLLER = 2
 """The ranks: who has a name that several claim."""
 _SRV = struct.Struct("!HHH")
 _NTP_PORT = 123
@@ -39,8 +41,8 @@ def full(name: str, domain: str) -> str:
 def six_of(node: Node, settings: Settings) -> ipaddress.IPv6Address | None:
     """The address that a running node makes of the prefix that the head advertises on its own
     network (SLAAC, RFC 4291)."""
-    here = node.subnet is None or node.subnet.network == settings.network
-    if settings.ra_prefix is None or not here or ":" in node.ip or not node.macs:
+    on_own_network = node.subnet is None or node.subnet.network == settings.network
+    if settings.ra_prefix is None or not on_own_network or ":" in node.ip or not node.macs:
         return None
     mac = node.macs[0]
     return ipaddress.IPv6Network(settings.ra_prefix)[
@@ -50,23 +52,24 @@ def six_of(node: Node, settings: Settings) -> ipaddress.IPv6Address | None:
 
 def of_node(node: Node, settings: Settings) -> tuple[Entry, ...]:
     """A node's records; a name that is too long for DNS has none."""
-    domain, six = domain_of(node, settings), six_of(node, settings)
+    domain = domain_of(node, settings)
+    six = six_of(node, settings)
     own: list[_Address] = [ipaddress.ip_address(node.ip), *([six] if six is not None else [])]
-    found = [*_addresses(node.name, full(node.name, domain), own, NAME, node.name)]
+    entries = [*_addresses(node.name, full(node.name, domain), own, NAME, node.name)]
     if node.bmc:
         first, dot, rest = node.name.partition(".")
         name = f"{first}{BMC}{dot}{rest}"
-        found += _addresses(
+        entries += _addresses(
             name, full(name, domain), [ipaddress.ip_address(node.bmc)], CONTROLLER, node.name
         )
     target = _wire(full(node.name, domain))
     for alias in node.aliases if target else ():
         names = {alias, full(alias, domain)}
-        found += [
+        entries += [
             Entry(name, Type.CNAME, target, ALIAS, node.name)
             for name in filter(None, map(_wire, sorted(names)))
         ]
-    return tuple(found)
+    return tuple(entries)
 
 
 def tops_of_node(node: Node, settings: Settings) -> tuple[bytes, ...]:
@@ -102,25 +105,26 @@ def _wire(name: str) -> bytes:
 def of_head(domain: str, ntp: tuple[str, ...], settings: Settings) -> tuple[Entry, ...]:
     """What the head itself has in a domain: its name, the API, files for booting, and time servers
     if its networks have any."""
-    head, url = wire(f"{HEAD}.{domain}"), urlsplit(settings.head_url)
+    head = wire(f"{HEAD}.{domain}")
+    url = urlsplit(settings.head_url)
     addresses = [ipaddress.ip_address(own.address) for own in settings.heads]
-    found = [Entry(head, _kind(address), address.packed, -1) for address in addresses]
-    found += [
+    entries = [Entry(head, _kind(address), address.packed, -1) for address in addresses]
+    entries += [
         _service("_layercake._tcp", domain, url.port or 443, head),
         _service("_tftp._udp", domain, settings.tftp_port, head),
     ]
     if domain == settings.names.domain:
         for address in addresses:
-            found += [
+            entries += [
                 Entry(wire(HEAD), _kind(address), address.packed, -1),
                 Entry(reverse(address), Type.PTR, head, -1),
             ]
     if ntp:
         time = wire(f"ntp.{domain}")
         servers = map(ipaddress.ip_address, ntp)
-        found += [Entry(time, _kind(server), server.packed, ALIAS) for server in servers]
-        found.append(_service("_ntp._udp", domain, _NTP_PORT, time))
-    return tuple(found)
+        entries += [Entry(time, _kind(server), server.packed, ALIAS) for server in servers]
+        entries.append(_service("_ntp._udp", domain, _NTP_PORT, time))
+    return tuple(entries)
 
 
 def _service(label: str, domain: str, port: int, target: bytes) -> Entry:
@@ -130,9 +134,9 @@ def _service(label: str, domain: str, port: int, target: bytes) -> Entry:
 
 def tops_of_head(domain: str, settings: Settings) -> tuple[bytes, ...]:
     """The zones of a domain of ours; with the usual domain also those of the head's own network."""
-    found = [wire(domain)]
+    tops = [wire(domain)]
     if domain == settings.names.domain:
-        found += [top for own in settings.heads for top in tops_of(own.network)]
+        tops += [top for own in settings.heads for top in tops_of(own.network)]
         if settings.ra_prefix is not None:
-            found.append(top_of_six(ipaddress.IPv6Network(settings.ra_prefix)))
-    return tuple(found)
+            tops.append(top_of_six(ipaddress.IPv6Network(settings.ra_prefix)))
+    return tuple(tops)

@@ -29,12 +29,10 @@ _READY = 16_384
 up."""
 _ERRORS_PER_S = 10
 """How often a second a network of strangers is told no, whatever the setting for clients."""
-_ANSWERED, _MALFORMED, _LIMITED, _FOREIGN = (
-    "dns.answered",
-    "dns.malformed",
-    "dns.limited",
-    "dns.foreign",
-)
+_ANSWERED = "dns.answered"
+_MALFORMED = "dns.malformed"
+_LIMITED = "dns.limited"
+_FOREIGN = "dns.foreign"
 _SEND = Verdict.SEND  # looked up for each datagram
 
 
@@ -126,7 +124,8 @@ class DnsServer:
 
     def _slow(self, data: bytes, source: tuple[str, int]) -> None:
         """A query that has no answer ready."""
-        query, client = dns.parse(data), source[0]
+        query = dns.parse(data)
+        client = source[0]
         if not self._names.client(client):
             self._counters[_FOREIGN] += 1
             if self._limiter.may(prefix(client), _ERRORS_PER_S) is _SEND:

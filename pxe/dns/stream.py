@@ -6,7 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from layercake.base.door import Door, Guest, Limits, bound, guest_of
+from layercake.base.tcp_listener import (
+    Connection,
+    Limits,
+    TcpListener,
+    bound_sockets,
+    connection_of,
+)
 from pxe.packets.dns import HEADER, DnsError
 
 LIMITS = Limits(
@@ -31,23 +37,23 @@ class StreamServer:
         self._answer = answer
         self._client = client
         self._clock = clock
-        self._door: Door | None = None
+        self._listener: TcpListener | None = None
         self._there: set[_Conversation] = set()
 
     def open(self, address: tuple[str, int]) -> None:
         """Raises OSError."""
-        door = Door(
+        listener = TcpListener(
             lambda: _Conversation(self._answer, self._client, self._there),
             LIMITS.beside([address[0]]),
         )
-        door.open(*bound([address[0]], address[1]))
-        self._door = door
+        listener.open(*bound_sockets([address[0]], address[1]))
+        self._listener = listener
 
     def close(self) -> None:
         """Ends all connections."""
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         for conversation in list(self._there):
             conversation.end()
 
@@ -62,7 +68,7 @@ class _Conversation(asyncio.Protocol):
         self._client = client
         self._there = there
         self._transport: asyncio.Transport | None = None
-        self._guest: Guest | None = None
+        self._connection: Connection | None = None
         self._buffer = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -72,7 +78,8 @@ class _Conversation(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has come."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
-        self._transport, self._guest = transport, guest_of(transport)
+        self._transport = transport
+        self._connection = connection_of(transport)
         self._there.add(self)
         self._room.set()
         self._rest()
@@ -130,14 +137,15 @@ class _Conversation(asyncio.Protocol):
 
     async def _work(self, message: bytes | None) -> None:
         """Answers what is there."""
-        guest, transport = self._guest, self._transport
-        assert guest is not None and transport is not None  # noqa: S101 (for the type checker)
+        connection = self._connection
+        transport = self._transport
+        assert connection is not None and transport is not None  # noqa: S101 (for the type checker)
         try:
             while message is not None:
-                if self._client(guest.address) and len(message) >= HEADER.size:
-                    guest.known(guest.address)
-                async with guest.turn():
-                    reply = await self._answer(message, guest.address)
+                if self._client(connection.address) and len(message) >= HEADER.size:
+                    connection.identify(connection.address)
+                async with connection.serving():
+                    reply = await self._answer(message, connection.address)
                 transport.write(len(reply).to_bytes(2, "big") + reply)
                 await self._room.wait()
                 self._rest()

@@ -21,7 +21,8 @@ from pxe.packets.dns import Rcode, Type, above, wire
 _SOA_TIMES = (3600, 600, 86400)
 _CHASED = frozenset({Type.A, Type.AAAA, Type.SRV})
 _HINFO = b"\x07RFC8482\x00"
-_REVERSE_4, _REVERSE_6 = "in-addr.arpa", "ip6.arpa"
+_REVERSE_4 = "in-addr.arpa"
+_REVERSE_6 = "ip6.arpa"
 ADDRESSES = (Type.A, Type.AAAA)
 
 
@@ -68,14 +69,14 @@ class Zone:
     def set_records(self, owner: str, entries: Iterable[Entry], tops: Iterable[bytes] = ()) -> None:
         """Gives an owner these records in the place of those it had. `tops` are the zones that it
         makes ours."""
-        made = (tuple(entries), tuple(tops))
-        if self._of.get(owner) == made:
+        records = (tuple(entries), tuple(tops))
+        if self._of.get(owner) == records:
             return
         self._remove_records(owner)
-        self._of[owner] = made
-        for top in made[1]:
+        self._of[owner] = records
+        for top in records[1]:
             self._tops[top] += 1
-        for entry in made[0]:
+        for entry in records[0]:
             self._table.setdefault(entry.name, []).append(entry)
             for name in above(entry.name):
                 self._parents[name] += 1

@@ -88,8 +88,8 @@ class DynamicAddressing:
 
     def answer(self, packet: DhcpPacket, unknown: Decision, net: Common) -> Decision:
         """What such a machine gets; `unknown` is what it gets where there are no guests."""
-        if self.discovery.takes(packet) and (found := self._discover(packet, net)) is not None:
-            return found
+        if self.discovery.takes(packet) and (discovered := self._discover(packet, net)) is not None:
+            return discovered
         decision = answer(packet, unknown, self._networks, net, self._clock())
         if decision.outcome in CHANGE:
             self._lease_file.changed()
@@ -104,11 +104,11 @@ class DynamicAddressing:
         if network is None or not network.discovery or packet.mac[0] & 1 or not any(packet.mac):
             return None
         notes = self.discovery.begin(packet, network, signed=net.signed)
-        found = decide(packet, self._nodes, self._windows, net, now)
-        if found.outcome is Outcome.UNKNOWN_MAC:
-            return replace(found, notes=(*found.notes, *notes))
+        decision = decide(packet, self._nodes, self._windows, net, now)
+        if decision.outcome is Outcome.UNKNOWN_MAC:
+            return replace(decision, notes=(*decision.notes, *notes))
         self._lease_file.changed()
-        return replace(found, notes=(*notes, *found.notes))
+        return replace(decision, notes=(*notes, *decision.notes))
 
     def counts(self) -> dict[str, GuestCount]:
         """How many addresses guests have, by network."""

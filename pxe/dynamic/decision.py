@@ -99,13 +99,12 @@ def _requested(
     """RFC 2131 section 4.3.2. Who selects an offer of ours gets it unless somebody has it; who says
     that he has an address keeps it if that is so. One that is not of this network is refused; of
     what nothing is known, nothing is said."""
-    selects, wanted = (
-        dhcp.SERVER_ID in packet.options,
-        packet.options.get(dhcp.REQUESTED_IP, packet.ciaddr),
-    )
+    selects = dhcp.SERVER_ID in packet.options
+    wanted = packet.options.get(dhcp.REQUESTED_IP, packet.ciaddr)
     if wanted == dhcp.NO_ADDRESS:
         return Decision(Outcome.NOT_FOR_US)
-    lease, number = network.pool.of(guest, now), int.from_bytes(wanted, "big")
+    lease = network.pool.of(guest, now)
+    number = int.from_bytes(wanted, "big")
     if lease is None and not selects:
         return unknown if _belongs(packet, wanted, network, net) else _naked(packet, network)
     name = called(packet.options.get(dhcp.HOST_NAME, b""))
@@ -121,10 +120,10 @@ def _requested(
 
 def _belongs(packet: DhcpPacket, address: bytes, network: DynamicNetwork, net: Common) -> bool:
     """Whether an address is one of the link that a packet comes from."""
-    here = () if packet.giaddr != dhcp.NO_ADDRESS else net.here
+    own_networks = () if packet.giaddr != dhcp.NO_ADDRESS else net.here
     return network.holds(address) or any(
         one.version == 4 and one.network_address.packed <= address <= one.broadcast_address.packed
-        for one in here
+        for one in own_networks
     )
 
 

@@ -177,11 +177,11 @@ class MachineDiscovery:
             self._end(mac)
 
     def _end(self, mac: bytes) -> bool:
-        found = self._now.pop(mac, None)
-        if found is None:
+        session = self._now.pop(mac, None)
+        if session is None:
             return False
-        self._nodes.remove(found.node.id)
-        self._windows.forget(found.node.id)
+        self._nodes.remove(session.node.id)
+        self._windows.forget(session.node.id)
         return True
 
     def __len__(self) -> int:

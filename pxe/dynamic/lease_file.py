@@ -25,11 +25,13 @@ from pxe.nodes import mac_text
 from pxe.notes import Note, Recorder
 
 FILE = "guests.json"
-PAUSE_S, AGAIN_S = 1.0, 10.0
+PAUSE_S = 1.0
+AGAIN_S = 10.0
 """Seconds between two writes, and after one that failed."""
 LONGEST_S = 86400.0
 MOST_BYTES = 64 << 20
-_MAC, _ID = 6, 255
+_MAC = 6
+_ID = 255
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,8 +130,8 @@ class LeaseFile:
                 return
             if self._path.stat().st_size > MOST_BYTES:
                 raise ValueError("it is too long")
-            found = msgspec.json.decode(self._path.read_bytes(), type=list[_Written])
-            leases = [(one.network, self._lease(one)) for one in found]
+            records = msgspec.json.decode(self._path.read_bytes(), type=list[_Written])
+            leases = [(one.network, self._lease(one)) for one in records]
         except OSError as error:
             self._note_failure(f"cannot read {self._path}: {error.strerror}")
             return
@@ -143,8 +145,10 @@ class LeaseFile:
 
     def _lease(self, one: _Written) -> Lease:
         """A lease of the file. Raises ValueError."""
-        aside, now = one.state is State.ASIDE, self._clock()
-        mac, own = bytes.fromhex(one.mac.replace(":", "")), bytes.fromhex(one.id)
+        aside = one.state is State.ASIDE
+        now = self._clock()
+        mac = bytes.fromhex(one.mac.replace(":", ""))
+        own = bytes.fromhex(one.id)
         if len(mac) != (0 if aside else _MAC) or len(own) > _ID or one.state is State.OFFERED:
             raise ValueError(f"{one.address} is nobody's")
         until = min(one.until + now - self._wall(), now + (ASIDE_S if aside else LONGEST_S))

@@ -21,7 +21,8 @@ from pxe.packets.dhcp import DhcpPacket
 from pxe.settings import Settings
 from pxe.subnet import Subnet, of, times
 
-A_SECOND, AT_ONCE = 200.0, 1000.0
+A_SECOND = 200.0
+AT_ONCE = 1000.0
 """Packets of machines that have no address here that are read in a second in the long run, and at
 once: of more nothing is read."""
 PAGE = 1000
@@ -144,7 +145,8 @@ class DynamicNetworks:
             return False
         if any(network.pool.knows(mac) for network in self._networks.values()):
             return True
-        self._room, self._at = min(AT_ONCE, self._room + (now - self._at) * A_SECOND), now
+        self._room = min(AT_ONCE, self._room + (now - self._at) * A_SECOND)
+        self._at = now
         if self._room < 1.0:
             return False
         self._room -= 1.0
@@ -167,18 +169,18 @@ class DynamicNetworks:
                 None,
             )
         if packet.ciaddr != dhcp.NO_ADDRESS:
-            found = next(
+            network_of_client = next(
                 (network for network in self._networks.values() if network.holds(packet.ciaddr)),
                 None,
             )
-            if found is not None:
-                return found
-        here = [
+            if network_of_client is not None:
+                return network_of_client
+        local_networks = [
             network for network in self._networks.values() if network.subnet.network in net.here
         ]
         return next(
-            (network for network in here if network.pool.of(guest, now) is not None),
-            here[0] if here else None,
+            (network for network in local_networks if network.pool.of(guest, now) is not None),
+            local_networks[0] if local_networks else None,
         )
 
     # -- what is shown and kept
@@ -192,7 +194,7 @@ class DynamicNetworks:
 
     def leases(self, start: int, now: float) -> GuestLeases:
         """A page of all leases, by network and address."""
-        found = [
+        leases = [
             GuestLease(
                 network=name,
                 mac=mac_text(lease.guest.mac),
@@ -204,8 +206,8 @@ class DynamicNetworks:
             for lease in network.pool.leases(now)
         ]
         return GuestLeases(
-            leases=found[start : start + PAGE],
-            more=start + PAGE if len(found) > start + PAGE else 0,
+            leases=leases[start : start + PAGE],
+            more=start + PAGE if len(leases) > start + PAGE else 0,
         )
 
     def durable_leases(self) -> Iterable[tuple[str, Lease]]:

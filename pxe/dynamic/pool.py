@@ -23,7 +23,8 @@ from typing import NamedTuple
 OF_ONE_MAC = 4
 """Addresses that one MAC address has at most: firmware, iPXE, an installer and a system each may
 have an identifier of its own."""
-OFFER_S, ASIDE_S = 15.0, 3600.0
+OFFER_S = 15.0
+ASIDE_S = 3600.0
 """Seconds that an offer is held for, and that an address is not given to anybody which a guest says
 is used by something else."""
 _ASIDE_PART = 4
@@ -127,7 +128,8 @@ class Pool:
             lease = self._assign(address, guest)
         elif lease.address != address:
             return None
-        lease.name, lease.was = name, True
+        lease.name = name
+        lease.was = True
         self._set_state(lease, State.LEASED, now + seconds)
         return lease
 
@@ -146,7 +148,8 @@ class Pool:
         if lease is None or lease.address != address or lease.state is State.PAST:
             return False
         self._forget(lease)
-        lease.guest, lease.was = DynamicClient(b""), False
+        lease.guest = DynamicClient(b"")
+        lease.was = False
         self._set_state(lease, State.ASIDE, now + ASIDE_S)
         aside = self._in[State.ASIDE]
         if len(aside) > max(1, self.size // _ASIDE_PART):
@@ -211,7 +214,8 @@ class Pool:
     def _set_state(self, lease: Lease, state: State, until: float) -> None:
         """Moves a lease to the end of those in a state."""
         self._in[lease.state].pop(lease.address, None)
-        lease.state, lease.until = state, until
+        lease.state = state
+        lease.until = until
         self._in[state][lease.address] = lease
         if state is not State.PAST:
             heapq.heappush(self._ends, (until, lease.address))

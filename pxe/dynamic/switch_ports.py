@@ -24,7 +24,8 @@ MOST_STRANGERS = 4096
 _EVERY_S = 30.0
 _LONGEST = 64
 """Bytes of a circuit or a remote identifier that can be a place: longer ones are shown cut off."""
-_A_SECOND, _AT_ONCE = 100.0, 500.0
+_A_SECOND = 100.0
+_AT_ONCE = 500.0
 """Packets of unknown machines that are read in a second in the long run, and at once."""
 _NOWHERE = ("", "", "")
 _WORTH = (MessageType.DISCOVER, MessageType.REQUEST)
@@ -48,13 +49,13 @@ def switch_port_of(packet: DhcpPacket) -> tuple[str, str, str] | None:
     option = packet.options.get(dhcp.RELAY_AGENT, b"")
     if not option or len(option) > MOST or packet.giaddr[0] >= MULTICAST:
         return None
-    found = Relay(packet.giaddr, packet.giaddr, None, parts_of(option))
-    if not found.circuit or any(len(part) > _LONGEST for part in found.parts.values()):
+    relay = Relay(packet.giaddr, packet.giaddr, None, parts_of(option))
+    if not relay.circuit or any(len(part) > _LONGEST for part in relay.parts.values()):
         return None
     return (
         "" if packet.giaddr == dhcp.NO_ADDRESS else dotted(packet.giaddr),
-        found.circuit,
-        found.remote,
+        relay.circuit,
+        relay.remote,
     )
 
 
@@ -80,8 +81,8 @@ class SwitchPorts:
             self._of[node.id] = place
             self._at[place] = node.id
         for mac in node.macs:  # who was a stranger is the node now, and was heard as that
-            if (found := self._strangers.pop(mac, None)) is not None:
-                self._own[node.id] = found
+            if (sighting := self._strangers.pop(mac, None)) is not None:
+                self._own[node.id] = sighting
 
     def remove_node(self, node: str) -> None:
         """A node is gone."""
@@ -99,7 +100,8 @@ class SwitchPorts:
         if not self._at:
             return False
         now = self._clock()
-        self._room, self._filled = min(_AT_ONCE, self._room + (now - self._filled) * _A_SECOND), now
+        self._room = min(_AT_ONCE, self._room + (now - self._filled) * _A_SECOND)
+        self._filled = now
         if self._room < 1.0:
             return False
         self._room -= 1.0
@@ -156,14 +158,16 @@ class SwitchPorts:
     def sightings(self, macs: Iterable[bytes]) -> dict[str, PortSighting]:
         """What was heard of cards, by their MAC addresses. Of a node's that was not heard yet,
         since when nothing came."""
-        now, found = self._clock(), dict[str, PortSighting]()
+        now = self._clock()
+        sightings = dict[str, PortSighting]()
         for mac in macs:
-            node, one = self._nodes.by_mac(mac), self._strangers.get(mac)
+            node = self._nodes.by_mac(mac)
+            one = self._strangers.get(mac)
             if node is not None and not node.stranger:
                 one = self._own.get(node.id, (_NOWHERE, self._began))
             if one is not None:
                 (relay, circuit, remote), at = one
-                found[mac_text(mac)] = PortSighting(
+                sightings[mac_text(mac)] = PortSighting(
                     relay=relay, circuit=circuit, remote=remote, seconds_ago=round(now - at, 1)
                 )
-        return found
+        return sightings

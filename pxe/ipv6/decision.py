@@ -118,11 +118,11 @@ def decide(
         return Decision(Outcome.NOT_FOR_US)
     if packet.options.get(dhcp.SERVER_ID, net.server) != net.server:
         return Decision(Outcome.OTHER_SERVER)
-    found = owner(packet, source, nodes)
+    node_and_mac = owner(packet, source, nodes)
     client = client_of(packet)
-    if found is None:
+    if node_and_mac is None:
         return Decision(Outcome.UNKNOWN_MAC)  # it is told when it asks by IPv4
-    node, mac = found
+    node, mac = node_and_mac
     home = home_of(node, net)
     if home is None:
         return _not_at_home(node, mac)
@@ -260,18 +260,18 @@ def _reply(packet: Dhcp6Packet, net: Network, options: list[tuple[int, bytes]]) 
 
 
 def _options(packet: Dhcp6Packet, home: Home, url: str) -> list[tuple[int, bytes]]:
-    found = [(dhcp.BOOTFILE_URL, url.encode())] if url else []
+    options = [(dhcp.BOOTFILE_URL, url.encode())] if url else []
     asked = packet.options.get(dhcp.IA_NA, b"")
     if len(asked) >= 12:
         times = [home.lease // 2, home.lease * 7 // 8, home.lease, home.lease]
         renew, rebind, preferred, valid = (seconds.to_bytes(4, "big") for seconds in times)
-        given = dhcp.option(dhcp.IA_ADDRESS, home.address.packed + preferred + valid)
-        found.insert(0, (dhcp.IA_NA, asked[:4] + renew + rebind + given))
+        address = dhcp.option(dhcp.IA_ADDRESS, home.address.packed + preferred + valid)
+        options.insert(0, (dhcp.IA_NA, asked[:4] + renew + rebind + address))
     elif packet.kind is Kind.CONFIRM:
-        found.append((dhcp.STATUS, bytes(2)))
+        options.append((dhcp.STATUS, bytes(2)))
     if home.subnet is not None:
-        found += _names(home.subnet)
-    return found
+        options += _names(home.subnet)
+    return options
 
 
 def _names(subnet: Subnet) -> list[tuple[int, bytes]]:

@@ -18,16 +18,23 @@ from pxe import events
 from pxe.notes import Note, Recorder
 from pxe.settings import packed
 
-SOLICITATION, ADVERTISEMENT = 133, 134
-_ALL_NODES, _ALL_ROUTERS = "ff02::1", "ff02::2"
+SOLICITATION = 133
+ADVERTISEMENT = 134
+_ALL_NODES = "ff02::1"
+_ALL_ROUTERS = "ff02::2"
 _HOP_LIMIT = 255  # RFC 4861 section 6.1.1: proof that a packet comes from this link
 _HEADER = struct.Struct("!BBHBBHII")
 _PREFIX = struct.Struct("!BBBBIII16s")
-_VALID_S, _PREFERRED_S = 86_400, 14_400
-_ON_LINK, _ON_LINK_AUTONOMOUS, _MANAGED = 0x80, 0xC0, 0xC0
-_RDNSS, _RDNSS_S = struct.Struct("!BBHI"), 600
+_VALID_S = 86_400
+_PREFERRED_S = 14_400
+_ON_LINK = 0x80
+_ON_LINK_AUTONOMOUS = 0xC0
+_MANAGED = 0xC0
+_RDNSS = struct.Struct("!BBHI")
+_RDNSS_S = 600
 _EVERY_S = 200.0  # MinRtrAdvInterval's default: section 6.2.1
-_INITIAL, _INITIAL_EVERY_S = 3, 16.0  # the first few come sooner: section 6.2.4
+_INITIAL = 3  # the first few come sooner: section 6.2.4
+_INITIAL_EVERY_S = 16.0
 _RETRY_S = 1.0
 # a fresh interface has no usable link-local address for a second or two (duplicate address
 # detection)
@@ -44,15 +51,17 @@ def build_advertisement(
     address for itself; those of `managed` are on the link, and their addresses come by DHCPv6.
     `servers` are DNS servers of IPv6 (RFC 8106)."""
     flags = _MANAGED if managed else 0
-    found = _HEADER.pack(ADVERTISEMENT, 0, 0, 64, flags, 0, 0, 0)
+    message = _HEADER.pack(ADVERTISEMENT, 0, 0, 64, flags, 0, 0, 0)
     prefixes = [(ipaddress.IPv6Network(prefix), _ON_LINK_AUTONOMOUS)] if prefix is not None else []
     for network, how in (*prefixes, *((network, _ON_LINK) for network in managed)):
-        found += _PREFIX.pack(
+        message += _PREFIX.pack(
             3, 4, network.prefixlen, how, _VALID_S, _PREFERRED_S, 0, network.network_address.packed
         )
     if servers:
-        found += _RDNSS.pack(25, 1 + 2 * len(servers), 0, _RDNSS_S) + b"".join(map(packed, servers))
-    return found
+        message += _RDNSS.pack(25, 1 + 2 * len(servers), 0, _RDNSS_S) + b"".join(
+            map(packed, servers)
+        )
+    return message
 
 
 def is_solicitation(message: bytes, hop_limit: int) -> bool:

@@ -29,9 +29,9 @@ def own_address(interface: str, prefix: str) -> str:
     """The interface's address in a network, "" if it has none."""
     network = ipaddress.IPv6Network(prefix)
     for line in _ADDRESSES.read_text().splitlines():
-        words = line.split()
-        address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
-        if words[-1] == interface and address in network:
+        fields = line.split()
+        address = ipaddress.IPv6Address(bytes.fromhex(fields[0]))
+        if fields[-1] == interface and address in network:
             return str(address)
     return ""
 
@@ -100,7 +100,8 @@ class Dhcp6Server:
         counters["dhcpv6.received"] += 1
         now = self._clock()
         if self._prefix and now >= self._looked + _LOOK_EVERY_S:
-            self._address, self._looked = own_address(self._interface, self._prefix), now
+            self._address = own_address(self._interface, self._prefix)
+            self._looked = now
         net = Network(self._duid, self._address, self._prefix, self._lease, self._here)
         try:
             decision = decide(dhcp.parse(data), source[0], self._nodes, self._windows, net, now)

@@ -17,7 +17,8 @@ from layercake.kraken.errors import OperationFailed
 from pxe.notes import Recorder
 from pxe.settings import Settings
 
-KEPT, ALONE = 3, 10
+KEPT = 3
+ALONE = 10
 """The stratum of a head whose clock is kept by another, and of one that nobody keeps: any other
 server goes before that."""
 
@@ -75,7 +76,9 @@ class NtpServer:
         self._server.close()
 
     def _answer(self, data: bytes, source: tuple[str, ...]) -> None:
-        received, question, sock = self._wall(), ntp.asked(data), self._server.socket
+        received = self._wall()
+        question = ntp.asked(data)
+        sock = self._server.socket
         if question is None or sock is None or not self._ours(ipaddress.ip_address(source[0])):
             self._counters["ntp.refused"] += 1
             return

@@ -20,41 +20,38 @@ _BOOTP_MINIMUM = 300  # RFC 1542 section 2.1: some relays and clients drop short
 _MAXIMUM = 4096
 NO_ADDRESS = bytes(4)
 BROADCAST_FLAG = 0x8000
-REQUEST, REPLY = 1, 2
+REQUEST = 1
+REPLY = 2
 ETHERNET = 1
 
-PAD, SUBNET_MASK, ROUTER, DNS, HOST_NAME, DOMAIN, MTU, NTP, VENDOR_OPTIONS = (
-    0,
-    1,
-    3,
-    6,
-    12,
-    15,
-    26,
-    42,
-    43,
-)
-REQUESTED_IP, LEASE_TIME, OVERLOAD = 50, 51, 52
-MESSAGE_TYPE, SERVER_ID, MESSAGE, RENEWAL_TIME, REBINDING_TIME, VENDOR_CLASS, CLIENT_ID = (
-    53,
-    54,
-    56,
-    58,
-    59,
-    60,
-    61,
-)
-TFTP_SERVER, BOOT_FILE, USER_CLASS, RELAY_AGENT, CLIENT_ARCH, CLIENT_UUID, ROUTES, IPXE, END = (
-    66,
-    67,
-    77,
-    82,
-    93,
-    97,
-    121,
-    175,
-    255,
-)
+PAD = 0
+SUBNET_MASK = 1
+ROUTER = 3
+DNS = 6
+HOST_NAME = 12
+DOMAIN = 15
+MTU = 26
+NTP = 42
+VENDOR_OPTIONS = 43
+REQUESTED_IP = 50
+LEASE_TIME = 51
+OVERLOAD = 52
+MESSAGE_TYPE = 53
+SERVER_ID = 54
+MESSAGE = 56
+RENEWAL_TIME = 58
+REBINDING_TIME = 59
+VENDOR_CLASS = 60
+CLIENT_ID = 61
+TFTP_SERVER = 66
+BOOT_FILE = 67
+USER_CLASS = 77
+RELAY_AGENT = 82
+CLIENT_ARCH = 93
+CLIENT_UUID = 97
+ROUTES = 121
+IPXE = 175
+END = 255
 
 # Options whose wrong length would be read as something else later on.
 _EXACT_LENGTH = {MESSAGE_TYPE: 1, OVERLOAD: 1, REQUESTED_IP: 4, SERVER_ID: 4}
@@ -117,7 +114,8 @@ class DhcpPacket:
 def _walk(area: bytes, options: dict[int, bytes], where: str) -> None:
     """Adds the options of one area. An option that comes twice is one long option in pieces (RFC
     3396 section 7)."""
-    at, end = 0, len(area)
+    at = 0
+    end = len(area)
     while at < end:
         code = area[at]
         if code == PAD:

@@ -8,17 +8,21 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-CLIENT_ID, SERVER_ID, IA_NA, IA_ADDRESS, STATUS = 1, 2, 3, 5, 13
-USER_CLASS, VENDOR_CLASS, DNS_SERVERS, DOMAIN_LIST, BOOTFILE_URL, CLIENT_ARCH = (
-    15,
-    16,
-    23,
-    24,
-    59,
-    61,
-)
+CLIENT_ID = 1
+SERVER_ID = 2
+IA_NA = 3
+IA_ADDRESS = 5
+STATUS = 13
+USER_CLASS = 15
+VENDOR_CLASS = 16
+DNS_SERVERS = 23
+DOMAIN_LIST = 24
+BOOTFILE_URL = 59
+CLIENT_ARCH = 61
 _MAX_BYTES = 4096
-_DUID_LLT, _DUID_LL, _ETHERNET = 1, 3, 1
+_DUID_LLT = 1
+_DUID_LL = 3
+_ETHERNET = 1
 
 
 class Kind(enum.IntEnum):
@@ -75,15 +79,16 @@ def option(code: int, value: bytes) -> bytes:
 
 def _parts(data: bytes, size: int) -> list[tuple[int, bytes]]:
     """Options (`size` 2: a code before each length), or classes (0). Raises Dhcp6Error."""
-    found, at = [], 0
+    options = []
+    at = 0
     while at < len(data):
         start = at + size + 2
         end = start + int.from_bytes(data[at + size : start], "big")
         if end > len(data) or start > len(data):
             raise Dhcp6Error("an option is longer than the message")
-        found.append((int.from_bytes(data[at : at + size], "big"), data[start:end]))
+        options.append((int.from_bytes(data[at : at + size], "big"), data[start:end]))
         at = end
-    return found
+    return options
 
 
 def classes(value: bytes) -> list[bytes]:

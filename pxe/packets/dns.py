@@ -16,16 +16,26 @@ from dataclasses import dataclass
 HEADER = struct.Struct("!HHHHHH")
 _RECORD = struct.Struct("!HHIH")
 _PAIR = struct.Struct("!HH")
-QR, AA, TC, RD, RA, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0080, 0x0010
-_OPCODE, _RCODE = 0x7800, 0x000F
+QR = 0x8000
+AA = 0x0400
+TC = 0x0200
+RD = 0x0100
+RA = 0x0080
+CD = 0x0010
+_OPCODE = 0x7800
+_RCODE = 0x000F
 _DO = 0x8000
-UDP_PLAIN, UDP_MOST, TCP_MOST = 512, 1232, 65535
+UDP_PLAIN = 512
+UDP_MOST = 1232
+TCP_MOST = 65535
 """Bytes of an answer: without EDNS, with it (what passes everywhere in one piece,
 dnsflagday.net/2020), and by TCP."""
-MAX_NAME, MAX_LABEL = 255, 63
+MAX_NAME = 255
+MAX_LABEL = 63
 POINTER = b"\xc0\x0c"
 """The question's name, in an answer."""
-IN, ANY_CLASS = 1, 255
+IN = 1
+ANY_CLASS = 255
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]+")
 _LABEL = re.compile(rb"[ -~]{1,63}")
 
@@ -97,22 +107,23 @@ class Query:
 def wire(text: str) -> bytes:
     """A name as on the wire, in lower case; "" and "." are the root. Raises ValueError."""
     labels = text.lower().rstrip(".").encode("ascii").split(b".") if text.strip(".") else []
-    made = (
+    encoded = (
         b"".join(bytes((len(label),)) + label for label in labels if _LABEL.fullmatch(label))
         + b"\0"
     )
-    if len(made) != sum(map(len, labels)) + len(labels) + 1 or len(made) > MAX_NAME:
+    if len(encoded) != sum(map(len, labels)) + len(labels) + 1 or len(encoded) > MAX_NAME:
         raise ValueError(f"{text[:80]!r} is not a domain name")
-    return made
+    return encoded
 
 
 def labels_of(name: bytes) -> list[bytes]:
     """The labels of a name that was checked."""
-    found, at = [], 0
+    labels = []
+    at = 0
     while name[at]:
-        found.append(name[at + 1 : at + 1 + name[at]])
+        labels.append(name[at + 1 : at + 1 + name[at]])
         at += 1 + name[at]
-    return found
+    return labels
 
 
 def shown(name: bytes) -> str:
@@ -155,9 +166,12 @@ def parse(data: bytes) -> Query:
 def _edns(data: bytes, at: int, records: int) -> tuple[int, bool, int]:
     """What the records behind a question say by EDNS: how many bytes an answer may have (0 without
     EDNS), whether DNSSEC is wanted, and which version it is. Raises DnsError."""
-    size, do, version = 0, False, 0
+    size = 0
+    do = False
+    version = 0
     for _ in range(records):
-        start, at = at, skip(data, at)
+        start = at
+        at = skip(data, at)
         rtype, rclass, ttl, length = _unpack(_RECORD, data, at)
         at += _RECORD.size + length
         if rtype != Type.OPT:
@@ -228,7 +242,8 @@ def reply(
     flags |= QR | query.flags & (RD | CD) | rcode & _RCODE
     edns = opt(query, rcode) if query.size else b""
     body = b"".join((*answers, *authority, *extra))
-    room, size = room or query.room, HEADER.size + len(query.name) + 4 + len(body) + len(edns)
+    room = room or query.room
+    size = HEADER.size + len(query.name) + 4 + len(body) + len(edns)
     if size > room:
         return HEADER.pack(query.id, flags | TC, 1, 0, 0, bool(edns)) + query.question + edns
     counts = (1, len(answers), len(authority), len(extra) + bool(edns))

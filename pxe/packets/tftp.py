@@ -107,7 +107,9 @@ def _request_fields(data: bytes) -> list[str]:
 def negotiate(options: Mapping[str, str], size: int) -> Terms:
     """The terms for a file of `size` bytes. An option that is unknown or out of range is left out,
     as RFC 2347 has it."""
-    block, window, timeout = PLAIN_BLOCK, 1, 1.0
+    block = PLAIN_BLOCK
+    window = 1
+    timeout = 1.0
     acknowledged: list[tuple[str, str]] = []
     for key, value in options.items():
         number = whole_number(value, 10**10)

@@ -30,8 +30,8 @@ def takes(node: Node) -> bool:
 def in_image(directory: Path) -> dict[str, Path]:
     """The programs in the volume, {path there: file}; none if the boot set in this directory does
     not have them."""
-    found = {path: directory / name for path, name in _IN_IMAGE.items()}
-    return found if all(file.is_file() for file in found.values()) else {}
+    files = {path: directory / name for path, name in _IN_IMAGE.items()}
+    return files if all(file.is_file() for file in files.values()) else {}
 
 
 def without_programs(nodes: Iterable[Node], boot_dir: Path) -> dict[str, tuple[str, str]]:

@@ -22,7 +22,9 @@ from pxe.nodes import Node, mac_text
 from pxe.settings import Settings
 from pxe.subnet import own
 
-KERNEL, INITRD, HARDWARE = "vmlinuz", "minos.img", "hardware.img"
+KERNEL = "vmlinuz"
+INITRD = "minos.img"
+HARDWARE = "hardware.img"
 _WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]-]+")
 _CONSOLE = re.compile(r"[A-Za-z]+[0-9]*(,[0-9]+[noe]?[78]?r?)?")
 _KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")
@@ -33,9 +35,9 @@ def plain_word(what: str, value: str) -> str:
     """The value, if it is one word that iPXE and the kernel take as it is. Raises InputError; a
     token is not shown in it."""
     if not _WORD.fullmatch(value):
-        shown = "its value" if what == "token" else repr(value)
+        printed = "its value" if what == "token" else repr(value)
         raise InputError(
-            f"cannot write boot script: {what} must be one word of plain characters, {shown} is "
+            f"cannot write boot script: {what} must be one word of plain characters, {printed} is "
             "not",
             hint="spaces, control characters, quotes and any of $ { } ; # & | < > \\ are not "
             "allowed",
@@ -75,11 +77,11 @@ class BootSpec:
 
 def spec_for(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> BootSpec:
     """The boot of a node by its card `mac`. `now` is seconds since the epoch. Raises InputError."""
-    found = initrds(settings.boot_dir / node.boot_set)
+    archives = initrds(settings.boot_dir / node.boot_set)
     return BootSpec(
         plain_word("name", node.name),
         node.boot_set and plain_word("boot_set", node.boot_set),
-        found,
+        archives,
         command_line(node, mac, token, settings, now),
     )
 
@@ -94,7 +96,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
             hint="those say who the node is and are written by the head alone",
         )
     home = node.subnet or own(settings)
-    words = [
+    arguments = [
         f"layercake.node={plain_word('node', node.id)}",
         f"layercake.name={plain_word('name', node.name)}",
         f"layercake.mac={mac_text(mac)}",
@@ -110,7 +112,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
         *_console(node.console),
         *extra,
     ]
-    line = " ".join(words)
+    line = " ".join(arguments)
     if len(line) > _KERNEL_LINE_MAX:
         raise InputError(
             f"cannot write boot script: the kernel command line of {node.name} has {len(line)} "

@@ -14,15 +14,20 @@ from pathlib import PurePosixPath
 from layercake.kraken.errors import OperationFailed
 
 SECTOR = 512
-_ROOT_ENTRIES, _ENTRY = 512, 32
-_FEWEST, _MOST = 4085, 65524
+_ROOT_ENTRIES = 512
+_ENTRY = 32
+_FEWEST = 4085
+_MOST = 65524
 """Clusters of a FAT16 volume: by their number it is told from FAT12 and FAT32."""
-_SMALL, _USUAL, _BIG = 1, 8, 64
+_SMALL = 1
+_USUAL = 8
+_BIG = 64
 """Sectors of a cluster."""
 _MEDIA = 0xF8
 _END = 0xFFFF
 _FIRST_CLUSTER = 2
-_DIRECTORY, _FILE = 0x10, 0x21
+_DIRECTORY = 0x10
+_FILE = 0x21
 _DATE = 0x0021  # 1980-01-01: there is no other
 
 
@@ -63,7 +68,8 @@ def volume(sizes: Mapping[str, int]) -> tuple[Piece, ...]:
     """The pieces of a volume with files of these sizes, {path: bytes}, in this order. Raises
     OperationFailed if they do not fit."""
     per = next((s for s in (_USUAL, _BIG) if _FEWEST <= _needed(sizes, s) <= _MOST), _SMALL)
-    bytes_of_cluster, used = per * SECTOR, _needed(sizes, per)
+    bytes_of_cluster = per * SECTOR
+    used = _needed(sizes, per)
     if used > _MOST:
         raise OperationFailed(
             f"cannot make a boot image: {sum(sizes.values()) >> 20} MB do not fit into a FAT16 "
@@ -75,7 +81,8 @@ def volume(sizes: Mapping[str, int]) -> tuple[Piece, ...]:
     at = _FIRST_CLUSTER + len(places) - 1
     chain = [0xFF00 | _MEDIA, _END, *(_END for _ in places[1:])]
     for path, size in sizes.items():
-        parts, count = PurePosixPath(path).parts, -(-size // bytes_of_cluster)
+        parts = PurePosixPath(path).parts
+        count = -(-size // bytes_of_cluster)
         _at(root, parts[:-1]).entries.append(
             _entry(short(parts[-1]), _FILE, at if size else 0, size)
         )

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from pxe.paths.boot_spec import KERNEL, BootSpec, environment
 
-SHIM, GRUB, CONFIG = "shimx64.efi", "grubx64.efi", "grub/grub.cfg"
+SHIM = "shimx64.efi"
+GRUB = "grubx64.efi"
+CONFIG = "grub/grub.cfg"
 FILES = {SHIM: "shim/shimx64.efi.signed", GRUB: "grub/x86_64-efi-signed/grubnetx64.efi.signed"}
 """What clients ask for, and where it is below /usr/lib in the packages shim-signed and
 grub-efi-amd64-signed. Shim asks for GRUB by this name."""
@@ -33,10 +35,10 @@ _TEMPLATE = environment().from_string(
 
 def programs(library: Path) -> dict[str, bytes]:
     """The boot programs by name; none where the packages are not installed."""
-    found = {name: library / place for name, place in FILES.items()}
-    if not all(path.is_file() for path in found.values()):
+    files = {name: library / place for name, place in FILES.items()}
+    if not all(path.is_file() for path in files.values()):
         return {}
-    return {name: path.read_bytes() for name, path in found.items()} | {CONFIG: FIRST}
+    return {name: path.read_bytes() for name, path in files.items()} | {CONFIG: FIRST}
 
 
 def by_tftp(spec: BootSpec) -> str:

@@ -25,11 +25,11 @@ _STEPS = {_CONFIG: Step.SCRIPT, KERNEL: Step.KERNEL, HARDWARE: Step.HARDWARE, IN
 def programs(library: Path) -> dict[str, Path]:
     """The programs in the volume, {path there: file below /usr/lib}; none where the packages are
     not installed."""
-    found = {
+    files = {
         "EFI/BOOT/BOOTX64.EFI": library / grub.FILES[grub.SHIM],
         "EFI/BOOT/grubx64.efi": library / _GRUB,
     }
-    return found if all(path.is_file() for path in found.values()) else {}
+    return files if all(path.is_file() for path in files.values()) else {}
 
 
 def render(

@@ -7,7 +7,8 @@ from importlib import resources
 
 from pxe.paths.boot_spec import KERNEL, BootSpec, environment, plain_word
 
-BIOS_PROGRAM, UEFI_PROGRAM = "undionly.kpxe", "snponly.efi"
+BIOS_PROGRAM = "undionly.kpxe"
+UEFI_PROGRAM = "snponly.efi"
 _TEMPLATE = environment().from_string(
     resources.files("pxe.paths").joinpath("ipxe.j2").read_text(encoding="utf-8")
 )

@@ -3,11 +3,14 @@ each node."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from imageapi.store.store import ImageStore
 from layercake.features.rolls.operations import Ask
 from tests.support.world import World, opened
 
@@ -27,15 +30,22 @@ CONTAINER = {
 OWN_ROLL, OTHER_ROLL = 1, 2
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened(tmp_path) as found:
+@contextlib.asynccontextmanager
+async def rack(directory: Path, **settings: Any) -> AsyncIterator[World]:
+    """A head with nodes of two groups, with these settings."""
+    async with opened(directory, **settings) as found:
         for name in ("one", "two", "three"):
-            file = tmp_path / f"{name}.squashfs"
+            file = directory / f"{name}.squashfs"
             file.write_bytes(b"hsqs" + name.encode() * 10)
-            found.head.images.add(file, name, CONTAINER)
+            found.head.part(ImageStore).add(file, name, CONTAINER)
         await found.ops.inventory.apply(RACK, "rack.yaml", None, True)
         for node in (OWN, OTHER):
             found.attach(node)
             await found.ops.rolls.start(node, Ask("two", by="ann"))
+        yield found
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with rack(tmp_path) as found:
         yield found

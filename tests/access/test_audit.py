@@ -12,11 +12,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from imageapi.store.store import ImageStore
 from layercake import __version__
+from layercake.api.caller import Caller
 from layercake.api.gate import Gate
-from layercake.api.route import Reach, Route
-from layercake.features.access.audit import DAY_S, FIRST_S, shown
-from layercake.features.access.caller import Caller
+from layercake.api.route import Operation, Reach, Route
+from layercake.features.access.audit import DAY_S, FIRST_S, Audit, shown
+from layercake.features.access.tokens import Tokens
+from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events
 from layercake.kraken.errors import OperationFailed, Refused
 from layercake.moduleapi.module import Role
@@ -35,7 +38,7 @@ async def api(world: World) -> AsyncIterator[Any]:
 
 
 async def records(world: World) -> list[Any]:
-    return await world.head.audit.read(0, 0.0, 5000)
+    return await world.head.part(Audit).read(0, 0.0, 5000)
 
 
 async def test_every_change_names_who_made_it(world: World, api: Any) -> None:
@@ -43,7 +46,7 @@ async def test_every_change_names_who_made_it(world: World, api: Any) -> None:
     now."""
     headers = {**await token(world.head, "ann", "admin", may_exec=True), "User-Agent": "curl/8 [2J"}
     for number in (1, 2):
-        await world.head.rolls.order(number, "abort", "a test")
+        await world.head.part(Rolls).order(number, "abort", "a test")
     file = world.directory / "two.squashfs"
     changes = [
         ("POST", "/v1/nodes/state", {"range": OWN, "state": "off"}),
@@ -131,9 +134,12 @@ async def test_a_change_that_cannot_be_recorded_is_refused(
         async with api.request(method, path, json=body, headers=headers) as answer:
             told = await answer.json()
             assert answer.status == 502 and "cannot be recorded who asks" in told["error"], told
-    assert "three" in {i.name for i in world.head.images.list()}
-    assert world.head.rolls.get(1).state.value == "staging" and world.node(OWN).node.state == "up"
-    assert [t.name for t in world.head.tokens.all()] == ["ann"]
+    assert "three" in {i.name for i in world.head.part(ImageStore).list()}
+    assert (
+        world.head.part(Rolls).get(1).state.value == "staging"
+        and world.node(OWN).node.state == "up"
+    )
+    assert [t.name for t in world.head.part(Tokens).all()] == ["ann"]
     async with api.get("/v1/nodes", headers=headers) as answer:
         assert answer.status == 200, "looking needs no record"
 
@@ -161,8 +167,16 @@ async def test_the_record_is_on_disk_before_the_change_begins_and_its_outcome_be
 
     async def unused(request: web.Request, body: Any) -> Any: ...
 
-    gate = Gate(world.head, lambda request, error: 403 if isinstance(error, Refused) else 502)
-    route = Route("POST", "/v1/x", Role.OPERATOR, Reach.NONE, "", unused)
+    def status(request: web.Request, error: Exception) -> int:
+        return 403 if isinstance(error, Refused) else 502
+
+    access = world.head.features.access
+    assert access is not None
+    gate = Gate(world.head.store, access, status, simulated=False)
+    operation = Operation(
+        method="POST", path="/v1/x", role=Role.OPERATOR, reach=Reach.NONE, summary=""
+    )
+    route = Route(operation, None, unused)
     try:
         await gate.serve(route, make_mocked_request("POST", "/v1/x"), ANN, answer)
     except Exception as error:  # noqa: BLE001
@@ -206,38 +220,38 @@ def test_what_was_asked_stays_small() -> None:
 
 async def test_only_age_turns_it_over(world: World) -> None:
     for _ in range(3):
-        await world.head.audit.begin(ANN, "POST /v1/x", None)
+        await world.head.part(Audit).begin(ANN, "POST /v1/x", None)
     for number in range(6000):  # more than the ring of events holds
         world.head.store.event(None, events.NODE_EVENT, f"number {number}")
     await world.head.database.flush(world.head.store)
     world.clock.now += 399 * DAY_S
-    await world.head.audit.begin(ANN, "POST /v1/y", None)
+    await world.head.part(Audit).begin(ANN, "POST /v1/y", None)
     assert len(await records(world)) == 4
     world.clock.now += 2 * DAY_S
-    await world.head.audit.begin(ANN, "POST /v1/z", None)
+    await world.head.part(Audit).begin(ANN, "POST /v1/z", None)
     assert [r.request for r in await records(world)] == ["POST /v1/y", "POST /v1/z"]
 
 
 async def test_a_clock_that_is_wrong_at_the_start_or_steps_takes_nothing_along(
     world: World,
 ) -> None:
-    await world.head.audit.begin(ANN, "POST /v1/x", None)
+    await world.head.part(Audit).begin(ANN, "POST /v1/x", None)
     world.clock.now += 4000 * DAY_S
     await world.restart()
     world.clock.now += FIRST_S - 1.0
-    await world.head.audit.begin(ANN, "POST /v1/y", None)
+    await world.head.part(Audit).begin(ANN, "POST /v1/y", None)
     assert len(await records(world)) == 2
     world.clock.now -= 4000 * DAY_S  # set right, by NTP
-    await world.head.audit.begin(ANN, "POST /v1/z", None)
+    await world.head.part(Audit).begin(ANN, "POST /v1/z", None)
     world.clock.now += FIRST_S
-    await world.head.audit.begin(ANN, "POST /v1/z", None)
+    await world.head.part(Audit).begin(ANN, "POST /v1/z", None)
     assert len(await records(world)) == 4
 
 
 async def test_it_is_read_whole_in_pages(world: World, api: Any) -> None:
     headers = await token(world.head, "ann", "admin")
     for number in range(25):
-        await world.head.audit.begin(ANN, f"POST /v1/{number}", None)
+        await world.head.part(Audit).begin(ANN, f"POST /v1/{number}", None)
     found: list[Any] = []
     while True:
         async with api.get(

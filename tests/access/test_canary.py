@@ -25,9 +25,9 @@ from headclient import HeadRunError
 
 from docs.generator.interfaces import routes
 from imageapi.store.manifest import Signer
-from layercake.api import auth
 from layercake.backup import back_up
 from layercake.base.secrets import without_secrets
+from layercake.features.access import doors as auth
 from layercake.moduleapi.client import COOKIE_VARIABLE
 from minos.agent.state import Session
 from tests.support.machineroom import Bay
@@ -116,7 +116,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     before = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     held: dict[str, str] = {}
-    join = PretendedNode._join
+    join = PretendedNode.join
 
     async def overheard(
         self: PretendedNode, http: aiohttp.ClientSession, facts: Mapping[str, str]
@@ -138,7 +138,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             pytest.MonkeyPatch.context() as patch,
             Site(tmp_path_factory.mktemp("canary") / "site") as found,
         ):
-            patch.setattr(PretendedNode, "_join", overheard)
+            patch.setattr(PretendedNode, "join", overheard)
             found.api("POST", "/v1/power", {"range": "n0", "action": "cycle", "force": True})
             found.wait(
                 "the node is back",

@@ -16,7 +16,6 @@ import pytest
 from cryptography import x509
 
 from layercake.agents import pki
-from layercake.api.server import Api
 from layercake.cli.main import main
 from tests.support.world import World, opened
 
@@ -30,7 +29,7 @@ async def head(
         folder = tmp_path_factory.mktemp("c")
         pki.create(tmp_path / "pki", "127.0.0.1")
         world.head.settings = msgspec.structs.replace(world.head.settings, socket=str(folder / "s"))
-        api = Api(world.head)
+        api = world.head.api()
         await api.start()
         yield world, f"https://127.0.0.1:{api.port}", folder
         await api.stop()

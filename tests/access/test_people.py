@@ -25,15 +25,15 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from layercake.agents import pki
+from layercake.features.access.audit import Audit
 from layercake.features.access.people import KEEP_S, REFRESH_S, Grant, OidcSettings, People
 from layercake.head import settings as head_settings
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.module import Role
-from tests.access.conftest import OTHER, OWN
+from tests.access.conftest import OTHER, OWN, rack
 from tests.cli.test_real_api import free_port
 from tests.support.api import served
 from tests.support.clock import FakeClock
-from tests.support.world import World
 
 HERE = Path(__file__).parent
 GRANTS = {
@@ -127,12 +127,15 @@ async def provider(directory: Path) -> AsyncIterator[int]:
         await made.wait()
 
 
-async def test_people_of_a_real_provider_may_what_their_groups_may(world: World) -> None:
-    pki.create(world.directory / "pki", "127.0.0.1")
-    async with provider(world.directory) as port:
-        world.head.people = People(settings(port, world.directory), time.time, time.time)
-        issuer, ca = f"https://127.0.0.1:{port}", world.directory / "pki" / "ca.pem"
-        async with served(world.head, local=False) as api:
+async def test_people_of_a_real_provider_may_what_their_groups_may(tmp_path: Path) -> None:
+    pki.create(tmp_path / "pki", "127.0.0.1")
+    async with provider(tmp_path) as port:
+        issuer, ca = f"https://127.0.0.1:{port}", tmp_path / "pki" / "ca.pem"
+        async with (
+            rack(tmp_path, oidc=settings(port, tmp_path)) as world,
+            served(world.head, local=False) as api,
+        ):
+            world.clock.now = time.time()
 
             async def status(person: str, method: str, path: str, body: Any = None) -> int:
                 headers = {"Authorization": f"Bearer {await id_token(issuer, ca, person)}"}
@@ -144,7 +147,7 @@ async def test_people_of_a_real_provider_may_what_their_groups_may(world: World)
             assert await status("bob.physics", "POST", "/v1/nodes/clear", {"range": OWN}) == 200
             assert await status("bob.physics", "POST", "/v1/nodes/clear", {"range": OTHER}) == 403
             assert await status("eve.others", "GET", "/v1/nodes") == 403
-            (record,) = await world.head.audit.read(0, 0.0, 10)
+            (record,) = await world.head.part(Audit).read(0, 0.0, 10)
             assert (record.by, record.kind, record.role, record.scope) == (
                 "oidc:bob",
                 "oidc",

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from docs.generator.interfaces import routes
-from layercake.api.route import Reach, Route
+from layercake.api.route import Operation, Reach
+from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.moduleapi.module import Role
 from tests.access.conftest import OTHER, OTHER_ROLL, OWN, OWN_ROLL, RACK
@@ -93,7 +94,7 @@ EVERYBODY = [
 ]
 
 
-def may(who: Who, route: Route, node: str) -> bool:
+def may(who: Who, route: Operation, node: str) -> bool:
     """Whether a caller is to be let through, by what the route says it needs."""
     if who.role < route.role or (route.exec and not who.exec):
         return False
@@ -102,7 +103,7 @@ def may(who: Who, route: Route, node: str) -> bool:
     return route.reach is not Reach.SITE and node == OWN
 
 
-def request(route: Route, node: str) -> tuple[str, Any]:
+def request(route: Operation, node: str) -> tuple[str, Any]:
     """(path, body) of a request that names a node wherever the route has a place for one."""
     path = route.path.replace("{id}", str(OWN_ROLL if node == OWN else OTHER_ROLL))
     noun = path.split("/")[2]
@@ -123,7 +124,7 @@ def request(route: Route, node: str) -> tuple[str, Any]:
 
 
 async def let_through(
-    api: Any, world: World, route: Route, node: str, headers: dict[str, str]
+    api: Any, world: World, route: Operation, node: str, headers: dict[str, str]
 ) -> bool:
     """Whether a request gets past the gate. A handler may refuse it too; then it is recorded, or is
     no change."""
@@ -147,7 +148,7 @@ async def api(world: World) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
-async def test_the_route_is_for_whom_it_says(world: World, api: Any, route: Route) -> None:
+async def test_the_route_is_for_whom_it_says(world: World, api: Any, route: Operation) -> None:
     for who in EVERYBODY:
         headers = await token(
             world.head,
@@ -165,7 +166,7 @@ async def test_the_route_is_for_whom_it_says(world: World, api: Any, route: Rout
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
 async def test_nobody_gets_in_with_a_token_that_does_not_hold(
-    world: World, api: Any, route: Route
+    world: World, api: Any, route: Operation
 ) -> None:
     expired = await token(world.head, "expired", "admin", may_exec=True, seconds=60.0)
     revoked = await token(world.head, "revoked", "admin", may_exec=True)
@@ -203,7 +204,7 @@ RANGED = [r for r in ROUTES if r.reach is Reach.RANGE]
     ],
 )
 async def test_a_bound_caller_cannot_name_others(
-    world: World, api: Any, route: Route, text: str
+    world: World, api: Any, route: Operation, text: str
 ) -> None:
     """Whether they exist or not: the refusal is the same."""
     headers, (path, body) = (
@@ -219,7 +220,7 @@ async def test_a_bound_caller_cannot_name_others(
     "route", [r for r in RANGED if r.body is not None], ids=lambda r: f"{r.method} {r.path}"
 )
 async def test_no_range_is_the_whole_site_and_not_for_a_bound_caller(
-    world: World, api: Any, route: Route
+    world: World, api: Any, route: Operation
 ) -> None:
     headers, (path, body) = (
         await token(world.head, "bound", "admin", "physics", may_exec=True),
@@ -227,7 +228,7 @@ async def test_no_range_is_the_whole_site_and_not_for_a_bound_caller(
     )
     async with api.request(route.method, path, json=body, headers=headers) as answer:
         assert answer.status == 403
-    assert world.head.guard.freeze is None
+    assert world.head.part(Guard).freeze is None
 
 
 async def test_all_are_ones_own_nodes(world: World, api: Any) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from layercake.api.caller import Caller
 from layercake.features.access import sessions
-from layercake.features.access.caller import Caller
 from layercake.features.access.sessions import Sessions
 from layercake.moduleapi.module import Role
 
 
 def test_sessions_and_tickets_are_so_many_of_one_caller_and_in_all() -> None:
     ended: list[str] = []
-    found = Sessions(lambda: 1000.0)
-    found.ended = ended.append
+    found = Sessions(lambda: 1000.0, ended.append)
     eve, ann = (Caller(name, "token", Role.VIEWER, token=name) for name in ("eve", "ann"))
     first, _ = found.begin(ann)
     for _ in range(sessions.EACH + 10):

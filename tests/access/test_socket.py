@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.agents import pki
 from layercake.api.server import Api
+from layercake.features.access.audit import Audit
 from layercake.kraken.errors import InputError
 from tests.support.world import World
 
@@ -80,7 +81,7 @@ async def path(world: World) -> AsyncIterator[Path]:
 
 async def opened(world: World, path: Path, **settings: Any) -> Api:
     world.head.settings = msgspec.structs.replace(world.head.settings, socket=str(path), **settings)
-    api, before = Api(world.head), os.umask(0o077)  # as `serve` has it
+    api, before = world.head.api(), os.umask(0o077)  # as `serve` has it
     try:
         await api.start()
     finally:
@@ -115,7 +116,7 @@ async def test_it_is_never_open_to_others_not_even_for_a_moment(
 ) -> None:
     before = os.umask(umask)
     try:
-        api = Api(world.head)
+        api = world.head.api()
         world.head.settings = msgspec.structs.replace(world.head.settings, socket=str(path))
         path.parent.mkdir()
         await api.start()
@@ -152,7 +153,7 @@ async def test_a_group_is_let_in_with_its_role_and_named(
             0,
             "Permission denied",
         )
-        kept = await world.head.audit.read(0, 0.0, 10)
+        kept = await world.head.part(Audit).read(0, 0.0, 10)
         found = [(r.by, r.kind, r.role, r.program) for r in kept]
         assert found == ([("nobody", "local", role, "ask/1")] if role == "operator" else [])
     finally:
@@ -168,7 +169,7 @@ async def test_a_group_that_is_none_is_named(world: World, path: Path) -> None:
 async def test_the_socket_s_people_are_no_callers_of_the_network(world: World, path: Path) -> None:
     """The local door never serves a connection that is none of a Unix socket."""
     async with (
-        TestClient(TestServer(Api(world.head)._app(local=True))) as client,
+        TestClient(TestServer(world.head.api()._app(local=True))) as client,
         client.get("/v1/nodes") as answer,
     ):
         assert answer.status == 401

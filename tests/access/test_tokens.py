@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from layercake.api.auth import create
-from layercake.api.server import Api
-from layercake.features.access.tokens import FILE_NAME, MOST, blake2b
+from layercake.features.access.doors import create
+from layercake.features.access.tokens import FILE_NAME, MOST, Tokens, blake2b
 from layercake.fleet import events
 from layercake.head.head import Head
 from layercake.kraken.errors import InputError, OperationFailed
@@ -97,7 +96,7 @@ async def test_a_token_works_at_once_and_over_a_restart_and_only_its_digest_is_k
 async def test_what_is_no_token(world: World, api: Any, asked: dict[str, Any]) -> None:
     code, told = await made(api, await token(world.head, "root", "admin"), **asked)
     assert code == 400 and told["error"].startswith("cannot "), told
-    assert [t.name for t in world.head.tokens.all()] == ["root"]
+    assert [t.name for t in world.head.part(Tokens).all()] == ["root"]
 
 
 async def test_nobody_gives_what_he_does_not_have(world: World, api: Any) -> None:
@@ -110,12 +109,12 @@ async def test_nobody_gives_what_he_does_not_have(world: World, api: Any) -> Non
 
 async def test_there_are_not_more_than_somebody_can_look_through(world: World) -> None:
     kept = await token(world.head, "t0", "viewer")
-    first = world.head.tokens.all()[0]
+    first = world.head.part(Tokens).all()[0]
     many = [
         {**msgspec.to_builtins(first), "name": f"t{i}", "digest": f"sha256:{i}"}
         for i in range(MOST)
     ]
-    world.head.tokens.load({"access/tokens": json.dumps({"tokens": many}).encode()})
+    world.head.part(Tokens).load({"access/tokens": json.dumps({"tokens": many}).encode()})
     with pytest.raises(InputError, match="there are 1000"):
         await token(world.head, "more", "viewer")
     assert kept
@@ -124,7 +123,7 @@ async def test_there_are_not_more_than_somebody_can_look_through(world: World) -
 async def test_a_token_that_cannot_be_kept_is_not_made(world: World) -> None:
     with read_only(world.head), pytest.raises(OperationFailed):
         await token(world.head, "new", "viewer")
-    assert world.head.tokens.all() == []
+    assert world.head.part(Tokens).all() == []
 
 
 @pytest.mark.parametrize("end", ["revoked", "expired"])
@@ -163,7 +162,7 @@ async def test_the_tokens_of_the_file_go_on_and_can_be_revoked_for_good(world: W
         await world.restart()
         async with served(world.head, local=False) as api:
             assert [
-                (t.name, t.role, t.groups, t.exec, t.expires) for t in world.head.tokens.all()
+                (t.name, t.role, t.groups, t.exec, t.expires) for t in world.head.part(Tokens).all()
             ] == [
                 ("admin", "admin", None, True, None),
                 ("viewer", "viewer", None, False, None),
@@ -188,7 +187,7 @@ async def test_the_tokens_of_the_file_go_on_and_can_be_revoked_for_good(world: W
 async def test_a_file_that_cannot_be_read_is_named(world: World, text: str) -> None:
     (world.directory / FILE_NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError, match=r"cannot read .*tokens\.json"):
-        world.head.tokens.adopt(world.directory / FILE_NAME, {})
+        world.head.part(Tokens).adopt(world.directory / FILE_NAME, {})
 
 
 async def test_the_file_is_in_the_database_after_the_next_flush(world: World) -> None:
@@ -210,12 +209,12 @@ async def test_the_file_takes_nothing_away_however_the_parts_are_put_together(wo
     await world.head.database.flush(world.head.store)
     await world.close_head()
     world.head = Head(world.directory, world.settings, world.clock)
-    app = Api(world.head)._app(local=False)
+    app = world.head.api()._app(local=False)
     world.open()
     await world.head.database.flush(world.head.store)
     async with TestClient(TestServer(app)) as api:
         assert await status(api, ours) == 200
-    assert [t.name for t in world.head.tokens.all()] == ["ours"]
+    assert [t.name for t in world.head.part(Tokens).all()] == ["ours"]
     assert (
         b"admin"
         not in on_disk(world.directory, "SELECT data FROM documents WHERE key = 'access/tokens'")[

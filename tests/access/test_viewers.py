@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from docs.generator.interfaces import routes
 from imageapi.events import EVENTS as IMAGE_EVENTS
-from layercake.features.access.caller import Caller
+from layercake.api.caller import Caller
 from layercake.features.events.views import meanings
 from layercake.features.rolls.facts import Phase
+from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events
 from layercake.fleet.store import Event, Interface
 from layercake.kraken.errors import Unreachable
@@ -43,7 +44,7 @@ CANARIES = [
 def plant(world: World) -> None:
     """Puts the canaries where a head has such things (those of the image and the inventory are
     there)."""
-    record, store, rolls = world.node(OWN), world.head.store, world.head.rolls
+    record, store, rolls = world.node(OWN), world.head.store, world.head.part(Rolls)
     for kind in (
         *IMAGE_EVENTS,
         *power_events.EVENTS,

@@ -23,19 +23,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.api.server import Api
-from layercake.base.door import open_files
 from layercake.base.logs import lines
 from layercake.base.process import THRESHOLDS
+from layercake.base.tcp_listener import raise_file_limit
 from layercake.features.access.tokens import FILE_NAME, blake2b
+from layercake.features.guard.guard import Guard
 from layercake.fleet.store import Session, WantedImage
-from layercake.head.head import THREAD_S, Head
-from layercake.head.operations import Operations
+from layercake.head.head import Head
+from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered, Held
+from tests.support.operations import Operations
 
 WINDOW_S = 7200.0
 VIEWER = "viewer-token"
@@ -57,13 +59,15 @@ def node(number: int, address: str) -> dict[str, Any]:
 
 async def install(head: Head, count: int) -> dict[str, Any]:
     """The nodes and their windows; the first has a session. What others need to know of them."""
-    image = head.images.get("one")
+    image = head.part(ImageStore).get("one")
     wanted = WantedImage(image.name, image.digest, image.size, image.container.to_wire())
     records = []
     async with head.desire.transaction() as transaction:
         for number in range(count):
             records.append(
-                head.add(transaction, head.table.node(node(number, head.settings.address)))
+                head.membership.add(
+                    transaction, head.table.node(node(number, head.settings.address))
+                )
             )
             head.desire.set_images(transaction, records[-1], (wanted,) if number == 0 else ())
     rogue = records[0]
@@ -110,7 +114,7 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
             socket=str(directory / "api.sock"),
         ),
     )
-    api, operations, stop = Api(head), Operations(head), asyncio.Event()
+    api, operations, stop = head.api(), Operations(head), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     if bare:
         sys.setswitchinterval(THREAD_S)
@@ -119,7 +123,7 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
         head.sync.open()
         tasks = [
             asyncio.create_task(work)
-            for work in (head.engine.run(), head._every(), head.database.run(head.store))
+            for work in (head.engine.run(), head.life.periodic(), head.database.run(head.store))
         ]
     else:
         await head.start()
@@ -146,7 +150,7 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await head.guard.stop()
+        await head.part(Guard).stop()
         head.sync.close()
         await head.database.close(head.store)
     else:
@@ -157,7 +161,7 @@ def main() -> None:
     """As `layercake serve` does it."""
     os.umask(0o077)
     lines.start("%(levelname)s %(name)s: %(message)s")
-    open_files()
+    raise_file_limit()
     run = partial(
         serve, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), bare="--bare" in sys.argv
     )

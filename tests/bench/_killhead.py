@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from layercake.agents.settings import SyncSettings
-from layercake.api.server import Api
+from layercake.features.rolls.manager import Rolls
 from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.settings import Settings
@@ -38,12 +38,15 @@ async def _live(data: Path, outside: Path) -> None:
 
     head.effects.begin = noted
     head.load()
-    runner = web.AppRunner(Api(head)._app(local=True), access_log=None)
+    runner = web.AppRunner(head.api()._app(local=True), access_log=None)
     await runner.setup()
     (outside / SOCKET).unlink(missing_ok=True)
     await web.UnixSite(runner, str(outside / SOCKET)).start()
     await asyncio.gather(
-        head.engine.run(), head._every(), head.database.run(head.store), head.rolls.run()
+        head.engine.run(),
+        head.life.periodic(),
+        head.database.run(head.store),
+        head.part(Rolls).run(),
     )
 
 

@@ -129,7 +129,7 @@ class Bench:
                         )
                     )
                     if words.get("asked"):  # as if by DHCP
-                        self._service._windows.asked(f"id{number}", mac(number))
+                        self._service.windows.asked(f"id{number}", mac(number))
                 return True
             case "add":
                 before = time.process_time()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from layercake.base.door import open_files
+from layercake.base.tcp_listener import raise_file_limit
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
 from tests.bench._fetch import Ask, Got, Http, Tftp
@@ -145,7 +145,7 @@ class Storm:
 
 def main(words: dict[str, Any]) -> None:
     """Prints what came of it."""
-    open_files()
+    raise_file_limit()
     started = time.monotonic()
     storm = Storm(words["count"])
     storm.run()

@@ -29,9 +29,9 @@ import time
 from pathlib import Path
 
 from layercake.agents import pki
-from layercake.api.server import Api
 from layercake.base.process import THRESHOLDS
-from layercake.head.head import THREAD_S, Head
+from layercake.head.head import Head
+from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
 from layercake.kraken.converge import Discovered
 from tests.bench._growth import growth
@@ -157,18 +157,18 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     instant = Instant()
     instant.post = head.engine.post
     head.engine._runner = instant  # the modules' processes are no part of this
-    head.engine.gate = None
+    head.engine._gate = lambda: None
     async with head.desire.transaction() as transaction:
         for number in range(count):
             head.desire.set_images(
-                transaction, head.add(transaction, head.table.node(fields(number))), ()
+                transaction, head.membership.add(transaction, head.table.node(fields(number))), ()
             )
     del transaction
     await head.database.flush(head.store)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
-    api, stalls = Api(head), Stalls()
+    api, stalls = head.api(), Stalls()
     await api.start()
     tasks = [asyncio.create_task(work) for work in (converge(head), stalls.look())]
     argv = [sys.executable, "-m", "tests.bench.api", "--client", path, str(count)]

@@ -31,8 +31,7 @@ import msgspec
 from playwright.async_api import Browser, Page
 
 from layercake.agents import pki
-from layercake.api.server import Api
-from layercake.head.head import THREAD_S
+from layercake.head.life import THREAD_S
 from tests.bench._history import quantile
 from tests.support.api import token
 from tests.support.dashboard import Look, chromium, looking
@@ -103,7 +102,7 @@ async def serve(directory: Path, count: int) -> None:
     world.head.settings = world.settings
     world.open()
     await world.ops.inventory.apply(inventory(count), "rack.yaml", None, True)
-    fleet, api = Fleet(world, count), Api(world.head)
+    fleet, api = Fleet(world, count), world.head.api()
     await world.head.database.flush(world.head.store)
     await api.start()
     bearer = (await token(world.head, "bench", "operator"))["Authorization"].partition(" ")[2]

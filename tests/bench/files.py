@@ -21,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from layercake.features.files.node_files import NodeFiles
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from hostsite import HostSite
@@ -28,12 +30,13 @@ from smallimages import build_plain_image
 
 from layercake.agents import pki
 from layercake.base.process import THRESHOLDS
-from layercake.head.head import THREAD_S, Head
-from layercake.head.operations import Operations
+from layercake.head.head import Head
+from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
 from tests.bench._history import quantile
 from tests.bench.engine import calibration
 from tests.bench.plan import ADDRESS, inventory, measured
+from tests.support.operations import Operations
 
 FILES = 10
 HOSTS, RELOADS = 8, 15
@@ -53,8 +56,8 @@ def site(count: int) -> str:
 async def ask(head: Head) -> None:
     """All nodes ask."""
     for record in list(head.store):
-        manifest = await head.files.manifest(record)
-        told = await asyncio.to_thread(head.files.for_node, manifest)
+        manifest = await head.part(NodeFiles).manifest(record)
+        told = await asyncio.to_thread(head.part(NodeFiles).for_node, manifest)
         if manifest.errors or len(told) < FILES:
             raise SystemExit(f"{record.name}: {manifest.errors}")
 
@@ -82,12 +85,12 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     await changes.apply(site(count), "bench.yaml", None, False)
     async with measured(head, found, "first"):  # with a host key for each node
         await ask(head)
-        await head.files.close()  # what a process took counts when it has ended
+        await head.part(NodeFiles).close()  # what a process took counts when it has ended
     (sources / "f0.j2").write_text("other\n" + TEXT.format(n=0))
     async with measured(head, found, "change"):
         await changes.apply(site(count), "bench.yaml", None, False)
         await ask(head)
-        await head.files.close()
+        await head.part(NodeFiles).close()
     await head.database.close(head.store)
     return found
 

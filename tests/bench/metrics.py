@@ -20,14 +20,14 @@ from pathlib import Path
 
 from layercake.agents import pki
 from layercake.base.process import THRESHOLDS
-from layercake.head.head import THREAD_S, Head
-from layercake.head.operations import Operations
+from layercake.features.status import metrics
+from layercake.head.head import Head
+from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
-from layercake.head.views import metrics
-from layercake.head.views.head import Census
 from layercake.kraken.converge import Discovered
 from tests.bench.engine import calibration
 from tests.bench.plan import ADDRESS, inventory
+from tests.support.operations import Operations
 
 SCRAPES, APART_S = 100, 0.05
 
@@ -44,7 +44,7 @@ async def run(directory: Path, count: int) -> dict[str, float]:
         if number % 3:
             head.engine.post(record, Discovered(record.goal_values, "the benchmark says so"))
     gc.freeze()
-    made, took, cpu = metrics.Metrics(head, Census(head)), [], []
+    made, took, cpu = head.part(metrics.Metrics), [], []
     await made.page()
     size = 0
     for _ in range(SCRAPES):

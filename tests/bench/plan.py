@@ -27,11 +27,13 @@ from pathlib import Path
 
 from layercake.agents import pki
 from layercake.base.process import THRESHOLDS
-from layercake.head.head import THREAD_S, Head
-from layercake.head.operations import Operations
+from layercake.features.inventory.reading import Readers
+from layercake.head.head import Head
+from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
 from tests.bench._growth import growth
 from tests.bench.engine import calibration
+from tests.support.operations import Operations
 
 ADDRESS = "10.64.0.1"
 PER_RANGE = 250
@@ -61,7 +63,7 @@ def cpu(head: Head) -> tuple[float, float]:
     read inventories to 0.01 s."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = ended.ru_utime + ended.ru_stime
-    for pid in head.readers.pids:
+    for pid in head.part(Readers).pids:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         used += (int(stat[11]) + int(stat[12])) / TICKS
     return time.process_time(), used
@@ -85,8 +87,8 @@ class Stalls:
 async def measured(head: Head, found: dict[str, float], name: str) -> AsyncIterator[None]:
     """Notes what goes on inside under a name."""
     for aside in (
-        head.readers.plans,
-        head.readers.applied,
+        head.part(Readers).plans,
+        head.part(Readers).applied,
     ):  # the rest after the work before is no part of this
         async with aside.turn():
             pass
@@ -137,7 +139,7 @@ async def run(directory: Path, count: int, *, each: bool) -> dict[str, float]:
         )
     if len(done["changed"]) != count:
         raise SystemExit(f"{len(done['changed'])} of {count} nodes changed")
-    await head.readers.close()
+    await head.part(Readers).close()
     await head.database.close(head.store)
     return found
 

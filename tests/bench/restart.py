@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from layercake.agents import pki
+from layercake.features.guard.guard import Guard
 from layercake.fleet.store import WantedImage
 from layercake.head.head import Head
 from layercake.head.settings import Settings
@@ -43,7 +44,7 @@ async def make(directory: Path, nodes: int) -> None:
     head = head_of(directory)
     head.load()
     await install(head, nodes, WantedImage("one", "0" * 64, 1, {}), directory / "agents.json")
-    await head.guard.stop()
+    await head.part(Guard).stop()
     await head.database.close(head.store)
 
 

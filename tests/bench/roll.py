@@ -32,11 +32,10 @@ from sampleimages import plain_image
 from vrack.rack import Rack
 
 from layercake.agents import pki
-from layercake.api.server import Api
 from layercake.head.head import Head
-from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from tests.bench._history import median, quantile
+from tests.support.operations import Operations
 
 CLONE_NEWNET = 0x40000000
 ROLLS = 20
@@ -127,7 +126,7 @@ async def host_rolls(directory: Path, namespace: HeadNamespace, rolls: int) -> H
         interface="br0", address=namespace.address, socket=str(directory / "api.sock")
     )
     head = Head(directory, settings)
-    api, operations = Api(head), Operations(head)
+    api, operations = head.api(), Operations(head)
     node = HostNode(namespace, "h0", 10, directory / "h0")
     await head.start()
     await api.start()

@@ -120,26 +120,26 @@ class Wire:
 
     def up(self) -> None:
         for name in (self.head, self.client):
-            self._ip("netns", "add", name)
-            self._ip("-n", name, "link", "set", "lo", "up")
+            self.ip("netns", "add", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
         peer = ("peer", "name", self.client_if, "netns", self.client)
-        self._ip("link", "add", self.head_if, "netns", self.head, "type", "veth", *peer)
-        self._ip("-n", self.head, "addr", "add", "10.99.0.1/24", "dev", self.head_if)
-        self._ip("-n", self.client, "link", "set", self.client_if, "address", MAC)
+        self.ip("link", "add", self.head_if, "netns", self.head, "type", "veth", *peer)
+        self.ip("-n", self.head, "addr", "add", "10.99.0.1/24", "dev", self.head_if)
+        self.ip("-n", self.client, "link", "set", self.client_if, "address", MAC)
         for name, interface in ((self.head, self.head_if), (self.client, self.client_if)):
-            self._ip("-n", name, "link", "set", interface, "up")
+            self.ip("-n", name, "link", "set", interface, "up")
 
     def down(self) -> None:
         for name in (self.head, self.client):
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
     @staticmethod
-    def _ip(*words: str) -> None:
+    def ip(*words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True)
 
     def give_address(self) -> None:
         """Gives the node's end the address that is reserved for it, as a boot would."""
-        self._ip("-n", self.client, "addr", "replace", "10.99.0.11/24", "dev", self.client_if)
+        self.ip("-n", self.client, "addr", "replace", "10.99.0.11/24", "dev", self.client_if)
 
     def run(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[bytes]:
         """Runs a program at the node's end."""

@@ -266,7 +266,7 @@ async def test_all_that_wait_are_answered_in_turns() -> None:
     for number in range(200):
         server.receive(bare(1, 0, 1, giaddr=number.to_bytes(4, "big")))
     server.receive(bytes(28) + MACS[0])
-    while server._queue:
-        server.work()
+    while server.work():
+        pass
     assert recorder.counters["dhcp.received"] == 201 and recorder.counters["dhcp.malformed"] == 1
     assert recorder.counters["dhcp.offered"] + recorder.counters["dhcp.other-network"] == 200

@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from layercake.base import door
-from layercake.base.door import Guest, Limits
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Connection, Limits
 from layercake.moduleapi import fast_response
 from layercake.moduleapi.fast_response import FastResponder, FastResponse, PlainRequest, TimeSlicer
 from layercake.moduleapi.web import WebServer
@@ -82,7 +82,7 @@ class Rig:
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     made = Rig(Limits())
-    await made.server.open(*door.bound(["127.0.0.1"], 0))
+    await made.server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
     yield made
     await made.server.close()
 
@@ -174,11 +174,11 @@ class Inner(asyncio.Protocol):
         self.got.append(data)
 
 
-class Connection(asyncio.Transport):
-    """One by the door."""
+class AcceptedTransport(asyncio.Transport):
+    """One that a TcpListener has accepted."""
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        return Guest(cast(door.Door, None), "127.0.0.1", 0.0)
+        return Connection(cast(tcp_listener.TcpListener, None), "127.0.0.1", 0.0)
 
 
 @pytest.mark.parametrize("pieces", [[GET[:9], GET[9:]], [GET + GET], [GET + b"x"], [b"\r\n", GET]])
@@ -191,7 +191,7 @@ async def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list
         set(),
         TimeSlicer(60.0),
     )
-    first.connection_made(Connection({"peername": ("127.0.0.1", 5)}))
+    first.connection_made(AcceptedTransport({"peername": ("127.0.0.1", 5)}))
     for piece in pieces:
         first.data_received(piece)
     assert inner.got == pieces
@@ -213,7 +213,7 @@ async def test_what_is_too_much_for_one_turn_of_the_loop_waits_in_its_order() ->
 async def waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request takes longer than the slice."""
     monkeypatch.setattr("layercake.moduleapi.web.TimeSlicer", partial(TimeSlicer, 1e-9))
-    await rig.server.open(*door.bound(["127.0.0.1"], 0))
+    await rig.server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
 
 
 async def test_one_that_fails_later_ends_its_own_connection_and_no_other(
@@ -277,14 +277,14 @@ async def test_what_is_no_request_is_refused(rig: Rig, asked: bytes) -> None:
 
 async def test_a_connection_that_asks_no_more_ends() -> None:
     rig = Rig(Limits(), idle_s=0.05)
-    await rig.server.open(*door.bound(["127.0.0.1"], 0))
+    await rig.server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
     writer.write(GET)
     async with asyncio.timeout(10):
         assert (await reader.read()).endswith(b"quick"), "to its end"
     writer.close()
     async with asyncio.timeout(10):
-        while rig.server.door is not None and rig.server.door.there():
+        while rig.server.listener is not None and rig.server.listener.connection_count():
             await asyncio.sleep(0.01)
     await rig.server.close()
 
@@ -300,8 +300,8 @@ async def test_a_server_that_closes_ends_connections_that_wait(rig: Rig) -> None
 
 
 async def test_who_asks_too_often_by_connections_of_his_own_waits() -> None:
-    rig = Rig(dataclasses.replace(Limits(), asks_per_s=2.0))
-    await rig.server.open(*door.bound(["127.0.0.1"], 0))
+    rig = Rig(dataclasses.replace(Limits(), requests_per_s=2.0))
+    await rig.server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
     loop = asyncio.get_running_loop()
     started = loop.time()
     for _ in range(5):

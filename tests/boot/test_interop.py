@@ -277,7 +277,7 @@ def test_windows_arrive_whole_also_where_the_kernel_cannot_cut_them(
 ) -> None:
     """A window goes to the kernel in one piece; a path with a smaller MTU takes none of that."""
     for name, interface in ((wire.head, wire.head_if), (wire.client, wire.client_if)):
-        wire._ip("-n", name, "link", "set", interface, "mtu", mtu)
+        wire.ip("-n", name, "link", "set", interface, "mtu", mtu)
     wire.give_address()
     running.arm()
     got = tmp_path / "got"

@@ -22,7 +22,7 @@ def named(wire: Any, files: dict[str, Any]) -> Iterator[Running]:
     made.start()
     try:
         made.do(made.service.node_changed(NODE, {**RECORD, "bmc": "10.98.0.1", "aliases": ["db"]}))
-        wire._ip("-n", wire.client, "addr", "add", "10.99.0.11/24", "dev", wire.client_if)
+        wire.ip("-n", wire.client, "addr", "add", "10.99.0.11/24", "dev", wire.client_if)
         yield made
     finally:
         made.stop()
@@ -89,7 +89,7 @@ def test_what_has_the_port_already_costs_names_and_no_boot(
 
 
 def test_it_is_off_unless_it_is_wanted(running: Any, wire: Any) -> None:
-    wire._ip("-n", wire.client, "addr", "add", "10.99.0.11/24", "dev", wire.client_if)
+    wire.ip("-n", wire.client, "addr", "add", "10.99.0.11/24", "dev", wire.client_if)
     assert (
         "refused"
         in wire.run("dig", "+tries=1", "+tcp", "@10.99.0.1", "n1", timeout=60.0).stdout.decode()

@@ -206,7 +206,7 @@ async def test_wait_goes_on_with_the_window_of_arm(
     service: PxeService, make_request: Ask, state: BootState
 ) -> None:
     await service.mutate(make_request("boot-arm"))
-    service._windows.record(NODE, Step.DISCOVER, 1000.0, {})
+    service.windows.record(NODE, Step.DISCOVER, 1000.0, {})
     task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=60.0)))
     await asyncio.sleep(0)
     assert [s["kind"] for s in (await service.call("boot.steps", {"node": NODE}))["steps"]] == [
@@ -255,7 +255,7 @@ async def test_a_wait_that_runs_out_says_how_far_the_boot_came(
     monkeypatch.setattr(service, "_clock", time.monotonic)
     await service.mutate(make_request("boot-arm"))
     for step, done in steps:
-        service._windows.record(NODE, step, time.monotonic() - 65, {"file": "vmlinuz"}, done=done)
+        service.windows.record(NODE, step, time.monotonic() - 65, {"file": "vmlinuz"}, done=done)
     with pytest.raises(Stalled, match="cannot boot n1: " + text) as stalled:
         await service.mutate(make_request("boot-wait", timeout=0.01))
     assert stalled.value.after == (text.split(" 65 s ago")[0] if steps else "power-on")
@@ -269,10 +269,10 @@ async def test_a_boot_that_two_machines_want_is_started_anew_at_once(
     """Who has its script cannot join any more: it was waited for all the same."""
     task = asyncio.create_task(service.mutate(make_request("boot-wait", timeout=600.0)))
     await asyncio.sleep(0)
-    window = service._windows._windows[NODE]
+    window = service.windows.by_node[NODE]
     window.asked.add("52:54:00:00:01:01")
-    service._windows.record(NODE, Step.SCRIPT, 0.0, {})
-    assert [bool(service._windows.hand_out(window, "52:54:00:00:01:01")) for _ in range(2)] == [
+    service.windows.record(NODE, Step.SCRIPT, 0.0, {})
+    assert [bool(service.windows.hand_out(window, "52:54:00:00:01:01")) for _ in range(2)] == [
         False,
         True,
     ]
@@ -296,7 +296,7 @@ async def test_steps_have_ages_and_never_the_token(
     service: PxeService, make_request: Ask, clock: Any
 ) -> None:
     await service.mutate(make_request("boot-arm"))
-    service._windows.record(NODE, Step.NBP, clock.now, {"bytes": 7}, done=True)
+    service.windows.record(NODE, Step.NBP, clock.now, {"bytes": 7}, done=True)
     clock.now += 4
     report = await service.call("boot.steps", {"node": NODE})
     seen = {
@@ -308,7 +308,7 @@ async def test_steps_have_ages_and_never_the_token(
     }
     assert report["steps"] == [seen]
     assert (report["left_s"], report["opened_s_ago"]) == (96.0, 4.0)
-    assert "one-use" not in repr(report) + repr(service._windows._windows)
+    assert "one-use" not in repr(report) + repr(service.windows.by_node)
 
 
 async def test_calls(service: PxeService) -> None:
@@ -422,14 +422,14 @@ async def test_a_machine_that_boots_from_its_disk_is_told_of(
         found = {dhcp.MESSAGE_TYPE: b"\x01", **{getattr(dhcp, k): v for k, v in options.items()}}
         return dhcp.DhcpPacket(dhcp.REQUEST, 7, mac + bytes(10), found)
 
-    recorder = service._running().recorder
-    service._look_for_disk_boot(asks(), recorder)
+    recorder = service.running().recorder
+    service.look_for_disk_boot(asks(), recorder)
     assert not link.events, "no boot is wanted"
     await service.mutate(make_request("boot-arm"))
-    service._look_for_disk_boot(asks(VENDOR_CLASS=b"PXEClient:Arch:00000"), recorder)
+    service.look_for_disk_boot(asks(VENDOR_CLASS=b"PXEClient:Arch:00000"), recorder)
     assert not link.events, "that is firmware"
     for _ in range(3):
-        service._look_for_disk_boot(asks(), recorder)
+        service.look_for_disk_boot(asks(), recorder)
     assert [kind for _, kind, *_ in link.events] == ["boot.from-disk"]
     assert "has booted from its disk" in link.events[0][2]
 
@@ -449,14 +449,14 @@ async def test_a_flood_of_strangers_is_not_even_read(
 ) -> None:
     """60,000 DISCOVERs of made-up MAC addresses: fifty are told, the rest is counted; a node is
     heard all the same."""
-    (server,) = [s for s in service._sockets if isinstance(s, DhcpServer)]
+    (server,) = [s for s in service.sockets if isinstance(s, DhcpServer)]
     read: list[bytes] = []
 
     def counted(packet: dhcp.DhcpPacket, *rest: Any) -> Decision:
         read.append(packet.mac)
         return decide(packet, *rest)
 
-    monkeypatch.setattr(server._answers, "_decide", counted)
+    monkeypatch.setattr(server.answers, "_decide", counted)
     discover = {dhcp.MESSAGE_TYPE: bytes((dhcp.MessageType.DISCOVER,))}
     for number in range(60_000):
         mac = b"\x02" + number.to_bytes(5, "big") + bytes(10)
@@ -493,7 +493,7 @@ async def test_a_boot_behind_a_relay_of_which_nothing_comes_says_when_the_relay_
     assert service.stalled(request).endswith(
         "; no relay of its network far was heard since the boot service began"
     )
-    service._relays.record("far", Relay(b"\x0a\x78\0\1", b"\x0a\x78\0\1", None, {}))
+    service.relay_sightings.record("far", Relay(b"\x0a\x78\0\1", b"\x0a\x78\0\1", None, {}))
     clock.now += 300
     assert service.stalled(request).endswith(
         "; the relay of its network far, 10.120.0.1, was heard 300 s ago"

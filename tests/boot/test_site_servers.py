@@ -78,8 +78,8 @@ class Segment(Wire):
             (self.site, "eth0", SITE_MAC, f"{SITE}/24"),
             (self.second, self.second_if, "", f"{SECOND}/24"),
         )
-        self._ip("netns", "add", self.switch)
-        self._ip(
+        self.ip("netns", "add", self.switch)
+        self.ip(
             "-n",
             self.switch,
             "link",
@@ -92,11 +92,11 @@ class Segment(Wire):
             "forward_delay",
             "0",
         )
-        self._ip("-n", self.switch, "link", "set", "br0", "up")
+        self.ip("-n", self.switch, "link", "set", "br0", "up")
         for number, (name, card, mac, address) in enumerate(ends):
-            self._ip("netns", "add", name)
-            self._ip("-n", name, "link", "set", "lo", "up")
-            self._ip(
+            self.ip("netns", "add", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
+            self.ip(
                 "-n",
                 self.switch,
                 "link",
@@ -110,12 +110,12 @@ class Segment(Wire):
                 "netns",
                 name,
             )
-            self._ip("-n", self.switch, "link", "set", f"p{number}", "master", "br0", "up")
+            self.ip("-n", self.switch, "link", "set", f"p{number}", "master", "br0", "up")
             if mac:
-                self._ip("-n", name, "link", "set", card, "address", mac)
+                self.ip("-n", name, "link", "set", card, "address", mac)
             if address:
-                self._ip("-n", name, "addr", "add", address, "dev", card)
-            self._ip("-n", name, "link", "set", card, "up")
+                self.ip("-n", name, "addr", "add", address, "dev", card)
+            self.ip("-n", name, "link", "set", card, "up")
 
     def down(self) -> None:
         super().down()

@@ -23,14 +23,14 @@ class Client(asyncio.DatagramProtocol):
     """Asks for the program, and acknowledges what comes up to some block."""
 
     def __init__(self, port: int, options: bytes, until: int) -> None:
-        self._port, self._options, self._until = port, options, until
+        self._port, self._options, self.until = port, options, until
         self.got: dict[int, bytes] = {}
         self.first = asyncio.Event()
         self.done = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)
-        self._transport.sendto(
+        self.transport = cast(asyncio.DatagramTransport, transport)
+        self.transport.sendto(
             b"\0\1snponly.efi\0octet\0" + self._options, ("127.0.0.1", self._port)
         )
 
@@ -39,8 +39,8 @@ class Client(asyncio.DatagramProtocol):
         if data[1] == Op.DATA:
             self.got[number] = data[4:]
         self.first.set()
-        if number <= self._until:
-            self._transport.sendto(b"\0\4" + number.to_bytes(2, "big"), source)
+        if number <= self.until:
+            self.transport.sendto(b"\0\4" + number.to_bytes(2, "big"), source)
         if data[1] == Op.DATA and len(data) < 516:
             self.done.set()
 
@@ -106,7 +106,7 @@ async def test_who_is_at_it_is_not_pushed_out_by_requests_alone(rig: Rig) -> Non
         await asyncio.wait_for((await rig.client(until=-1)).first.wait(), 5)
     assert rig.counters["tftp.too-many"] == 23
     rig.clock.now += 1.5  # the block that was lost is sent again, and then goes on
-    honest._until = 99
+    honest.until = 99
     await asyncio.wait_for(honest.done.wait(), 5)
     assert b"".join(honest.got[n] for n in sorted(honest.got)) == PROGRAM
 
@@ -117,12 +117,12 @@ async def test_one_transfer_more_than_an_address_may_have_is_let_go(rig: Rig) ->
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: troubles.append(context))
     for _ in range(8):
         await asyncio.wait_for((await rig.client(until=1)).first.wait(), 5)
-    while not all(live.transfer.sent for live in rig.server._live.values()):
+    while not all(live.transfer.sent for live in rig.server.transfers.values()):
         await asyncio.sleep(0)
     await rig.client(until=-1)
     while not rig.counters["tftp.too-many"]:
         await asyncio.sleep(0)
-    assert len(rig.server._live) == len(rig.server._by_socket) == 8 and not troubles
+    assert len(rig.server.transfers) == len(rig.server.by_socket) == 8 and not troubles
 
 
 def test_a_transfer_has_an_end_whatever_the_client_does() -> None:
@@ -185,7 +185,7 @@ async def test_a_client_that_falls_silent_in_the_middle_is_told_of() -> None:
             break
     for _ in range(200):
         rig.clock.now += 1.0
-        rig.server._tick()
+        rig.server.tick()
     assert gate.broken == [("snponly.efi", 1024, len(PROGRAM))], (
         "one that has taken nothing is no machine that boots"
     )
@@ -204,7 +204,7 @@ async def test_a_client_that_goes_on_has_all_of_it_whatever_became_of_its_last_a
     rig.server.open()
     client = await rig.client(until=4)
     await asyncio.wait_for(client.done.wait(), 5)
-    while rig.server._live and not next(iter(rig.server._live.values())).transfer.out:
+    while rig.server.transfers and not next(iter(rig.server.transfers.values())).transfer.out:
         await asyncio.sleep(0)
     rig.server.goes_on("127.0.0.2")
     rig.server.goes_on("127.0.0.1", "snponly.efi")
@@ -212,24 +212,24 @@ async def test_a_client_that_goes_on_has_all_of_it_whatever_became_of_its_last_a
     if seen_by == "its script":
         rig.server.goes_on("127.0.0.1")
     elif seen_by.startswith("its next file"):
-        rig.server._files = {"snponly.efi": PROGRAM, "next.efi": PROGRAM}
+        rig.server.files = {"snponly.efi": PROGRAM, "next.efi": PROGRAM}
         asks = client if seen_by.endswith("port") else await rig.client(until=-1)
-        asks._transport.sendto(b"\0\1next.efi\0octet\0", ("127.0.0.1", rig.port))
+        asks.transport.sendto(b"\0\1next.efi\0octet\0", ("127.0.0.1", rig.port))
         for _ in range(500):
             await asyncio.sleep(0.01)
             if gate.whole:
                 break
     else:
-        client._transport.close()
+        client.transport.close()
         for _ in range(500):
             await asyncio.sleep(0.01)
             rig.clock.now += 0.1
-            if not rig.server._live:
+            if not rig.server.transfers:
                 break
     assert gate.whole[:1] == ["snponly.efi"]
     for _ in range(200):
         rig.clock.now += 1.0
-        rig.server._tick()
+        rig.server.tick()
     assert gate.whole.count("snponly.efi") == 1 and "snponly.efi" not in [
         name for name, _, _ in gate.broken
     ]
@@ -246,7 +246,7 @@ async def test_a_client_that_is_gone_is_told_of_at_once() -> None:
         await asyncio.sleep(0.01)
         if 2 in client.got:
             break
-    client._transport.close()
+    client.transport.close()
     for _ in range(500):
         await asyncio.sleep(0.01)
         rig.clock.now += 0.1
@@ -255,7 +255,7 @@ async def test_a_client_that_is_gone_is_told_of_at_once() -> None:
     assert (
         gate.why_broken == ["the client's port is closed"]
         and rig.clock.now < 30
-        and not rig.server._live
+        and not rig.server.transfers
     )
     rig.close()
 
@@ -281,16 +281,16 @@ async def test_a_client_that_has_all_and_is_gone_was_sent_all(late: str) -> None
         )
         assert data == b"\0\3\0\3", "the last block"
         client.sendto(b"\0\4\0\3", source)
-    live = next(iter(rig.server._live.values()))
+    live = next(iter(rig.server.transfers.values()))
     live.sock.send(data)  # once more
     if late == "tick":
         rig.clock.now += 5.0
-        rig.server._tick()
+        rig.server.tick()
     for _ in range(500):
         await asyncio.sleep(0.01)
-        if not rig.server._live:
+        if not rig.server.transfers:
             break
-    assert not rig.server._live and (gate.why_broken, gate.whole) == ([], ["snponly.efi"])
+    assert not rig.server.transfers and (gate.why_broken, gate.whole) == ([], ["snponly.efi"])
     rig.close()
 
 
@@ -302,17 +302,17 @@ async def test_a_transfer_ends_with_the_boot_that_it_is_for() -> None:
     await asyncio.wait_for(client.first.wait(), 5)
     gate.why = "no boot of it is wanted now"
     rig.clock.now += 25.0
-    client._until = 1
+    client.until = 1
     client.datagram_received(
         b"\0\3\0\1" + client.got[1],
         (
-            rig.server._address[0],
-            next(live.sock.getsockname()[1] for live in rig.server._live.values()),
+            rig.server.address[0],
+            next(live.sock.getsockname()[1] for live in rig.server.transfers.values()),
         ),
     )
     for _ in range(500):
         await asyncio.sleep(0.01)
-        if not rig.server._live:
+        if not rig.server.transfers:
             break
-    assert not rig.server._live
+    assert not rig.server.transfers
     rig.close()

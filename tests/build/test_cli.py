@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from imageapi.build.squash import squash
-from layercake.api.images import ImageRequest
+from imageapi.store.store import ImageStore
 from layercake.cli.main import main
+from layercake.features.images.routes import ImageRequest
 from layercake.kraken.errors import InputError
 from tests.cli.canned_api import CannedApi
 from tests.support.world import World
@@ -132,12 +133,12 @@ async def test_history_and_difference_of_what_is_in_the_store(world: World, tmp_
     digests = []
     for number in ("1", "2"):
         (tmp_path / "tree/file").write_text(number)
-        world.head.images.add(
+        world.head.part(ImageStore).add(
             squash(tmp_path / "tree", tmp_path / f"{number}.squashfs"),
             "web",
             {"command": ["/init"]},
         )
-        digests.append(world.head.images.get("web").digest)
+        digests.append(world.head.part(ImageStore).get("web").digest)
     found = world.ops.images.history("web")["versions"]
     assert [(v["digest"], v["kept"]) for v in found] == [(digests[1], True), (digests[0], True)]
     answer = await world.ops.images.difference(f"web@{digests[0][8:20]}", "web")
@@ -145,7 +146,7 @@ async def test_history_and_difference_of_what_is_in_the_store(world: World, tmp_
     assert [(f["path"], f["what"]) for f in answer["files"]["changed"]] == [("file", ["content"])]
     with pytest.raises(InputError, match="0 versions of web"):
         await world.ops.images.difference("web@ffffffffffff", "web")
-    world.head.images.prune(set())
+    world.head.part(ImageStore).prune(set())
     assert [v["kept"] for v in world.ops.images.history("web")["versions"]] == [True, False]
 
 

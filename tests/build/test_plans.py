@@ -25,16 +25,16 @@ def test_a_plan_is_kept_until_the_lists_are_fetched_anew(
     monkeypatch.setattr(kernel, "run", run)
     stamp = tmp_path / "updated"
     plan = ["mdadm_4.2-5_amd64.deb", "libc6_2%3a2.36-9_amd64.deb"]
-    assert debs._install_set(["mdadm"], tmp_path, ()) == plan
-    assert debs._install_set(["mdadm"], tmp_path, ()) == plan and len(asked) == 2, (
+    assert debs.install_set(["mdadm"], tmp_path, ()) == plan
+    assert debs.install_set(["mdadm"], tmp_path, ()) == plan and len(asked) == 2, (
         "there are no lists: nothing is kept"
     )
     stamp.touch()
     for _ in range(3):
-        assert debs._install_set(["mdadm"], tmp_path, ()) == plan
+        assert debs.install_set(["mdadm"], tmp_path, ()) == plan
     assert len(asked) == 3
-    assert debs._install_set(["lvm2"], tmp_path, ()) == plan and len(asked) == 4
+    assert debs.install_set(["lvm2"], tmp_path, ()) == plan and len(asked) == 4
     later = stamp.stat().st_mtime_ns + 10**12
     os.utime(stamp, ns=(later, later))
-    assert debs._install_set(["mdadm"], tmp_path, ()) == plan and len(asked) == 5
+    assert debs.install_set(["mdadm"], tmp_path, ()) == plan and len(asked) == 5
     assert len(list(tmp_path.glob("plan-*"))) == 1, "what was planned by older lists goes"

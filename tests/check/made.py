@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from layercake.check.finding import Finding, Severity
-from layercake.check.site import Seen, Site
+from layercake.check.site import CheckedNode, Site
 from layercake.head import modules
 from layercake.head.settings import Settings
 
 NODES = tuple(
-    Seen(
+    CheckedNode(
         name=f"n{i}",
         macs=(f"52:54:00:99:00:0{i}",),
         ip=f"10.99.0.5{i}",

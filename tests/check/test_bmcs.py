@@ -9,8 +9,8 @@ import pytest
 
 from layercake.check.bmcs import bmc, bmc_boot, bmc_clock
 from layercake.check.finding import Severity
-from layercake.check.site import Once
-from layercake.check.table import carry_out
+from layercake.check.site import SharedResult
+from layercake.check.table import run_checks
 from tests.check.made import made
 
 # -- BMCs
@@ -38,7 +38,7 @@ def test_what_is_told_of_bmcs_names_the_nodes(tmp_path: Path) -> None:
         row("n1", "login-refused", why="no"),
         row("n2", clock_s=-3600.0),
     ]
-    site = made(tmp_path, look=Once(lambda: rows))
+    site = made(tmp_path, look=SharedResult(lambda: rows))
     assert [(f.severity, f.nodes) for f in bmc.look(site)] == [
         (Severity.ERROR, "n0"),
         (Severity.ERROR, "n1"),
@@ -48,14 +48,16 @@ def test_what_is_told_of_bmcs_names_the_nodes(tmp_path: Path) -> None:
 
 
 def test_a_node_that_a_person_switches_is_no_error(tmp_path: Path) -> None:
-    (found,) = bmc.look(made(tmp_path, look=Once(lambda: [row("n0"), row("n1", "by-hand")])))
+    (found,) = bmc.look(
+        made(tmp_path, look=SharedResult(lambda: [row("n0"), row("n1", "by-hand")]))
+    )
     assert (
         found.severity is Severity.OK
         and "all 1 answer" in found.text
         and "nodes without one: 1" in found.text
     )
     (found,) = bmc.look(
-        made(tmp_path, look=Once(lambda: [row("n1", "no-bmc", why="no such driver")]))
+        made(tmp_path, look=SharedResult(lambda: [row("n1", "no-bmc", why="no such driver")]))
     )
     assert found.severity is Severity.ERROR and found.nodes == "n1"
 
@@ -70,13 +72,13 @@ def test_a_node_that_a_person_switches_is_no_error(tmp_path: Path) -> None:
     ],
 )
 def test_boot_modes(tmp_path: Path, changes: dict[str, Any], severity: Severity, text: str) -> None:
-    (found,) = bmc_boot.look(made(tmp_path, look=Once(lambda: [row("n2", **changes)])))
+    (found,) = bmc_boot.look(made(tmp_path, look=SharedResult(lambda: [row("n2", **changes)])))
     assert found.severity is severity
     assert text in found.text
 
 
 def test_what_cannot_be_read_is_asked_once(tmp_path: Path) -> None:
     asked: list[int] = []
-    site = made(tmp_path, look=Once(lambda: asked.append(1) or [row("n0")]))  # type: ignore[func-returns-value]
-    carry_out(site, [bmc, bmc_clock, bmc_boot])
+    site = made(tmp_path, look=SharedResult(lambda: asked.append(1) or [row("n0")]))  # type: ignore[func-returns-value]
+    run_checks(site, [bmc, bmc_clock, bmc_boot])
     assert asked == [1]

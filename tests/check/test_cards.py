@@ -8,7 +8,7 @@ from typing import Any
 
 from layercake.check.cards import cards
 from layercake.check.finding import Severity
-from layercake.check.site import Seen
+from layercake.check.site import CheckedNode
 from tests.check.made import made
 
 SET = "0.2.0-00000001"
@@ -25,7 +25,7 @@ class Head:
         raise AssertionError(path)
 
 
-def node(number: int, driver: str, **more: Any) -> Seen:
+def node(number: int, driver: str, **more: Any) -> CheckedNode:
     mac = f"52:54:00:99:00:0{number}"
     card = {
         "slot": "0000:00:02.0",
@@ -36,7 +36,7 @@ def node(number: int, driver: str, **more: Any) -> Seen:
         "absent": [],
         **more,
     }
-    return Seen(
+    return CheckedNode(
         name=f"n{number}", macs=(mac,), ip=f"10.99.0.5{number}", firmware="bios", cards=(card,)
     )
 

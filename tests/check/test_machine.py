@@ -15,7 +15,7 @@ from layercake.check.finding import Check, Finding, Severity
 from layercake.check.machine import Machine
 from layercake.check.resources import certificates, disk, limits, time
 from layercake.check.site import Site
-from layercake.check.table import CHECKS, carry_out, chosen
+from layercake.check.table import CHECKS, run_checks, select_checks
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.check.made import NODES, made, worst
 
@@ -43,7 +43,7 @@ def test_one_check_that_fails_stops_no_other(
         raise KeyError("secret-word")
 
     some = [Check("a", "", refused), Check("b", "", missing), Check("c", "", bug), disk]
-    results = carry_out(made(tmp_path), some)
+    results = run_checks(made(tmp_path), some)
     assert [r.name for r in results[:3]] == ["a", "b", "c"]
     assert results[0].to_record() == {
         "name": "a",
@@ -59,9 +59,9 @@ def test_one_check_that_fails_stops_no_other(
 
 
 def test_a_name_that_is_no_checks() -> None:
-    assert chosen(()) == CHECKS
+    assert select_checks(()) == CHECKS
     with pytest.raises(InputError, match="no such check") as error:
-        chosen(("dchp",))
+        select_checks(("dchp",))
     assert "dhcp" in error.value.hint
 
 

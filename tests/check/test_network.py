@@ -21,7 +21,7 @@ from layercake.check.network import interface, routing
 from layercake.check.site import Site
 from layercake.check.wire.addresses import judge
 from layercake.check.wire.dhcp import discovers, servers, stranger
-from layercake.check.wire.listening import Heard
+from layercake.check.wire.listening import ReceivedFrame
 from layercake.check.wire.lldp import lldp
 from layercake.moduleapi.network import HeadAddress
 from tests.check.conftest import ip
@@ -58,11 +58,11 @@ def test_offers_to_others_and_nonsense_are_passed_over() -> None:
     number, discover = next(iter(frames.items()))
     offer = bytearray(discover)
     offer[42] = 2  # BOOTREPLY: what else is in it is of our own
-    assert servers([Heard("eth0", bytes(offer))], {number})
-    assert not servers([Heard("eth0", bytes(offer))], {number ^ 1})
-    assert not servers([Heard("eth0", discover)], {number})
+    assert servers([ReceivedFrame("eth0", bytes(offer))], {number})
+    assert not servers([ReceivedFrame("eth0", bytes(offer))], {number ^ 1})
+    assert not servers([ReceivedFrame("eth0", discover)], {number})
     for cut in (14, 20, 42, 60, 250, 283):
-        servers([Heard("eth0", bytes(offer[:cut]) + b"\xff" * 9)], {number})
+        servers([ReceivedFrame("eth0", bytes(offer[:cut]) + b"\xff" * 9)], {number})
 
 
 class Net:
@@ -308,9 +308,13 @@ def test_switch_with_short_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs
     )
     assert part.neighbours(
-        [Heard("eth0", frame), Heard("eth0", frame), Heard("eth0", frame[:20])]
+        [
+            ReceivedFrame("eth0", frame),
+            ReceivedFrame("eth0", frame),
+            ReceivedFrame("eth0", frame[:20]),
+        ]
     ) == [("eth0", Neighbour("sw?[31m", "Gi1/0/7", "00:00:00:00:00:00", "", 100, 1518))]
-    monkeypatch.setattr(part, "exchange", lambda *_: [Heard("eth0", frame)])
+    monkeypatch.setattr(part, "exchange", lambda *_: [ReceivedFrame("eth0", frame)])
     site = made(tmp_path, machine=Jumbo())
     assert [f.severity for f in lldp.look(site)] == [Severity.OK, Severity.WARNING]
 

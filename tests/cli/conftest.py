@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from layercake.cli.common import watch
 from layercake.cli.main import main
+from layercake.client import watch
 from tests.cli.canned_api import CannedApi
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from layercake.cli.common.columns import KINDS, arranged, kind_of
 from layercake.cli.main import main
+from layercake.client.columns import KINDS, kind_of, sort_nodes
 from layercake.kraken.errors import InputError
 from tests.support.rollnodes import Site, on_socket
 
@@ -61,6 +61,6 @@ def test_times_are_sorted_as_times_and_never_comes_last() -> None:
         {"name": name, "last_seen_s": s}
         for name, s in (("a", 5000.0), ("b", None), ("c", 9.0), ("d", 70.0))
     ]
-    assert [v["name"] for v in arranged(views, "seen", ())] == ["c", "d", "a", "b"]
+    assert [v["name"] for v in sort_nodes(views, "seen", ())] == ["c", "d", "a", "b"]
     with pytest.raises(InputError):
         kind_of("label:", ())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from layercake.cli.common.client import failure, quoted
+from layercake.client.http import error_from_response, path_segment
 from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refused
 from tests.cli.canned_api import CannedApi
 
@@ -140,7 +140,7 @@ def test_a_name_cannot_reach_another_route(run: Run, head: CannedApi, name: str)
     assert run("image", "remove", name, "--yes").code == 2
     assert not head.requests
     with pytest.raises(InputError):
-        quoted(name)
+        path_segment(name)
 
 
 def test_interruption_is_exit_130(
@@ -149,12 +149,12 @@ def test_interruption_is_exit_130(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("layercake.cli.common.client.Client.get", interrupted)
+    monkeypatch.setattr("layercake.client.http.Client.get", interrupted)
     assert run("status").code == 130
 
 
 def test_failures_are_the_right_errors() -> None:
-    assert type(failure(403, b'{"error": "x"}')) is Refused
-    assert type(failure(400, b'{"error": "x", "hint": null}')) is InputError
-    assert type(failure(404, b'{"error": "x"}')) is NotFound
-    assert type(failure(500, b"")) is OperationFailed
+    assert type(error_from_response(403, b'{"error": "x"}')) is Refused
+    assert type(error_from_response(400, b'{"error": "x", "hint": null}')) is InputError
+    assert type(error_from_response(404, b'{"error": "x"}')) is NotFound
+    assert type(error_from_response(500, b"")) is OperationFailed

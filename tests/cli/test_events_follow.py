@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from layercake.cli.common import follow
-from layercake.cli.common.command import App
-from layercake.cli.common.target import Target
+from layercake.client import event_stream as follow
+from layercake.client.command import App
+from layercake.client.target import Target
 from layercake.kraken.errors import Unreachable
 from tests.cli.canned_api import CannedApi, event
 

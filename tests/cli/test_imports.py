@@ -65,6 +65,8 @@ def test_nothing_of_the_server_and_nothing_slow_is_imported(
     found = imported("--socket", str(socket), *command)
     assert "layercake.cli.main" in found
     assert not found & {*SERVER, *SLOW}
+    of_features = {name for name in found if name.startswith("layercake.features.")}
+    assert not {n for n in of_features if n.count(".") > 2 and not n.endswith("commands")}
 
 
 def test_version_imports_no_command() -> None:
@@ -72,11 +74,11 @@ def test_version_imports_no_command() -> None:
     assert found == {
         "layercake.cli",
         "layercake.cli.main",
-        "layercake.cli.common",
-        "layercake.cli.common.command",
-        "layercake.cli.common.names",
-        "layercake.cli.common.output",
-        "layercake.cli.common.target",
+        "layercake.client",
+        "layercake.client.command",
+        "layercake.client.completion",
+        "layercake.client.output",
+        "layercake.client.target",
         "layercake.kraken",
         "layercake.kraken.errors",
     }

@@ -7,7 +7,15 @@ import shutil
 
 import pytest
 
-from layercake.cli.common.output import Column, Output, clean, seconds, short, size, width
+from layercake.client.output import (
+    Column,
+    Output,
+    clean,
+    format_duration,
+    format_size,
+    short_digest,
+    width,
+)
 
 COLUMNS = (Column("NODE"), Column("STATUS", styled=True), Column("DETAIL", flexible=True))
 ROWS = [["n0", "quarantined", "d" * 200]]
@@ -87,13 +95,13 @@ SIZES = [(999, "999 B"), (12_345, "12.3 kB"), (123_456_789, "123 MB"), (5_100_00
 
 @pytest.mark.parametrize(("value", "text"), DURATIONS)
 def test_durations(value: float | None, text: str) -> None:
-    assert seconds(value) == text
+    assert format_duration(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), SIZES)
 def test_sizes(value: int, text: str) -> None:
-    assert size(value) == text
+    assert format_size(value) == text
 
 
 def test_short_digests() -> None:
-    assert short("blake2b:0123456789abcdef") == "0123456789ab"
+    assert short_digest("blake2b:0123456789abcdef") == "0123456789ab"

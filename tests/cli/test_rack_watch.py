@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from layercake.cli import watch as rackwatch
-from layercake.cli.common.output import Output
-from layercake.cli.common.watch import looks
 from layercake.cli.main import main
 from layercake.cli.watch import NOTHING, Rack, picture
+from layercake.client.output import Output
+from layercake.client.watch import poll
 from tests.support.rollnodes import Site, on_socket
 
 QUIET: dict[str, Any] = {
@@ -149,12 +149,12 @@ async def test_a_head_is_watched(
     enough = threading.Event()
 
     def until(out: Output, ask: Any, timeout: float | None, gap: float) -> Iterator[Any]:
-        for look in looks(out, ask, timeout, 0.05):
+        for look in poll(out, ask, timeout, 0.05):
             yield look
             if enough.is_set():
                 return
 
-    monkeypatch.setattr(rackwatch, "looks", until)
+    monkeypatch.setattr(rackwatch, "poll", until)
     watching = asyncio.create_task(asyncio.to_thread(main, ["watch"]))
     told = ""
     while "nodes:" not in told:

@@ -14,10 +14,9 @@ import pytest
 
 from layercake import __version__
 from layercake.agents import pki
-from layercake.api.server import Api
-from layercake.cli import audit
-from layercake.cli.common.output import YELLOW, Output
 from layercake.cli.main import main
+from layercake.client.output import YELLOW, Output
+from layercake.features.access.tokens import Tokens
 from tests.support.world import INVENTORY, World
 
 
@@ -39,7 +38,7 @@ async def world(
     pki.create(tmp_path / "pki", "127.0.0.1")
     await found.ops.inventory.apply(INVENTORY, "rack.yaml", None, False)
     found.attach("n0")
-    api = Api(found.head)
+    api = found.head.api()
     await api.start()
     monkeypatch.setenv("LAYERCAKE_SOCKET", str(socket))
     yield found
@@ -187,7 +186,7 @@ async def test_a_token_is_made_used_over_the_network_and_revoked(
         == 0
     )
     text = capsys.readouterr().out.splitlines()[-1]
-    assert world.head.tokens.find(text) is not None, "alone on the last line"
+    assert world.head.part(Tokens).find(text) is not None, "alone on the last line"
 
 
 async def test_the_audit_log_is_exported_whole(
@@ -196,7 +195,7 @@ async def test_the_audit_log_is_exported_whole(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audit, "PAGE", 2)
+    monkeypatch.setattr("layercake.features.access.commands.AUDIT_PAGE", 2)
     for _ in range(5):
         assert await asyncio.to_thread(main, ["node", "clear", "n0"]) == 0
     file = tmp_path / "audit.jsonl"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from layercake.cli.common.saving import Rolled, edited, save
+from layercake.client.save_images import Rolled, edit_text, save
 from layercake.inventory.ranges import names_of
 from layercake.kraken.errors import InputError
 from tests.cli.canned_api import CannedApi, node_view
@@ -71,7 +71,7 @@ def test_only_the_names_change_where_the_nodes_have_them_from(
     nodes: str, image: str, replace: str | None, lines: dict[int, str]
 ) -> None:
     before, rolled = images(RACK), names_of(nodes)
-    text, changed = edited(RACK, "rack.yaml", Rolled(rolled, image, replace))
+    text, changed = edit_text(RACK, "rack.yaml", Rolled(rolled, image, replace))
     expected = [lines.get(number, line) for number, line in enumerate(RACK.splitlines(), 1)]
     assert text.splitlines() == expected and changed == sorted(lines)
     wanted = dict.fromkeys(rolled, (image,) if replace is None else (image, "db"))
@@ -102,7 +102,7 @@ def test_what_cannot_be_said_is_refused_with_what_to_write(
     nodes: str, replace: str | None, message: str, hint: str
 ) -> None:
     with pytest.raises(InputError, match=f"cannot save to rack.yaml: .*{message}") as caught:
-        edited(RACK, "rack.yaml", Rolled(names_of(nodes), "two", replace))
+        edit_text(RACK, "rack.yaml", Rolled(names_of(nodes), "two", replace))
     assert hint in caught.value.hint
 
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_said_is_refused_with_what_to_write(
 )
 def test_yaml_that_shares_or_hides_names_is_left_alone(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        edited(text, "rack.yaml", Rolled(["n0"], "other"))
+        edit_text(text, "rack.yaml", Rolled(["n0"], "other"))
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])

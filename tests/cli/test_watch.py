@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layercake.cli.common.watch import Watch, converged, rolled
+from layercake.client.watch import Watch, converged, runs_wanted_images
 from tests.cli.canned_api import node_view, working
 
 
@@ -16,12 +16,12 @@ def test_converged_needs_the_state_to_agree_with_the_goal() -> None:
 
 
 def test_rolled_needs_the_digest_not_only_the_name() -> None:
-    assert rolled(node_view())
+    assert runs_wanted_images(node_view())
     images = {
         "wanted": [{"name": "debian", "digest": "b"}],
         "running": [{"name": "debian", "digest": "a"}],
     }
-    assert not rolled(node_view(images=images))
+    assert not runs_wanted_images(node_view(images=images))
 
 
 def test_only_changes_are_reported_and_seconds_alone_are_none() -> None:
@@ -39,7 +39,7 @@ def test_the_time_is_when_it_was_first_there() -> None:
     watch.update([node_view()], 4.0)
     watch.update([node_view()], 9.0)
     assert watch.over and watch.ok
-    assert watch.seen["n0"].to_record() == {
+    assert watch.nodes["n0"].to_record() == {
         "name": "n0",
         "status": "converged",
         "status_text": "",
@@ -73,4 +73,4 @@ def test_a_node_that_is_gone_has_failed() -> None:
     watch = Watch(["n0"], converged)
     watch.update([], 1.0)
     assert watch.over and not watch.ok
-    assert watch.seen["n0"].to_record()["seconds"] is None
+    assert watch.nodes["n0"].to_record()["seconds"] is None

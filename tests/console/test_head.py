@@ -186,7 +186,7 @@ async def test_a_console_goes_on_over_a_restart_of_the_module(
     async with api.ws_connect("/v1/nodes/n0/console", headers=headers) as one:
         room.sol.write(b"before")
         await heard(one, b"before")
-        for reader in list(room.service.consoles.of(key).readers._readers):
+        for reader in list(room.service.consoles.of(key).readers.readers):
             room.service.consoles.of(key).readers.detach(
                 reader
             )  # one that starts anew knows of no readers

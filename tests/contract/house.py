@@ -51,6 +51,10 @@ GENERIC = frozenset(
     ]
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_PUBLIC = frozenset(["_", "_replace", "_asdict", "_fields", "_make", "_exit"])
+"""In spite of their underscore: those of collections.namedtuple, and os._exit, by which a forked
+child ends without tidying up what is its parent's."""
+_OWN = ("self", "cls", "super()")
 _BRANCHES = (
     ast.If,
     ast.For,
@@ -182,6 +186,30 @@ def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
     return seen
 
 
+def is_private(name: str) -> bool:
+    """Whether a name belongs to its module or its object."""
+    return name.startswith("_") and not name.startswith("__") and name not in _PUBLIC
+
+
+def private_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every use of somebody else's private part: (line, what)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            if ast.unparse(node.value) not in _OWN:
+                yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if is_private(alias.name):
+                    module = f"{'.' * node.level}{node.module or ''}"
+                    yield node.lineno, f"from {module} import {alias.name}"
+
+
+def private_in_tests(root: Path = ROOT) -> int:
+    """How often tests use private parts; of what is generated nothing is counted."""
+    files = [path for path in (root / "tests").rglob("*.py") if "_pb2" not in path.name]
+    return sum(len(list(private_uses(ast.parse(path.read_text())))) for path in files)
+
+
 def _golf(tree: ast.Module) -> int:
     return sum(
         isinstance(node, ast.Assign)
@@ -226,6 +254,7 @@ def figures(files: list[Source]) -> dict[str, object]:
         "long_files": sum(len(source.text.splitlines()) > 500 for source in files),
         "most_methods": methods,
         "most_arguments": arguments,
+        "private_in_tests": private_in_tests(),
         "knots": {folder: len(circle) for folder, circle in knots(files).items()},
     }
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from layercake.api import events as routes
 from layercake.dashboard.pages import PATH
+from layercake.features.events import routes
 from layercake.fleet import events
 from tests.support.dashboard import Site
 
@@ -97,7 +97,7 @@ async def test_a_browser_that_stalls_costs_no_memory_and_is_cut_off(
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
     stalled = [await asyncio.to_thread(asks_and_stalls, site.port, request) for _ in range(STALLED)]
-    listening, before, got = len(site.world.head.store._listeners), rss(), 0
+    listening, before, got = site.world.head.store.listening, rss(), 0
     for number in range(EVENTS):
         site.world.head.store.event(
             site.world.node("n03"), events.NODE_EVENT, f"{number} " + "x" * 1900
@@ -110,7 +110,7 @@ async def test_a_browser_that_stalls_costs_no_memory_and_is_cut_off(
                         for e in json.loads((await live.receive()).data)["events"]
                     )
     async with asyncio.timeout(60):
-        while len(site.world.head.store._listeners) > listening - len(stalled):
+        while site.world.head.store.listening > listening - len(stalled):
             await asyncio.sleep(0.02)
     assert rss() - before < 100 << 20, "what stalled browsers did not read is not kept"
     for one in stalled:

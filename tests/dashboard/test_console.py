@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
-from layercake.api import consoles as routes
 from layercake.dashboard import pages
+from layercake.features.consoles import routes
 from layercake.moduleapi.service import FakeLink
 from powerman.service import PowerService
 from powerman.settings import PowerSettings

@@ -12,7 +12,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from layercake.dashboard.pages import POLICY
-from layercake.features.access.sessions import LIFETIME_S, TICKET_S
+from layercake.features.access.audit import Audit
+from layercake.features.access.sessions import LIFETIME_S, TICKET_S, Sessions
 from tests.support.dashboard import Look, Site, looking
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -72,7 +73,7 @@ async def test_a_link_of_the_command_line_signs_in_once(
 async def test_a_link_is_too_old_after_two_minutes(site: Site, guest: Look) -> None:
     url = await link(site)
     wall = site.world.head.store.wall
-    site.world.head.sessions._tickets._wall = lambda: wall() + TICKET_S
+    site.world.head.part(Sessions)._tickets._wall = lambda: wall() + TICKET_S
     await guest.page.goto(url)
     await expect(guest.page.locator("#sign-in-why")).to_contain_text("too old")
 
@@ -143,12 +144,12 @@ async def test_an_expired_session_asks_over_the_page_and_loses_nothing(
     await guest.sign_in(token, "#/rack")
     await guest.page.fill("#where", "image=IDLE and name in n[0")
     wall = site.world.head.store.wall
-    site.world.head.sessions._sessions._wall = lambda: wall() + LIFETIME_S
+    site.world.head.part(Sessions)._sessions._wall = lambda: wall() + LIFETIME_S
     dialog = guest.page.locator("dialog.sign-in")
     await expect(dialog).to_contain_text(
         "The session is over. Nothing on the page is lost.", timeout=60_000
     )
-    site.world.head.sessions._sessions._wall = wall
+    site.world.head.part(Sessions)._sessions._wall = wall
     await guest.page.fill("#token", token)
     await guest.page.keyboard.press("Enter")
     await expect(dialog).to_have_count(0)
@@ -219,7 +220,9 @@ async def test_the_audit_log_names_who_is_signed_in(site: Site, guest: Look) -> 
     await guest.page.get_by_role("button", name="Power on 1 node").click()
     await expect(guest.page.locator("#said")).to_have_text("Power on: n06")
     [record] = [
-        r for r in await site.world.head.audit.read(0, 0.0, 100) if r.request == "POST /v1/power"
+        r
+        for r in await site.world.head.part(Audit).read(0, 0.0, 100)
+        if r.request == "POST /v1/power"
     ]
     assert (record.by, record.kind, record.role, record.status) == ("ann", "token", "operator", 200)
     assert record.address == "127.0.0.1" and "Chrome" in record.program

@@ -346,10 +346,10 @@ async def test_a_page_that_nobody_sees_asks_nothing(site: Site, look: Look) -> N
         Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
         document.dispatchEvent(new Event('visibilitychange'));
     }"""
-    connected = len(site.world.head.store._listeners)
+    connected = site.world.head.store.listening
     await look.page.evaluate(hide, True)
     async with asyncio.timeout(60):
-        while len(site.world.head.store._listeners) >= connected:
+        while site.world.head.store.listening >= connected:
             await asyncio.sleep(0.02)
     asked: list[str] = []
     look.page.on("request", lambda request: asked.append(request.url))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.disks.said import parse_disks
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
@@ -51,7 +52,9 @@ async def site(world: World) -> World:
 
 def words(world: World) -> list[dict[str, Any]]:
     return list(
-        world.head.disks.document(world.node("n0"), lambda content, node: content)["disk_words"]
+        world.head.part(NodeDisks).document(world.node("n0"), lambda content, node: content)[
+            "disk_words"
+        ]
     )
 
 
@@ -79,7 +82,7 @@ def test_a_report_is_bounded_and_harmless() -> None:
 
 
 async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
-    room, node = site.head.disks, site.node("n0")
+    room, node = site.head.part(NodeDisks), site.node("n0")
     with pytest.raises(NotFound, match="has said nothing of its disks"):
         await room.wipe(node, "S1", "m1", "root")
     room.apply_report(node, REPORT)
@@ -103,12 +106,12 @@ async def test_a_word_is_for_one_disk_as_it_was_seen(site: World) -> None:
 
 
 async def test_a_word_outlives_the_head_and_is_gone_when_it_was_used(site: World) -> None:
-    site.head.disks.apply_report(site.node("n0"), REPORT)
+    site.head.part(NodeDisks).apply_report(site.node("n0"), REPORT)
     await site.ops.machines.wipe("n0", "S1", "m1", "root")
     (told,) = words(site)
     await site.restart()
     assert words(site) == [told], "kill -9 between the word and the wipe"
-    site.head.disks.apply_report(
+    site.head.part(NodeDisks).apply_report(
         site.node("n0"), {"state": "READY", "disks": [], "layouts": [], "done": [told["id"]]}
     )
     assert words(site) == []
@@ -118,11 +121,11 @@ async def test_a_word_outlives_the_head_and_is_gone_when_it_was_used(site: World
 
 async def test_what_people_are_told_to_do(site: World) -> None:
     node = site.node("n0")
-    site.head.disks.apply_report(node, REPORT)
-    lines = site.head.disks.troubles(node)
+    site.head.part(NodeDisks).apply_report(node, REPORT)
+    lines = site.head.part(NodeDisks).troubles(node)
     assert lines[0] == "layout data: disk nvme0n1 holds ntfs"
     assert "layercake machine wipe n0" in lines[1] and "`wipe: [S2]`" in lines[2]
-    assert site.head.disks.troubles(site.node("n1")) == []
+    assert site.head.part(NodeDisks).troubles(site.node("n1")) == []
     assert site.ops.machines.disks("n1") == {
         "node": "n1",
         "layouts": [],
@@ -163,14 +166,14 @@ async def test_a_key_is_made_once_and_only_for_what_is_kept(site: World) -> None
         assert made["key"] not in events
         assert session.number == 7
         await site.restart()
-        assert await site.head.disks.key(site.node("n0"), "data") == made["key"]
-        site.head.disks.forget(site.node("n0"))
-        assert await site.head.disks.key(site.node("n0"), "data") != made["key"]
+        assert await site.head.part(NodeDisks).key(site.node("n0"), "data") == made["key"]
+        site.head.part(NodeDisks).forget(site.node("n0"))
+        assert await site.head.part(NodeDisks).key(site.node("n0"), "data") != made["key"]
         assert node.name == "n0"
 
 
 async def test_nodes_without_disks_are_told_nothing(site: World) -> None:
-    assert site.head.disks.document(site.node("n1"), lambda content, node: content) == {}
-    assert site.head.disks.document(site.node("n0"), lambda content, node: content) == {
+    assert site.head.part(NodeDisks).document(site.node("n1"), lambda content, node: content) == {}
+    assert site.head.part(NodeDisks).document(site.node("n0"), lambda content, node: content) == {
         "disk_words": []
     }

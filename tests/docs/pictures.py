@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from layercake.cli.common.client import Client
-from layercake.cli.common.output import Output
-from layercake.cli.common.target import Target
 from layercake.cli.watch import FIELDS, Rack, picture
+from layercake.client.http import Client
+from layercake.client.output import Output
+from layercake.client.target import Target
 from tests.support.dashboard import chromium
 
 PLACE = Path(__file__).resolve().parents[2] / "docs/pictures"

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from layercake.cli.common.command import App
 from layercake.cli.main import cli
+from layercake.client.command import App
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = "reference"

@@ -13,8 +13,9 @@ import pytest
 
 from layercake import backup
 from layercake.agents import pki
-from layercake.api import auth
 from layercake.cli.main import main
+from layercake.features.access import doors as auth
+from layercake.features.releases.manager import ReleaseManager
 from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.kraken.errors import InputError, LayercakeError, Refused
@@ -84,7 +85,9 @@ async def test_a_release_that_went_on_is_given_up_by_a_restore(
     await asyncio.to_thread(backup.restore, tmp_path / "b", tmp_path / "restored", SECRET)
     other = World(tmp_path / "restored")
     other.open()
-    assert other.head.releases.kept.running() == [], "the node may be somebody else's by now"
+    assert other.head.part(ReleaseManager).kept.running() == [], (
+        "the node may be somebody else's by now"
+    )
     assert "abandoned by the restore of a backup" in other.ops.releases.of("n1")["held"]
     await other.close_head()
     other.client.close()

@@ -12,13 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 from imageapi.events import EXITED
+from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.joining import Claim
 from layercake.base.clock import steady_clock
 from layercake.features.nodes.views import node_view
+from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import Ask
+from layercake.features.status.views import Observed, head_status
 from layercake.fleet import events
-from layercake.head.views.head import head_status
 from layercake.kraken.converge import BACKOFF_CAP_S
 from minos import init
 from minos.agent.http.client import tls_context
@@ -81,7 +83,10 @@ async def test_a_head_that_comes_back_in_another_time_touches_no_healthy_node(
         if e.kind == "mutation.started" and e.id > newest
     ] == []
     view = node_view(record, world.clock(), world.head.table)
-    assert view["since_s"] >= 0 and (await head_status(world.head))["nodes"]["converged"] == 1
+    assert (
+        view["since_s"] >= 0
+        and (await head_status(world.head.part(Observed)))["nodes"]["converged"] == 1
+    )
 
 
 @pytest.mark.parametrize("step_s", STEPS)
@@ -114,15 +119,15 @@ async def test_what_was_given_up_stays_so_and_what_waits_does_not_wait_for_years
 async def test_a_roll_goes_on_in_another_time(world: World, step_s: float) -> None:
     file = world.directory / "image.squashfs"
     file.write_bytes(b"hsqs web")
-    world.head.images.add(file, "web", {"systemd": False})
+    world.head.part(ImageStore).add(file, "web", {"systemd": False})
     world.attach("n0")
     world.send(world.hello("n0"))
     roll = await world.ops.rolls.start("n0", Ask("web"))
-    await world.head.rolls.advance()
+    await world.head.part(Rolls).advance()
     world.clock.now += step_s
     await world.restart()
-    await world.head.rolls.advance()
-    found = world.head.rolls.get(roll.id)
+    await world.head.part(Rolls).advance()
+    found = world.head.part(Rolls).get(roll.id)
     assert not found.over
     deadlines = [n.deadline for n in found.nodes.values() if n.deadline is not None]
     assert all(0 <= d - world.clock() <= 86400 for d in deadlines)

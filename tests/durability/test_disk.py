@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from imageapi.store.store import ImageStore
+from layercake.features.status.views import Observed, head_status
 from layercake.fleet import events
 from layercake.fleet import store as store_module
 from layercake.fleet.persistence.health import AGAIN_S, SLOW_S, STRETCH_S, STUCK_S
-from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.wire import Kind
 from tests.support.disk import frozen, full, mounted, on_disk, read_only, stuck
@@ -77,7 +77,7 @@ async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) ->
         for _ in range(3):
             world.head.store.event(None, events.HEAD_STARTED, "something")
             await flush_fails(world)
-        view = (await head_status(world.head))["database"]
+        view = (await head_status(world.head.part(Observed)))["database"]
         assert (
             view["well"],
             "cannot write the database" in view["trouble"],
@@ -86,7 +86,7 @@ async def test_trouble_is_shown_told_and_over_without_a_restart(world: World) ->
         assert view["waiting"] == 4
         assert told(world) == ["database.unwell"], "told once"
     await world.head.database.flush(world.head.store)
-    assert (await head_status(world.head))["database"]["well"]
+    assert (await head_status(world.head.part(Observed)))["database"]["well"]
     assert told(world) == ["database.unwell", "database.well"]
     await world.restart()
     assert told(world) == ["database.unwell", "database.well"], (
@@ -128,7 +128,7 @@ async def test_a_slow_disk_holds_nothing_up_and_is_told(world: World) -> None:
         assert world.node("n0").value("run") == "SYNC", "the nodes are watched all the same"
         world.head.database.health.check(world.head.store)
         assert told(world) == ["database.unwell"]
-        assert "slow" in (await head_status(world.head))["database"]["trouble"]
+        assert "slow" in (await head_status(world.head.part(Observed)))["database"]["trouble"]
         gate.set()
         await flush
     await world.head.database.flush(world.head.store)
@@ -237,10 +237,10 @@ async def test_a_full_disk(small: World) -> None:
         small.send(small.hello("n0", busy="BUSY"))
         assert small.node("n0").value("busy") == "BUSY", "it goes on observing"
         await flush_fails(small)
-        view = (await head_status(small.head))["database"]
+        view = (await head_status(small.head.part(Observed)))["database"]
         assert "free some space" in view["trouble"]
     await small.head.database.flush(small.head.store)
-    assert (await head_status(small.head))["database"]["well"]
+    assert (await head_status(small.head.part(Observed)))["database"]["well"]
     assert told(small) == ["database.unwell", "database.well"]
     state = small.node("n0").node.state
     await small.restart()
@@ -255,19 +255,19 @@ async def test_a_disk_that_is_nearly_full_is_told_of_while_the_database_still_ha
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=16m", "none") as disk:
         async with opened(disk) as found:
             await found.head.database.flush(found.head.store)
-            assert (await head_status(found.head))["database"]["well"]
+            assert (await head_status(found.head.part(Observed)))["database"]["well"]
             left, rubbish = os.statvfs(disk), found.directory / "rubbish"
             rubbish.write_bytes(bytes(left.f_bavail * left.f_frsize - 250_000))
             found.head.store.event(None, events.HEAD_STARTED, "something")
             await found.head.database.flush(found.head.store)
-            view = (await head_status(found.head))["database"]
+            view = (await head_status(found.head.part(Observed)))["database"]
             assert not view["well"] and view["trouble"].startswith(
                 "its disk is nearly full: 0 MB are left (hint: free some space"
             )
             assert told(found) == ["database.unwell"]
             rubbish.unlink()
             await found.head.database.flush(found.head.store)
-            assert (await head_status(found.head))["database"]["well"]
+            assert (await head_status(found.head.part(Observed)))["database"]["well"]
 
 
 @pytest.mark.root
@@ -382,7 +382,7 @@ async def test_a_damaged_database_is_one_clear_sentence(tmp_path: Path, kind: st
 )
 async def test_a_damaged_record_is_one_clear_sentence(world: World, change: str) -> None:
     await world.head.database.flush(world.head.store)
-    world.head.database._db.execute(change)
+    world.head.database.connection.execute(change)
     other = World(world.directory)
     with pytest.raises(InputError, match=r"^cannot read ") as caught:
         other.open()
@@ -393,11 +393,13 @@ async def test_a_damaged_record_is_one_clear_sentence(world: World, change: str)
 
 async def test_a_database_that_is_damaged_under_a_running_head(world: World) -> None:
     await world.head.database.flush(world.head.store)
-    world.head.database._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    world.head.database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     path = world.directory / "layercake.db"
     with path.open("r+b") as file:
         file.write(b"\xff" * path.stat().st_size)
-    world.head.database._db.execute("PRAGMA shrink_memory")  # what SQLite has read of it before
+    world.head.database.connection.execute(
+        "PRAGMA shrink_memory"
+    )  # what SQLite has read of it before
     with pytest.raises(OperationFailed) as caught:
         await world.ops.nodes.set_state("n0", "off", False)
     assert "layercake restore" in caught.value.hint

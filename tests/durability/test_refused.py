@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from imageapi.store.store import ImageStore
+from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import Ask
 from layercake.fleet.store import Record
 from layercake.kraken.errors import OperationFailed
@@ -37,7 +39,7 @@ CHANGES: dict[str, Ask_] = {
 def put(world: World, name: str) -> None:
     file = world.directory / "image.squashfs"
     file.write_bytes(b"hsqs" + name.encode())
-    world.head.images.add(file, name, {"systemd": False})
+    world.head.part(ImageStore).add(file, name, {"systemd": False})
 
 
 def seen(world: World) -> Any:
@@ -51,7 +53,7 @@ def seen(world: World) -> Any:
         {r.name: of(r) for r in store},
         store.revision,
         [e for e in store.events if not e.kind.startswith("database.")],
-        world.head.rolls.all(),
+        world.head.part(Rolls).all(),
     )
 
 
@@ -91,7 +93,7 @@ async def test_what_cannot_be_written_did_not_happen(world: World, name: str) ->
     await world.restart()
     assert (world.head.store.names, world.node("n0").node) == (names, state)
     assert world.node("n1").machine.quarantine is not None
-    assert world.head.rolls.all() == []
+    assert world.head.part(Rolls).all() == []
     await CHANGES[name](world)
     assert seen(world) != before, "it can be asked for again, without a restart"
 
@@ -112,7 +114,7 @@ async def test_what_is_accepted_is_on_disk_and_nothing_is_done_before(
         gate.set()
         await asked
     wanted = {r.name: (r.node, r.wanted, r.machine.quarantine) for r in world.head.store}
-    rolls = [r.id for r in world.head.rolls.all()]
+    rolls = [r.id for r in world.head.part(Rolls).all()]
     other = tmp_path / "killed"
     other.mkdir()
     for file in world.directory.glob("layercake.db*"):
@@ -123,7 +125,7 @@ async def test_what_is_accepted_is_on_disk_and_nothing_is_done_before(
         assert {
             r.name: (r.node, r.wanted, r.machine.quarantine) for r in after.head.store
         } == wanted
-        assert [r.id for r in after.head.rolls.all()] == rolls
+        assert [r.id for r in after.head.part(Rolls).all()] == rolls
     finally:
         await after.close_head()
         after.client.close()
@@ -137,12 +139,12 @@ async def test_a_roll_goes_no_further_while_nothing_can_be_written(world: World)
     before = seen(world)
     with read_only(world.head):
         with pytest.raises(OperationFailed):
-            await world.head.rolls.advance()
+            await world.head.part(Rolls).advance()
         assert seen(world) == before
         with pytest.raises(OperationFailed):
-            await world.head.rolls.order(roll.id, "pause", "bob")
+            await world.head.part(Rolls).order(roll.id, "pause", "bob")
         assert seen(world) == before
-    await world.head.rolls.advance()
+    await world.head.part(Rolls).advance()
     assert [i.name for i in world.node("n0").stage] == ["web"], "it goes on by itself"
 
 

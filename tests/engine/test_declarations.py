@@ -193,7 +193,7 @@ def test_caches_are_bounded_and_forgetting_changes_no_answer(
     assert [s in planner.graph for s in states] == [False, True, True]
     answers = [[planner.cost(s, g) for s in states for g in goals] for _ in range(3)]
     assert answers[0] == answers[1] == answers[2] and set(answers[0]) == {1}
-    assert len(planner._fields) == len(planner._searches) == 3
+    assert planner.remembered == (3, 3)
 
 
 def test_cheapest_wins_over_shortest_and_ties_go_by_length_then_name() -> None:

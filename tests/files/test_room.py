@@ -13,6 +13,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
+from layercake.features.files.node_files import NodeFiles
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
 from tests.support.disk import on_disk
@@ -61,7 +62,7 @@ async def site(world: World) -> AsyncIterator[World]:
     (secrets / "munge").chmod(0o600)
     await world.ops.inventory.apply(SITE, "site.yaml", None, False)
     yield world
-    await world.head.files.close()
+    await world.head.part(NodeFiles).close()
 
 
 def headers(world: World, name: str = "n0") -> dict[str, str]:
@@ -136,10 +137,10 @@ async def test_a_host_key_is_made_once_kept_and_gone_with_the_node(
     first = data((await fetched(site, client))["/etc/ssh/ssh_host_ed25519_key"])
     lines = site.ops.files.known_hosts(site.head.store)
     assert lines.startswith("n0,10.1.0.10 ssh-ed25519 AAAA") and lines.count("\n") == 1
-    await site.head.files.close()
+    await site.head.part(NodeFiles).close()
     await site.restart()
     assert site.ops.files.known_hosts(site.head.store) == lines
-    manifest = await site.head.files.manifest(site.node("n0"))
+    manifest = await site.head.part(NodeFiles).manifest(site.node("n0"))
     assert (
         next(e for e in manifest.entries if e.path == "/etc/ssh/ssh_host_ed25519_key").data.decode()
         == first
@@ -180,10 +181,10 @@ async def test_a_plan_over_other_files_is_refused(site: World) -> None:
 
 async def test_a_restart_knows_what_was_in_force(site: World) -> None:
     put(site, {"motd.j2": "edited\n"})
-    mark = site.head.files.mark(site.node("n0"))
-    await site.head.files.close()
+    mark = site.head.part(NodeFiles).mark(site.node("n0"))
+    await site.head.part(NodeFiles).close()
     await site.restart()
-    assert site.head.files.mark(site.node("n0")) == mark
+    assert site.head.part(NodeFiles).mark(site.node("n0")) == mark
     found = await site.ops.files.content("n0", "/etc/motd")
     assert found == [{"for": ["*"], "text": "this is n0 of 2\n", "error": ""}]
 
@@ -223,8 +224,10 @@ async def test_one_file_that_fails_leaves_the_others_and_other_nodes_alone(
     )
     assert data(found["/etc/issue"]) == "an issue\n"
     assert "files.failed" in site.kinds("n0") and "files.failed" not in site.kinds("n1")
-    assert site.head.files.errors(site.node("n0")) == ["*:/etc/motd: line 3: 'nope' is undefined"]
-    assert site.head.files.errors(site.node("n1")) == []
+    assert site.head.part(NodeFiles).errors(site.node("n0")) == [
+        "*:/etc/motd: line 3: 'nope' is undefined"
+    ]
+    assert site.head.part(NodeFiles).errors(site.node("n1")) == []
 
 
 async def test_a_secret_that_cannot_be_read_is_the_error_of_its_file_alone(
@@ -313,9 +316,9 @@ async def test_a_change_of_one_node_changes_no_files_of_others(
 async def test_contents_that_were_altered_where_they_are_kept_are_not_used(site: World) -> None:
     for path in (site.directory / "files").iterdir():
         path.write_bytes(b"evil")
-    await site.head.files.close()
+    await site.head.part(NodeFiles).close()
     await site.restart()
-    manifest = await site.head.files.manifest(site.node("n0"))
+    manifest = await site.head.part(NodeFiles).manifest(site.node("n0"))
     assert all(
         "altered where it is kept" in e.error
         for e in manifest.entries

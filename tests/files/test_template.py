@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from layercake.features.files import renderer
-from layercake.features.files.renderer import Renderer
-from layercake.features.files.template import CLOSES, OPENS, NotRendered, Templates
+from layercake.features.files.rendering import renderer
+from layercake.features.files.rendering.renderer import Renderer
+from layercake.features.files.rendering.template import CLOSES, OPENS, NotRendered, Templates
 
 NODE = {"name": "n1", "groups": ["a"]}
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from docs.generator.interfaces import routes
+from layercake.features.access.audit import Audit
 from tests.fuzz.rest import NOT_TRIED, tried
 from tests.support.api import not_described, served, token
 from tests.support.world import opened
@@ -54,7 +55,7 @@ async def test_an_answer_that_is_not_described_is_found(
         return "no list"
 
     async with opened(tmp_path) as world:
-        monkeypatch.setattr(world.head.audit, "read", wrong)
+        monkeypatch.setattr(world.head.part(Audit), "read", wrong)
         async with served(world.head, local=False) as client:
             headers = await token(world.head, "t", "admin")
             assert (await client.get("/v1/audit", headers=headers)).status == 500

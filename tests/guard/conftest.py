@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from layercake.features.guard.guard import Guard
 from layercake.features.guard.witness import Findings
 from layercake.fleet.store import Record, Session
 from layercake.kraken.converge import Discovered
@@ -48,7 +49,7 @@ class Rack(World):
     def listen(self) -> Said:
         """Has the head ask a test's witnesses."""
         said = Said()
-        self.head.guard.silent.witnesses = said  # type: ignore[assignment]
+        self.head.part(Guard).silent.witnesses = said  # type: ignore[assignment]
         return said
 
     def speak(self, *names: str, busy: str = "FREE") -> None:

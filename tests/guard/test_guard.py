@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 
 from layercake.features.guard import guard
-from layercake.features.guard.guard import WRITTEN_S
+from layercake.features.guard.guard import WRITTEN_S, Guard
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.slots import Slots
 from layercake.features.nodes.explain import explain_view
+from layercake.features.status.views import Observed, head_status
 from layercake.fleet.guard_state import GuardState
-from layercake.head.views.head import head_status
 from layercake.kraken.errors import InputError, NotFound, Refused
 from tests.guard.conftest import LEFT, RACK, RIGHT, Rack
 
@@ -26,21 +26,21 @@ async def settled() -> None:
 
 
 def why(rack: Rack, name: str) -> str:
-    return " | ".join(explain_view(rack.node(name), rack.clock(), rack.head.guard)["blocked"])
+    return " | ".join(explain_view(rack.node(name), rack.clock(), rack.head.part(Guard))["blocked"])
 
 
 async def test_a_switch_that_restarts_power_cycles_nobody(rack: Rack) -> None:
     rack.pass_time(100)  # nobody speaks, and the BMCs cannot be reached either
     assert rack.started() == []
     assert len(rack.told("outage.called")) >= 1
-    view = (await head_status(rack.head))["guard"]
+    view = (await head_status(rack.head.part(Observed)))["guard"]
     assert {o["domain"] for o in view["outages"]} >= {"left", "right"}
     rack.pass_time(300)
     await settled()
     assert rack.started() == [] and "outage" in why(rack, "n0")
     rack.speak(*LEFT, *RIGHT)
     rack.pass_time(5, *LEFT, *RIGHT)
-    assert not rack.head.guard.outages and rack.started() == []
+    assert not rack.head.part(Guard).outages and rack.started() == []
     assert all(rack.node(n).machine.goal.met(rack.node(n).machine.state) for n in (*LEFT, *RIGHT))
 
 
@@ -53,9 +53,11 @@ async def test_those_that_stay_away_are_treated_some_at_a_time(
     rack.pass_time(100, *RIGHT)
     back, away = LEFT[:5], LEFT[5:]
     rack.pass_time(60, *RIGHT, *back)
-    assert rack.head.guard.outages and not rack.started(), "they may be a moment behind the others"
+    assert rack.head.part(Guard).outages and not rack.started(), (
+        "they may be a moment behind the others"
+    )
     rack.pass_time(round(rack.head.settings.guard.outage_settle_s), *RIGHT, *back)
-    assert not rack.head.guard.outages
+    assert not rack.head.part(Guard).outages
     for _ in range(4):
         rack.pass_time(5, *RIGHT, *back)
         await settled()
@@ -130,7 +132,7 @@ async def test_an_outage_outlives_the_head(rack: Rack) -> None:
         rack.sees_power(name, "ON")
     rack.pass_time(400)
     await settled()
-    assert rack.started() == [] and rack.head.guard.outages
+    assert rack.started() == [] and rack.head.part(Guard).outages
 
 
 async def test_a_person_ends_an_outage(rack: Rack) -> None:
@@ -197,7 +199,9 @@ async def test_a_frozen_site_stays_as_it_is(rack: Rack) -> None:
     rack.sees_power("n1", "OFF")
     rack.pass_time(300, *LEFT[3:], *RIGHT)
     assert rack.started() == [] and "frozen" in why(rack, "n1")
-    assert (await head_status(rack.head))["guard"]["frozen"]["reason"] == "the auditors are here"
+    assert (await head_status(rack.head.part(Observed)))["guard"]["frozen"][
+        "reason"
+    ] == "the auditors are here"
     await rack.ops.care.thaw("", "ann")
     rack.pass_time(2, *LEFT[3:], *RIGHT)
     await settled()
@@ -243,7 +247,7 @@ async def test_a_node_is_started_again_when_it_is_on_disk_that_its_cycle_is_half
 ) -> None:
     """A head that was killed in between would carry the order out once more: it cut the power of a
     node that booted."""
-    rack.head.guard.written = partial(rack.head.database.written, rack.head.store)
+    rack.head.part(Guard).written = partial(rack.head.database.written, rack.head.store)
     await rack.ops.power.cycle("n0", True)
     rack.sees_power("n0", "OFF")
     assert rack.started("power-on") == [] and "must not carry its last order out once more" in why(
@@ -255,7 +259,7 @@ async def test_a_node_is_started_again_when_it_is_on_disk_that_its_cycle_is_half
 
 
 async def test_a_disk_that_takes_nothing_leaves_no_node_off(rack: Rack) -> None:
-    rack.head.guard.written = partial(rack.head.database.written, rack.head.store)
+    rack.head.part(Guard).written = partial(rack.head.database.written, rack.head.store)
     await rack.ops.power.cycle("n0", True)
     rack.sees_power("n0", "OFF")
     rack.pass_time(round(WRITTEN_S) - 1, *LEFT[1:], *RIGHT)
@@ -304,7 +308,7 @@ async def test_a_hold_after_a_restart_ends_when_the_agent_is_back(rack: Rack) ->
 
 
 async def test_boots_are_bounded(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rack.head.guard, "_slots", Slots(GuardSettings(boots=3)))
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(boots=3)))
     for name in LEFT:
         rack.node(name).care = GuardState(ours=True)
         rack.sees_power(name, "OFF")

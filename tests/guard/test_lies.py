@@ -22,7 +22,7 @@ def answers_off(rack: Rack, name: str) -> None:
     active = record.machine.active
     (flight,) = [
         f
-        for f in rack.head.listener._dispatcher._flights.values()
+        for f in rack.head.listener.dispatcher.flights.values()
         if active is not None and (f.node, f.mutation) == (record.node.id, active.mutation)
     ]
     rack.head.listener.result("powerman", flight.number, True, "", "", {"power": "OFF"})

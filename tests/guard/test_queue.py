@@ -7,9 +7,10 @@ import random
 
 import pytest
 
-from layercake.features.guard.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.guard import Guard
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.turns.slots import Slots
 from layercake.fleet.guard_state import GuardState
 from layercake.fleet.wishes import wishes
 from layercake.head.modules import standard
@@ -155,7 +156,7 @@ def test_a_network_and_the_power_of_the_site_have_limits() -> None:
 
 def storm(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes are off and wanted up, one at a time."""
-    monkeypatch.setattr(rack.head.guard, "_slots", Slots(GuardSettings(site_boots=1)))
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(site_boots=1)))
     for name in (*RIGHT, *LEFT):
         rack.node(name).care = GuardState(ours=True)
         rack.clock.now += 1.0
@@ -167,14 +168,14 @@ async def test_a_storm_goes_by_who_was_wanted_first_and_is_shown(
 ) -> None:
     storm(rack, monkeypatch)
     assert rack.started("power-on") == ["m0 power-on"]
-    shown = rack.head.guard.view()["boots"]
+    shown = rack.head.part(Guard).view()["boots"]
     assert (shown["booting"], shown["waiting"], shown["left_s"]) == (1, 15, None)
     rack.clock.now += 30.0
     rack.speak("m0")
     assert rack.started("power-on") == ["m0 power-on", "m1 power-on"], (
         "the slot is free: it is the next one's turn at once"
     )
-    shown = rack.head.guard.view()["boots"]
+    shown = rack.head.part(Guard).view()["boots"]
     assert (
         shown["waiting"] == 14
         and shown["usual_s"] == pytest.approx(45.0, abs=1.0)
@@ -190,8 +191,8 @@ async def test_what_was_wanted_first_goes_first_after_a_restart(
         assert rack.node(name).care.wished or name == "m0"
     await rack.restart()
     rack.listen()
-    monkeypatch.setattr(rack.head.guard, "_slots", Slots(GuardSettings(site_boots=1)))
-    assert rack.head.guard.view()["boots"]["waiting"] == 15
+    monkeypatch.setattr(rack.head.part(Guard), "slots", Slots(GuardSettings(site_boots=1)))
+    assert rack.head.part(Guard).view()["boots"]["waiting"] == 15
     for name in (*LEFT, *RIGHT[1:]):  # the last that were wanted are the first that ask
         rack.sees_power(name, "OFF")
     rack.tick(1)

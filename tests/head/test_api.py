@@ -15,8 +15,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from layercake.agents import pki
-from layercake.api.auth import create
-from layercake.api.server import Api
+from layercake.features.access.doors import create
 from layercake.features.access.tokens import Tokens
 from layercake.fleet import events
 from layercake.moduleapi.module import Role
@@ -117,7 +116,7 @@ async def test_views_answer(world: World) -> None:
 
 
 async def test_the_openapi_document_covers_every_route(world: World) -> None:
-    api = Api(world.head)
+    api = world.head.api()
     app = api._app(local=False)
     async with TestClient(TestServer(app)) as client:
         document = await (await client.get("/v1/openapi.json")).json()
@@ -180,7 +179,7 @@ async def test_the_local_socket_is_its_owners_and_other_files_are_not(
     path = world.directory / "api.sock"
     world.head.settings = msgspec.structs.replace(world.settings, socket=str(path))
     pki.create(world.directory / "pki", "127.0.0.1")
-    api = Api(world.head)
+    api = world.head.api()
     await api.start()
     try:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

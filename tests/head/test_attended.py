@@ -10,12 +10,12 @@ import pytest
 
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.slots import Slots
 from layercake.features.guard.witness import Findings
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.nodes.views import Status, node_view, status_of
+from layercake.features.status.views import Observed, head_status
 from layercake.fleet.store import Record
-from layercake.head.views.head import head_status
 from layercake.kraken.converge import Discovered, Failed
 from pxe.events import IGNORED, UNWANTED
 from tests.support.world import World, opened
@@ -41,7 +41,7 @@ class Quiet:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A node without a BMC, and one with."""
     async with opened(tmp_path) as found:
-        found.head.guard.silent.witnesses = Quiet()  # type: ignore[assignment]
+        found.head.part(Guard).silent.witnesses = Quiet()  # type: ignore[assignment]
         await found.ops.inventory.apply(RACK, "rack.yaml", None, False)
         yield found
 
@@ -88,7 +88,7 @@ async def test_explain_says_what_to_do(world: World) -> None:
     assert under_way(world) == "power-on"
     word, text = status(world)
     assert word is Status.ASKING and text.startswith("switch it on")
-    view = explain_view(world.node("n0"), world.clock(), world.head.guard)
+    view = explain_view(world.node("n0"), world.clock(), world.head.part(Guard))
     assert "a person is waited for: switch it on" in explain_text(view)
     assert view["active"]["deadline_s"] is None
     shown = node_view(world.node("n0"), world.clock(), world.head.table)
@@ -97,16 +97,16 @@ async def test_explain_says_what_to_do(world: World) -> None:
         and shown["active"]["deadline_s"] is None
         and shown["bmc"] is None
     )
-    assert (await head_status(world.head))["nodes"]["asking"] == 1
+    assert (await head_status(world.head.part(Observed)))["nodes"]["asking"] == 1
 
 
 def test_a_person_is_waited_for_for_ever_and_takes_no_turn_of_others(world: World) -> None:
-    world.head.guard._slots = Slots(GuardSettings(site_boots=1))
+    world.head.part(Guard).slots = Slots(GuardSettings(site_boots=1))
     sees_power(world, "n0", "OFF")
     for _ in range(10):
         world.clock.now += YEAR_S / 4
         world.head.engine.tick()
-        world.head.guard.tick()
+        world.head.part(Guard).tick()
     assert under_way(world) == "power-on" and world.node("n0").machine.quarantine is None
     sees_power(world, "n1", "OFF")
     assert under_way(world, "n1") == "power-on"
@@ -226,10 +226,10 @@ async def test_a_silent_node_is_asked_for_only_after_the_guard_has_looked(
     assert record.machine.asked == "power-reset" and record.session is not None, (
         "witnesses are asked first"
     )
-    await world.head.guard.silent.asking[record.node.id]
+    await world.head.part(Guard).silent.asking[record.node.id]
     world.tick(3)
     assert under_way(world) == "power-on" and record.session is None
-    assert isinstance(world.head.guard, Guard)
+    assert isinstance(world.head.part(Guard), Guard)
 
 
 async def test_a_head_that_starts_anew_ends_no_session_of_a_node_it_has_not_heard_yet(
@@ -237,7 +237,7 @@ async def test_a_head_that_starts_anew_ends_no_session_of_a_node_it_has_not_hear
 ) -> None:
     up(world)
     await world.restart()
-    world.head.guard.silent.witnesses = Quiet()  # type: ignore[assignment]
+    world.head.part(Guard).silent.witnesses = Quiet()  # type: ignore[assignment]
     assert world.node("n0").care.up and world.node("n0").session is not None
     world.tick(world.settings.sync.dead_s + world.settings.sync.hello_s + 2)
     assert under_way(world) == "power-discover"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from layercake.features.consoles.operations import Consoles
+from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
 from layercake.features.nodes.lists.causes import of_alarms, of_consoles, plain
 from layercake.kraken.converge import Discovered
@@ -57,7 +58,7 @@ async def test_one_reason_is_one_line(site: World) -> None:
         and first["page"] == "nodes-do-not-come-up"
     )
     assert first["longest_s"] >= 90
-    site.head.patience.noted(site.node("a3"), "minOS has arrived.")
+    site.head.boot_timeouts.noted(site.node("a3"), "minOS has arrived.")
     _, found = await causes(site)
     assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a4"], ["a3"]]
     assert (
@@ -69,7 +70,7 @@ async def test_one_reason_is_one_line(site: World) -> None:
     ) == (2, [])
     is_(site, "a3", power="OFF", boot="UNKNOWN")
     is_(site, "a3", power="ON", boot="WAIT")
-    assert site.head.patience.last_step(site.node("a3")) == "", (
+    assert site.head.boot_timeouts.last_step(site.node("a3")) == "", (
         "what was seen before it was off counts no more"
     )
 
@@ -127,7 +128,10 @@ async def test_an_outage_is_a_cause_and_a_frozen_node_that_is_well_is_said(site:
     assert answer["stopped"] == ["b0"] and answer["causes"] == []
     is_(site, "a[0-4]", run="UNKNOWN")
     silent = frozenset(site.node(name).node.id for name in ("a0", "a1", "a2", "a3", "a4"))
-    site.head.guard.outages = {"": Outage("", 0.0, silent, 8), "r7": Outage("r7", 0.0, silent, 5)}
+    site.head.part(Guard).outages = {
+        "": Outage("", 0.0, silent, 8),
+        "r7": Outage("r7", 0.0, silent, 5),
+    }
     _, found = await causes(site)
     assert [one["nodes"] for one in found] == [
         ["a0", "a1", "a2", "a3", "a4"]

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from imageapi.store.store import ImageStore
 from layercake.features.nodes.views import node_view, status_of
 from layercake.kraken.errors import InputError
 from layercake.kraken.wire import bearer, node_text
@@ -32,7 +33,7 @@ WEB: dict[str, Any] = {
 def add(world: World, directory: Path, name: str, **container: Any) -> None:
     file = directory / f"{name.replace(':', '_')}.squashfs"
     file.write_bytes(b"hsqs" + name.encode())
-    world.head.images.add(file, name, container)
+    world.head.part(ImageStore).add(file, name, container)
 
 
 async def tell(world: World, *events: dict[str, Any]) -> int:

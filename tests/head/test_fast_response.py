@@ -55,7 +55,7 @@ def test_events_are_taken(world: World, header: str) -> None:
 
 
 async def test_who_tells_too_much_waits(world: World, header: str) -> None:
-    world.head.intake.flood_s = 0.7
+    world.head.nodes.intake.flood_s = 0.7
     waits = [
         found.wait
         for _ in range(3)

@@ -19,6 +19,7 @@ from aiohttp.test_utils import TestClient
 
 from layercake.base.text import clean, parse_json
 from layercake.features.events.views import event_view
+from layercake.features.guard.guard import Guard
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.nodes.views import node_view
 from layercake.fleet import events
@@ -36,7 +37,7 @@ async def all_is_shown_and_written(world: World) -> None:
     msgspec.json.encode([event_view(e) for e in head.store.events])
     for record in head.store:
         msgspec.json.encode(node_view(record, world.clock(), head.table))
-        explain_text(explain_view(record, world.clock(), head.guard)).encode()
+        explain_text(explain_view(record, world.clock(), head.part(Guard))).encode()
     await head.database.flush(head.store)
     assert (
         not head.store.dirty
@@ -139,7 +140,7 @@ async def test_a_joined_node_cannot_forge_what_others_tell_nor_push_it_out(
         many = [{"kind": "container.exited", "text": "x"}] * 500
         assert (await client.post("/node/v1/events", json=many, headers=headers)).status == 200
     assert len(world.head.store.events) - before < 600, "the history of all others is still there"
-    world.head.intake.flood_s = 0.3
+    world.head.nodes.intake.flood_s = 0.3
     began = time.monotonic()
     assert (await client.post("/node/v1/events", json=many, headers=headers)).status == 200
     assert time.monotonic() - began >= 0.3, (

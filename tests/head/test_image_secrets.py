@@ -20,6 +20,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from imageapi.settings import ImageSettings
 from imageapi.spec.image import parse_images
 from imageapi.store.rbdstore import RbdJobs
+from imageapi.store.store import ImageStore
+from layercake.features.images.node_keys import NodeKeyring
 from layercake.fleet.store import WantedImage
 from layercake.head.settings import load, save
 from layercake.kraken.errors import InputError, Refused
@@ -137,10 +139,12 @@ async def test_each_node_has_a_key_of_its_own_and_gets_no_others(
     monkeypatch.setattr(RbdJobs, "run", run)
     headers = {name: wants(world, name, IN_CEPH) for name in ("n0", "n1")}
     before = {name: world.node(name).cfg_revision for name in headers}
-    keyring = world.head.node_keys
+    keyring = world.head.part(NodeKeyring)
     assert await keyring.make(list(world.head.store)) == ["n0", "n1"]
     assert (
-        await keyring.make([r for r in world.head.store if not world.head.images.has_key(r.name)])
+        await keyring.make(
+            [r for r in world.head.store if not world.head.part(ImageStore).has_key(r.name)]
+        )
         == []
     )
     assert asked == [("node_keys", ["layercake-node-layercake.n0", "layercake-node-layercake.n1"])]
@@ -194,7 +198,7 @@ async def test_each_node_has_a_key_of_its_own_and_gets_no_others(
 async def test_a_store_of_files_has_no_keys(world: World) -> None:
     with pytest.raises(Refused, match="this store has none of its own"):
         await world.ops.images.rotate_keys("n0")
-    assert world.head.images.has_key("n0")
+    assert world.head.part(ImageStore).has_key("n0")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from layercake.agents.reports import apply_report, interfaces
-from layercake.api.answers.nodes import InterfaceShown
-from layercake.cli.nodes import _interface as line
+from layercake.features.guard.guard import Guard
+from layercake.features.nodes.answers import InterfaceShown
+from layercake.features.nodes.commands import _interface as line
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.nodes.views import node_view
 from layercake.fleet.store import Record
@@ -50,7 +51,7 @@ def told(world: World, found: object) -> Record:
 
 async def test_a_node_is_told_its_interfaces_and_a_change_moves_its_revision(world: World) -> None:
     def document() -> dict[str, Any]:
-        return world.head.document.of(world.node("n0"))
+        return world.head.nodes.document.of(world.node("n0"))
 
     assert document()["interfaces"] == {}
     revision = world.node("n0").cfg_revision
@@ -85,7 +86,7 @@ async def test_interfaces_are_shown_as_the_node_tells_them(world: World) -> None
         == "bond0 bond up 52:54:00:00:00:10 mtu 9000 10.1.0.10/24 (lan0 up, lan1 no carrier)"
     )
     assert line(VLAN) == "v20 vlan missing - cannot make the VLAN v20: Operation not supported"
-    view = explain_view(record, world.clock(), world.head.guard)
+    view = explain_view(record, world.clock(), world.head.part(Guard))
     assert view["network"] == [
         "bond0: its leg lan1: no carrier",
         "v20: cannot make the VLAN v20: Operation not supported",

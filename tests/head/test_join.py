@@ -12,7 +12,9 @@ import pytest
 from aiohttp.test_utils import TestClient
 
 from imageapi.spec.image import parse_images
+from imageapi.store.store import ImageStore
 from layercake.base.signatures import by_key
+from layercake.features.boots.boot_sets import BootSets
 from layercake.fleet.store import WantedImage
 from layercake.kraken.planner import Planner
 from layercake.kraken.wire import bearer, node_text
@@ -65,7 +67,7 @@ async def test_a_node_gets_the_key_by_which_its_images_are_signed_and_keeps_it(
     """The way from the head to the node, by TLS: the key with the join, for the session, the
     signatures with the documents."""
     (tmp_path / "app.squashfs").write_bytes(b"hsqs" + bytes(5000))
-    image = world.head.images.add(tmp_path / "app.squashfs", "app", {})
+    image = world.head.part(ImageStore).add(tmp_path / "app.squashfs", "app", {})
     world.node("n0").wanted = (WantedImage("app", image.digest, image.size, {}),)
     token = world.head.joining.open(world.node("n0"), 60)
     answer = await (await client.post("/node/v1/join", json=claim(world, token))).json()
@@ -91,12 +93,12 @@ async def test_a_node_is_told_of_the_modules_of_the_kernel_that_it_has_booted(
 ) -> None:
     """With the image that asks for them, and of the set that it has booted, not of the one that it
     boots next."""
-    boots = world.head.boots
+    boots = world.head.part(BootSets)
     for name in ("runs", "next"):
         (boots.directory / name).mkdir(parents=True)
         for file in (*sets.FILES, sets.MODULES):
             (boots.directory / name / file).write_text(f"{file} {name}")
-        sets.sign(boots.directory / name, name, world.head.images.signer.sign)
+        sets.sign(boots.directory / name, name, world.head.part(ImageStore).signer.sign)
     boots.default = "next"
     digest = f"blake2b:{'a' * 64}"
     world.node("n0").wanted = (

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from layercake.cli.guard import alarms
+from layercake.features.guard.commands import alarms
+from layercake.features.status.views import Observed, head_status
 from layercake.fleet import events
-from layercake.head.views.head import head_status
 from layercake.kernel.lag import AGAIN_S, BEAT_S, LATE_S, WINDOW_S, Lag
 from tests.support.world import World
 
@@ -61,11 +61,13 @@ def told(world: World) -> list[str]:
 
 async def said(world: World) -> list[str]:
     """What `layercake explain` says of it."""
-    return [line for line, _ in alarms(await head_status(world.head)) if "late" in line]
+    return [
+        line for line, _ in alarms(await head_status(world.head.part(Observed))) if "late" in line
+    ]
 
 
 async def test_a_head_that_is_late_says_so_once_and_is_an_alarm(world: World) -> None:
-    lag = world.head.lag
+    lag = world.head.kernel.lag
     now = beats(world, lag, 2 * WINDOW_S, 0.001, 0.2, 0.0)
     assert lag.trouble == "" and told(world) == []
     now = beats(world, lag, 2 * WINDOW_S, 0.4, 0.6, now)
@@ -86,7 +88,7 @@ async def test_a_head_that_is_late_says_so_once_and_is_an_alarm(world: World) ->
 
 
 def test_a_head_that_stood_still_is_not_late(world: World) -> None:
-    lag = world.head.lag
+    lag = world.head.kernel.lag
     now = beats(world, lag, WINDOW_S, 0.001, 0.002, 0.0)
     lag.beat(world.head.store, now + 300.0, 300.0, 0.05)
     assert told(world) == [] and lag.trouble == "" and lag.most_s < 0.1
@@ -121,9 +123,9 @@ def test_a_loop_that_is_stuck_has_its_stack_in_the_log() -> None:
 
 
 async def test_the_loop_of_a_head_is_looked_at(world: World) -> None:
-    task = asyncio.create_task(world.head.lag.run(world.head.store))
+    task = asyncio.create_task(world.head.kernel.lag.run(world.head.store))
     async with asyncio.timeout(60):
-        while sum(world.head.lag.late.counts) < 2:
+        while sum(world.head.kernel.lag.late.counts) < 2:
             await asyncio.sleep(0.05)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

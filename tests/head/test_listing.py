@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from layercake.features.guard.guard import Guard
 from layercake.features.nodes.lists.listing import Kind, Listing
 from layercake.features.nodes.views import node_view
 from layercake.kraken.converge import Discovered
@@ -35,7 +36,7 @@ async def told(
 
 @pytest.mark.parametrize("brief", [False, True])
 async def test_what_is_kept_is_what_is_so(world: World, brief: bool) -> None:
-    listing, head = world.head.listing(), world.head
+    listing, head = world.head.part(Listing), world.head
     for values in ({}, {"power": "ON"}, {"power": "ON", "boot": "INIT"}, {"power": "HANG"}, {}):
         head.engine.post(world.node("n0"), Discovered(values, "test"))
         for _ in range(2):
@@ -47,9 +48,9 @@ async def test_what_is_kept_is_what_is_so(world: World, brief: bool) -> None:
                             record,
                             head.clock(),
                             head.table,
-                            head.guard.why(record),
+                            head.part(Guard).why(record),
                             brief=brief,
-                            patience=head.patience,
+                            patience=head.boot_timeouts,
                         )
                     )
                 )
@@ -77,7 +78,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
 ) -> None:
     """Time goes on between two questions, so that a word which is kept too long is seen."""
     listing, head, record, kind = (
-        world.head.listing(),
+        world.head.part(Listing),
         world.head,
         world.node("n0"),
         Kind((), brief=brief),
@@ -93,7 +94,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
     )
     for choice in itertools.product(*MACHINES.values(), boots, [None, world.clock.now - 3.21]):
         *values, boot, record.last_seen = choice
-        head.patience._boots = {} if boot is None else {record.node.id: boot}
+        head.boot_timeouts._boots = {} if boot is None else {record.node.id: boot}
         machine = dataclasses.replace(fresh, **dict(zip(MACHINES, values, strict=True)))
         now = world.clock.now
         record.machine = dataclasses.replace(
@@ -109,9 +110,9 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
                         record,
                         head.clock(),
                         head.table,
-                        head.guard.why(record),
+                        head.part(Guard).why(record),
                         brief=brief,
-                        patience=head.patience,
+                        patience=head.boot_timeouts,
                     )
                 )
             )
@@ -128,7 +129,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
 
 
 async def test_only_the_fields_that_are_asked_for(world: World) -> None:
-    listing = world.head.listing()
+    listing = world.head.part(Listing)
     nodes, _ = await told(world, listing, Kind(listing.fields("name,state"), brief=False))
     assert all(node.keys() == {"name", "state"} for node in nodes)
     nodes, _ = await told(world, listing, Kind(listing.fields("last_seen_s"), brief=False))
@@ -140,7 +141,7 @@ async def test_only_the_fields_that_are_asked_for(world: World) -> None:
 
 
 async def test_what_has_changed_since(world: World) -> None:
-    listing, head = world.head.listing(), world.head
+    listing, head = world.head.part(Listing), world.head
     nodes, first = await told(world, listing)
     assert first.whole and len(nodes) == len(head.store.names)
     nodes, same = await told(world, listing, since=first.change)
@@ -148,7 +149,7 @@ async def test_what_has_changed_since(world: World) -> None:
     head.engine.post(world.node("n0"), Discovered({"power": "ON"}, "test"))
     nodes, then = await told(world, listing, since=first.change)
     assert [node["name"] for node in nodes] == ["n0"] and then.mark != same.mark
-    head.forget(world.node("n0"))
+    head.membership.forget(world.node("n0"))
     nodes, last = await told(world, listing, since=then.change)
     assert (nodes, last.removed) == ([], ["n0"])
     nodes, _ = await told(world, listing, since=last.change)
@@ -156,7 +157,7 @@ async def test_what_has_changed_since(world: World) -> None:
 
 
 async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: World) -> None:
-    listing, head = world.head.listing(), world.head
+    listing, head = world.head.part(Listing), world.head
     _, first = await told(world, listing)
     for name, state in (("n1", "ON"), ("n0", "ON"), ("n1", "HANG")):
         head.engine.post(world.node(name), Discovered({"power": state}, "test"))
@@ -169,7 +170,7 @@ async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: W
         )
     later = await listing.news(ALL, both[0].change, "")
     assert (later.nodes, later.whole) == ([], False)
-    head.forget(world.node("n0"))
+    head.membership.forget(world.node("n0"))
     gone = await listing.news(ALL, later.change, "")
     assert (gone.nodes, gone.removed) == ([], ["n0"])
     whole = await listing.news(ALL, "ff-3", "")
@@ -181,7 +182,7 @@ async def test_news_are_what_a_look_at_all_nodes_finds_however_many_ask(world: W
 async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing, head = world.head.listing(), world.head
+    listing, head = world.head.part(Listing), world.head
     _, first = await told(world, listing)
     monkeypatch.setattr(
         "layercake.features.nodes.lists.listing.SLICE_S", -1.0
@@ -199,13 +200,13 @@ async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(
 
 @pytest.mark.parametrize("since", ["0-1", "ff-99999", "-1"])
 async def test_a_number_of_another_head_gets_all(world: World, since: str) -> None:
-    nodes, found = await told(world, world.head.listing(), since=since)
+    nodes, found = await told(world, world.head.part(Listing), since=since)
     assert found.whole and len(nodes) == len(world.head.store.names)
 
 
 async def test_what_is_no_number(world: World) -> None:
     with pytest.raises(InputError, match="it is no change"):
-        await told(world, world.head.listing(), since="yesterday")
+        await told(world, world.head.part(Listing), since="yesterday")
 
 
 async def test_pages_and_marks_by_rest(world: World) -> None:

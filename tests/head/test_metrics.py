@@ -15,9 +15,8 @@ from promtool import promtool
 
 from layercake.base.histogram import Histogram
 from layercake.features.nodes.lists.metrics import BUCKETS, Page
+from layercake.features.status.metrics import Metrics
 from layercake.fleet.events import MUTATION_DONE
-from layercake.head.views.head import Census
-from layercake.head.views.metrics import Metrics
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import MUTATION_FAILED
@@ -44,7 +43,7 @@ def checked(text: str) -> str:
 
 
 async def page(world: World) -> str:
-    return await Metrics(world.head, Census(world.head)).page()
+    return await world.head.part(Metrics).page()
 
 
 def value(text: str, name: str) -> float:
@@ -106,7 +105,7 @@ async def test_bmcs_are_timed_by_driver_and_the_last_numbers_stay(
     async def silent(module: str, method: str, params: object, timeout: float = 0.0) -> object:
         raise Unreachable("cannot ask: it does not run")
 
-    metrics = Metrics(world.head, Census(world.head))
+    metrics = world.head.part(Metrics)
     for how in (answers, silent):
         monkeypatch.setattr(world.head.host, "call", how)
         text = await metrics.page()

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from layercake.api.answers.inventory import GuestList, NameList, NetworkList
+from layercake.features.inventory.answers import GuestList, NameList, NetworkList
+from layercake.features.inventory.operations import InventoryChanges
+from layercake.features.inventory.views import SiteViews
 from layercake.features.nodes.views import node_view
+from layercake.head.head import Head
 from layercake.head.settings import Settings
-from layercake.head.views.inventory import guests_view, names_view, networks_view
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Unreachable
 from layercake.moduleapi import module_pb2 as pb
@@ -179,13 +182,13 @@ async def test_networks_are_shown_with_use_and_relay(
 
     await world.ops.inventory.apply(MOVED, "x.yaml", None, False)
     world.answer_calls(monkeypatch, ask)
-    shown = await networks_view(world.head, None)
+    shown = await world.head.part(SiteViews).networks(None)
     assert [(n["name"], n["nodes"], n["addresses"], n["use"], n["relay"]) for n in shown] == [
         ("far", 1, 254, 0.0039, heard["far"]),
         ("near", 1, 254, 0.0039, None),
     ]
     msgspec.convert({"networks": shown}, NetworkList, strict=True)
-    mine = await networks_view(world.head, lambda record: record.name == "n0")
+    mine = await world.head.part(SiteViews).networks(lambda record: record.name == "n0")
     assert [(n["name"], n["nodes"]) for n in mine] == [("far", 0), ("near", 1)], (
         "of others' nodes nothing is counted"
     )
@@ -218,21 +221,28 @@ async def test_guests_are_shown_and_counted_for_the_whole_site_alone(
         NETWORKS.replace("mtu: 9000", "guests: [10.20.0.9-10.20.0.10]"), "x.yaml", None, False
     )
     world.answer_calls(monkeypatch, ask)
-    shown = await networks_view(world.head, None)
+    shown = await world.head.part(SiteViews).networks(None)
     assert [(n["name"], n["guests"], n["guest_addresses"], n["guests_used"]) for n in shown] == [
         ("far", ["10.20.0.9-10.20.0.10"], 2, 1),
         ("near", [], 0, None),
     ]
     msgspec.convert({"networks": shown}, NetworkList, strict=True)
-    assert [n["guests_used"] for n in await networks_view(world.head, lambda record: True)] == [
+    assert [
+        n["guests_used"] for n in await world.head.part(SiteViews).networks(lambda record: True)
+    ] == [None, None]
+    assert await world.head.part(SiteViews).guests() == [lease, lease]
+    msgspec.convert({"guests": [lease]}, GuestList, strict=True)
+    world.answer_calls(monkeypatch, nobody)
+    assert [n["guests_used"] for n in await world.head.part(SiteViews).networks(None)] == [
         None,
         None,
     ]
-    assert await guests_view(world.head) == [lease, lease]
-    msgspec.convert({"guests": [lease]}, GuestList, strict=True)
-    world.answer_calls(monkeypatch, nobody)
-    assert [n["guests_used"] for n in await networks_view(world.head, None)] == [None, None]
-    assert await guests_view(world.head) is None
+    assert await world.head.part(SiteViews).guests() is None
+
+
+def views(world: World, settings: Settings) -> SiteViews:
+    """What is shown of a site with these settings."""
+    return SiteViews(world.head.store, world.head.networks, settings, world.head.ask)
 
 
 async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_it(
@@ -242,27 +252,28 @@ async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_
         raise Unreachable("cannot ask: the module is not there")
 
     world.answer_calls(monkeypatch, nobody)
-    assert await networks_view(world.head, None) == [], "a head on loopback has none"
+    assert await world.head.part(SiteViews).networks(None) == [], "a head on loopback has none"
     settings = Settings(
         interface="br0", address="10.1.0.1", gateway="10.1.0.254", dns=["10.1.0.53"]
     )
-    monkeypatch.setattr(world.head, "settings", settings)
-    (own,) = await networks_view(world.head, None)
+    (own,) = await views(world, settings).networks(None)
     assert (own["name"], own["subnet"], own["nodes"]) == ("", "10.1.0.0/24", 2)
     assert (own["gateway"], own["dns"]) == ("10.1.0.254", ["10.1.0.53"])
     assert own["relay"] is None, "and it is shown although the module is away"
 
 
-async def test_a_node_that_the_head_cannot_serve_is_refused_by_the_plan(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(world.head, "settings", Settings(interface="br0", address="10.1.0.1"))
-    await world.ops.inventory.plan(INVENTORY, "x.yaml")
-    with pytest.raises(
-        InventoryErrors,
-        match=r"node n1: 10\.9\.0\.11 is in no network; the own one of the head is 10\.1\.0\.0/24",
-    ):
-        await world.ops.inventory.plan(INVENTORY.replace("10.1.0.11", "10.9.0.11"), "x.yaml")
+async def test_a_node_that_the_head_cannot_serve_is_refused_by_the_plan(tmp_path: Path) -> None:
+    head = Head(tmp_path, Settings(interface="br0", address="10.1.0.1"))
+    inventory = head.part(InventoryChanges)
+    try:
+        await inventory.plan(INVENTORY, "x.yaml")
+        with pytest.raises(
+            InventoryErrors,
+            match=r"n1: 10\.9\.0\.11 is in no network; the own one of the head is 10\.1\.0\.0/24",
+        ):
+            await inventory.plan(INVENTORY.replace("10.1.0.11", "10.9.0.11"), "x.yaml")
+    finally:
+        await head.features.stop()
 
 
 async def test_a_record_of_an_older_head_has_no_network(world: World) -> None:
@@ -294,18 +305,18 @@ async def test_names_are_shown_of_the_callers_nodes_and_bmcs_to_no_viewer(
         }
 
     world.answer_calls(monkeypatch, ask)
-    whole = await names_view(world.head, "n0", None, brief=False)
+    whole = await world.head.part(SiteViews).names("n0", None, brief=False)
     msgspec.convert(whole, NameList, strict=True)
     assert (
         asked == [("boot.names", {"name": "n0", "start": start}) for start in (0, 3)]
         and whole["records"] == rows
     )
-    brief = await names_view(world.head, "", None, brief=True)
+    brief = await world.head.part(SiteViews).names("", None, brief=True)
     assert [r["name"] for r in brief["records"]] == ["n0", "n1", "layercake"]
-    mine = await names_view(world.head, "", lambda record: record.name == "n0", brief=False)
-    assert [r["name"] for r in mine["records"]] == ["n0", "n0-bmc", "layercake"]
-    monkeypatch.setattr(
-        world.head, "settings", Settings(interface="br0", address="10.1.0.1", dns=["10.1.0.53"])
+    mine = await world.head.part(SiteViews).names(
+        "", lambda record: record.name == "n0", brief=False
     )
-    (own,) = await networks_view(world.head, None)
+    assert [r["name"] for r in mine["records"]] == ["n0", "n0-bmc", "layercake"]
+    settings = Settings(interface="br0", address="10.1.0.1", dns=["10.1.0.53"])
+    (own,) = await views(world, settings).networks(None)
     assert own["dns"] == ["10.1.0.1"], "what its nodes are told is the head itself"

@@ -16,8 +16,7 @@ from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.agents import pki
 from layercake.agents.pki import Authority
-from layercake.api import auth
-from layercake.api.server import Api
+from layercake.features.access import doors as auth
 from layercake.features.access.tokens import FILE_NAME, blake2b
 from layercake.features.events.views import event_view
 from layercake.kraken.errors import Unreachable
@@ -64,7 +63,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
     serving.start(session)
     token = auth.create(world.directory).read_text().strip()
     adopt(world.head)
-    app = Api(world.head)._app(local=False)
+    app = world.head.api()._app(local=False)
     async with TestClient(TestServer(app), headers={"Authorization": f"Bearer {token}"}) as found:
         yield found
     if serving._server is not None:
@@ -108,7 +107,7 @@ async def test_operators_only(world: World, client: TestClient[Any, Any]) -> Non
         json.dumps({blake2b("look"): "viewer", blake2b("work"): "operator"})
     )
     adopt(world.head)
-    app = Api(world.head)._app(local=False)
+    app = world.head.api()._app(local=False)
     async with TestClient(TestServer(app)) as other:
         for token, status in (("look", 403), ("none", 401), ("work", 200)):
             answer = await other.post(
@@ -128,11 +127,11 @@ async def test_a_node_that_is_not_the_one_meant_is_not_asked(
     other.api_port, other.address = record.api_port, record.address
     world.send(world.hello("n1"))
     with pytest.raises(Unreachable, match="n1"):  # n0's certificate is not for n1
-        async with world.head.node_link.open(other, "GET", "/v1/status"):
+        async with world.head.kernel.node_link.open(other, "GET", "/v1/status"):
             pass
     record.api_port = 0
     with pytest.raises(Unreachable, match="does not serve its API"):
-        async with world.head.node_link.open(record, "GET", "/v1/status"):
+        async with world.head.kernel.node_link.open(record, "GET", "/v1/status"):
             pass
 
 

@@ -13,9 +13,9 @@ from imageapi.build.build import source_date
 from imageapi.spec.attachment import parse_rbd
 from imageapi.spec.objects import parse_mount
 from imageapi.store.store import ImageStore, container_spec
-from layercake.api.auth import create
 from layercake.base.text import whole_number
-from layercake.cli.common.output import span
+from layercake.client.output import parse_duration
+from layercake.features.access.doors import create
 from layercake.head.modules import standard
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors
@@ -107,7 +107,7 @@ def test_places_that_read_numbers_refuse_others(odd: str) -> None:
         lambda: parse_endpoint(f"10.0.0.1:{odd}"),
         lambda: parse_url(f"http://h:{odd}/"),
         lambda: source_date({"SOURCE_DATE_EPOCH": odd}),
-        lambda: span(f"{odd}h"),
+        lambda: parse_duration(f"{odd}h"),
         lambda: parse_mount({"kind": "uri", "uri": f"iscsi://h/iqn.2026-11.org:x/{odd}"}),
         lambda: parse_rbd({"kind": "rbd", "monitors": [f"{odd}.0.0.1:6789"]}),
     ):

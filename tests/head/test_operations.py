@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from imageapi.store.store import ImageStore
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, Refused
@@ -180,7 +181,7 @@ async def test_only_a_roll_moves_a_node_to_the_new_content_of_a_name(world: Worl
     def put(content: bytes) -> str:
         file = world.directory / "image.squashfs"
         file.write_bytes(b"hsqs" + content)
-        return world.head.images.add(file, "web", {"systemd": False}).digest
+        return world.head.part(ImageStore).add(file, "web", {"systemd": False}).digest
 
     first = put(b"one")
     await world.ops.rolls.at_once("n0", "web", None)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.store.store import ImageStore
 from layercake.fleet.store import WantedImage
 from layercake.kraken.errors import Refused
 from tests.support.world import World
@@ -18,7 +19,7 @@ def squashfs(path: Path, text: str) -> Path:
 
 
 async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None:
-    store = world.head.images
+    store = world.head.part(ImageStore)
     versions = [
         store.add(squashfs(world.directory / "image", f"version {n}"), "app", {}) for n in range(5)
     ]
@@ -32,7 +33,7 @@ async def test_what_a_name_a_node_or_its_stage_needs_stays(world: World) -> None
 
 
 async def test_a_name_may_go_while_nodes_run_its_content(world: World) -> None:
-    store = world.head.images
+    store = world.head.part(ImageStore)
     first = store.add(squashfs(world.directory / "image", "one content"), "app", {})
     store.add(world.directory / "image", "second", {})
     world.node("n0").running = (WantedImage("app", first.digest, first.size, {}),)
@@ -42,7 +43,7 @@ async def test_a_name_may_go_while_nodes_run_its_content(world: World) -> None:
 
 
 async def test_what_a_node_ran_that_is_off_now_keeps_nothing(world: World) -> None:
-    store = world.head.images
+    store = world.head.part(ImageStore)
     image = store.add(squashfs(world.directory / "image", "content"), "app", {})
     wanted = (WantedImage("app", image.digest, image.size, {}),)
     record = world.node("n0")

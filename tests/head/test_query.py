@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layercake.features.nodes.lists.query import MAX_DEPTH, TEXTS, TIMES, Facts, parse
+from layercake.features.nodes.queries import NodeQueries
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
 from tests.support.api import served
@@ -260,10 +261,10 @@ nodes:
         ("place:circuit!=eth7", ["n0"]),
         ("serial!=SN-1", ["n1"]),
     ):
-        found = await world.head.queries.matching(list(world.head.store), where)
+        found = await world.head.part(NodeQueries).matching(list(world.head.store), where)
         assert [record.name for record in found] == names, where
     with pytest.raises(InputError, match="place:swtch"):
-        await world.head.queries.matching([], "place:swtch=x")
+        await world.head.part(NodeQueries).matching([], "place:swtch=x")
 
 
 async def test_queries_by_rest(world: World) -> None:

@@ -6,8 +6,8 @@ import io
 from contextlib import redirect_stdout
 from typing import Any
 
-from layercake.cli.common.output import Output
-from layercake.cli.report import page, show_report
+from layercake.client.output import Output
+from layercake.features.status.commands import page, show_report
 from layercake.fleet import events
 from tests.support.api import served
 from tests.support.world import World

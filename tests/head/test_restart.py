@@ -70,12 +70,12 @@ async def test_desired_state_and_history_survive(world: World) -> None:
 async def test_a_failed_write_keeps_what_was_to_be_written(world: World) -> None:
     database = world.head.database
     await database.flush(world.head.store)
-    database._db.execute("PRAGMA query_only=ON")
+    database.connection.execute("PRAGMA query_only=ON")
     world.head.store.event(None, events.HEAD_STARTED, "keep me")
     world.head.store.mark(world.node("n0"))
     with pytest.raises(OperationFailed, match="cannot write the database"):
         await database.flush(world.head.store)
-    database._db.execute("PRAGMA query_only=OFF")
+    database.connection.execute("PRAGMA query_only=OFF")
     assert world.node("n0").node.id in world.head.store.dirty
     await world.restart()
     assert "head.started" in [e.kind for e in world.head.store.events]

@@ -70,7 +70,7 @@ async def test_an_error_of_400_mb_does_not_land_in_memory(world: World) -> None:
     async with rogue(world, endless):
         before = peak_mb()
         with pytest.raises(OperationFailed, match="it answers 500"):
-            async with world.head.node_link.open(world.node("n0"), "GET", "/v1/status"):
+            async with world.head.kernel.node_link.open(world.node("n0"), "GET", "/v1/status"):
                 pass
     assert peak_mb() - before < 40 and sent < 40
 
@@ -85,7 +85,7 @@ async def test_what_is_packed_is_not_unpacked_here(world: World) -> None:
 
     async with (
         rogue(world, bomb),
-        world.head.node_link.open(world.node("n0"), "GET", "/v1/status") as answer,
+        world.head.kernel.node_link.open(world.node("n0"), "GET", "/v1/status") as answer,
     ):
         assert await answer.read() == b"\x1f\x8b\x08\x00"
 
@@ -109,7 +109,7 @@ async def test_a_node_that_does_not_come_to_the_point_is_given_up(
         with pytest.raises((Unreachable, OperationFailed), match="n0"):
             async with (
                 asyncio.timeout(10),
-                world.head.node_link.open(world.node("n0"), "GET", "/v1/status"),
+                world.head.kernel.node_link.open(world.node("n0"), "GET", "/v1/status"),
             ):
                 pass
 
@@ -132,6 +132,6 @@ async def test_an_error_may_be_any_nonsense(world: World, said: bytes) -> None:
 
     async with rogue(world, nonsense):
         with pytest.raises(OperationFailed) as caught:
-            async with world.head.node_link.open(world.node("n0"), "GET", "/v1/status"):
+            async with world.head.kernel.node_link.open(world.node("n0"), "GET", "/v1/status"):
                 pass
     assert caught.value.message.encode()

@@ -20,7 +20,7 @@ import pytest
 from imageapi.build import contents
 from imageapi.build.compare import COMPARING
 from layercake.base.process import THRESHOLDS
-from layercake.head.reading import MISTAKES, is_small
+from layercake.features.inventory.reading import MISTAKES, Readers, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from layercake.moduleapi import worker_process
@@ -72,13 +72,13 @@ def frozen() -> Iterator[None]:
 @pytest.mark.usefixtures("frozen")
 async def test_many_plans_are_one_process_and_the_rest_is_refused(world: World) -> None:
     own, of_others = cpu(resource.RUSAGE_SELF), cpu(resource.RUSAGE_CHILDREN)
-    assert not world.head.readers.pids
+    assert not world.head.part(Readers).pids
     found, most = await outcomes([world.ops.inventory.plan(MANY, "many.yaml") for _ in range(12)])
     plans = [f for f in found if isinstance(f, dict)]
     assert len(plans) == 4 and all(len(p["plans"]) == 3000 for p in plans) and most == 1
     assert sum(isinstance(f, Refused) for f in found) == 8
-    assert len(world.head.readers.pids) == 1, "it stays"
-    await world.head.readers.close()
+    assert len(world.head.part(Readers).pids) == 1, "it stays"
+    await world.head.part(Readers).close()
     aside, here = cpu(resource.RUSAGE_CHILDREN) - of_others, cpu(resource.RUSAGE_SELF) - own
     assert aside > 0.3 * here, "much of the work is not the head's"
 
@@ -100,7 +100,7 @@ async def test_those_who_look_do_not_keep_an_apply_waiting(world: World) -> None
 async def test_the_head_goes_on_while_ten_thousand_nodes_are_planned(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans = world.head.readers.plans
+    plans = world.head.part(Readers).plans
     monkeypatch.setattr(
         plans, "_bounds", replace(plans._bounds, seconds=900.0)
     )  # all else on the machine goes first
@@ -151,7 +151,7 @@ async def test_it_is_the_same_plan_there_and_here(
         + '  new: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
     )
     here = await world.ops.inventory.plan(text, "t.yaml")
-    monkeypatch.setattr("layercake.head.inventory_changes.is_small", lambda text: False)
+    monkeypatch.setattr("layercake.features.inventory.operations.is_small", lambda text: False)
     assert await world.ops.inventory.plan(text, "t.yaml") == here
     assert [c["node"] for c in here["changes"]] == ["n1", "new"]
 
@@ -298,7 +298,7 @@ async def test_it_knows_none_of_the_heads_secrets(monkeypatch: pytest.MonkeyPatc
 
 async def test_who_leaves_is_not_worked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attacker asks and goes, and asks again."""
-    monkeypatch.setattr("layercake.head.reading.SMALL", 0)
+    monkeypatch.setattr("layercake.features.inventory.reading.SMALL", 0)
     began = asyncio.Event()
 
     async def ask(self: SandboxedJob, module: str, data: bytes) -> bytes:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from layercake.base.secrets import SecretRef, resolve
-from layercake.head.new_inventory import Consent
-from layercake.head.views.secret_warnings import Warnings
+from layercake.features.inventory.new_inventory import Consent
+from layercake.features.inventory.secret_warnings import Warnings
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi import module_pb2 as pb
 from tests.support.world import INVENTORY, World
@@ -157,7 +157,7 @@ async def test_careless_ways_are_warned_about_each_time(world: World, secrets: P
             ), plan["warnings"]
             assert "hunter2" not in repr(plan)
     await world.ops.inventory.apply(rack(secrets / "bmc", "http://10.1.0.9"), "x.yaml", None, False)
-    said = Warnings(world.head)
+    said = world.head.part(Warnings)
     shown = await said.now()
     assert (
         len(shown) == 2

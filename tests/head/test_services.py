@@ -208,7 +208,7 @@ async def test_what_begins_while_a_module_attaches_is_told_once(tmp_path: Path) 
     """The snapshot that a module gets holds all that is under way: what came a moment before it
     must not come twice."""
     host, listener = ModuleHost(tmp_path / "m.sock"), KeepingListener()
-    host._heard_by = listener
+    host.reports_to = listener
     host.expect(NAME, "i1", "c1", Start({}))
 
     async def hello() -> AsyncIterator[pb.FromService]:
@@ -217,7 +217,7 @@ async def test_what_begins_while_a_module_attaches_is_told_once(tmp_path: Path) 
         )
         await asyncio.Event().wait()
 
-    messages = host._attach(hello(), None)
+    messages = host.attach(hello(), None)
     assert (await anext(messages)).WhichOneof("kind") == "settings"
     assert not host.send(
         NAME, pb.FromHead(mutate=pb.Mutate(id=1, node="n0", mutation="x", attempt=1))

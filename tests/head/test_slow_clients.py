@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from layercake.api import events as routes
+from layercake.features.events import routes
 from layercake.fleet import events
 from tests.support.api import served
 from tests.support.world import World

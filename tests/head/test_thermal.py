@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from layercake.features.rolls.slurm import Heat
-from layercake.features.thermal.manager import Word, word_of, word_of_bmc
+from layercake.features.rolls.manager import Rolls
+from layercake.features.thermal.heat import Heat
+from layercake.features.thermal.manager import ThermalManager, Word, word_of, word_of_bmc
 from layercake.features.thermal.module import Thermal, due, held, tells
 from layercake.kraken.errors import Unreachable
 from tests.head.test_containers import tell
@@ -65,7 +66,7 @@ class Room:
 
     async def settle(self) -> None:
         """What was begun is done."""
-        while tasks := self.world.head.thermal.tasks:
+        while tasks := self.world.head.part(ThermalManager).tasks:
             await asyncio.gather(*tasks)
 
     @property
@@ -96,18 +97,20 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     room: Room,
 ) -> None:
     record = room.world.node("n0")
-    assert room.world.head.thermal.heat() == Heat(unsure=frozenset({"n0"}))
+    assert room.world.head.part(ThermalManager).heat() == Heat(unsure=frozenset({"n0"}))
     await room.says("NORMAL", 50)
     assert (
         room.state == "NORMAL"
-        and room.world.head.rolls.stopped(record) == ""
+        and room.world.head.part(Rolls).stopped(record) == ""
         and not room.told("thermal.changed")
     )
-    assert room.world.head.thermal.heat() == Heat()
+    assert room.world.head.part(ThermalManager).heat() == Heat()
     await room.says("HIGH", 82)
-    assert room.state == "HIGH" and "it is too warm: HIGH" in room.world.head.rolls.stopped(record)
+    assert room.state == "HIGH" and "it is too warm: HIGH" in room.world.head.part(Rolls).stopped(
+        record
+    )
     assert room.asked == [("power.set-cap", 300)]
-    assert room.world.head.thermal.heat() == Heat({"n0": record.node.id})
+    assert room.world.head.part(ThermalManager).heat() == Heat({"n0": record.node.id})
     await room.says("HIGH", 87)
     assert len(room.asked) == 1
     explained = room.world.ops.head.store.select("n0")[0]
@@ -117,7 +120,7 @@ async def test_a_node_that_is_too_warm_is_shown_held_and_capped_until_it_is_cool
     await room.says("NORMAL", 60)
     assert (
         room.state == "NORMAL"
-        and room.world.head.rolls.stopped(record) == ""
+        and room.world.head.part(Rolls).stopped(record) == ""
         and room.asked[1:] == [("power.set-cap", None)]
     )
     assert room.told("thermal.acted") == [
@@ -145,7 +148,7 @@ async def test_a_cap_ends_after_a_restart_of_the_head_too(room: Room) -> None:
     await room.world.restart()
     again = Room(room.world)
     again.world.attach("n0")
-    await again.world.head.thermal.uncap()
+    await again.world.head.part(ThermalManager).uncap()
     assert again.asked == []  # nobody has said yet how warm it is
     await again.says("NORMAL", 50)
     assert again.asked == [("power.set-cap", None)]
@@ -161,10 +164,10 @@ async def test_a_cap_that_cannot_be_taken_away_is_later(room: Room) -> None:
     room.silent = True
     await room.says("NORMAL", 50)
     assert "cannot reach the BMC" in room.told("thermal.failed")[0]
-    await room.world.head.thermal.uncap()
+    await room.world.head.part(ThermalManager).uncap()
     room.silent = False
-    await room.world.head.thermal.uncap()
-    await room.world.head.thermal.uncap()
+    await room.world.head.part(ThermalManager).uncap()
+    await room.world.head.part(ThermalManager).uncap()
     assert (
         room.asked == [("power.set-cap", 300), ("power.set-cap", None)]
         and len(room.told("thermal.failed")) == 1
@@ -186,7 +189,7 @@ async def test_without_a_word_in_the_inventory_it_is_told_and_nothing_is_done(ro
     ]
     assert (
         room.world.node("n0").node.state == "up"
-        and room.world.head.rolls.stopped(room.world.node("n0")) == ""
+        and room.world.head.part(Rolls).stopped(room.world.node("n0")) == ""
     )
 
 
@@ -208,17 +211,17 @@ async def test_the_worse_of_node_and_bmc_counts(room: Room) -> None:
         sensor("CPU", 70.0, "ok"),
         sensor("Fan", 0.0, "critical", "RPM"),
     ]
-    await room.world.head.thermal.read_bmcs()
+    await room.world.head.part(ThermalManager).read_bmcs()
     assert room.state == "HIGH" and room.told("thermal.changed") == [
         "it is HIGH (was NORMAL): Inlet has 47 °C, by its BMC"
     ]
     await room.says("NORMAL", 51)
     assert room.state == "HIGH"
     room.silent = True
-    await room.world.head.thermal.read_bmcs()
+    await room.world.head.part(ThermalManager).read_bmcs()
     assert room.state == "HIGH"  # nobody says anything else
     room.silent, room.sensors = False, [sensor("Inlet", 22.0, "ok")]
-    await room.world.head.thermal.read_bmcs()
+    await room.world.head.part(ThermalManager).read_bmcs()
     await room.settle()
     assert room.state == "NORMAL" and room.asked == [
         ("power.set-cap", 300),
@@ -229,7 +232,7 @@ async def test_the_worse_of_node_and_bmc_counts(room: Room) -> None:
 async def test_a_bmc_that_does_not_count_is_not_asked(room: Room) -> None:
     await room.apply("{high: [drain]}")
     room.sensors = [sensor("Inlet", 47.0, "critical")]
-    await room.world.head.thermal.read_bmcs()
+    await room.world.head.part(ThermalManager).read_bmcs()
     assert room.state == "UNKNOWN"
 
 

@@ -74,9 +74,9 @@ class Told:
         place.mkdir(parents=True, exist_ok=True)
         (place / "key").write_text(SECRET)
         vault = Vault(self._world.directory / "hooks", {})
-        self._tasks = Webhooks(
-            {"pager": self._settings}, self._world.head.store, vault, "10.1.0.1"
-        ).run(self._world.head.database)
+        webhooks = Webhooks({"pager": self._settings}, self._world.head.store, vault, "10.1.0.1")
+        self._tasks = [asyncio.create_task(webhooks.run(self._world.head.database))]
+        await asyncio.sleep(0)  # it begins
         await asyncio.sleep(0)  # it listens
         return self
 

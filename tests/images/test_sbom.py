@@ -16,8 +16,8 @@ from packageurl import PackageURL
 
 from imageapi.build.squash import squash
 from imageapi.store.store import ImageStore
-from layercake.head.operations import Operations
 from layercake.kraken.errors import NotFound, OperationFailed
+from tests.support.operations import Operations
 from tests.support.world import opened
 
 FILES = {
@@ -91,9 +91,9 @@ async def test_the_packages_of_an_image_are_told_and_kept(tmp_path: Path, image:
         assert found["metadata"]["properties"] == [
             {"name": "layercake:unread", "value": "var/lib/rpm/rpmdb.sqlite"}
         ]
-        kept = world.head.images.path(added.digest).with_suffix(".cdx.json")
+        kept = world.head.part(ImageStore).path(added.digest).with_suffix(".cdx.json")
         assert json.loads(kept.read_text()) == found
-        world.head.images.path(added.digest).unlink()
+        world.head.part(ImageStore).path(added.digest).unlink()
         assert await images.sbom(f"app@{added.digest[8:20]}") == found, (
             "it is kept beside the content"
         )
@@ -107,11 +107,11 @@ async def test_a_damaged_image_is_not_described(tmp_path: Path, image: Path) -> 
     async with opened(tmp_path) as world:
         images = Operations(world.head).images
         added = await images.add(image, "app", {})
-        with world.head.images.path(added.digest).open("ab") as file:
+        with world.head.part(ImageStore).path(added.digest).open("ab") as file:
             file.write(bytes(4096))
         with pytest.raises(OperationFailed, match="changed or damaged"):
             await images.sbom("app")
-        assert world.head.images.sbom(added.digest) is None
+        assert world.head.part(ImageStore).sbom(added.digest) is None
         (tmp_path / "fake").write_bytes(b"hsqs" + bytes(5000))
         await images.add(tmp_path / "fake", "fake", {})
         with pytest.raises(OperationFailed, match="cannot read"):

@@ -84,7 +84,7 @@ def test_nobody_waits_to_hear_that_what_runs_is_ready(
 ) -> None:
     def body(run: Path) -> None:
         node, urgent = StagingNode(run), dict[str, bool]()
-        tell = node.images._staging._event
+        tell = node.images.staging.event
 
         def event(
             kind: EventKind, text: str, severity: Severity | None = None, **data: Any
@@ -92,7 +92,7 @@ def test_nobody_waits_to_hear_that_what_runs_is_ready(
             urgent[data["digest"]] = kind.urgent
             tell(kind, text, severity, **data)
 
-        node.images._staging._event = event
+        node.images.staging.event = event
         one, two = spec_of(files["one"], "app"), spec_of(files["two"], "app")
         assert node.run(one) == "ACTIVE"
         node.images.stage([one, two])

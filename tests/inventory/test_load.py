@@ -14,7 +14,7 @@ from layercake.features.machines.module import Whereabouts
 from layercake.features.tpm.module import TpmPart
 from layercake.fleet.wishes import Wishes
 from layercake.head.modules import standard
-from layercake.inventory.fields import _IMAGE
+from layercake.inventory.fields import IMAGE
 from layercake.inventory.load import load as load_with
 from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node, NodeRecords, groups_of, node_id
@@ -147,7 +147,7 @@ def test_bmc_addresses_take_their_drivers_form(bmc: str, address: str, port: int
 
 
 def test_image_names_are_those_that_the_store_takes() -> None:
-    assert _IMAGE.pattern == NAME.pattern
+    assert IMAGE.pattern == NAME.pattern
     names = ("App2.0-rc1:2026.11", "debian")
     text = (
         f'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, images: [{", ".join(names)}]}}\n'

@@ -14,7 +14,7 @@ from tests.support.world import World
 
 
 def feature(name: str, *needs: str) -> Feature:
-    return Feature(name, lambda kernel: Running(object()), needs=needs)
+    return Feature(name, lambda kernel: Running((object(),)), needs=needs)
 
 
 def test_each_feature_comes_after_those_that_it_needs() -> None:
@@ -52,7 +52,7 @@ class Recorder:
             self.calls.append("stop")
 
         return Running(
-            self,
+            (self,),
             load=lambda: self.calls.append("load"),
             tick=lambda: self.calls.append("tick"),
             stop=stop,
@@ -68,13 +68,14 @@ async def test_each_hook_of_a_feature_is_called(world: World) -> None:
     kernel = world.head.kernel
     kernel.start([Feature("recorder", recorder.start)])
     record = world.node("n0")
-    kernel.load()
-    kernel.tick()
-    kernel.guard_secrets(record, "a key")
-    assert kernel.document(record)["recorder"] == "n0"
+    running = kernel.running
+    running.load()
+    running.tick()
+    running.decisions.guard_secrets(record, "a key")
+    assert running.document(record)["recorder"] == "n0"
     assert kernel.part(Recorder) is recorder
-    world.head.forget(record)
-    await kernel.stop()
+    world.head.membership.forget(record)
+    await running.stop()
     assert recorder.calls == ["load", "tick", "n0: a key", "forget n0", "removed n0", "stop"]
 
 

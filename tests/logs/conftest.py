@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,9 +14,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from layercake.features.logs import sender
+from layercake.features.logs import sources as gather
 from layercake.features.logs.settings import LogSettings
-from layercake.head import log_sources as gather
-from layercake.head.log_sources import Logs
+from layercake.features.logs.sources import Logs
 from tests.support.collectors import Otlp
 from tests.support.world import World, opened
 
@@ -43,11 +44,21 @@ def sending(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
 
     @contextlib.asynccontextmanager
     async def begin(**settings: Any) -> AsyncIterator[Logs]:
-        found = Logs({"site": LogSettings(**settings)}, world.head)
-        found.start()
+        head = world.head
+        found = Logs(
+            {"site": LogSettings(**settings)},
+            head.store,
+            head.vault,
+            head.kernel.node_link,
+            head.ask,
+        )
+        running = asyncio.create_task(found.run())
+        await asyncio.sleep(0)  # it begins
         try:
             yield found
         finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
             await found.stop()
 
     root = logging.getLogger()

@@ -13,7 +13,7 @@ from layercake.base.secrets import Vault
 from layercake.features.logs import entry, sender
 from layercake.features.logs.entry import Entry, Waiting, plain
 from layercake.features.logs.settings import secret, to
-from layercake.head.log_sources import Pieces
+from layercake.features.logs.sources import Pieces
 from layercake.moduleapi.fields import Mistake
 from tests.logs.conftest import Sending
 from tests.support.collectors import Otlp, until

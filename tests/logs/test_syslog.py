@@ -13,7 +13,7 @@ import pytest
 from layercake.agents import pki
 from layercake.features.logs import sender
 from layercake.features.logs.entry import MOST, Entry
-from layercake.features.logs.syslog import DATAGRAM, _cut, message
+from layercake.features.logs.syslog import DATAGRAM, cut, message
 from layercake.fleet.events import OUTAGE_CALLED
 from layercake.main import events_to_log
 from tests.logs.conftest import Sending
@@ -147,5 +147,5 @@ def test_words_of_strangers_break_nothing() -> None:
 
 
 def test_a_datagram_is_cut_between_characters() -> None:
-    data = _cut(message(Entry(0.0, 6, "\u00e4" * DATAGRAM), "head"))
+    data = cut(message(Entry(0.0, 6, "\u00e4" * DATAGRAM), "head"))
     assert len(data) <= DATAGRAM and data.decode().endswith("\u00e4")

@@ -22,8 +22,7 @@ from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.agents import pki
 from layercake.agents.pki import Authority
-from layercake.api import auth
-from layercake.api.server import Api
+from layercake.features.access import doors as auth
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.node import bmc as nodebmc
@@ -281,7 +280,7 @@ async def client(
     token = auth.create(world.directory).read_text().strip()
     adopt(world.head)
     async with TestClient(
-        TestServer(Api(world.head)._app(local=False)), headers={"Authorization": f"Bearer {token}"}
+        TestServer(world.head.api()._app(local=False)), headers={"Authorization": f"Bearer {token}"}
     ) as found:
         yield found
     if serving._server is not None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from patience import patience
 
-from layercake.cli.machines import inserted
+from layercake.features.machines.commands import inserted
+from layercake.features.machines.manager import Machines
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.strangers import LIFE_S, Tickets
 from tests.support.world import World, node_client
@@ -50,7 +51,7 @@ class Stranger:
             **({} if found is None else {"report": found}),
             **others,
         }
-        return await self.world.head.machines.stranger(body, self.address)
+        return await self.world.head.part(Machines).stranger(body, self.address)
 
 
 async def test_a_stranger_reports_and_waits(world: World) -> None:

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from layercake.features.machines.drift import differences
-from layercake.features.machines.report import read
+from layercake.features.guard.guard import Guard
+from layercake.features.machines.hardware.drift import differences
+from layercake.features.machines.hardware.report import read
+from layercake.features.machines.manager import Machines
+from layercake.features.machines.views import hardware_of
 from layercake.features.nodes.explain import explain_text, explain_view
+from layercake.features.rolls.manager import Rolls
 from layercake.inventory.problems import InventoryErrors
 from tests.machines.test_discovery import FULL, Stranger, report
 from tests.support.world import World
@@ -64,14 +68,19 @@ def test_what_could_not_be_looked_at_is_not_gone() -> None:
 
 
 async def survey(world: World, name: str, found: dict[str, Any]) -> None:
-    await world.head.machines.survey(world.node(name), found)
+    await world.head.part(Machines).survey(world.node(name), found)
     world.tick(0.0)
 
 
 def explained(world: World, name: str) -> str:
     record = world.node(name)
     return explain_text(
-        explain_view(record, world.clock(), world.head.guard, machines=world.head.machines)
+        explain_view(
+            record,
+            world.clock(),
+            world.head.part(Guard),
+            troubles={"hardware": hardware_of(record, world.head.part(Machines))},
+        )
     )
 
 
@@ -81,7 +90,7 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
     await survey(world, "n0", FULL)
     assert (
         world.node("n0").value("hardware") == "OK"
-        and world.head.rolls.stopped(world.node("n0")) == ""
+        and world.head.part(Rolls).stopped(world.node("n0")) == ""
     )
     for name in ("n0", "n1"):
         await survey(world, name, FULL)
@@ -89,8 +98,8 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
         assert world.node(name).value("hardware") == "DRIFTED" and "machine.drifted" in world.kinds(
             name
         )
-    assert "the DIMM in A2 is gone" in world.head.rolls.stopped(world.node("n0"))
-    assert world.head.rolls.stopped(world.node("n1")) == "", "of that one it is reported"
+    assert "the DIMM in A2 is gone" in world.head.part(Rolls).stopped(world.node("n0"))
+    assert world.head.part(Rolls).stopped(world.node("n1")) == "", "of that one it is reported"
     assert "machine: differs: the DIMM in A2 is gone" in explained(world, "n0")
     await world.restart()
     world.tick(0.0)
@@ -99,7 +108,7 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
     world.tick(0.0)
     assert (
         world.node("n0").value("hardware") == "OK"
-        and world.head.rolls.stopped(world.node("n0")) == ""
+        and world.head.part(Rolls).stopped(world.node("n0")) == ""
     )
     await survey(world, "n0", FULL)
     assert world.node("n0").value("hardware") == "OK", "more than was accepted is no drift"
@@ -108,7 +117,7 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
 async def test_a_moved_node_is_shown_as_moved(world: World) -> None:
     await world.ops.inventory.apply(PLACED, "x.yaml", None, False)
     await survey(world, "n0", report(port="7"))
-    assert world.head.machines.elsewhere(world.node("n0")) == []
+    assert world.head.part(Machines).elsewhere(world.node("n0")) == []
     await survey(world, "n0", report(port="9"))
     assert "machine.moved" in world.kinds("n0")
     assert "machine: moved: it has port sw1 9, the inventory says sw1 7" in explained(world, "n0")

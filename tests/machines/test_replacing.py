@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from layercake.features.machines.manager import Machines
 from layercake.features.machines.module import Whereabouts, offers
 from layercake.features.machines.replacing import CLAIMS_S, QUIET_S
 from layercake.inventory.problems import InventoryErrors
@@ -37,7 +38,7 @@ async def site(world: World) -> World:
 
 def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None:
     """What the boot service says of where cards were heard."""
-    keeper = world.head.machines
+    keeper = world.head.part(Machines)
 
     async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
         if method != HEARD:
@@ -62,7 +63,7 @@ async def claims(world: World, name: str, mac: str, own_s: float = 3600.0) -> No
     data = {"mac": mac, "relay": "10.2.0.1", "circuit": "eth7", "remote": "sw1", "own_s": own_s}
     record = world.node(name)
     world.head.listener.event("pxe", record.node.id, "dhcp.place-claimed", "info", "x", data)
-    await world.head.machines.replacing.settled()
+    await world.head.part(Machines).replacing.settled()
 
 
 def macs(world: World, name: str) -> tuple[str, ...]:
@@ -112,10 +113,10 @@ async def test_two_that_claim_a_place_are_both_refused(site: World) -> None:
 
 
 async def test_a_node_that_lives_or_is_frozen_is_not_replaced(site: World) -> None:
-    site.head.machines.replacing.keeps = lambda record: "its agent answers"
+    site.head.part(Machines).replacing.keeps = lambda record: "its agent answers"
     await claims(site, "n0", NEW)
     assert macs(site, "n0") == (OLD,) and "its agent answers" in explained(site, "n0")
-    site.head.machines.replacing.keeps = lambda record: ""
+    site.head.part(Machines).replacing.keeps = lambda record: ""
     await site.ops.care.freeze("n0", "a look", "me")
     await claims(site, "n0", NEW)
     assert macs(site, "n0") == (OLD,) and "frozen by" in explained(site, "n0")
@@ -124,7 +125,7 @@ async def test_a_node_that_lives_or_is_frozen_is_not_replaced(site: World) -> No
 async def test_a_crowd_that_claims_one_place_costs_nothing(site: World) -> None:
     for n in range(500):
         await claims(site, "n0", f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", own_s=0.0)
-    assert len(site.head.machines.replacing.lines(site.node("n0"))) == 8
+    assert len(site.head.part(Machines).replacing.lines(site.node("n0"))) == 8
 
 
 async def test_a_stranger_that_reports_a_place_or_a_serial_number_is_taken(site: World) -> None:
@@ -270,9 +271,9 @@ async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world:
     await cardless(world)
     hears(world, {})
     both = [Stranger(world, f"02:00:00:00:00:0{n}", f"10.1.0.20{n}") for n in (5, 6)]
-    world.head.machines.replacing.keeps = lambda record: "a look"
+    world.head.part(Machines).replacing.keeps = lambda record: "a look"
     await both[0].says(report("SN-1", "7", cards=[]))
-    world.head.machines.replacing.keeps = lambda record: ""
+    world.head.part(Machines).replacing.keeps = lambda record: ""
     assert (await both[1].says(report("SN-2", "7", cards=[])))["then"] == "wait" and macs(
         world, "n1"
     ) == ()

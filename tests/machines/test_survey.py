@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from layercake.base.packets import lldp
-from layercake.features.machines import report
+from layercake.features.machines.hardware import report
 from layercake.kraken.errors import InputError
 from minos.bmc import inspect as bmc
 from minos.survey import smart, smbios

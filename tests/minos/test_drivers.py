@@ -395,16 +395,16 @@ def test_a_device_is_asked_about_once_and_a_later_one_too(
     def look() -> None:
         """One look, and the end of the thread that it has begun."""
         hardware.poll(node.session)
-        if hardware._thread is not None:
+        if hardware.asking is not None:
             assert not node.texts(events.NO_DRIVER), "not before the head was asked"
-            hardware._thread.join()
+            hardware.asking.join()
             hardware.poll(node.session)
 
     look()
     assert not asked and not node.events, "nothing was written yet"
     write(node, {WATCHDOG: ["pci/0000:00:04.0"]}, (card,))
     hardware.poll(node.session, ask=False)
-    assert hardware._thread is None, "the images go first"
+    assert hardware.asking is None, "the images go first"
     look()
     assert (
         asked == [{WATCHDOG: ["pci/0000:00:04.0"]}]
@@ -434,4 +434,4 @@ def test_what_an_older_minos_has_written_is_read(node: Node) -> None:
     )
     hardware = Hardware(node.config, node.event, lambda message: None, sys=str(node.sys))
     hardware.poll(node.session)
-    assert hardware._thread is None and [kind for kind, _, _ in node.events] == [events.HARDWARE]
+    assert hardware.asking is None and [kind for kind, _, _ in node.events] == [events.HARDWARE]

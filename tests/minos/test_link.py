@@ -28,7 +28,7 @@ def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(found, "_call", lambda method, path, body=None: said.append(path))
     found.answer(1, {"ok": True})
     found.report_event(MUTATION_FAILED, "it broke")
-    found._work()
+    found.work()
     assert said == ["/node/v1/events", "/node/v1/answers/1"]
 
 
@@ -57,10 +57,10 @@ def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt
         pauses.append(seconds)
         return found._hurry
 
-    monkeypatch.setattr(found, "_join", join)
+    monkeypatch.setattr(found, "join", join)
     monkeypatch.setattr(found._changed, "wait_for", wait_for)
     with pytest.raises(Over):
-        found._run()
+        found.run()
     assert pauses[:9] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
     assert pauses[9:] == [0.25, 0.5], "not ten seconds more for what was said before"
 
@@ -84,7 +84,7 @@ def test_the_tpm_is_shown_when_the_head_asks_for_it_and_the_pass_goes_with_the_j
     monkeypatch.setattr(found, "_call", call)
     monkeypatch.setattr(proof, "prove", partial(proof.prove, transport=none))
     with pytest.raises(Over):
-        found._join()
+        found.join()
     assert [path for path, _ in said] == ["/node/v1/join", "/node/v1/attest", "/node/v1/join"]
     assert (
         said[0][1]["tpm"] is True

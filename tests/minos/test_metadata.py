@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from layercake.features.files.given import facts
+from layercake.features.files.node_files import NodeFiles
 from layercake.inventory.problems import InventoryErrors
 from minos.agent.files.manifest import METADATA, parse
 from minos.agent.metadata import service
@@ -195,9 +196,11 @@ nodes:
         await world.ops.inventory.apply(site, "x", None, False)
         wire = {}
         for name in ("n0", "n1"):
-            manifest = await world.head.files.manifest(world.node(name))
-            wire[name] = parse({"mark": "m", "files": world.head.files.for_node(manifest)})
-        await world.head.files.close()
+            manifest = await world.head.part(NodeFiles).manifest(world.node(name))
+            wire[name] = parse(
+                {"mark": "m", "files": world.head.part(NodeFiles).for_node(manifest)}
+            )
+        await world.head.part(NodeFiles).close()
     said = {path: entry.data for path, entry in wire["n0"].chosen(METADATA).items()}
     assert (
         said["/user-data"] == b"on n0" and json.loads(said["/facts.json"])["local-hostname"] == "n0"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from layercake.features.rolls.manager import Rolls
 from powerman.health import CRITICAL, OK, WARNING, Health
 from powerman.inventory import Bmc
 from powerman.ipmi.facts import ipmi_health
@@ -101,13 +102,13 @@ async def test_rolls_leave_out_who_is_not_well(tmp_path: Any) -> None:
         entry = f'{{mac: "52:54:00:00:00:10", ip: 10.1.0.10, bmc: {bmc}}}'
         await head.ops.inventory.apply(f"nodes: {{n0: {entry}}}", "rack.yaml", None, False)
         record = head.node("n0")
-        assert head.head.rolls.stopped(record) == ""
+        assert head.head.part(Rolls).stopped(record) == ""
         head.head.listener.discovered(
             "powerman", record.node.id, {"bmc-health": "CRITICAL"}, "the BMC says so"
         )
         assert record.value(
             "bmc-health"
-        ) == "CRITICAL" and "its health is CRITICAL" in head.head.rolls.stopped(record)
+        ) == "CRITICAL" and "its health is CRITICAL" in head.head.part(Rolls).stopped(record)
     finally:
         await head.close_head()
         head.client.close()

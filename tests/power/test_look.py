@@ -121,7 +121,7 @@ def test_a_thousand_dead_bmcs_end_in_seconds(silence: str, driver: str) -> None:
 
 
 async def test_one_that_is_busy_is_not_dead(world: Any) -> None:
-    bmc = world.service._bmc("n1")
+    bmc = world.service.bmc_of("n1")
     async with bmc.turn(5.0):
         found = await inspect_bmc(bmc, 0.05)
     assert found.result == "busy"
@@ -141,7 +141,7 @@ async def test_one_that_hangs_is_given_up(world: Any, monkeypatch: pytest.Monkey
         raise AssertionError
 
     monkeypatch.setattr(FakeDriver, "inspect", hang)
-    bmc = world.service._bmc("n1")
+    bmc = world.service.bmc_of("n1")
     found = await inspect_bmc(bmc, 0.05)
     assert found.result == "unreachable"
     assert bmc.outage is None and not world.events("power.unreachable"), (

@@ -215,7 +215,7 @@ async def test_the_medium_is_in_before_the_power_is_on_and_out_when_the_node_has
 async def settled(world: Any) -> None:
     """What node_state began is done."""
     await asyncio.gather(
-        *[n.ejecting for n in world.service._nodes.values() if n.ejecting is not None]
+        *[n.ejecting for n in world.service.nodes.values() if n.ejecting is not None]
     )
 
 
@@ -230,7 +230,7 @@ async def test_a_boot_that_failed_leaves_no_medium_in(media: Any) -> None:
 
 async def test_a_medium_that_was_put_in_again_meanwhile_stays(media: Any) -> None:
     await media.mutate("power-on", timeout=90.0)
-    bmc = media.service._nodes["n1"].bmc
+    bmc = media.service.nodes["n1"].bmc
     async with bmc.turn(1.0):
         await media.service.node_state("n1", {"power": "OFF", "boot": "UNKNOWN"})
         media.driver.drive.url = await media.service.medium_server.lend(
@@ -495,7 +495,7 @@ def test_a_real_bmc_fetches_it_and_the_machine_has_it(
                 word.partition("file=")[2] for word in argv if word.startswith("if=none,id=medium")
             ]
             assert Path(medium).read_bytes() == IMAGE
-            known = service._nodes["n1"]
+            known = service.nodes["n1"]
             assert (
                 known.bmc is not None
                 and known.bmc.driver.drive is not None

@@ -255,7 +255,7 @@ def test_what_is_new_in_an_event_log_is_told(bmcs: Rack, tmp_path: Path) -> None
     async def body(service: PowerService, link: FakeLink) -> None:
         await service.call("power.refresh", {"node": "n0"})
         for _ in range(2):
-            service.logs._nodes["n0"].next_at = 0.0
+            service.logs.nodes["n0"].next_at = 0.0
             await service.logs.look_due()
         assert not [text for _, kind, text, *_ in link.events if kind == "power.bmc-log"]
         added = await asyncio.create_subprocess_exec(
@@ -263,7 +263,7 @@ def test_what_is_new_in_an_event_log_is_told(bmcs: Rack, tmp_path: Path) -> None
         )
         assert await added.wait() == 0
         for _ in range(2):
-            service.logs._nodes["n0"].next_at = 0.0
+            service.logs.nodes["n0"].next_at = 0.0
             await service.logs.look_due()
         (text,) = [text for _, kind, text, *_ in link.events if kind == "power.bmc-log"]
         assert "upper non-critical" in text.lower()

@@ -80,7 +80,7 @@ def test_a_connection_that_the_bmc_keeps_open_is_not_left_behind(
         web = Web()
         driver = RedfishDriver(spec, web)
         with pytest.raises(LoginRefused):
-            await driver._request("GET", "/redfish/v1/Systems/1")
+            await driver.request("GET", "/redfish/v1/Systems/1")
         await driver.close()
         await web.close()
 
@@ -149,7 +149,7 @@ def answered(headers: bytes, body: bytes, drivers: list[RedfishDriver] | None = 
         driver = RedfishDriver(spec, web)
         (drivers if drivers is not None else []).append(driver)
         try:
-            return await driver._request("GET", "/redfish/v1/Systems/1")
+            return await driver.request("GET", "/redfish/v1/Systems/1")
         finally:
             await driver.close()
             await web.close()

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from layercake.features.guard.guard import Guard
 from layercake.features.releases import manager as keeper
 from layercake.features.releases import password
 from layercake.features.releases.manager import ReleaseManager
+from layercake.features.releases.operations import NodeReleases
 from layercake.features.releases.record import STEPS
 from layercake.features.releases.table import Releases
 from layercake.fleet.guard_state import Order
@@ -130,8 +132,7 @@ class Site:
             self.sleep,
         )
         found.load()
-        head.releases = found
-        self.world.ops.releases.releases = found
+        self.world.ops.releases = NodeReleases(head.store, head.part(Guard), found)
         return found
 
     async def sleep(self, seconds: float) -> None:
@@ -241,7 +242,7 @@ async def test_nothing_starts_and_nobody_gets_through_meanwhile(site: Site) -> N
         "up",
     )
     assert site.record.goal_values["image"] == "IDLE"
-    assert "being released" in site.world.head.guard.stopped(site.record)
+    assert "being released" in site.world.head.part(Guard).stopped(site.record)
     site.machine.erased, site.machine.grows = {"state": "done", "disks": [DISK], "left": []}, False
     assert (await site.ended())["state"] == "done"
     assert site.record.value("power") == "OFF", "it is wanted off since"
@@ -261,7 +262,7 @@ async def test_a_head_that_goes_in_the_middle_of_a_step_does_it_again(site: Site
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     with pytest.raises(Gone):
         site.keeper.advance()
-        await next(iter(site.keeper._tasks.values()))
+        await next(iter(site.keeper.tasks.values()))
     await site.world.restart()
     site.keeper = site.made()
     assert site.record.held is not None

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from layercake.features.disks.node_disks import NodeDisks
+from layercake.features.files.node_files import NodeFiles
+from layercake.features.machines.manager import Machines
 from layercake.features.releases.means import CONSOLE, HeadNodeActions
 from layercake.kraken.errors import Unreachable
 from tests.support.world import World
@@ -24,15 +27,15 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
     return HeadNodeActions(
         head.store,
         head.desire,
-        head.requests,
+        head.kernel.requests,
         head.sync,
         head.joining,
-        head.files.keys,
-        head.disks,
-        head.machines,
+        head.part(NodeFiles).keys,
+        head.part(NodeDisks),
+        head.part(Machines),
         head.vault,
         head.table,
-        head.order,
+        head.kernel.orders.give_now,
         ask,
         head.notifier.changed,
     )
@@ -41,12 +44,12 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
 async def test_keys_and_what_the_console_has_said_are_forgotten(world: World) -> None:
     asked: list[tuple[str, Any]] = []
     record = world.node("n0")
-    await world.head.files.keys.of(record)
+    await world.head.part(NodeFiles).keys.of(record)
     said = await means(world, asked).forget_keys(record)
     assert said == "keys of disks, the SSH host key, what its console has said"
-    assert asked == [(CONSOLE, {"node": record.node.id})] and not world.head.files.keys.public(
-        record
-    )
+    assert asked == [(CONSOLE, {"node": record.node.id})] and not world.head.part(
+        NodeFiles
+    ).keys.public(record)
 
 
 async def test_it_is_not_done_while_the_console_cannot_be_asked(world: World) -> None:

@@ -12,11 +12,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from layercake.api.answers.images import BootSetList
-from layercake.features.boots.boot_sets import arches
+from imageapi.store.store import ImageStore
+from layercake.features.boots.answers import BootSetList
+from layercake.features.boots.boot_sets import BootSets, arches
 from layercake.features.boots.views import boots_view
+from layercake.features.boots.watch import BootSetWatch
 from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import Ask
+from layercake.features.slurm.feature import draining
 from layercake.fleet.boots import Boots
 from layercake.fleet.store import Session
 from layercake.inventory.problems import InventoryErrors
@@ -61,13 +65,13 @@ class Machine(Agent):
             self.down -= self.down > 1
         elif self.down:
             self.down, self.boots = 0, self.boots + 1
-            self._session("old" if self.stuck else head.boots.of(record.boots))
+            self._session("old" if self.stuck else head.part(BootSets).of(record.boots))
             record.last_seen = record.address = None
             head.engine.post(
                 record, Discovered({"power": "ON", "boot": "INIT", "run": "INIT"}, "it has joined")
             )
         else:
-            order = head.boots.order(record.boots)
+            order = head.part(BootSets).order(record.boots)
             if order is not None and order["set"] == self.refuses:
                 self.event("agent.swap-failed", {"ask": order["ask"]})
             elif order is not None:
@@ -84,7 +88,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             (tmp_path / "boot" / name / file).write_bytes(f"{file} of {name}".encode())
             os.utime(tmp_path / "boot" / name / file, (1000.0 - at, 1000.0 - at))
     async with a_site(tmp_path, 6) as found:
-        found.world.head.boots._sign = lambda data: b"signed"
+        found.world.head.part(BootSets).sign = lambda data: b"signed"
         found.agents = {name: Machine(agent) for name, agent in found.agents.items()}
         await found.step(2)
         yield found
@@ -113,7 +117,7 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     kernel = site.world.directory / "boot" / "old" / "vmlinuz"
     before = kernel.read_bytes()
     kernel.write_bytes(b"a stranger's kernel")
-    head.boot_set_watch.touched(head.boots.reread())
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
     assert (
         head.store.alarms[-1].kind == "boot-set.refused"
         and "vmlinuz was changed" in head.store.alarms[-1].text
@@ -122,7 +126,7 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     assert not not_described(view, msgspec.to_builtins(msgspec.convert(view, BootSetList)))
     shown = {s["name"]: s["trouble"] for s in view["sets"]}
     assert shown == {"old": "vmlinuz was changed since it was signed", "new": None}
-    assert {head.boots.served(r.boots) for r in head.store} == {""}, (
+    assert {head.part(BootSets).served(r.boots) for r in head.store} == {""}, (
         "it was the default: no node is given it"
     )
     with pytest.raises(Refused, match="vmlinuz was changed"):
@@ -130,12 +134,12 @@ async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: 
     with pytest.raises(Refused, match="vmlinuz was changed"):
         await site.world.ops.boots.choose("old", "ann")
     kernel.write_bytes(before)
-    head.boot_set_watch.touched(head.boots.reread())
-    assert {head.boots.served(r.boots) for r in head.store} == {"old"}
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
+    assert {head.part(BootSets).served(r.boots) for r in head.store} == {"old"}
 
 
 async def test_nodes_are_started_anew_in_batches_and_their_images_come_back(site: Site) -> None:
-    assert site.world.head.boots.default == "old"
+    assert site.world.head.part(BootSets).default == "old"
     roll = await begin(site, "n[0-4]", canary=1, batch="2")
     most = 0
     while site.roll(roll.id)["state"] not in ("done", "failed"):
@@ -148,7 +152,7 @@ async def test_nodes_are_started_anew_in_batches_and_their_images_come_back(site
     assert set(site.running().values()) == {"one"}, "their images are as before"
     kinds = site.world.kinds("n1")
     assert "power.cycled" in kinds and "node.boot-set" in kinds
-    told_pxe = [(r.name, site.world.head.boots.of(r.boots)) for r in site.world.head.store]
+    told_pxe = [(r.name, site.world.head.part(BootSets).of(r.boots)) for r in site.world.head.store]
     assert dict(told_pxe) == runs(site), (
         "what a node boots next is what it was rolled to, and no other node boots it"
     )
@@ -185,7 +189,7 @@ async def test_a_node_that_does_not_come_up_fails_and_its_next_boot_is_the_old_s
     roll = await begin(site, "n[0-1]", canary=1)
     told = await site.until_over(roll.id, 4000)
     assert told["state"] == "failed" and told["nodes"][0]["name"] == "n0", told
-    assert site.world.head.boots.of(site.world.node("n0").boots) == "old"
+    assert site.world.head.part(BootSets).of(site.world.node("n0").boots) == "old"
     assert machine(site, "n1").boots == 0
 
 
@@ -205,7 +209,7 @@ async def test_a_head_that_is_killed_cycles_no_node_twice(site: Site, when: int)
     roll = await begin(site, "n[0-3]", batch="2")
     await site.step(when)
     await site.world.restart()
-    site.world.head.boots._sign = lambda data: b"signed"
+    site.world.head.part(BootSets).sign = lambda data: b"signed"
     told = await site.until_over(roll.id)
     assert told["state"] == "done", told
     assert [machine(site, n).boots for n in site.agents] == [1, 1, 1, 1, 0, 0]
@@ -221,7 +225,7 @@ async def test_agents_are_replaced_in_place_also_where_nodes_are_busy(site: Site
         site
     ) == dict.fromkeys(site.agents, "old")
     assert [machine(site, n).boots for n in site.agents] == [0] * 6
-    assert site.world.head._draining() == [], "Slurm drains no node for it"
+    assert draining(site.world.head.part(Rolls)) == [], "Slurm drains no node for it"
 
 
 async def test_an_agent_that_is_given_up_stops_the_roll_at_the_canary(site: Site) -> None:
@@ -245,15 +249,15 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(site: Site) -> None
     with pytest.raises(Refused, match="cannot replace the agent of n1") as refused:
         await begin(site, "n[1-2]", agent_only=True)
     assert "layercake boot roll" in refused.value.hint
-    assert not site.world.head.rolls.all()
+    assert not site.world.head.part(Rolls).all()
 
 
 async def test_an_agent_for_another_python_is_not_handed_over(site: Site) -> None:
     """It is compiled: the Python of a node's minOS is that of the Debian on which its set was
     built."""
-    boot = site.world.head.boots.directory
+    boot = site.world.head.part(BootSets).directory
     (boot / "new" / "minos.json").write_text('{"python": "3.13"}')
-    sets.sign(boot / "new", "new", site.world.head.images.signer.sign)
+    sets.sign(boot / "new", "new", site.world.head.part(ImageStore).signer.sign)
     with pytest.raises(
         Refused, match=r"cannot replace the agent of n0, n1, .*another Python than 3\.13"
     ) as refused:
@@ -272,7 +276,7 @@ async def test_the_default_touches_nobody_and_sets_in_use_stay(site: Site) -> No
     with pytest.raises(Refused, match="used by n0"):
         await site.world.ops.boots.remove("old")
     await site.world.restart()
-    assert site.world.head.boots.default == "new", "it outlives the head"
+    assert site.world.head.part(BootSets).default == "new", "it outlives the head"
     for name in site.agents:
         record = site.world.node(name)
         record.boots = replace(record.boots, runs="new", agent_runs="new")
@@ -283,39 +287,42 @@ async def test_the_default_touches_nobody_and_sets_in_use_stay(site: Site) -> No
 async def test_a_profile_whose_set_was_deleted_has_another_of_its_sets(site: Site) -> None:
     head, boots = site.world.head, site.world.ops.boots
     for name in ("first", "second"):
-        (made := head.boots.directory / name).mkdir()
+        (made := head.part(BootSets).directory / name).mkdir()
         for file in ("vmlinuz", "minos.img"):
             (made / file).write_bytes(f"{file} of {name}".encode())
             os.utime(made / file, (900.0 + len(name), 900.0 + len(name)))
         (made / "minos.json").write_text('{"profile": {"name": "lab"}}')
-        sets.sign(made, name, head.images.signer.sign)
-    head.boot_set_watch.touched(head.boots.reread())
-    assert head.boots.of(Boots(), "lab") == "first"
+        sets.sign(made, name, head.part(ImageStore).signer.sign)
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
+    assert head.part(BootSets).of(Boots(), "lab") == "first"
     assert await boots.choose("second", "ann", of_profile=True) == []
     await boots.remove("second")
-    head.boot_set_watch.touched(head.boots.reread())
-    assert head.boots.served(Boots(), "lab") == "first", "as after a restart of the head"
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
+    assert head.part(BootSets).served(Boots(), "lab") == "first", "as after a restart of the head"
     assert await boots.remove_profile("lab") == ["first"]
-    assert head.boots.of(Boots(), "lab") == ""
+    assert head.part(BootSets).of(Boots(), "lab") == ""
 
 
 async def test_a_set_for_other_machines_is_nobodys_by_itself(site: Site) -> None:
     """The newest set of all, by a profile for aarch64, while all nodes are of x86_64."""
     head, boots = site.world.head, site.world.ops.boots
-    (made := head.boots.directory / "arm").mkdir()
+    (made := head.part(BootSets).directory / "arm").mkdir()
     for file in ("vmlinuz", "minos.img"):
         (made / file).write_bytes(file.encode())
     (made / "minos.json").write_text('{"profile": {"name": "arm", "architecture": "aarch64"}}')
-    sets.sign(made, "arm", head.images.signer.sign)
-    head.boot_set_watch.touched(head.boots.reread())
-    assert head.boots.all()[0].name == "arm" and arches(head.boots.all()) == ["aarch64", "x86_64"]
+    sets.sign(made, "arm", head.part(ImageStore).signer.sign)
+    head.part(BootSetWatch).touched(head.part(BootSets).reread())
+    assert head.part(BootSets).all()[0].name == "arm" and arches(head.part(BootSets).all()) == [
+        "aarch64",
+        "x86_64",
+    ]
     assert (
-        head.boots.of(Boots(), "arm", "aarch64") == "arm"
-        and head.boots.of(Boots(), "arm", "x86_64") == ""
+        head.part(BootSets).of(Boots(), "arm", "aarch64") == "arm"
+        and head.part(BootSets).of(Boots(), "arm", "x86_64") == ""
     )
-    assert head.boots.of(Boots(), "", "aarch64") == "", "the default is for others"
-    head.boots.load({})
-    assert head.boots.default != "arm", "the newest, but not for machines as this one"
+    assert head.part(BootSets).of(Boots(), "", "aarch64") == "", "the default is for others"
+    head.part(BootSets).load({})
+    assert head.part(BootSets).default != "arm", "the newest, but not for machines as this one"
     with pytest.raises(
         Refused, match=r"cannot boot n0, n1, .* with arm: the boot set is for aarch64"
     ):
@@ -328,7 +335,7 @@ async def test_a_set_for_other_machines_is_nobodys_by_itself(site: Site) -> None
 
 async def test_a_profile_that_was_built_a_moment_ago_can_be_wanted(site: Site) -> None:
     text = "nodes: {n9: {mac: '52:54:00:00:09:09', ip: 10.99.0.99, profile: lab}}\n"
-    plan, boots = site.world.ops.inventory.plan, site.world.head.boots.directory
+    plan, boots = site.world.ops.inventory.plan, site.world.head.part(BootSets).directory
     assert (await plan(text, "site.yaml"))["changes"], (
         "sets of an older Layercake say nothing of profiles"
     )

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from imageapi.events import EXITED
+from imageapi.store.store import ImageStore
 from layercake.features.rolls import manager
+from layercake.features.rolls.manager import Rolls
 from layercake.kraken.errors import InputError, Refused
 from tests.support.rollnodes import Site, a_site, inventory
 
@@ -64,7 +66,7 @@ async def test_a_roll_is_written_down_before_a_node_switches_and_not_each_time_t
 ) -> None:
     roll = await site.start("n[0-5]", "two", batch="2", health_s=2.0)
     head, key = site.world.head, f"roll/{roll.id}"
-    await head.rolls.advance()
+    await head.part(Rolls).advance()
     assert site.roll(roll.id)["counts"] == {"staging": 6} and key in head.store.documents, (
         "it waits for the next flush"
     )
@@ -185,7 +187,7 @@ async def test_a_busy_node_waits_and_the_others_go_on(site: Site) -> None:
 async def test_the_gate_of_an_image_with_a_health_check_is_its_check(site: Site) -> None:
     file = site.world.directory / "checked.squashfs"
     file.write_bytes(b"hsqs checked")
-    site.world.head.images.add(file, "checked", {"health": {"kind": "tcp", "port": 80}})
+    site.world.head.part(ImageStore).add(file, "checked", {"health": {"kind": "tcp", "port": 80}})
     roll = await site.start("n[0-1]", "checked", batch="1", health_s=0.0)
     await site.step(20)
     assert site.running() == {"n0": "checked", **{f"n{i}": "one" for i in range(1, 6)}}
@@ -216,7 +218,7 @@ async def test_the_gate_of_an_image_with_a_health_check_is_its_check(site: Site)
 async def test_stages_are_groups_with_a_gate_each(site: Site) -> None:
     roll = await site.start("@all", "two", stages=("test", "small", "all"), health_s=4.0)
     seen = []
-    while not site.world.head.rolls.get(roll.id).over:
+    while not site.world.head.part(Rolls).get(roll.id).over:
         await site.step()
         now = sorted(n for n, image in site.running().items() if image == "two")
         if now and now not in seen:
@@ -244,7 +246,7 @@ async def test_a_roll_that_makes_no_sense_is_refused_before_anything_is_done(
         await site.start("@all", "two", **ask)
     with pytest.raises(InputError, match="nope"):
         await site.start("n0", "nope")
-    assert site.world.head.rolls.all() == []
+    assert site.world.head.part(Rolls).all() == []
 
 
 async def test_a_lost_node_is_waited_for_then_passed_over(site: Site) -> None:
@@ -275,19 +277,19 @@ async def test_a_node_that_cannot_stage_says_why(site: Site) -> None:
 async def test_orders_are_kept_over_a_restart(site: Site) -> None:
     roll = await site.start("n[0-5]", "two", batch="1", health_s=2.0)
     await site.step(3)
-    await site.world.head.rolls.order(roll.id, "pause", "bob")
+    await site.world.head.part(Rolls).order(roll.id, "pause", "bob")
     await site.world.restart()
     await site.step(20)
     told = site.roll(roll.id)
     assert (told["state"], told["reason"]) == ("paused", "paused by bob")
     count = list(site.running().values()).count("two")
     assert count < 6
-    await site.world.head.rolls.order(roll.id, "resume", "bob")
+    await site.world.head.part(Rolls).order(roll.id, "resume", "bob")
     assert (await site.until_over(roll.id))["state"] == "done"
     with pytest.raises(Refused, match="it is over"):
-        await site.world.head.rolls.order(roll.id, "abort", "bob")
+        await site.world.head.part(Rolls).order(roll.id, "abort", "bob")
     with pytest.raises(InputError, match="cannot find roll 9"):
-        site.world.head.rolls.get(9)
+        site.world.head.part(Rolls).get(9)
 
 
 async def test_old_rolls_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +297,7 @@ async def test_old_rolls_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPat
     for image in ("two", "three", "one", "two"):
         await site.until_over((await site.start("n0", image, health_s=0.0)).id)
     await site.world.restart()
-    assert [r.id for r in site.world.head.rolls.all()] == [4, 3]
+    assert [r.id for r in site.world.head.part(Rolls).all()] == [4, 3]
 
 
 async def test_who_has_come_for_its_new_state_is_not_told_of_it(
@@ -310,7 +312,7 @@ async def test_who_has_come_for_its_new_state_is_not_told_of_it(
         record.cfg_revision += 1
         record.acked = record.cfg_revision - (number != 0)
     sync.coming.pulled(records[1].node.id, records[1].cfg_revision)
-    await site.world.head.rolls._push([record.node.id for record in records])
+    await site.world.head.part(Rolls)._push([record.node.id for record in records])
     assert (
         pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
     )
@@ -325,16 +327,16 @@ async def test_who_has_not_come_in_a_second_is_told_again(
     records = [site.world.node(name) for name in site.agents]
     for record in records:
         record.cfg_revision += 1
-    await site.world.head.rolls._push([record.node.id for record in records])
+    await site.world.head.part(Rolls)._push([record.node.id for record in records])
     for record in records[1:]:
         record.acked = record.cfg_revision
-    site.world.head.rolls.tick()
+    site.world.head.part(Rolls).tick()
     assert pushed == [record.name for record in records]
     for _ in range(3):
         site.world.clock.now += 1.0
-        site.world.head.rolls.tick()
+        site.world.head.part(Rolls).tick()
     assert pushed == [record.name for record in records] + [records[0].name] * 3
     records[0].acked = records[0].cfg_revision
     site.world.clock.now += 1.0
-    site.world.head.rolls.tick()
+    site.world.head.part(Rolls).tick()
     assert len(pushed) == len(records) + 3

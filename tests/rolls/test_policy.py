@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from imageapi.store.store import ImageStore
+from layercake.features.guard.guard import Guard
+from layercake.features.inventory.new_inventory import Consent
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.rolls.facts import Amount, Plan
+from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.module import RollSettings
 from layercake.features.rolls.policy import plan_for
 from layercake.features.rolls.subjects import Images
-from layercake.head.new_inventory import Consent
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import Refused
 from tests.support.inventory import load
@@ -42,10 +45,10 @@ async def test_image_roll_without_a_word_does_not_switch_all_at_once(site: Site)
     told = await site.world.ops.rolls.change("@all", "two", None, by="ann")
     (begun,) = told["rolls"]
     assert len(begun["nodes"]) == 12
-    roll = site.world.head.rolls.get(begun["id"])
+    roll = site.world.head.part(Rolls).get(begun["id"])
     assert roll.plan == DEFAULT and not roll.inventory and roll.by == "ann"
     seen = []
-    while not site.world.head.rolls.get(roll.id).over:
+    while not site.world.head.part(Rolls).get(roll.id).over:
         await site.step()
         if (now := len(of(site, "two"))) not in seen:
             seen.append(now)
@@ -74,7 +77,7 @@ async def test_after_a_restart_of_the_head_a_node_counts_as_one_that_runs(site: 
 async def test_a_roll_that_says_nothing_of_batches_gets_them(site: Site) -> None:
     roll = await site.start("@all", "two", on_failure="pause")
     assert (roll.plan.canary, str(roll.plan.batch), roll.plan.on_failure) == (1, "10%", "pause")
-    await site.world.head.rolls.order(roll.id, "abort", "ann")
+    await site.world.head.part(Rolls).order(roll.id, "abort", "ann")
     assert (await site.start("@all", "two", batch="100%")).plan.canary == 0, (
         "who says a batch means it"
     )
@@ -130,7 +133,9 @@ async def test_the_inventory_says_how_nodes_and_groups_roll(site: Site) -> None:
     )
     await apply(site, text)
     told = await apply(site, text.replace("images: [one]", "images: [two]"))
-    plans = {tuple(r["nodes"]): site.world.head.rolls.get(r["id"]).plan for r in told["rolls"]}
+    plans = {
+        tuple(r["nodes"]): site.world.head.part(Rolls).get(r["id"]).plan for r in told["rolls"]
+    }
     assert plans.pop(("n0",)) == Plan(
         batch=Amount(3), max_unavailable=Amount(2), canary=2, health_s=1.0, on_failure="pause"
     )
@@ -202,7 +207,7 @@ async def test_an_inventory_that_names_what_was_rolled_has_caught_up(site: Site)
 async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: Site) -> None:
     file = site.world.directory / "system.squashfs"
     file.write_bytes(b"hsqs system")
-    site.world.head.images.add(file, "system", {"systemd": True})
+    site.world.head.part(ImageStore).add(file, "system", {"systemd": True})
     roll = await site.start("n[0-1]", "system", batch="1", health_s=0.0)
     await site.step(20)
     container = {
@@ -227,12 +232,12 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
     assert of(site, "system") == ["n0", "n1"]
     record, node = (
         site.world.node("n1"),
-        next(iter(site.world.head.rolls.get(roll.id).nodes.values())),
+        next(iter(site.world.head.part(Rolls).get(roll.id).nodes.values())),
     )
     for health, unproven in (("degraded", True), ("healthy", False), ("", False)):
         record.containers = ({**container, "health": health},)
         facts = Images(site.world.head.desire).facts(
-            record, site.world.head.rolls.get(roll.id), node, 0.0, False, ""
+            record, site.world.head.part(Rolls).get(roll.id), node, 0.0, False, ""
         )
         assert facts.unproven is unproven, "an older agent says nothing"
     bad = {**container, "health": "degraded", "error": "failed units: a.service"}
@@ -241,5 +246,5 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
     assert told["state"] == "failed" and "failed units: a.service" in told["reason"]
     site.agents["n1"].event("image.degraded", {})
     assert "unwell:  image.degraded" in explain_text(
-        explain_view(site.world.node("n1"), site.world.clock(), site.world.head.guard)
+        explain_view(site.world.node("n1"), site.world.clock(), site.world.head.part(Guard))
     )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from layercake.features.rolls.facts import Amount, NodePhase, Phase, Plan, Roll
-from layercake.features.rolls.slurm import MAINTENANCE, WARM, Heat, Slurm, SlurmNode, parse
+from layercake.features.slurm.slurm import MAINTENANCE, WARM, Slurm, SlurmNode, parse
+from layercake.features.thermal.heat import Heat
 from layercake.kraken.errors import Unreachable
 from tests.support.rollcluster import Cluster, Member
 

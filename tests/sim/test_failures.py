@@ -71,12 +71,12 @@ def test_the_same_seed_makes_the_same_faults_and_another_others() -> None:
 
     def all_of(faults: Faults) -> list[Any]:
         return [
-            (faults.destiny(name), faults.fate(name, "up", 3), faults.fate(name, "down", 3))
+            (faults.of_node(name), faults.fate(name, "up", 3), faults.fate(name, "down", 3))
             for name in names
         ]
 
     assert all_of(one) == all_of(again) != all_of(other)
-    destinies = [one.destiny(name) for name in names]
+    destinies = [one.of_node(name) for name in names]
     assert 60 <= sum(d.flaps_from is not None for d in destinies) <= 140
     assert 20 <= sum(d.dies_after is not None for d in destinies) <= 65
     assert 30 <= sum(d.bmc is not Bmc.WELL for d in destinies) <= 95
@@ -88,9 +88,9 @@ def test_the_same_seed_makes_the_same_faults_and_another_others() -> None:
 
 def test_a_flapping_node_is_silent_for_a_part_of_each_turn() -> None:
     faults = Faults(flap=1.0, flap_every_s=60.0, flap_for_s=20.0)
-    destiny = faults.destiny("n1")
-    assert destiny.flaps_from is not None
-    silent = [faults.silent(destiny, destiny.flaps_from + t) for t in range(120)]
+    node_faults = faults.of_node("n1")
+    assert node_faults.flaps_from is not None
+    silent = [faults.silent(node_faults, node_faults.flaps_from + t) for t in range(120)]
     assert silent == ([True] * 20 + [False] * 40) * 2 and not faults.silent(
-        destiny, destiny.flaps_from - 0.1
+        node_faults, node_faults.flaps_from - 0.1
     )

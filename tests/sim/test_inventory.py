@@ -30,21 +30,23 @@ nodes:
 
 @pytest.mark.parametrize("nodes", [1, 40, 41, 1000])
 def test_made_up_nodes_are_in_racks_and_have_all_of_their_own(nodes: int) -> None:
-    cast = inventory.cast(inventory.made_up(nodes))
-    assert len(cast.plates) == nodes and cast.images == ["one"]
+    simulated = inventory.simulated_site(inventory.generated(nodes))
+    assert len(simulated.identities) == nodes and simulated.images == ["one"]
     for what in ("name", "id", "mac", "ip", "bmc"):
-        assert len({getattr(plate, what) for plate in cast.plates}) == nodes, what
-    assert all(node.domains == (f"rack{name[1:5]}",) for name, node in cast.inventory.nodes.items())
+        assert len({getattr(identity, what) for identity in simulated.identities}) == nodes, what
+    assert all(
+        node.domains == (f"rack{name[1:5]}",) for name, node in simulated.inventory.nodes.items()
+    )
 
 
 @pytest.mark.parametrize("nodes", [0, 100_001])
 def test_a_fleet_has_bounds(nodes: int) -> None:
     with pytest.raises(InputError, match="1 to 100000"):
-        inventory.made_up(nodes)
+        inventory.generated(nodes)
 
 
 def test_a_hundred_thousand_nodes_are_an_inventory() -> None:
-    text = inventory.made_up(100_000)
+    text = inventory.generated(100_000)
     assert text.count("\n") < 6000 and "r2499n[00-39]" in text
 
 
@@ -52,8 +54,8 @@ def test_a_sites_inventory_keeps_its_nodes_and_no_bmc_of_its_own() -> None:
     text = inventory.replaced(SITE)
     for word in ("password", "admin", "verify_tls", "https", "redfish,", "driver: redfish"):
         assert word not in text, word
-    cast = inventory.cast(text, heads=["10.99.1.1/24"])
-    by_name = {plate.name: plate for plate in cast.plates}
+    simulated = inventory.simulated_site(text, heads=["10.99.1.1/24"])
+    by_name = {identity.name: identity for identity in simulated.identities}
     assert (by_name["c03"].bmc, by_name["d03"].bmc, by_name["hand"].bmc) == (
         "10.98.2.13:8000",
         "10.98.3.13:623",
@@ -63,8 +65,10 @@ def test_a_sites_inventory_keeps_its_nodes_and_no_bmc_of_its_own() -> None:
         by_name["one"].bmc == "b:623/redfish/v1/Systems/1"
         and by_name["c03"].mac == "52:54:00:00:01:03"
     )
-    assert cast.profiles == [("", "x86_64"), ("virtual", "x86_64")] and cast.images == ["debian-12"]
-    assert cast.inventory.nodes["d00"].network == "rack2" and cast.inventory.nodes[
+    assert simulated.profiles == [("", "x86_64"), ("virtual", "x86_64")] and simulated.images == [
+        "debian-12"
+    ]
+    assert simulated.inventory.nodes["d00"].network == "rack2" and simulated.inventory.nodes[
         "c00"
     ].domains == ("left",)
 
@@ -75,8 +79,8 @@ nodes:
   n[0-9]: {mac: "52:54:00:00:00:00+", ip: 10.9.3.1+}
   m: {mac: "52:54:00:00:01:00", ip: 10.9.9.1}
 """
-    cast = inventory.cast(inventory.replaced(text))
-    assert cast.head == "10.9.0.1/20"
+    simulated = inventory.simulated_site(inventory.replaced(text))
+    assert simulated.head == "10.9.0.1/20"
 
 
 @pytest.mark.parametrize(

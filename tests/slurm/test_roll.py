@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from patience import patience
 
+from layercake.features.rolls.manager import Rolls
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from hostnode import HeadNamespace, HostNode
@@ -21,14 +23,13 @@ from serviceimages import slurm_container
 
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
-from layercake.api.server import Api
 from layercake.features.rolls.facts import NodePhase, Phase
 from layercake.features.rolls.operations import Ask
 from layercake.fleet.store import Record
 from layercake.head.head import Head
-from layercake.head.operations import Operations
 from layercake.head.settings import Settings, SlurmSettings
 from tests.support.in_netns import in_netns
+from tests.support.operations import Operations
 from tests.support.slurmctld import Slurmctld
 
 pytestmark = pytest.mark.root
@@ -68,7 +69,7 @@ class Site:
         )
         self.home = home
         self.head = Head(home, self.settings)
-        self.api, self.operations = Api(self.head), Operations(self.head)
+        self.api, self.operations = self.head.api(), Operations(self.head)
 
     async def __aenter__(self) -> Site:
         await self.head.start()
@@ -110,7 +111,7 @@ class Site:
         return self.head.store.named(name)
 
     def stand(self, roll: int, name: str) -> NodePhase:
-        return self.head.rolls.get(roll).nodes[self.record(name).node.id].state
+        return self.head.part(Rolls).get(roll).nodes[self.record(name).node.id].state
 
     def runs(self, name: str) -> str:
         running = self.record(name).running
@@ -156,7 +157,7 @@ async def play(directory: Path, namespace: HeadNamespace) -> None:
         assert site.stand(roll.id, "n0") is NodePhase.BUSY
         (site.shared / "go").touch()
         await site.until(
-            "the roll is done", lambda: site.head.rolls.get(roll.id).state is Phase.DONE
+            "the roll is done", lambda: site.head.part(Rolls).get(roll.id).state is Phase.DONE
         )
         *lines, last = (site.shared / "one").read_text().split()
         assert set(lines) == {"slurm-1"} and last == "end", "the job was not disturbed"

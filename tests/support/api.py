@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.typedefs import Handler
 
 from layercake.api.server import Api
-from layercake.features.access.tokens import FILE_NAME
+from layercake.features.access.tokens import FILE_NAME, Tokens
 from layercake.head.head import Head
 from layercake.moduleapi.module import Role
 
@@ -49,7 +49,7 @@ def not_described(answer: Any, described: Any, place: str = "") -> list[str]:
 
 def as_described(api: Api) -> Any:
     """Holds every answer against what the OpenAPI document says of it."""
-    routes = {(r.method, r.path): r for r in api._routes}
+    routes = {(r.operation.method, r.operation.path): r.operation for r in api._routes}
 
     @web.middleware
     async def look(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -73,7 +73,7 @@ def as_described(api: Api) -> Any:
 @contextlib.asynccontextmanager
 async def served(head: Head, *, local: bool) -> AsyncIterator[Any]:
     """A client of the API: a ClientSession on the socket, or a TestClient on loopback."""
-    api = Api(head)
+    api = head.api()
     app: web.Application = api._app(local=local)
     app.middlewares.append(as_described(api))
     if not local:
@@ -95,7 +95,7 @@ async def served(head: Head, *, local: bool) -> AsyncIterator[Any]:
 
 def adopt(head: Head) -> None:
     """Takes tokens.json in, as a start of the head does."""
-    head.tokens.adopt(head.data_dir / FILE_NAME, head.store.documents)
+    head.part(Tokens).adopt(head.data_dir / FILE_NAME, head.store.documents)
 
 
 async def token(
@@ -109,7 +109,7 @@ async def token(
     """A new token, as the headers of a request."""
     expires = None if seconds is None else head.store.wall() + seconds
     async with head.desire.transaction(revises=False) as transaction:
-        _, text = head.tokens.make(
+        _, text = head.part(Tokens).make(
             transaction,
             name,
             Role[role.upper()],

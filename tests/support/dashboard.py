@@ -100,7 +100,7 @@ class Site:
         """The head begins to serve, on the port that it had before."""
         settings = msgspec.structs.replace(self.world.settings, api_port=self.port)
         self.world.head.settings = settings
-        self.api = Api(self.world.head)
+        self.api = self.world.head.api()
         await self.api.start()
         self.port = self.api.port
         self.world.head.settings = msgspec.structs.replace(settings, api_port=self.port)

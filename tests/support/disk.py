@@ -18,11 +18,11 @@ from layercake.head.head import Head
 @contextlib.contextmanager
 def read_only(head: Head) -> Iterator[None]:
     """The head's database refuses every write."""
-    head.database._db.execute("PRAGMA query_only=ON")
+    head.database.connection.execute("PRAGMA query_only=ON")
     try:
         yield
     finally:
-        head.database._db.execute("PRAGMA query_only=OFF")
+        head.database.connection.execute("PRAGMA query_only=OFF")
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def stuck(head: Head) -> Iterator[threading.Event]:
     """The head's disk takes its time: nothing is written before the event is set, or the block
     ends."""
     gate = threading.Event()
-    head.database._thread.submit(gate.wait)
+    head.database.writer.submit(gate.wait)
     try:
         yield gate
     finally:

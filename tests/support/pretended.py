@@ -55,7 +55,7 @@ class PretendedNode(asyncio.DatagramProtocol):
             facts = await self._firmware(http)
             self._tls = ssl.create_default_context(cafile=str(self._authority))
             self._head = facts["head"]
-            session = await self._join(http, facts)
+            session = await self.join(http, facts)
             node = uuid.UUID(facts["node"]).bytes
             self._authorization = bearer(session.key, node, session.number)
             await self._speak(http, session, node)
@@ -93,7 +93,8 @@ class PretendedNode(asyncio.DatagramProtocol):
             sender.sendto(dhcp.build(packet), (self._server, 67))
         await asyncio.sleep(0.05)
 
-    async def _join(self, http: aiohttp.ClientSession, facts: Mapping[str, str]) -> Session:
+    async def join(self, http: aiohttp.ClientSession, facts: Mapping[str, str]) -> Session:
+        """Asks until the head lets it in."""
         claim = {
             "node": facts["node"],
             "token": facts["token"],

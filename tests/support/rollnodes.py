@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.reports import apply_report
-from layercake.api.server import Api
 from layercake.features.images.document import ImagesDocument
 from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import Ask
 from layercake.features.rolls.views import roll_view
 from tests.support.world import World
@@ -86,7 +87,7 @@ class Site:
         for name in ("one", "two", "three"):
             file = self.world.directory / f"{name}.squashfs"
             file.write_bytes(b"hsqs" + name.encode() * 10)
-            self.world.head.images.add(file, name, {"systemd": False})
+            self.world.head.part(ImageStore).add(file, name, {"systemd": False})
         await self.world.ops.inventory.apply(inventory(count, "one"), "test.yaml", None, True)
         self.agents = {f"n{i}": Agent(self.world, f"n{i}") for i in range(count)}
         await self.step(2)
@@ -99,8 +100,8 @@ class Site:
             for agent in self.agents.values():
                 agent.turn()
             self.world.tick(1)
-            self.world.head.rolls.tick()
-            await self.world.head.rolls.advance()
+            self.world.head.part(Rolls).tick()
+            await self.world.head.part(Rolls).advance()
 
     async def until_over(self, number: int, seconds: int = 300) -> dict[str, Any]:
         for _ in range(seconds):
@@ -110,7 +111,7 @@ class Site:
         return self.roll(number)
 
     def roll(self, number: int) -> dict[str, Any]:
-        return roll_view(self.world.head.rolls.get(number), self.world.head.store)
+        return roll_view(self.world.head.part(Rolls).get(number), self.world.head.store)
 
     def running(self) -> dict[str, str]:
         return {name: agent.runs[0]["name"] for name, agent in self.agents.items()}
@@ -139,7 +140,7 @@ async def on_socket(directory: Path, count: int, path: Path) -> AsyncIterator[Si
         head = found.world.head
         head.settings = msgspec.structs.replace(head.settings, socket=str(path))
         pki.create(directory / "pki", "127.0.0.1")
-        api = Api(head)
+        api = head.api()
         await api.start()
         try:
             yield found

@@ -16,12 +16,14 @@ from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.typedefs import Handler
 
 from layercake.agents.settings import SyncSettings
+from layercake.features.guard.guard import Guard
+from layercake.features.inventory.reading import Readers
 from layercake.fleet.store import Event, Record, Session
 from layercake.head.head import Head
-from layercake.head.operations import Operations
 from layercake.head.settings import Settings
 from layercake.kraken.wire import Datagram, Kind, decode, encode
 from tests.support.clock import FakeClock
+from tests.support.operations import Operations
 
 INVENTORY = """
 defaults: {console: ttyS0, images: []}
@@ -37,7 +39,7 @@ Answer = Callable[[str, Any], Awaitable[Any]]
 class World:
     """A head and what a test does around it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
         self.clock = FakeClock()
         self.settings = Settings(
@@ -46,9 +48,10 @@ class World:
             sync=SyncSettings(port=0),
             api_port=0,
             sections={"files": {"directory": str(directory / "site")}},
+            **settings,
         )
         self.head = Head(directory, self.settings, self.clock)
-        self.head.intake.flood_s = 0.0
+        self.head.nodes.intake.flood_s = 0.0
         self.ops = Operations(self.head)
         self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.client.bind(("127.0.0.1", 0))
@@ -57,7 +60,7 @@ class World:
 
     def open(self) -> None:
         self.head.load()
-        self.head.guard.written = lambda node: True  # nothing is, unless a test flushes
+        self.head.part(Guard).written = lambda node: True  # nothing is, unless a test flushes
         self.head.sync.open()
 
     async def restart(self) -> None:
@@ -66,7 +69,7 @@ class World:
         await self.head.database.flush(self.head.store)
         await self.close_head()
         self.head = Head(self.directory, self.settings, self.clock)
-        self.head.intake.flood_s = 0.0
+        self.head.nodes.intake.flood_s = 0.0
         self.ops = Operations(self.head)
         self.open()
 
@@ -79,8 +82,8 @@ class World:
         monkeypatch.setattr(self.head.host, "call", call)
 
     async def close_head(self) -> None:
-        await self.head.guard.stop()
-        await self.head.readers.close()
+        await self.head.part(Guard).stop()
+        await self.head.part(Readers).close()
         self.head.sync.close()
         await self.head.database.close(self.head.store)
 
@@ -97,8 +100,8 @@ class World:
             self.clock.now += 1.0
             self.head.engine.tick()
             self.head.sync.scan()
-            self.head.guard.tick()
-            self.head.attended.tick()
+            self.head.part(Guard).tick()
+            self.head.manual_power.tick()
 
     def attach(self, name: str) -> Session:
         """Gives a node a session, as a join would."""
@@ -169,9 +172,9 @@ def node_client(world: World, address: str = "10.1.0.10") -> TestClient[Any, Any
 
 
 @contextlib.asynccontextmanager
-async def opened(directory: Path) -> AsyncIterator[World]:
-    """A world over a directory, ready with two nodes."""
-    found = World(directory)
+async def opened(directory: Path, **settings: Any) -> AsyncIterator[World]:
+    """A world over a directory, ready with two nodes; with these settings of the head."""
+    found = World(directory, **settings)
     try:
         found.open()
         await found.ops.inventory.apply(INVENTORY, "test.yaml", None, False)

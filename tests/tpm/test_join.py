@@ -15,7 +15,9 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient
 
-from layercake.features.tpm import certificate, credential
+from layercake.features.machines.manager import Machines
+from layercake.features.tpm.evidence import certificate, credential
+from layercake.features.tpm.manager import Tpms
 from layercake.kraken.errors import OperationFailed, Refused
 from layercake.kraken.wire import bearer
 from layercake.moduleapi.strangers import Tickets
@@ -92,7 +94,7 @@ def told(world: World, kind: str) -> list[str]:
 
 
 def trouble(world: World) -> str:
-    return world.head.tpms.troubles(world.node("n0"))[0]
+    return world.head.part(Tpms).troubles(world.node("n0"))[0]
 
 
 EK = ENDORSEMENTS[0]
@@ -145,13 +147,13 @@ def test_a_credential_for_each_kind_of_endorsement_key(other: SoftTpm, kind: End
 async def test_a_tpm_is_named_by_the_key_that_its_maker_has_vouched_for(
     world: World, client: TestClient[Any, Any], curved: SoftTpm, made: tuple[SoftTpm, SoftTpm, Path]
 ) -> None:
-    world.head.tpms._authorities = certificate.authorities(str(made[2]))
+    world.head.part(Tpms).authorities = certificate.authorities(str(made[2]))
     await wanted(world, "tpm: recorded")
     assert (await joins(world, client, curved))[0] == 200
-    assert world.head.tpms.troubles(world.node("n0")) == [], (
+    assert world.head.part(Tpms).troubles(world.node("n0")) == [], (
         "its certificate is believed, though there is none for RSA"
     )
-    last = world.head.tpms.of(world.node("n0")).last
+    last = world.head.part(Tpms).of(world.node("n0")).last
     assert last is not None and "swtpm" in last.issuer and last.ek == fingerprint(curved.wire)
 
 
@@ -181,15 +183,15 @@ async def test_recorded_is_told_of_and_refuses_nobody(
     session = world.node("n0").session
     assert session is not None and session.quoted
     assert "registers 4, 7" in told(world, "tpm.recorded")[0]
-    assert world.head.tpms.troubles(world.node("n0")) == []
+    assert world.head.part(Tpms).troubles(world.node("n0")) == []
     assert (await joins(world, client, other))[0] == 200
     assert "its TPM is another one" in told(world, "tpm.differs")[0]
     session = world.node("n0").session
     assert session is not None and not session.quoted
     assert (await joins(world, client, None))[0] == 200
-    assert "this machine has none" in world.head.tpms.troubles(world.node("n0"))[0]
+    assert "this machine has none" in world.head.part(Tpms).troubles(world.node("n0"))[0]
     await world.restart()
-    assert world.head.tpms.of(world.node("n0")).ek and "tpm.recorded" in world.kinds("n0")
+    assert world.head.part(Tpms).of(world.node("n0")).ek and "tpm.recorded" in world.kinds("n0")
 
 
 async def test_a_stolen_token_is_worth_nothing(
@@ -218,7 +220,7 @@ async def test_a_stolen_token_is_worth_nothing(
         assert "session" not in await answer.json()
     assert "of a version that knows of no TPM" in trouble(world)
     with pytest.raises(Refused, match="not shown for this join"):
-        world.head.tpms.spend(world.node("n0"), BOOT)
+        world.head.part(Tpms).spend(world.node("n0"), BOOT)
     assert (await joins(world, client, tpm))[0] == 200, (
         "the node itself joins, whatever others have tried"
     )
@@ -233,9 +235,9 @@ async def test_required_takes_nobody_in_whom_no_person_has_taken(
         "no TPM was recorded" in told(world, "tpm.refused")[0]
         and "tpm accept n0" in told(world, "tpm.refused")[0]
     )
-    await world.head.tpms.accept([world.node("n0")])
+    await world.head.part(Tpms).accept([world.node("n0")])
     assert (await joins(world, client, tpm))[0] == 200
-    await world.head.tpms.forget(world.node("n0"))
+    await world.head.part(Tpms).forget(world.node("n0"))
     assert (await joins(world, client, tpm))[0] == 403
 
 
@@ -269,7 +271,7 @@ async def test_what_was_tampered_with_is_refused(
         ({"quote": 7}, "what the node says"),
     ):
         status, _ = await joins(world, client, tpm, change=swapped(**words))
-        assert status == 403 and why in world.head.tpms.of(world.node("n0")).troubles[0], (
+        assert status == 403 and why in world.head.part(Tpms).of(world.node("n0")).troubles[0], (
             words,
             why,
         )
@@ -297,16 +299,18 @@ async def test_a_register_that_differs_is_named_with_what_differs(
     assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, evil, b"evil.efi"))))[
         0
     ] == 403
-    found = world.head.tpms.troubles(world.node("n0"))
+    found = world.head.part(Tpms).troubles(world.node("n0"))
     assert "register 4 (what the firmware started) is not what was recorded" in found
     assert "register 4: IPL evil.efi, it was IPL vmlinuz" in found
     assert (await joins(world, client, tpm, log=log_of((4, one, b"iPXE"), (4, two, b"vmlinuz"))))[
         0
     ] == 403
-    assert any("not to be believed" in line for line in world.head.tpms.troubles(world.node("n0")))
-    await world.head.tpms.accept([world.node("n0")])
+    assert any(
+        "not to be believed" in line for line in world.head.part(Tpms).troubles(world.node("n0"))
+    )
+    await world.head.part(Tpms).accept([world.node("n0")])
     assert (await joins(world, client, tpm))[0] == 200
-    assert world.head.tpms.troubles(world.node("n0")) == []
+    assert world.head.part(Tpms).troubles(world.node("n0")) == []
 
 
 async def test_secrets_go_to_quoted_boots_only(
@@ -329,7 +333,7 @@ async def test_secrets_go_to_quoted_boots_only(
     assert await files((await joins(world, client, tpm))[1]) == 200
     assert await files((await joins(world, client, other))[1]) == 403
     assert told(world, "tpm.withheld") and any(
-        "no secrets" in line for line in world.head.tpms.troubles(world.node("n0"))
+        "no secrets" in line for line in world.head.part(Tpms).troubles(world.node("n0"))
     )
 
 
@@ -341,7 +345,7 @@ async def test_an_adopted_machine_joins_by_the_tpm_that_it_has_reported(
 
     async def reports(ek: str) -> None:
         ticket = tickets.issue(mac, "10.1.0.77", 600)
-        await world.head.machines.stranger(
+        await world.head.part(Machines).stranger(
             {**body, "ticket": ticket, "report": {"tpm": "2.0", "tpm_ek": ek}}, "10.1.0.77"
         )
 
@@ -350,7 +354,7 @@ async def test_an_adopted_machine_joins_by_the_tpm_that_it_has_reported(
     text = INVENTORY.format(keys="tpm: required").replace("52:54:00:00:00:10", mac)
     await world.ops.inventory.apply(text, "test.yaml", None, False)
     await reports(fingerprint(other.wire))
-    assert world.head.machines.endorsement(world.node("n0")) == own, (
+    assert world.head.part(Machines).endorsement(world.node("n0")) == own, (
         "what is said after it was taken in does not count"
     )
     assert (await joins(world, client, other, mac=mac))[0] == 403
@@ -368,6 +372,6 @@ async def test_tpms_of_makers_that_nobody_knows_are_not_recorded(
     async with node_client(world) as client:
         assert (await joins(world, client, other))[0] == 200
         assert "its TPM is not one that can be recorded: it has no certificate" in trouble(world)
-        assert world.head.tpms.of(world.node("n0")).ek == ""
+        assert world.head.part(Tpms).of(world.node("n0")).ek == ""
         assert (await joins(world, client, tpm))[0] == 200
-        assert world.head.tpms.of(world.node("n0")).ek == fingerprint(tpm.wire)
+        assert world.head.part(Tpms).of(world.node("n0")).ek == fingerprint(tpm.wire)

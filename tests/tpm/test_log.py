@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 
-from layercake.features.tpm import log as of_head
-from layercake.features.tpm.log import Step
+from layercake.features.tpm.evidence import log as of_head
+from layercake.features.tpm.evidence.log import Step
 from minos.tpm import log
 from tests.tpm.logs import head_of, log_of, number, step
 

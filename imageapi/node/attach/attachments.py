@@ -95,8 +95,8 @@ class Attachments:
         ""). Raises OperationFailed."""
         kind = spec["kind"]
         if kind in ("loopback", "http"):
-            for found in loop.find(self._tag(name)):
-                loop.detach(found)
+            for loop_device in loop.find(self._tag(name)):
+                loop.detach(loop_device)
         if kind == "http":
             for file in self._blobs.glob(f"{spec['digest'].partition(':')[2]}.*"):
                 file.unlink(missing_ok=True)

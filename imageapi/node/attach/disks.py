@@ -23,14 +23,18 @@ _VPD_HEADER = 4
 
 def names(disk: Path) -> list[str]:
     """The lasting names of a disk in sysfs."""
-    found = [_text(disk / file) for file in ("wwid", "device/wwid", "serial", "device/serial")]
-    found.append(_text(disk / "device/vpd_pg80", _VPD_HEADER))
+    identifiers = [
+        _text(disk / file) for file in ("wwid", "device/wwid", "serial", "device/serial")
+    ]
+    identifiers.append(_text(disk / "device/vpd_pg80", _VPD_HEADER))
     device = (disk / "device").resolve()
     usb = next((place for place in device.parents if (place / "idVendor").exists()), None)
     if usb is not None:
-        found.append(_text(usb / "serial"))
+        identifiers.append(_text(usb / "serial"))
     return list(
-        dict.fromkeys(name for name in found if name and name.isascii() and name.isprintable())
+        dict.fromkeys(
+            name for name in identifiers if name and name.isascii() and name.isprintable()
+        )
     )
 
 
@@ -61,26 +65,26 @@ def find(
     appear, or two have that name."""
     deadline = clock() + wait_s
     while (
-        not (found := [disk for disk, known in all_of(root).items() if name in known])
+        not (matches := [disk for disk, known in all_of(root).items() if name in known])
         and clock() < deadline
     ):
         sleep(0.2)
-    if not found:
-        there = "; ".join(
+    if not matches:
+        available = "; ".join(
             f"{disk}: {', '.join(known) or 'no name'}" for disk, known in all_of(root).items()
         )
         raise OperationFailed(
             f"cannot attach disk {name}: no disk of this node has that name",
-            hint=f"there are {there or 'none'}",
+            hint=f"there are {available or 'none'}",
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         raise OperationFailed(
-            f"cannot attach disk {name}: {', '.join(found)} all have that name",
+            f"cannot attach disk {name}: {', '.join(matches)} all have that name",
             hint="name it by another of its names; Layercake knows no multipath",
         )
     if not partition:
-        return f"/dev/{found[0]}"
-    for part in sorted((root / found[0]).glob("*/partition")):
+        return f"/dev/{matches[0]}"
+    for part in sorted((root / matches[0]).glob("*/partition")):
         if part.read_text().strip() == str(partition):
             return f"/dev/{part.parent.name}"
     raise OperationFailed(f"cannot attach disk {name}: it has no partition {partition}")

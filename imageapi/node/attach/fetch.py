@@ -20,7 +20,9 @@ from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 CHUNK = 1 << 18
-TRANSFERS, RETRY_FIRST, RETRY_MOST = 4, 0.2, 0.8
+TRANSFERS = 4
+RETRY_FIRST = 0.2
+RETRY_MOST = 0.8
 """How often a transfer is begun, and the seconds between."""
 
 MARGIN = 8 << 20

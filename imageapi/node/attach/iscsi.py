@@ -26,11 +26,15 @@ from imageapi.spec.objects import Spec
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 SESSIONS = Path("/sys/class/iscsi_session")
-CONNECT_S, DEVICE_S, SCAN_S, END_S = 10.0, 15.0, 40.0, 40.0
+CONNECT_S = 10.0
+DEVICE_S = 15.0
+SCAN_S = 40.0
+END_S = 40.0
 """Seconds: for the portal to answer, for the device to appear, for the target to say what it has,
 for a session to end."""
 
-RECOVERY_S, PING_S = 60, 10
+RECOVERY_S = 60
+PING_S = 10
 """Seconds: that I/O waits for a target which does not answer, and between looks whether it does,
 and for its answer."""
 
@@ -58,17 +62,17 @@ def initiator() -> str:
 
 def sessions() -> list[KernelSession]:
     """All sessions."""
-    found = []
+    sessions = []
     for entry in sorted(SESSIONS.glob("session*")):
         try:
             host = re.search(r"/host(\d+)/", str(entry.resolve()))
             target, state = ((entry / name).read_text().strip() for name in ("targetname", "state"))
         except OSError:
             continue  # it went away meanwhile
-        found.append(
+        sessions.append(
             KernelSession(int(entry.name[7:]), target, state, int(host[1]) if host else -1)
         )
-    return found
+    return sessions
 
 
 def of(target: str) -> KernelSession | None:
@@ -95,7 +99,7 @@ def attach(spec: Spec, secret: Key) -> str:
     if not devices(session, spec["lun"]):
         _scan(session, spec["lun"])
     deadline = time.monotonic() + DEVICE_S
-    while not (found := devices(session, spec["lun"])):
+    while not (disks := devices(session, spec["lun"])):
         if time.monotonic() > deadline:
             detach(spec)
             raise OperationFailed(
@@ -103,7 +107,7 @@ def attach(spec: Spec, secret: Key) -> str:
                 hint="see which units it gives to this initiator, and their numbers",
             )
         time.sleep(0.05)
-    return f"/dev/{found[0]}"
+    return f"/dev/{disks[0]}"
 
 
 def text(spec: Spec) -> str:

@@ -18,7 +18,8 @@ from pathlib import Path
 from layercake.kraken.errors import OperationFailed
 
 TRANSPORT = Path("/sys/class/iscsi_transport/tcp")
-NETLINK_ISCSI, GROUP_EVENTS = 8, 1
+NETLINK_ISCSI = 8
+GROUP_EVENTS = 1
 (
     CREATE_SESSION,
     DESTROY_SESSION,
@@ -30,8 +31,11 @@ NETLINK_ISCSI, GROUP_EVENTS = 8, 1
     STOP_CONN,
     SEND_PDU,
 ) = range(11, 20)
-RECV_PDU, CONN_ERROR, IF_ERROR = 101, 102, 103
-STOP_TERM, STOP_RECOVER = 1, 3
+RECV_PDU = 101
+CONN_ERROR = 102
+IF_ERROR = 103
+STOP_TERM = 1
+STOP_RECOVER = 3
 (
     MAX_RECV_DLENGTH,
     MAX_XMIT_DLENGTH,
@@ -46,19 +50,18 @@ STOP_TERM, STOP_RECOVER = 1, 3
     DATASEQ_INORDER_EN,
     ERL,
 ) = range(12)
-(
-    EXP_STATSN,
-    TARGET_NAME,
-    TPGT,
-    PERSISTENT_ADDRESS,
-    PERSISTENT_PORT,
-    SESS_RECOVERY_TMO,
-    FAST_ABORT,
-    PING_TMO,
-    RECV_TMO,
-    INITIATOR_NAME,
-) = (14, 15, 16, 17, 18, 19, 26, 30, 31, 34)
-COMMANDS, QUEUE = 128, 32
+EXP_STATSN = 14
+TARGET_NAME = 15
+TPGT = 16
+PERSISTENT_ADDRESS = 17
+PERSISTENT_PORT = 18
+SESS_RECOVERY_TMO = 19
+FAST_ABORT = 26
+PING_TMO = 30
+RECV_TMO = 31
+INITIATOR_NAME = 34
+COMMANDS = 128
+QUEUE = 32
 """Commands of a session, and of a unit, at once."""
 
 _EVENT = struct.Struct("=IIQ24s16s")
@@ -100,11 +103,11 @@ class Control:
         self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, 0, 0, 0) + body)
         deadline = time.monotonic() + self._limit
         while True:
-            found, error, answer, _ = self._receive(deadline)
-            if found == IF_ERROR:
+            event, error, answer, _ = self._receive(deadline)
+            if event == IF_ERROR:
                 number = struct.unpack("=i", struct.pack("=I", error))[0]
                 raise OSError(abs(number), os.strerror(abs(number)))
-            if found == kind:
+            if event == kind:
                 return answer
 
     def order(self, kind: int, fixed: bytes, data: bytes = b"") -> None:

@@ -17,10 +17,16 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 Exchange = Callable[[bytes, bytes], tuple[bytes, bytes]]
 """Sends a PDU (its header of 48 bytes, its data) and returns the target's answer."""
 
-LOGIN, LOGIN_ANSWER = 0x43, 0x23
-TRANSIT, CONTINUE = 0x80, 0x40
-SECURITY, OPERATIONAL, FULL = 0, 1, 3
-ROUNDS, ANSWER_LIMIT, CHALLENGE_LIMIT = 12, 65536, 1024
+LOGIN = 0x43
+LOGIN_ANSWER = 0x23
+TRANSIT = 0x80
+CONTINUE = 0x40
+SECURITY = 0
+OPERATIONAL = 1
+FULL = 3
+ROUNDS = 12
+ANSWER_LIMIT = 65536
+CHALLENGE_LIMIT = 1024
 DATA_LIMIT = 8192
 """Bytes of a PDU's data before anything else was agreed (RFC 7143, 13.12)."""
 
@@ -97,8 +103,8 @@ def text(pairs: Mapping[str, str]) -> bytes:
 
 def parse_text(data: bytes) -> dict[str, str]:
     """Keys and values of a PDU; what is none is left out."""
-    words = (word.partition("=") for word in data.decode("utf-8", "replace").split("\0"))
-    return {key: value for key, equals, value in words if equals}
+    pairs = (pair.partition("=") for pair in data.decode("utf-8", "replace").split("\0"))
+    return {key: value for key, equals, value in pairs if equals}
 
 
 class Login:
@@ -114,22 +120,22 @@ class Login:
     def run(self) -> Session:
         """Logs in. Raises Unreachable, OperationFailed that say why not; none of them tells the
         secret."""
-        found = self._security()
+        keys = self._security()
         while not self._transit:
-            found |= self._negotiate(SECURITY, OPERATIONAL, {})
+            keys |= self._negotiate(SECURITY, OPERATIONAL, {})
         self._transit = False
         offered = dict(OFFER)
         while not self._transit:
-            found |= self._negotiate(OPERATIONAL, FULL, offered)
+            keys |= self._negotiate(OPERATIONAL, FULL, offered)
             offered = {}
         for key, (low, high) in _NUMBERS.items():
-            value = found.get(key, "8192" if key == "MaxRecvDataSegmentLength" else OFFER[key])
+            value = keys.get(key, "8192" if key == "MaxRecvDataSegmentLength" else OFFER[key])
             if not (
                 value.isascii() and value.isdigit() and len(value) < 9 and low <= int(value) <= high
             ):
                 raise OperationFailed(f"the target says {key}={value[:40]}")
-            found[key] = value
-        return Session(found, self._status_number)
+            keys[key] = value
+        return Session(keys, self._status_number)
 
     def _security(self) -> dict[str, str]:
         account = self._account
@@ -140,28 +146,28 @@ class Login:
         }
         if not account.user:
             return self._negotiate(SECURITY, OPERATIONAL, {**who, "AuthMethod": "None"})
-        found = self._negotiate(SECURITY, SECURITY, {**who, "AuthMethod": "CHAP"})
-        if found.get("AuthMethod") != "CHAP":
+        keys = self._negotiate(SECURITY, SECURITY, {**who, "AuthMethod": "CHAP"})
+        if keys.get("AuthMethod") != "CHAP":
             raise OperationFailed(
                 "the target does not ask for CHAP, and a user is given",
                 hint="leave user and secret out if the target is open",
             )
-        found |= self._negotiate(SECURITY, SECURITY, {"CHAP_A": ",".join(ALGORITHMS)})
-        answer = {"CHAP_N": account.user, "CHAP_R": f"0x{response(found, account).hex()}"}
-        return found | self._negotiate(SECURITY, OPERATIONAL, answer)
+        keys |= self._negotiate(SECURITY, SECURITY, {"CHAP_A": ",".join(ALGORITHMS)})
+        answer = {"CHAP_N": account.user, "CHAP_R": f"0x{response(keys, account).hex()}"}
+        return keys | self._negotiate(SECURITY, OPERATIONAL, answer)
 
     def _negotiate(self, stage: int, following: int, pairs: Mapping[str, str]) -> dict[str, str]:
         """One request with its whole answer. With another stage to follow it asks to go on to
         it."""
         flags = stage << 2 | following
-        header, found = self._pdu(flags | (TRANSIT if following != stage else 0), text(pairs))
+        header, keys = self._pdu(flags | (TRANSIT if following != stage else 0), text(pairs))
         while header[1] & CONTINUE:
             header, more = self._pdu(stage << 2 | stage, b"")
-            found += more
-            if len(found) > ANSWER_LIMIT:
+            keys += more
+            if len(keys) > ANSWER_LIMIT:
                 raise OperationFailed("the login's answer has no end")
         self._transit = bool(header[1] & TRANSIT) and header[1] & 3 == following
-        return parse_text(found)
+        return parse_text(keys)
 
     def _pdu(self, flags: int, data: bytes) -> tuple[bytes, bytes]:
         self._rounds += 1
@@ -183,12 +189,16 @@ def response(challenge: Mapping[str, str], account: Account) -> bytes:
     name = ALGORITHMS.get(challenge.get("CHAP_A", ""))
     try:
         number = int(challenge["CHAP_I"], 0)
-        given = binary(challenge["CHAP_C"])
-        if name is None or not 0 <= number <= 255 or not 0 < len(given) <= CHALLENGE_LIMIT:
+        challenge_bytes = binary(challenge["CHAP_C"])
+        if (
+            name is None
+            or not 0 <= number <= 255
+            or not 0 < len(challenge_bytes) <= CHALLENGE_LIMIT
+        ):
             raise ValueError
     except (KeyError, ValueError):
         raise OperationFailed("the target does not ask for CHAP by MD5 or SHA-256") from None
-    return hashlib.new(name, bytes([number]) + account.secret + given).digest()
+    return hashlib.new(name, bytes([number]) + account.secret + challenge_bytes).digest()
 
 
 def binary(value: str) -> bytes:

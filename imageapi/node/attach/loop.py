@@ -15,8 +15,12 @@ from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed
 
-LOOP_CTL_GET_FREE, LOOP_CONFIGURE, LOOP_CLR_FD, LOOP_GET_STATUS64 = 0x4C82, 0x4C0A, 0x4C01, 0x4C05
-LO_FLAGS_READ_ONLY, LO_FLAGS_AUTOCLEAR = 1, 4
+LOOP_CTL_GET_FREE = 0x4C82
+LOOP_CONFIGURE = 0x4C0A
+LOOP_CLR_FD = 0x4C01
+LOOP_GET_STATUS64 = 0x4C05
+LO_FLAGS_READ_ONLY = 1
+LO_FLAGS_AUTOCLEAR = 4
 
 
 class _LoopInfo(ctypes.Structure):
@@ -90,7 +94,7 @@ def attach(
 
 def find(tag: str) -> list[str]:
     """The loop devices that carry a tag."""
-    found = []
+    devices = []
     for entry in Path("/sys/block").glob("loop*/loop"):
         device = f"/dev/{entry.parent.name}"
         info = bytearray(ctypes.sizeof(_LoopInfo))
@@ -101,12 +105,12 @@ def find(tag: str) -> list[str]:
         try:
             fcntl.ioctl(handle, LOOP_GET_STATUS64, info)
             if _LoopInfo.from_buffer(info).file_name == tag.encode()[:63]:
-                found.append(device)
+                devices.append(device)
         except OSError:
             continue
         finally:
             os.close(handle)
-    return found
+    return devices
 
 
 def detach(device: str) -> None:

@@ -23,26 +23,35 @@ from imageapi.node import modules
 from layercake.base.netlink import NLMSG_ERROR, attribute, attributes, messages
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
-INIT, OPTION, REPLY = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
-FIXED_NEWSTYLE, NO_ZEROES = 1, 2
-OPT_GO, REP_ACK, REP_INFO, REP_ERROR = 7, 1, 3, 1 << 31
+INIT = b"NBDMAGIC"
+OPTION = b"IHAVEOPT"
+REPLY = 0x3E889045565A9
+FIXED_NEWSTYLE = 1
+NO_ZEROES = 2
+OPT_GO = 7
+REP_ACK = 1
+REP_INFO = 3
+REP_ERROR = 1 << 31
 FLAG_READ_ONLY = 2
 TIMEOUT = 10.0
 REPLY_LIMIT = 4096
-GENL_CTRL, CTRL_GETFAMILY, ATTR_FAMILY_ID, ATTR_FAMILY_NAME = 0x10, 3, 1, 2
-CMD_CONNECT, CMD_DISCONNECT = 1, 2
-(
-    ATTR_INDEX,
-    ATTR_SIZE,
-    ATTR_BLOCK_SIZE,
-    ATTR_TIMEOUT,
-    ATTR_SERVER_FLAGS,
-    ATTR_CLIENT_FLAGS,
-    ATTR_SOCKETS,
-    ATTR_DEAD_TIMEOUT,
-    ATTR_BACKEND,
-) = (1, 2, 3, 4, 5, 6, 7, 8, 10)
-NLM_REQUEST, NLM_ACK = 1, 4
+GENL_CTRL = 0x10
+CTRL_GETFAMILY = 3
+ATTR_FAMILY_ID = 1
+ATTR_FAMILY_NAME = 2
+CMD_CONNECT = 1
+CMD_DISCONNECT = 2
+ATTR_INDEX = 1
+ATTR_SIZE = 2
+ATTR_BLOCK_SIZE = 3
+ATTR_TIMEOUT = 4
+ATTR_SERVER_FLAGS = 5
+ATTR_CLIENT_FLAGS = 6
+ATTR_SOCKETS = 7
+ATTR_DEAD_TIMEOUT = 8
+ATTR_BACKEND = 10
+NLM_REQUEST = 1
+NLM_ACK = 4
 IO_TIMEOUT = 30
 """Seconds until the kernel gives an unanswered request up."""
 
@@ -79,15 +88,15 @@ def handshake(link: socket.socket, export: str) -> Export:
         + struct.pack(">II", OPT_GO, len(data))
         + data
     )
-    found: Export | None = None
+    exported: Export | None = None
     while True:
         kind, body = _read_reply(link, export)
         if kind == REP_INFO and len(body) >= 12 and body[:2] == b"\0\0":
-            found = Export(*struct.unpack_from(">QH", body, 2))
+            exported = Export(*struct.unpack_from(">QH", body, 2))
         if kind == REP_ACK:
-            if found is None:
+            if exported is None:
                 raise OperationFailed("it did not say how large the export is")
-            return found
+            return exported
 
 
 def _read_reply(link: socket.socket, export: str) -> tuple[int, bytes]:
@@ -131,20 +140,20 @@ class Netlink:
         )
         answer: dict[int, bytes] = {}
         while True:
-            for kind, _, said in messages(self._socket.recv(65536)):
+            for kind, _, payload in messages(self._socket.recv(65536)):
                 if kind == NLMSG_ERROR:
-                    (number,) = struct.unpack_from("=i", said)
+                    (number,) = struct.unpack_from("=i", payload)
                     if number:
                         raise OSError(-number, os.strerror(-number))
                     return answer
-                answer = attributes(said[4:])
+                answer = attributes(payload[4:])
 
     def family(self, name: str) -> int:
         """The number of a family. Raises OSError."""
-        found = self.request(
+        reply = self.request(
             GENL_CTRL, CTRL_GETFAMILY, attribute(ATTR_FAMILY_NAME, name.encode() + b"\0")
         )
-        return int(struct.unpack_from("=H", found[ATTR_FAMILY_ID])[0])
+        return int(struct.unpack_from("=H", reply[ATTR_FAMILY_ID])[0])
 
 
 def connect_request(handle: int, export: Export, name: str, readonly: bool) -> bytes:
@@ -180,13 +189,13 @@ def attach(host: str, port: int, export: str, *, name: str, readonly: bool = Fal
         raise Unreachable(f"cannot attach {where}: {error.strerror or error}") from None
     with link, Netlink() as netlink:
         try:
-            found = handshake(link, export)
+            exported = handshake(link, export)
             link.settimeout(None)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             answer = netlink.request(
                 netlink.family("nbd"),
                 CMD_CONNECT,
-                connect_request(link.fileno(), found, name, readonly),
+                connect_request(link.fileno(), exported, name, readonly),
             )
         except (OSError, LayercakeError) as error:
             raise OperationFailed(
@@ -214,14 +223,14 @@ def _node(index: int, where: str) -> str:
 
 def find(name: str) -> list[int]:
     """The numbers of the devices that carry a name."""
-    found = []
+    devices = []
     for file in Path("/sys/block").glob("nbd*/backend"):
         try:
             if file.read_text().strip() == name:
-                found.append(int(file.parent.name[3:]))
+                devices.append(int(file.parent.name[3:]))
         except OSError:
             continue  # it went away meanwhile
-    return found
+    return devices
 
 
 def detach(name: str, device: str = "") -> None:

@@ -26,7 +26,8 @@ MOUNT_TIMEOUT = 10
 MAP_LIMIT = 30.0
 READ_LIMIT = 30.0
 UNMAP_LIMIT = 20.0
-BUSY_TRIES, BUSY_PAUSE = 40, 0.05
+BUSY_TRIES = 40
+BUSY_PAUSE = 0.05
 MSGR2_PORT = "3300"
 
 _PROCESS_KEYRING = -2
@@ -56,7 +57,7 @@ def command(source: RbdSource, key_name: str) -> str:
 def find(source: RbdSource) -> list[str]:
     """The kernel's numbers of the devices that this snapshot is mapped to."""
     wanted = (source.pool, source.image, source.snapshot)
-    found = []
+    devices = []
     for entry in sorted(DEVICES.iterdir()) if DEVICES.is_dir() else []:
         try:
             if (
@@ -65,10 +66,10 @@ def find(source: RbdSource) -> list[str]:
                 )
                 == wanted
             ):
-                found.append(entry.name)
+                devices.append(entry.name)
         except OSError:
             continue  # it was taken away meanwhile
-    return found
+    return devices
 
 
 def attach(source: RbdSource, key: bytes) -> str:
@@ -78,15 +79,15 @@ def attach(source: RbdSource, key: bytes) -> str:
     Raises Unreachable if the cluster does not answer in time, OperationFailed for what it refuses.
     """
     modules.need("rbd", BUS)
-    found = find(source)
-    if not found:
+    mapped = find(source)
+    if not mapped:
         _map(source, key)
-        found = find(source)
-    if not found:
+        mapped = find(source)
+    if not mapped:
         raise OperationFailed(
             f"cannot attach {source.text}: the kernel mapped it, and it is not there"
         )
-    device = f"/dev/rbd{found[0]}"
+    device = f"/dev/rbd{mapped[0]}"
     _first_block(device, source)
     return device
 

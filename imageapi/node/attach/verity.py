@@ -30,9 +30,16 @@ TARGET = Path("/sys/module/dm_verity")
 _HEAD = struct.Struct("=3I2IIiIIIQ128s129s7x")
 _TARGET = struct.Struct("=QQiI16s")
 _SIZE = 4096
-_CREATE, _REMOVE, _SUSPEND, _STATUS, _LOAD, _TABLE_STATUS = 3, 4, 6, 7, 9, 12
-_READONLY, _ACTIVE = 1, 1 << 5
-BUSY_TRIES, BUSY_PAUSE = 40, 0.05
+_CREATE = 3
+_REMOVE = 4
+_SUSPEND = 6
+_STATUS = 7
+_LOAD = 9
+_TABLE_STATUS = 12
+_READONLY = 1
+_ACTIVE = 1 << 5
+BUSY_TRIES = 40
+BUSY_PAUSE = 0.05
 _ABSENT = (errno.ENXIO, errno.ENODEV, errno.ENOENT)
 """There is no such view; or the kernel has no device-mapper, with its device file there (udev makes
 it beforehand) or not."""
@@ -131,12 +138,12 @@ def attach(name: str, device: str, verity: Verity) -> str:
     Raises OperationFailed."""
     try:
         _control()
-        found = _find(name)
-        if found and found.flags & _ACTIVE and found.uuid == _uuid(verity):
-            return _node(found)
-        if found:  # left by an agent that was killed in the middle
+        existing = _find(name)
+        if existing and existing.flags & _ACTIVE and existing.uuid == _uuid(verity):
+            return _node(existing)
+        if existing:  # left by an agent that was killed in the middle
             detach(name)
-        made = _call(_CREATE, encode(name, uuid=_uuid(verity), flags=_READONLY))
+        created = _call(_CREATE, encode(name, uuid=_uuid(verity), flags=_READONLY))
         try:
             sectors = verity.data_blocks * (BLOCK // SECTOR)
             _call(_LOAD, encode(name, flags=_READONLY, target=(sectors, table(device, verity))))
@@ -146,7 +153,7 @@ def attach(name: str, device: str, verity: Verity) -> str:
             raise
     except OSError as error:
         raise OperationFailed(f"cannot set up verity over {device}: {error.strerror}") from None
-    return _node(made)
+    return _node(created)
 
 
 def _find(name: str) -> Answer | None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from layercake.kraken.errors import OperationFailed
 
 ROOT = Path("/sys/fs/cgroup")
-REMOVE_TRIES, REMOVE_PAUSE = 40, 0.05
+REMOVE_TRIES = 40
+REMOVE_PAUSE = 0.05
 
 
 def delegate(parent: str, controllers: Iterable[str], root: Path = ROOT) -> None:

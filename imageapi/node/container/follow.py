@@ -98,5 +98,5 @@ def _tail_start(stream: BinaryIO, lines: int, limit: int = 1 << 18) -> int:
     start = max(0, stream.seek(0, os.SEEK_END) - limit)
     stream.seek(start)
     data = stream.read(limit)
-    kept = data.splitlines(keepends=True)[-lines:] if lines else []
-    return start + len(data) - sum(map(len, kept))
+    tail = data.splitlines(keepends=True)[-lines:] if lines else []
+    return start + len(data) - sum(map(len, tail))

@@ -27,13 +27,11 @@ _FLAGS = {
     "network": 0x40000000,
 }
 _NEW_USER = 0x10000000
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = (
-    1,
-    24,
-    22,
-    38,
-    2,
-)
+_PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
+_PR_SET_SECCOMP = 22
+_PR_SET_NO_NEW_PRIVS = 38
+_FILTER = 2
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _MOST_FILES = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,13 +63,13 @@ def joining(
             else 0
         )
         flags = sum(_FLAGS[name] for name in namespaces if name in _FLAGS) | users
-        found = dict(
+        privileges = dict(
             re.findall(
                 r"^(CapBnd|NoNewPrivs):\s+(\w+)$", (place / "status").read_text(), re.MULTILINE
             )
         )
-        bounding = int(found["CapBnd"], 16)
-        locked = found["NoNewPrivs"] == "1"
+        bounding = int(privileges["CapBnd"], 16)
+        locked = privileges["NoNewPrivs"] == "1"
 
         def enter() -> None:
             _into(cgroup)

@@ -59,7 +59,7 @@ def mounts(spec: ContainerSpec, console: str, owns: bool) -> list[dict[str, Any]
     `owns` leaves /sys writable."""
     access = "rw" if owns else "ro"
     groups = "rw" if "cgroup" in spec.namespaces else access
-    found = [
+    mounts = [
         _mount("/proc", "proc"),
         _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         _mount(
@@ -79,7 +79,7 @@ def mounts(spec: ContainerSpec, console: str, owns: bool) -> list[dict[str, Any]
         _mount("/sys/fs/cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", groups),
     ]
     if spec.systemd:
-        found += [
+        mounts += [
             _mount("/run", "tmpfs", "nosuid", "nodev", "mode=755"),
             _mount(
                 "/run/lock", "tmpfs", "nosuid", "nodev", "noexec", "mode=1777", "size=5m"
@@ -88,8 +88,8 @@ def mounts(spec: ContainerSpec, console: str, owns: bool) -> list[dict[str, Any]
             _mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777"),  # noqa: S108
         ]
     if console:
-        found.append(_mount("/dev/console", "bind", "bind", "rw", source=console))
-    return found
+        mounts.append(_mount("/dev/console", "bind", "bind", "rw", source=console))
+    return mounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,14 @@ HOOK_TIMEOUT = 30
 
 def resources(limits: Resources) -> dict[str, Any]:
     """The limits as OCI has them."""
-    found: dict[str, Any] = {}
+    limited: dict[str, Any] = {}
     if limits.memory:
-        found["memory"] = {"limit": limits.memory}
+        limited["memory"] = {"limit": limits.memory}
     if limits.cpus:
-        found["cpu"] = {"quota": max(1000, int(limits.cpus * CPU_PERIOD)), "period": CPU_PERIOD}
+        limited["cpu"] = {"quota": max(1000, int(limits.cpus * CPU_PERIOD)), "period": CPU_PERIOD}
     if limits.pids:
-        found["pids"] = {"limit": limits.pids}
-    return found
+        limited["pids"] = {"limit": limits.pids}
+    return limited
 
 
 def environment(spec: ContainerSpec) -> list[str]:
@@ -199,7 +199,7 @@ def config(
     owns = f"CAP_{OWNS_NODE}" in names
     inside = mounts(spec, console, owns)
     inside += [_mount(b.target, "bind", *b.options, source=b.source) for b in binds]
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "ociVersion": "1.0.0",
         "process": {
             "terminal": False,
@@ -215,29 +215,29 @@ def config(
         "linux": {"cgroupsPath": cgroup, **_confinement(spec, names, first)},
     }
     if limits := resources(spec.resources):
-        found["linux"]["resources"] = limits
+        document["linux"]["resources"] = limits
     if nodes := [d.to_oci() for d in devices]:
-        found["linux"]["devices"] = nodes
+        document["linux"]["devices"] = nodes
     if "uts" in spec.namespaces:
-        found["hostname"] = spec.hostname or hostname
+        document["hostname"] = spec.hostname or hostname
     if hooks := _hooks(spec):
-        found["hooks"] = hooks
-    return found
+        document["hooks"] = hooks
+    return document
 
 
 def _confinement(spec: ContainerSpec, names: Collection[str], first: int) -> dict[str, Any]:
     """Namespaces, users, what of /proc and /sys is hidden, and the system calls, by the
     capabilities that it has."""
     owns = f"CAP_{OWNS_NODE}" in names
-    found: dict[str, Any] = {
+    confinement: dict[str, Any] = {
         "namespaces": [{"type": kind} for kind in spec.namespaces],
         "maskedPaths": [] if owns else list(HIDDEN),
         "readonlyPaths": [] if owns else list(READ_ONLY),
     }
     if first:
         mapping = [{"containerID": 0, "hostID": first, "size": idmap.SIZE}]
-        found["namespaces"].append({"type": "user"})
-        found |= {"uidMappings": mapping, "gidMappings": mapping}
+        confinement["namespaces"].append({"type": "user"})
+        confinement |= {"uidMappings": mapping, "gidMappings": mapping}
     if not owns:
-        found["seccomp"] = system_calls(modules="CAP_SYS_MODULE" in names)
-    return found
+        confinement["seccomp"] = system_calls(modules="CAP_SYS_MODULE" in names)
+    return confinement

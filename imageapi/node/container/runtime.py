@@ -40,19 +40,19 @@ def effective_capabilities() -> int:
 def device_nodes(paths: Iterable[str]) -> list[oci.Device]:
     """The device nodes at these paths of the node; a directory stands for all in it. Raises
     OperationFailed."""
-    found = []
+    nodes = []
     for path in paths:
         try:
             entry = Path(path).stat()
             if stat.S_ISDIR(entry.st_mode):
-                found += device_nodes(str(inner) for inner in sorted(Path(path).iterdir()))
+                nodes += device_nodes(str(inner) for inner in sorted(Path(path).iterdir()))
                 continue
         except OSError as error:
             raise OperationFailed(f"cannot give a container {path}: {error.strerror}") from None
         kind = "c" if stat.S_ISCHR(entry.st_mode) else "b" if stat.S_ISBLK(entry.st_mode) else ""
         if not kind:
             raise OperationFailed(f"cannot give a container {path}: it is not a device")
-        found.append(
+        nodes.append(
             oci.Device(
                 path,
                 kind,
@@ -63,7 +63,7 @@ def device_nodes(paths: Iterable[str]) -> list[oci.Device]:
                 entry.st_gid,
             )
         )
-    return found
+    return nodes
 
 
 class Runtime:
@@ -198,12 +198,12 @@ class Runtime:
     def _hooks(self, instance: str) -> dict[str, object]:
         """The hooks of a container, as they stand in its configuration."""
         try:
-            found: dict[str, object] = json.loads(
+            hooks: dict[str, object] = json.loads(
                 (self.bundle(instance) / "config.json").read_text()
             ).get("hooks", {})
         except (FileNotFoundError, ValueError):
             return {}  # its creation was cut short
-        return found
+        return hooks
 
     @staticmethod
     def _release(fifo: Path) -> bool:
@@ -298,10 +298,10 @@ class Runtime:
             return
         with file.open("rb+") as log:
             log.seek(-LOG_KEEP, os.SEEK_END)
-            kept = log.read()
+            tail = log.read()
             log.truncate(0)
         with file.open("ab") as log:
-            log.write(b"[earlier lines were dropped]\n" + kept.partition(b"\n")[2])
+            log.write(b"[earlier lines were dropped]\n" + tail.partition(b"\n")[2])
 
     def tail(self, instance: str, lines: int, limit: int = 1 << 18) -> str:
         """The last lines of a container's output."""

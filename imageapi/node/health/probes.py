@@ -141,15 +141,15 @@ class HttpProbe(TcpProbe):
         self._answer += data
         if data and b"\n" not in self._answer and len(self._answer) < STATUS_LIMIT:
             return None
-        words = self._answer.split(b"\n", 1)[0].split()
-        if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        fields = self._answer.split(b"\n", 1)[0].split()
+        if len(fields) < 2 or not fields[0].startswith(b"HTTP/") or not fields[1].isdigit():
             return (
                 False,
                 "what answers does not speak HTTP"
                 if self._answer
                 else "the connection was closed without an answer",
             )
-        status = int(words[1])
+        status = int(fields[1])
         return (True, "") if 200 <= status < 400 else (False, f"HTTP status {status}")
 
 

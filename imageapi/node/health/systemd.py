@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-_FAILED, _JOBS = "== failed", "== jobs"
+_FAILED = "== failed"
+_JOBS = "== jobs"
 _SCRIPT = f"""
 state=$(systemctl is-system-running 2>&1)
 echo "$state"
@@ -56,12 +57,12 @@ def _section(lines: Sequence[str], title: str) -> list[list[str]]:
 
 
 def _units(lines: Sequence[str], title: str) -> list[str]:
-    return [words[0] for words in _section(lines, title)]
+    return [fields[0] for fields in _section(lines, title)]
 
 
 def _waited_for(lines: Sequence[str]) -> list[str]:
     """The units whose jobs run now ("12 slow.service start running"); all others wait for them."""
-    jobs = [words for words in _section(lines, _JOBS) if len(words) == 4]
+    jobs = [fields for fields in _section(lines, _JOBS) if len(fields) == 4]
     return [unit for _, unit, _, state in jobs if state == "running"] or [
         unit for _, unit, _, _ in jobs
     ]

@@ -18,7 +18,8 @@ from typing import Protocol
 from imageapi.node.container.execute import ExecContext
 from imageapi.spec.health import DEGRADED, HEALTHY, STARTING, UNHEALTHY, Health
 
-QUICK_MIN, QUICK_MAX = 0.1, 1.0
+QUICK_MIN = 0.1
+QUICK_MAX = 1.0
 IDLE_WAIT = 3600.0
 
 
@@ -151,13 +152,15 @@ class Watch:
         """Ends what was removed; with nothing left the thread ends, and leaves no descriptor
         behind."""
         with self._lock:
-            gone = [name for name, entry in running.items() if self._entries.get(name) is not entry]
+            ended = [
+                name for name, entry in running.items() if self._entries.get(name) is not entry
+            ]
             last = not self._entries
             if last:
                 os.close(self._wake)
                 self._wake = -1
                 self._thread = None
-        for name in gone:
+        for name in ended:
             self._end(name, running, selector)
         if last:
             selector.unregister(reader)

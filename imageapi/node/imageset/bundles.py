@@ -91,7 +91,7 @@ class Bundles:
             self._records.save(instance)
             marks = [time.monotonic()]
             layer = self._layer(instance.spec, interrupted)
-            shown = kernel.binds(
+            kernel_binds = kernel.binds(
                 instance.spec, lambda content: self._layer(content, interrupted), os.uname().release
             )
             marks.append(time.monotonic())
@@ -105,7 +105,11 @@ class Bundles:
             marks.append(time.monotonic())
             step = LastError.MOUNT
             self._files(instance, root, first)
-            binds = [*shown, *kept.binds(instance.spec, root, self._kept), *self._mounts(instance)]
+            binds = [
+                *kernel_binds,
+                *kept.binds(instance.spec, root, self._kept),
+                *self._mounts(instance),
+            ]
             step = LastError.INIT_FAIL
             instance.process = self._runtime.create(
                 instance.id, instance.spec.container, root, binds, first
@@ -214,6 +218,6 @@ def give_names(root: Path, own: Path = Path("/etc")) -> None:
 def _beside(hosts: bytes, own: bytes) -> bytes:
     """A hosts file with the lines of the node for names that it does not have."""
     lines = [line.split(b"#")[0].split() for line in hosts.splitlines()]
-    known = {name for words in lines for name in words[1:]}
+    known = {name for fields in lines for name in fields[1:]}
     new = [line for line in own.splitlines() if known.isdisjoint(line.split()[1:])]
     return hosts.rstrip(b"\n") + b"\n" + b"".join(line + b"\n" for line in new)

@@ -76,14 +76,14 @@ class ImageSet:
         layers = Layers(run, open_url, secret, key)
         self.table = Table(records, clock)
         self._reporter = Reporter(self.table, event, clock)
-        self._staging = StagedImages(layers, self.table, event)
+        self.staging = StagedImages(layers, self.table, event)
         self._bundles = Bundles(
-            run, runtime, self._staging.layer, self.objects, records, event, overlay_size, files
+            run, runtime, self.staging.layer, self.objects, records, event, overlay_size, files
         )
         self._running = Running(self.table, self._reporter, runtime, layers.altered, clock, changed)
         self._switch = ImageSwitch(
             self.table,
-            self._staging,
+            self.staging,
             self._bundles,
             self._running,
             self._reporter,
@@ -118,7 +118,7 @@ class ImageSet:
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
         """Sets what shall be ready beside what runs, and tells of each when it is; of all of it
         again if `anew`."""
-        self._staging.stage(specs, anew)
+        self.staging.stage(specs, anew)
 
     def stage_documents(self, images: Sequence[Mapping[str, Any]], anew: bool) -> None:
         """The same, as the head sent it; what cannot be used is told and changes nothing."""
@@ -144,15 +144,15 @@ class ImageSet:
     def adopt(self) -> ImageState:
         """Takes over what an earlier agent left: living containers are kept as they are, remains
         are removed."""
-        with self._staging.changing:
+        with self.staging.changing:
             if self._adopted:
                 return self.state()
             self._adopted = True
-            found = self.table.load()
+            instances = self.table.load()
             for name in self._bundles.strays(i.id for i in self.instances()):
                 self._bundles.remove(name)
             self._recover_objects()
-            for instance in found:
+            for instance in instances:
                 if self.table.get(instance.id) is None:
                     self._bundles.remove(instance.id)
                 elif instance.phase is Phase.STOPPING and not alive(instance.process):
@@ -160,7 +160,7 @@ class ImageSet:
                     self.table.drop(instance)
                 elif instance.phase in (*LIVE, Phase.STOPPING):
                     self._running.take_over(instance)
-            self._staging.collect()
+            self.staging.collect()
             self._reporter.report_containers()
             return self.state()
 
@@ -217,13 +217,13 @@ class ImageSet:
 
     def newest(self, name: str) -> Instance:
         """The instance of an image, by the image's name. Raises NotFound."""
-        found = [i for i in self.instances() if i.spec.name == name]
-        if not found:
+        instances = [i for i in self.instances() if i.spec.name == name]
+        if not instances:
             known = ", ".join(sorted({i.spec.name for i in self.instances()})) or "none"
             raise NotFound(
                 f"cannot find container {name[:80]!r}: no such image here (there are: {known})"
             )
-        return found[-1]
+        return instances[-1]
 
     def place(self, name: str) -> ExecContext:
         """Where commands inside an image run. Raises NotFound."""

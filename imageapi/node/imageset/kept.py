@@ -38,11 +38,11 @@ def binds(spec: ImageSpec, root: Path, place: Path) -> list[Bind]:
 
 def _directory(spec: ImageSpec, path: str, root: Path, place: Path) -> Path:
     name = path.strip("/").replace("%", "%25").replace("/", "%2F")
-    found = place / name
+    directory = place / name
     new = place / f".{name}.new"
     try:
-        if found.is_dir():
-            return found
+        if directory.is_dir():
+            return directory
         place.mkdir(mode=0o711, exist_ok=True)
         tree.remove(new)
         source = _inside(root, path)
@@ -56,7 +56,7 @@ def _directory(spec: ImageSpec, path: str, root: Path, place: Path) -> Path:
                 check=True,
                 timeout=_COPY_S,
             )
-        new.rename(found)
+        new.rename(directory)
     except (OSError, subprocess.SubprocessError) as error:
         why = (
             error.stderr.decode(errors="replace")[-300:]
@@ -66,15 +66,15 @@ def _directory(spec: ImageSpec, path: str, root: Path, place: Path) -> Path:
         raise OperationFailed(
             f"cannot make what image {spec.name} keeps of {path}: {why}"
         ) from None
-    return found
+    return directory
 
 
 def _inside(root: Path, path: str) -> Path | None:
     """A directory of an image, None if it has none there. A link on the way might lead out of the
     image: then it has none."""
-    found = root
-    for word in Path(path).parts[1:]:
-        found /= word
-        if found.is_symlink() or not found.is_dir():
+    resolved = root
+    for part in Path(path).parts[1:]:
+        resolved /= part
+        if resolved.is_symlink() or not resolved.is_dir():
             return None
-    return found
+    return resolved

@@ -51,20 +51,20 @@ def _binds(spec: ImageSpec, layer: Callable[[ImageSpec], Path], release: str) ->
             "the head gives none for the boot set that this node has booted", hint=_ANOTHER
         )
     top = layer(spec.modules)
-    found = top / "modules" / release
+    modules_dir = top / "modules" / release
     firmware = top / "firmware"
-    if not found.is_dir():
+    if not modules_dir.is_dir():
         others = ", ".join(sorted(path.name for path in (top / "modules").glob("*"))) or "no kernel"
         raise OperationFailed(
             f"its boot set has those of {others}, and the kernel that runs is {release}",
             hint=_ANOTHER,
         )
-    shown = [Bind(str(found), f"/lib/modules/{release}", readonly=True, harmless=True)]
+    binds = [Bind(str(modules_dir), f"/lib/modules/{release}", readonly=True, harmless=True)]
     if not firmware.is_dir() or not any(firmware.iterdir()):
-        return shown
+        return binds
     if modules.DIRECTORY.exists():  # this is minOS, and the kernel its own
         _search(firmware)
-    return [*shown, Bind(str(firmware), "/lib/firmware", readonly=True, harmless=True)]
+    return [*binds, Bind(str(firmware), "/lib/firmware", readonly=True, harmless=True)]
 
 
 def _search(firmware: Path) -> None:

@@ -16,7 +16,8 @@ from imageapi.spec.state import ImageState, LastError
 from layercake.kraken.backoff import backoff
 
 ATTEMPTS = 3
-BACKOFF, BACKOFF_MOST = 5.0, 20.0
+BACKOFF = 5.0
+BACKOFF_MOST = 20.0
 """Seconds after the first failure of an image, and at most."""
 
 ERROR_LIMIT = 500
@@ -192,7 +193,7 @@ def view(
     once it was given up."""
     state = _shown_state(instance, failure)
     retries = failure.open and not failure.fatal
-    shown = {
+    record = {
         "name": spec.name,
         "digest": spec.digest,
         "state": state,
@@ -205,8 +206,8 @@ def view(
         "retry_in_s": round(max(0.0, failure.retry_at - now), 1) if retries else None,
     }
     if instance is None:
-        return shown
-    return shown | {
+        return record
+    return record | {
         "health": instance.health,
         "pid": instance.process.pid if state in ("running", "stopping") else 0,
         "started_s": round(now - instance.since, 1) if instance.since else None,

@@ -76,11 +76,11 @@ class Records:
 
     def load(self) -> list[Instance]:
         """The instances that an earlier agent wrote down."""
-        found = []
+        instances = []
         for file in sorted(self.instances.glob("*.json")):
             data = read_json(file)
             process = Process(data["pid"], data["started"])
-            found.append(
+            instances.append(
                 Instance(
                     data["id"],
                     parse_image(data["spec"]),
@@ -92,7 +92,7 @@ class Records:
                     data.get("stale", False),
                 )
             )
-        return found
+        return instances
 
     def forget(self, name: str) -> None:
         """Deletes the record of an instance; none is fine."""

@@ -36,15 +36,15 @@ class Reporter:
 
     def report_containers(self, again: bool = False) -> None:
         """Tells how the containers are, if that has changed or it has to be told `again`."""
-        found = self.views()
+        views = self.views()
         moving = ("started_s", "retry_in_s")
-        steady = [{k: v for k, v in entry.items() if k not in moving} for entry in found]
+        steady = [{k: v for k, v in entry.items() if k not in moving} for entry in views]
         with self._lock:
             if steady == self._told and not again:
                 return
             self._told = steady
-        words = ", ".join(f"{c['name']} {c['health'] or c['state']}" for c in found)
-        self.event(CONTAINERS, words or "no containers", containers=found)
+        text = ", ".join(f"{c['name']} {c['health'] or c['state']}" for c in views)
+        self.event(CONTAINERS, text or "no containers", containers=views)
 
     def failed(self, name: str, failure: Failure) -> None:
         """Tells what follows from a failure of an image."""

@@ -111,7 +111,7 @@ class Running:
             instance.process,
             self._runtime.cgroup(instance.id),
             spec.namespaces,
-            dict(word.split("=", 1) for word in environment(spec)),
+            dict(variable.split("=", 1) for variable in environment(spec)),
             self._runtime.filter(instance.id),
         )
 

@@ -38,7 +38,7 @@ class StagedImages:
         self.changing = threading.RLock()
         self._layers = layers
         self._table = table
-        self._event = event
+        self.event = event
         self._moved = threading.Condition()
         self._staged: dict[str, ImageSpec] = {}
         self._told: set[str] = set()
@@ -87,17 +87,17 @@ class StagedImages:
         """Frees what is neither wanted nor used nor staged. What cannot be freed is told."""
         with self.changing:
             with self._moved:
-                kept = list(self._staged.values())
-            kept += [*(i.spec for i in self._table.instances()), *self._table.wanted]
+                staged = list(self._staged.values())
+            staged += [*(i.spec for i in self._table.instances()), *self._table.wanted]
             try:
                 clean = self._layers.collect(
-                    content.hex for spec in kept for content in spec.contents
+                    content.hex for spec in staged for content in spec.contents
                 )
             except (LayercakeError, OSError) as error:
-                self._event(REMAINS, f"cannot free unused images: {error}")
+                self.event(REMAINS, f"cannot free unused images: {error}")
                 return
             if not clean:
-                self._event(LAZY_UNMOUNT, "an unused image was busy; it was detached lazily")
+                self.event(LAZY_UNMOUNT, "an unused image was busy; it was detached lazily")
 
     # ---- the thread
     # -----
@@ -125,7 +125,7 @@ class StagedImages:
                 self.layer(content, dropped)
         except (LayercakeError, OSError) as error:
             if not dropped():
-                self._event(
+                self.event(
                     STAGE_FAILED,
                     f"image {spec.name} cannot be made ready: {error}",
                     name=spec.name,
@@ -139,6 +139,6 @@ class StagedImages:
             self._told.add(spec.hex)
         seconds = round(time.monotonic() - since, 3)
         kind = _KEPT if all(content.hex in had for content in spec.contents) else STAGED
-        self._event(
+        self.event(
             kind, f"image {spec.name} is ready", name=spec.name, digest=spec.digest, seconds=seconds
         )

@@ -117,13 +117,13 @@ class ImageSwitch:
 
     def _prepare(self, spec: ImageSpec, interrupted: Interrupt) -> Instance:
         instance = self._table.new(spec)
-        took = self._bundles.prepare(instance, interrupted)
+        timings = self._bundles.prepare(instance, interrupted)
         self._reporter.event(
             PREPARED,
             f"image {spec.name} is ready to start",
             image=spec.name,
             digest=spec.digest,
-            **took,
+            **timings,
         )
         return instance
 
@@ -166,7 +166,7 @@ class ImageSwitch:
     ) -> None:
         """Stops all old instances, dependants first; then starts the new ones, each after those
         that it depends on."""
-        follows = {new.id: gone for gone, new in successors(old, fresh)[0] if new}
+        follows = {new.id: replaced for replaced, new in successors(old, fresh)[0] if new}
         after = ranks({s.name: s.container.depends for s in self._table.wanted})
         times: dict[str, tuple[float, bool]] = {}
         for instance in _dependants_first(old):

@@ -177,12 +177,12 @@ class Table:
 
     def load(self) -> list[Instance]:
         """What an earlier agent wrote down. What it had started is in the table from now on."""
-        found = self._records.load()
+        instances = self._records.load()
         with self._lock:
             self._instances.update(
-                {i.id: i for i in found if i.phase not in (Phase.PREPARING, Phase.PREPARED)}
+                {i.id: i for i in instances if i.phase not in (Phase.PREPARING, Phase.PREPARED)}
             )
-        return found
+        return instances
 
     def taken_over(self, instance: Instance) -> None:
         """An instance of an earlier agent runs on."""

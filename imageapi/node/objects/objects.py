@@ -72,7 +72,7 @@ class Objects:
     def views(self) -> list[dict[str, Any]]:
         """All objects, JSON-ready. There are no secrets in a description."""
         with self._lock:
-            return [asdict(found) for found in self._objects.values()]
+            return [asdict(entry) for entry in self._objects.values()]
 
     def view(self, name: str) -> dict[str, Any]:
         """One object, JSON-ready. Raises InputError."""
@@ -99,17 +99,17 @@ class Objects:
         """
         spec = parse_attach(data) if kind == "attach" else check_mount(parse_mount(data))
         with self._lock:
-            found = self._get(spec["id"]) if "id" in spec else self._equal(kind, spec)
-            if found is None:
-                found = self._create(kind, spec, holder)
-            elif found.type != kind:
+            entry = self._get(spec["id"]) if "id" in spec else self._equal(kind, spec)
+            if entry is None:
+                entry = self._create(kind, spec, holder)
+            elif entry.type != kind:
                 raise InputError(
-                    f"cannot use object {found.id} as {kind}: it is of type {found.type}"
+                    f"cannot use object {entry.id} as {kind}: it is of type {entry.type}"
                 )
-            elif holder not in found.holders:
-                found.holders.append(holder)
+            elif holder not in entry.holders:
+                entry.holders.append(holder)
             self._save()
-            return found.id
+            return entry.id
 
     def _equal(self, kind: str, spec: Spec) -> Object | None:
         """An object that may be shared: what can be written to by one holder is no other's
@@ -178,25 +178,25 @@ class Objects:
         """Lets go of an object; its last holder takes it away. Raises Refused if it is not held so,
         OperationFailed if it stays."""
         with self._lock:
-            found = self._get(name)
-            if holder not in found.holders:
+            entry = self._get(name)
+            if holder not in entry.holders:
                 raise Refused(
-                    f"cannot release {name}: it is held by {', '.join(found.holders) or 'nobody'}",
+                    f"cannot release {name}: it is held by {', '.join(entry.holders) or 'nobody'}",
                     hint="it goes when they let go of it",
                 )
-            if len(found.holders) > 1:
-                found.holders.remove(holder)
+            if len(entry.holders) > 1:
+                entry.holders.remove(holder)
                 self._save()
             else:
-                self._destroy(found)
+                self._destroy(entry)
 
     def release_all(self, holder: str) -> None:
         """Lets go of everything that `holder` has. Raises OperationFailed for the first that
         stays."""
         with self._lock:
-            for found in list(self._objects.values()):
-                if found.id in self._objects and holder in found.holders:
-                    self.release(found.id, holder)
+            for entry in list(self._objects.values()):
+                if entry.id in self._objects and holder in entry.holders:
+                    self.release(entry.id, holder)
 
     def _destroy(self, old: Object) -> None:
         """Takes an object away, then lets go of its parts. What cannot be taken away stays in the
@@ -245,19 +245,19 @@ class Objects:
         """Takes away what an earlier agent only began, and what nobody is left to hold. `holders`
         are the containers."""
         with self._lock:
-            for found in reversed(list(self._objects.values())):
-                if found.id not in self._objects:
+            for entry in reversed(list(self._objects.values())):
+                if entry.id not in self._objects:
                     continue
                 known = holders | {USER} | self._objects.keys()
-                found.holders = [h for h in found.holders if h in known]
-                if found.state == "ready" and found.holders:
-                    if found.type == "attach":
-                        self._attachments.resume(found.id, found.spec)
+                entry.holders = [h for h in entry.holders if h in known]
+                if entry.state == "ready" and entry.holders:
+                    if entry.type == "attach":
+                        self._attachments.resume(entry.id, entry.spec)
                     continue
                 try:
-                    self._destroy(found)
+                    self._destroy(entry)
                 except LayercakeError as error:
-                    self._event(REMAINS, f"cannot remove object {found.id}: {error}")
+                    self._event(REMAINS, f"cannot remove object {entry.id}: {error}")
             self._save()
 
     def place(self, name: str) -> str:

@@ -24,10 +24,10 @@ def is_journal(environ: Mapping[str, str], stream: TextIO) -> bool:
     """Whether a stream is a connection to the journal: JOURNAL_STREAM has its device and inode then
     (systemd.exec(5))."""
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (OSError, ValueError):
         return False
-    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def encoded(fields: Mapping[str, str]) -> bytes:

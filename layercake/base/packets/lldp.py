@@ -77,28 +77,28 @@ def parse(frame: bytes) -> Neighbour | None:
         at += 4
     if int.from_bytes(frame[at : at + 2], "big") != ETHERTYPE:
         return None
-    found: dict[int, bytes] = {}
+    fields: dict[int, bytes] = {}
     own: dict[bytes, bytes] = {}
     try:
         for kind, value in _tlvs(frame[at + 2 :]):
             if kind == _OWN:
                 own.setdefault(value[:4], value[4:])
             else:
-                found.setdefault(kind, value)
+                fields.setdefault(kind, value)
     except ValueError:
         return None
     if (
-        len(found.get(_CHASSIS, b"")) < 2
-        or len(found.get(_PORT, b"")) < 2
-        or found.get(_TTL, b"\1\1") == b"\0\0"
+        len(fields.get(_CHASSIS, b"")) < 2
+        or len(fields.get(_PORT, b"")) < 2
+        or fields.get(_TTL, b"\1\1") == b"\0\0"
     ):
         return None
-    chassis = _id(_CHASSIS, found[_CHASSIS])
+    chassis = _id(_CHASSIS, fields[_CHASSIS])
     return Neighbour(
-        plain(found.get(_NAME, b"")) or chassis,
-        _id(_PORT, found[_PORT]),
+        plain(fields.get(_NAME, b"")) or chassis,
+        _id(_PORT, fields[_PORT]),
         chassis,
-        plain(found.get(_PORT_TEXT, b"")),
+        plain(fields.get(_PORT_TEXT, b"")),
         int.from_bytes(own.get(_VLAN, b"")[:2], "big"),
         int.from_bytes(own.get(_FRAME, b"")[:2], "big"),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from layercake.check.finding import Finding, check, error, ok, warning
-from layercake.check.site import Seen, Site
-from layercake.check.wire.listening import ARP, Heard, exchange, hardware_address
+from layercake.check.site import CheckedNode, Site
+from layercake.check.wire.listening import ARP, ReceivedFrame, exchange, hardware_address
 
 _BROADCAST = "ff:ff:ff:ff:ff:ff"
 _NOBODY = "0.0.0.0"
@@ -27,22 +27,22 @@ def questions(own_mac: str, own: str, addresses: Iterable[str]) -> list[bytes]:
     ]
 
 
-def owners(heard: list[Heard]) -> dict[str, set[str]]:
+def owners(heard: list[ReceivedFrame]) -> dict[str, set[str]]:
     """{IPv4 address: MAC addresses that answer for it}."""
     from scapy.layers.l2 import ARP as Arp
     from scapy.layers.l2 import Ether
 
-    found: dict[str, set[str]] = {}
+    owners: dict[str, set[str]] = {}
     for one in heard:
         packet = Ether(one.frame)
         if Arp in packet and packet[Arp].op == _REPLY:
-            found.setdefault(str(packet[Arp].psrc), set()).add(str(packet[Arp].hwsrc).lower())
-    return found
+            owners.setdefault(str(packet[Arp].psrc), set()).add(str(packet[Arp].hwsrc).lower())
+    return owners
 
 
-def judge(own: str, nodes: Iterable[Seen], found: dict[str, set[str]]) -> list[Finding]:
+def judge(own: str, nodes: Iterable[CheckedNode], found: dict[str, set[str]]) -> list[Finding]:
     """What is wrong with who answers."""
-    said = [
+    findings = [
         error(
             f"another machine has the head's address {own}: {', '.join(sorted(macs))}",
             "give one of the two another address",
@@ -54,7 +54,7 @@ def judge(own: str, nodes: Iterable[Seen], found: dict[str, set[str]]) -> list[F
     for node in nodes:
         macs = found.get(node.ip, set())
         if others := sorted(macs - set(node.macs)):
-            said.append(
+            findings.append(
                 error(
                     f"{node.ip} of {node.name} is used by {', '.join(others)}, which is no MAC "
                     "address of the node",
@@ -65,14 +65,14 @@ def judge(own: str, nodes: Iterable[Seen], found: dict[str, set[str]]) -> list[F
         elif macs and node.power == "OFF":
             awake.append(node.name)
     if awake:
-        said.append(
+        findings.append(
             warning(
                 "answer, and their BMCs say that they are off",
                 "is each bmc.address that of the same machine?",
                 awake,
             )
         )
-    return said
+    return findings
 
 
 @check("addresses", sides=True)
@@ -92,13 +92,13 @@ def addresses(site: Site) -> list[Finding]:
         settings.address,
         (node.ip for node in site.nodes if "." in node.ip),
     )
-    found = owners(
+    owned = owners(
         exchange([settings.interface], ARP, min(site.listen_s, _MOST_S), say=asked, again_s=1.0)
     )
-    there = sum(node.ip in found for node in site.nodes)
-    return judge(settings.address, site.nodes, found) or [
+    answered = sum(node.ip in owned for node in site.nodes)
+    return judge(settings.address, site.nodes, owned) or [
         ok(
-            f"nobody else has {settings.address}; of {len(site.nodes)} nodes' addresses {there} "
+            f"nobody else has {settings.address}; of {len(site.nodes)} nodes' addresses {answered} "
             "are answered for, each by its node"
         )
     ]

@@ -12,7 +12,7 @@ from layercake.base.packets.bpf import udp_to
 from layercake.base.text import show
 from layercake.check.finding import Finding, Severity, check, error, ok, warning
 from layercake.check.site import Site
-from layercake.check.wire.listening import IP, Heard, exchange
+from layercake.check.wire.listening import IP, ReceivedFrame, exchange
 from pxe.packets import dhcp as codec
 from pxe.packets.dhcp import DhcpError
 from pxe.settings import BootSettings
@@ -53,30 +53,30 @@ def discovers(port: int) -> dict[int, bytes]:
     from scapy.layers.l2 import Ether
 
     mac = stranger()
-    found = {}
+    frames = {}
     for _, options in _CLIENTS:
         number = secrets.randbits(32)
         uuid = (97, b"\0" + mac + bytes(10))
         firmware = [*options, (94, b"\x01\x03\x10"), uuid] if options else []
-        said = [("message-type", 1), (55, _WANTED), (57, b"\x05\xc0"), *firmware, "end"]
-        found[number] = bytes(
+        fields = [("message-type", 1), (55, _WANTED), (57, b"\x05\xc0"), *firmware, "end"]
+        frames[number] = bytes(
             Ether(src=mac.hex(":"), dst="ff:ff:ff:ff:ff:ff")
             / Ip(src="0.0.0.0", dst="255.255.255.255")
             / UDP(sport=port + 1, dport=port)
             / BOOTP(chaddr=mac + bytes(10), xid=number, flags=0x8000)
-            / DHCP(options=said)
+            / DHCP(options=fields)
         )
-    return found
+    return frames
 
 
-def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]:
+def servers(heard: list[ReceivedFrame], ours: set[int]) -> dict[tuple[str, str], Server]:
     """{(server id, MAC address): what it offers} of the offers to us. What is no DHCP is passed
     over."""
     from scapy.layers.inet import IP as Ip
     from scapy.layers.inet import UDP
     from scapy.layers.l2 import Ether
 
-    found: dict[tuple[str, str], Server] = {}
+    servers: dict[tuple[str, str], Server] = {}
     for one in heard:
         packet = Ether(one.frame)
         if Ip not in packet or UDP not in packet:
@@ -89,8 +89,8 @@ def servers(heard: list[Heard], ours: set[int]) -> dict[tuple[str, str], Server]
             continue
         server_id = message.options.get(codec.SERVER_ID)
         identity = str(packet[Ip].src) if server_id is None else _ip(server_id)
-        _note_offer(found.setdefault((identity, str(packet.src)), Server()), message)
-    return found
+        _note_offer(servers.setdefault((identity, str(packet.src)), Server()), message)
+    return servers
 
 
 def _note_offer(server: Server, message: codec.DhcpPacket) -> None:
@@ -141,21 +141,21 @@ def judge(
 ) -> list[Finding]:
     """What is to be said of who answers a stranger, by what the settings say of DHCP. `head` is its
     address, `where` how long and on which interface was listened."""
-    said = []
+    findings = []
     for key, server in sorted(found.items()):
         if key[0] in boot.dhcp_servers:
-            said.append(
+            findings.append(
                 _expected(_offer_text(key, server, "the site's DHCP server"), server, boot, head)
             )
         elif boot.dhcp != "serve" and not boot.dhcp_servers:
-            said.append(
+            findings.append(
                 warning(
                     _offer_text(key, server),
                     "if it is the site's, name it in boot.dhcp_servers; if not, switch it off",
                 )
             )
         else:
-            said.append(
+            findings.append(
                 error(
                     _offer_text(key, server),
                     "switch it off, or keep it from this network; nodes take whichever answer "
@@ -164,13 +164,13 @@ def judge(
                 )
             )
     if boot.dhcp == "serve" or any(server.gives for server in found.values()):
-        return said or [ok(f"nobody else answered {where}")]
+        return findings or [ok(f"nobody else answered {where}")]
     none = (
         f"no DHCP server of the site gave a stranger an address {where}; with boot.dhcp: "
         f"{boot.dhcp} nodes have theirs from it"
     )
     return [
-        *said,
+        *findings,
         ok(f"{none}: it may answer machines that it knows alone")
         if boot.dhcp_servers
         else warning(none, "see whether it reaches this network, and name it in boot.dhcp_servers"),
@@ -212,20 +212,20 @@ def dhcp(site: Site) -> list[Finding]:
     boot = site.of("boot")
     port = boot.dhcp_port
     frames = discovers(port)
-    heard = exchange(
+    replies = exchange(
         [settings.interface], IP, site.listen_s, say=frames.values(), program=udp_to(port + 1)
     )
     where = f"in {site.listen_s:g} s on {settings.interface}"
-    here = [] if boot.dhcp == "off" else _on_the_head(site, port)
-    found = judge(servers(heard, set(frames)), boot, settings.address, where)
-    return here + [f for f in found if not here or f.severity is not Severity.OK]
+    on_head = [] if boot.dhcp == "off" else _on_the_head(site, port)
+    findings = judge(servers(replies, set(frames)), boot, settings.address, where)
+    return on_head + [f for f in findings if not on_head or f.severity is not Severity.OK]
 
 
 def _on_the_head(site: Site, port: int) -> list[Finding]:
     """A server of this machine: what it sends does not come in on the interface. Ours is a module's
     process."""
     own = {str(s["pid"]) for s in (site.status or {}).get("services", [])}
-    found = []
+    findings = []
     for address, who in site.machine.listeners(port):
         host, _, interface = address.rpartition(":")[0].partition("%")
         ours = any(f"pid={pid}," in who for pid in own)
@@ -234,10 +234,10 @@ def _on_the_head(site: Site, port: int) -> list[Finding]:
             and interface in ("", site.settings.interface)
             and host in ("0.0.0.0", "*", "[::]", site.settings.address)
         ):
-            found.append(
+            findings.append(
                 error(
                     f"another DHCP server on this machine listens on {address} {who}".rstrip(),
                     "stop it, or bind it to other interfaces",
                 )
             )
-    return found
+    return findings

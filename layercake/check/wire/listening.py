@@ -28,7 +28,7 @@ _MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedFrame:
     """A frame that came in, and by which interface."""
 
     interface: str
@@ -36,26 +36,26 @@ class Heard:
 
 
 def _socket(interface: str, protocol: int, program: Program) -> socket.socket:
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:
         if program:
-            attach(made, program)
+            attach(sock, program)
         index = socket.if_nametoindex(interface)
-        made.setsockopt(
+        sock.setsockopt(
             _SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("IHH8s", index, _PROMISCUOUS, 0, b"")
         )
-        made.bind((interface, protocol))
+        sock.bind((interface, protocol))
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def hardware_address(interface: str) -> str:
     """The MAC address of an interface. Raises OSError."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as made:
-        made.bind((interface, 0))
-        return bytes(made.getsockname()[4]).hex(":")
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        sock.bind((interface, 0))
+        return bytes(sock.getsockname()[4]).hex(":")
 
 
 def exchange(
@@ -66,31 +66,31 @@ def exchange(
     say: Iterable[bytes] = (),
     again_s: float = 2.0,
     program: Program = (),
-) -> list[Heard]:
+) -> list[ReceivedFrame]:
     """Sends frames on the first interface, now and every `again_s`, and returns what others sent to
     any of the interfaces within so many seconds. Our own machine's frames are none of them. Raises
     OSError."""
     frames = list(say)
-    heard: list[Heard] = []
+    received: list[ReceivedFrame] = []
     sockets: dict[int, tuple[str, socket.socket]] = {}
     try:
         for interface in interfaces:
-            made = _socket(interface, protocol, program)
-            sockets[made.fileno()] = (interface, made)
+            sock = _socket(interface, protocol, program)
+            sockets[sock.fileno()] = (interface, sock)
         first = next(iter(sockets.values()))[1]
         until = time.monotonic() + seconds
         due = time.monotonic() if frames else until
-        while (now := time.monotonic()) < until and len(heard) < _MOST:
+        while (now := time.monotonic()) < until and len(received) < _MOST:
             if now >= due:
                 for frame in frames:
                     first.send(frame)
                 due = now + again_s
             for number in select.select(list(sockets), [], [], max(0.0, min(due, until) - now))[0]:
-                name, made = sockets[number]
-                frame, source = made.recvfrom(9216)
+                name, sock = sockets[number]
+                frame, source = sock.recvfrom(9216)
                 if source[2] != socket.PACKET_OUTGOING and len(frame) >= _ETHERNET:
-                    heard.append(Heard(name, frame))
-        return heard
+                    received.append(ReceivedFrame(name, frame))
+        return received
     finally:
-        for _, made in sockets.values():
-            made.close()
+        for _, sock in sockets.values():
+            sock.close()

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
+from layercake.api.caller import Caller
 from layercake.base.clock import Clock
 from layercake.base.text import clean
-from layercake.features.access.caller import Caller
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 from layercake.kraken.errors import OperationFailed

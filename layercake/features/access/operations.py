@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from layercake.agents.pki import Authority
+from layercake.api.caller import Caller
 from layercake.base.text import nearest
-from layercake.features.access.caller import Caller
 from layercake.features.access.tokens import Token, Tokens
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Store

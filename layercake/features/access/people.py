@@ -19,8 +19,8 @@ import jwt
 import msgspec
 from msgspec import Meta
 
+from layercake.api.caller import Caller, printable
 from layercake.base.clock import Clock
-from layercake.features.access.caller import Caller, printable
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.module import Role
 

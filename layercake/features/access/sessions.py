@@ -15,9 +15,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from layercake.api.caller import Caller
 from layercake.base.clock import Clock
-from layercake.base.places import Places
-from layercake.features.access.caller import Caller
+from layercake.base.quotas import SlotPool
 from layercake.kraken.errors import Refused
 
 LIFETIME_S = 12 * 3600.0
@@ -47,7 +47,7 @@ class _Secrets:
     def __init__(self, wall: Clock, each: int, most: int, ended: Callable[[_Held], None]) -> None:
         self._wall = wall
         self._ended = ended
-        self._places: Places[_Held] = Places(each, most)
+        self._slots: SlotPool[_Held] = SlotPool(each, most)
         self._held: dict[str, _Held] = {}
 
     def make(self, caller: Caller, seconds: float) -> tuple[str, _Held]:
@@ -59,7 +59,7 @@ class _Secrets:
             float("inf"),
         )
         held = self._held[_digest(text)] = _Held(caller, until, _digest(text))
-        gone = self._places.take(_owner(caller), held)
+        gone = self._slots.add(_owner(caller), held)
         if gone is not None:
             self.drop(gone)
         return text, held
@@ -75,7 +75,7 @@ class _Secrets:
     def drop(self, held: _Held) -> None:
         """It is good for nothing any more."""
         if self._held.pop(held.digest, None) is not None:
-            self._places.leave(_owner(held.caller), held)
+            self._slots.remove(_owner(held.caller), held)
             self._ended(held)
 
 
@@ -91,10 +91,9 @@ class Sessions:
     """The sessions of a head. `ended` is called with the id (Caller.session) of each that is over:
     what it has open ends."""
 
-    def __init__(self, wall: Clock) -> None:
+    def __init__(self, wall: Clock, ended: Callable[[str], None] = lambda session: None) -> None:
         self._wall = wall
-        self.ended: Callable[[str], None] = lambda session: None
-        self._sessions = _Secrets(wall, EACH, MOST, lambda held: self.ended(_name(held)))
+        self._sessions = _Secrets(wall, EACH, MOST, lambda held: ended(_name(held)))
         self._tickets = _Secrets(wall, TICKETS_EACH, TICKETS, lambda held: None)
 
     def ticket(self, caller: Caller, *, exec: bool = False) -> str:

@@ -80,14 +80,14 @@ def blake2b(token: str) -> str:
 
 
 class Tokens:
-    """The tokens of a head."""
+    """The tokens of a head. `ended` is called with the id of each that is revoked: what it has open
+    ends."""
 
-    def __init__(self, wall: Clock) -> None:
+    def __init__(self, wall: Clock, ended: Callable[[str], None] = lambda token: None) -> None:
         self._wall = wall
+        self._ended = ended
         self._kept = _Kept()
         self._by_digest: dict[str, Token] = {}
-        self.revoked: Callable[[Token], None] = lambda token: None
-        """Called with each token that is revoked: what it has open ends."""
 
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what an earlier head left."""
@@ -210,7 +210,7 @@ class Tokens:
         self._change(
             transaction, _Kept(tuple(t for t in self._kept.tokens if t is not token), gone)
         )
-        transaction.after(lambda: self.revoked(token))
+        transaction.after(self._ended, token.id)
         return token
 
     def _change(self, transaction: Transaction, kept: _Kept) -> None:

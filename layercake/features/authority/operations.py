@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from layercake.agents.joining import Joining
 from layercake.agents.pki import RENEW_DAYS, Authority
 from layercake.agents.sync import Sync
+from layercake.api.caller import said_by
 from layercake.base.clock import Clock
-from layercake.features.access.caller import said_by
 from layercake.features.boots.boot_sets import BootSets
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState

@@ -42,7 +42,7 @@ class BootSets:
         self.directory = directory
         self._signer = signer
         self._seen: dict[str, tuple[tuple[object, ...], str]] = {}
-        self._sign = sign
+        self.sign = sign
         self._order = lru_cache(maxsize=8)(self._signed_agent)
         self._told_of = lru_cache(maxsize=16)(self._announced)
         self._drivers = lru_cache(maxsize=2)(self._opened)  # one takes 13 MB
@@ -227,7 +227,7 @@ class BootSets:
     def _signed_agent(self, name: str) -> dict[str, Any] | None:
         data = self.agent(name)
         digest = hashlib.blake2b(data, digest_size=32).hexdigest()
-        signature = self._sign(signed(name, digest, len(data)))
+        signature = self.sign(signed(name, digest, len(data)))
         return (
             None
             if signature is None

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.boots.boot_sets import DOCUMENT, OF_PROFILES, BootSets
 from layercake.features.boots.views import Use
 from layercake.features.guard.guard import Guard

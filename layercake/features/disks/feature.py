@@ -17,13 +17,14 @@ def _start(kernel: Kernel) -> Running:
     disks = NodeDisks(kernel.store, kernel.desire, kernel.part(BootSets), kernel.touch)
     address = kernel.part(ImageAddresses).address
     return Running(
-        disks,
+        (disks,),
         load=partial(disks.load, kernel.database.documents),
         forget=disks.forget,
-        node_routes=DiskKeyRequests(disks, kernel.guard_secrets).routes(),
+        node_routes=DiskKeyRequests(disks, kernel.running.decisions.guard_secrets).routes(),
         document=partial(disks.document, address=address),
+        troubles={"disks": disks.troubles},
         hears={minos.events.DISKS: disks.apply_report},
     )
 
 
-FEATURE = Feature("disks", _start)
+FEATURE = Feature("disks", _start, needs=("boots", "images"))

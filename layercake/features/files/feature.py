@@ -6,6 +6,8 @@ import minos.events
 from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.features.files.node_files import NodeFiles
 from layercake.features.files.node_routes import FileRequests
+from layercake.features.files.operations import FileChanges
+from layercake.features.files.routes import FileRoutes
 from layercake.features.files.sources import DOCUMENTS as SOURCES
 from layercake.features.files.sources import Sources
 from layercake.kernel.feature import Feature, Running
@@ -28,15 +30,18 @@ def _start(kernel: Kernel) -> Running:
         documents = kernel.database.documents
         files.load(documents(SOURCES) | documents(HOST_KEYS))
 
+    operations = FileChanges(kernel.store, files)
     return Running(
-        files,
+        (files, operations),
         load=load,
         stop=files.close,
         forget=files.forget,
-        node_routes=FileRequests(files, kernel.guard_secrets).routes(),
+        routes=(FileRoutes(operations, kernel.store),),
+        node_routes=FileRequests(files, kernel.running.decisions.guard_secrets).routes(),
         document=files.document,
+        troubles={"files": files.troubles},
         hears={minos.events.FILES: files.apply_report},
     )
 
 
-FEATURE = Feature("files", _start)
+FEATURE = Feature("files", _start, routes=(FileRoutes,))

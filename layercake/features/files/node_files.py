@@ -22,9 +22,9 @@ from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.features.files.hostkeys import HostKeys
 from layercake.features.files.inventory import METADATA, TEMPLATE, File, Files, place_of
 from layercake.features.files.module import FileSettings
-from layercake.features.files.renderer import Renderer
+from layercake.features.files.rendering.renderer import Renderer
+from layercake.features.files.rendering.template import CLOSES, OPENS
 from layercake.features.files.sources import Source, Sources
-from layercake.features.files.template import CLOSES, OPENS
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.networks import SiteNetworks

@@ -20,10 +20,10 @@ from layercake.base.clock import Clock
 from layercake.features.guard import outage
 from layercake.features.guard.members import Members
 from layercake.features.guard.outage import Outage
-from layercake.features.guard.queue import Lane, Queue, Rank, Turn
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.silent_nodes import SilentNodes
-from layercake.features.guard.slots import Slots
+from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
+from layercake.features.guard.turns.slots import Slots
 from layercake.features.guard.verdict import Case, judge, when
 from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
@@ -48,13 +48,13 @@ _DOCUMENT = "guard/freeze"
 replace = msgspec.structs.replace
 
 
-class GuardActions(Protocol):
-    """What the guard has done elsewhere."""
+class GuardOrders(Protocol):
+    """What the guard has done to nodes (agents.orders)."""
 
     def want_again(self, record: Record) -> None:
         """What is wanted of a node follows from its orders anew."""
 
-    def take(self, record: Record, by: str) -> None:
+    def take_over(self, record: Record, by: str) -> None:
         """A machine that was found running becomes ours: it is started anew."""
 
 
@@ -66,7 +66,8 @@ class _Asked:
 
 
 class Guard:
-    """Says when a step may begin. Runs on the event loop."""
+    """Says when a step may begin. Runs on the event loop. `written` says whether what is known of a
+    node is on disk."""
 
     def __init__(
         self,
@@ -74,15 +75,16 @@ class Guard:
         engine: Engine,
         settings: GuardSettings,
         witnesses: Witnesses,
-        actions: GuardActions,
+        orders: GuardOrders,
         clock: Clock,
+        written: Callable[[str], bool] = lambda key: True,
     ) -> None:
         self._store = store
         self._engine = engine
         self._settings = settings
-        self._actions = actions
+        self._orders = orders
         self._clock = clock
-        self._slots = Slots(settings)
+        self.slots = Slots(settings)
         self._queue = Queue()
         self._admitting = False
         self._members = Members(store)
@@ -93,7 +95,7 @@ class Guard:
         self.silent = SilentNodes(witnesses, clock)
         self._done: dict[str, float] = {}
         """Nodes whose order is done, and until when that is waited for to be written."""
-        self.written: Callable[[str], bool] = lambda key: True
+        self.written = written
         self.outages: dict[str, Outage] = {}
         self.freeze: Stop | None = None
 
@@ -131,12 +133,12 @@ class Guard:
             record.care = replace(care, ours=True, up=up, busy=said, released=False, wished=0.0)
             self._store.mark(record)
         self.silent.expected.discard(key)
-        if key in self.silent.since or key in self._slots:
+        if key in self.silent.since or key in self.slots:
             self._returned(key, up=True)
 
     def _returned(self, key: str, *, up: bool = False) -> None:
         self.silent.remove(key)
-        since = self._slots.free(key)
+        since = self.slots.free(key)
         if since is not None and up:
             self._queue.took(self._clock() - since)
         if since is not None:
@@ -171,7 +173,7 @@ class Guard:
             self._store.mark(record)
             if order.what == "cycle":
                 self._store.event(record, events.POWER_CYCLED, "is off, and is started again")
-            self._actions.want_again(record)
+            self._orders.want_again(record)
         elif record.meant == "off" and care.up:
             record.care = replace(care, up=False, busy=False)
             self.silent.since.pop(record.node.id, None)
@@ -180,7 +182,7 @@ class Guard:
     def failed(self, record: Record, why: str, *, for_good: bool) -> None:
         """A step of a node has failed; its slot is another's. What was ordered of one that is given
         up has failed too."""
-        self._slots.free(record.node.id)
+        self.slots.free(record.node.id)
         order = record.care.order
         self._admit()
         if not for_good:
@@ -202,7 +204,7 @@ class Guard:
                 events.POWER_ORDER_FAILED,
                 f"{order.what} ordered by {order.by} has failed: {why}",
             )
-            self._actions.want_again(record)
+            self._orders.want_again(record)
 
     # -- may it?
 
@@ -230,7 +232,7 @@ class Guard:
             del self._waiting[key]
             self._begin(record, asked.mutation)
         elif verdict.why is Why.FOUND_RUNNING and wishes(record.node).adopt == "reset":
-            self._actions.take(record, "the inventory (adopt: reset)")
+            self._orders.take_over(record, "the inventory (adopt: reset)")
         else:
             self._note_waiting(record, asked, verdict)
             asked.verdict = verdict
@@ -254,9 +256,9 @@ class Guard:
             self._store.mark(record)
         if self._starts(record):
             if (
-                record.node.id not in self._slots and not step.person
+                record.node.id not in self.slots and not step.person
             ):  # a person takes long, and no other node's turn
-                self._slots.reserve(
+                self.slots.reserve(
                     record.node.id,
                     record.node.domains,
                     remedy=care.up,
@@ -264,7 +266,7 @@ class Guard:
                     network=record.node.network,
                 )
             if step.turns_on and not step.person:
-                self._slots.switched(record.node.domains, now)
+                self.slots.switched(record.node.domains, now)
             findings = self.silent.findings.get(record.node.id)
             if findings is not None and self._ends(record, mutation):
                 silent = when(self.silent.since.get(record.node.id, now), now)
@@ -303,9 +305,9 @@ class Guard:
     def _no_slot(self, record: Record, now: float) -> Verdict | None:
         """Why a node that may be started has to wait for others, None if it has a slot, or there is
         one for it."""
-        if record.node.id in self._slots:
+        if record.node.id in self.slots:
             return None
-        full = self._slots.full(
+        full = self.slots.full(
             record.node.domains, remedy=record.care.up, now=now, network=record.node.network
         )
         if not full and self._queue and not self._admitting:
@@ -329,7 +331,7 @@ class Guard:
     def _admit(self) -> None:
         """Gives out the slots that are free, in turn. Nobody's turn comes while the site is
         frozen."""
-        if self._admitting or not self._queue or self._slots.none_left or self.freeze is not None:
+        if self._admitting or not self._queue or self.slots.none_left or self.freeze is not None:
             return
         self._admitting = True
         try:
@@ -342,9 +344,9 @@ class Guard:
         record = self._still_waiting(key)
         if record is None:
             return Turn.GIVEN
-        if self._slots.none_left:
+        if self.slots.none_left:
             return Turn.ALL_FULL
-        if self._slots.full(
+        if self.slots.full(
             lane.domains, remedy=lane.remedy, now=self._clock(), network=lane.network
         ):
             return Turn.LANE_FULL
@@ -395,14 +397,14 @@ class Guard:
             waiting = self._still_waiting(key)
             if waiting is not None:
                 self._answer(waiting)
-        for key in list(self._slots):
+        for key in list(self.slots):
             record = self._store.find(key)
             if (
                 record is None
                 or not self._starts(record)
                 or record.machine.goal.met(record.machine.state)
             ):
-                self._slots.free(key)
+                self.slots.free(key)
         self._admit()
 
     def _look_at_outages(self) -> None:
@@ -495,5 +497,5 @@ class Guard:
             ],
             "waiting": len(self._waiting),
             "silent": len(self.silent.since),
-            "boots": self._queue.view(self._slots.settings, len(self._slots)),
+            "boots": self._queue.view(self.slots.settings, len(self.slots)),
         }

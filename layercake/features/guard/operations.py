@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from layercake.agents.orders import PowerOrders
+from layercake.api.caller import printable, said_by
 from layercake.base.clock import Clock
-from layercake.features.access.caller import printable, said_by
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState

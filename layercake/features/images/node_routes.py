@@ -9,9 +9,9 @@ from aiohttp import web
 
 from imageapi.spec.objects import secrets_of
 from imageapi.store.store import ImageStore
-from layercake.agents.https.document import DesiredDocument
 from layercake.agents.https.routes import NO_STORE, NodeRoute
 from layercake.base.secrets import OF_IMAGES, SecretRef, Vault
+from layercake.features.images.document import ImagesDocument
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import InputError, OperationFailed, Refused
@@ -26,7 +26,7 @@ class ImageSecretRequests:
         store: Store,
         images: ImageStore,
         vault: Vault,
-        document: DesiredDocument,
+        document: ImagesDocument,
         guard_secrets: Callable[[Record, str], None],
     ) -> None:
         self._store = store

@@ -10,7 +10,7 @@ from typing import Any
 
 from imageapi.build.compare import COMPARING, compare, describe
 from imageapi.store.store import Image, ImageStore, Version
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.images.node_keys import NodeKeyring
 from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events

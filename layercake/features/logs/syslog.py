@@ -64,7 +64,7 @@ class Datagrams:
             sender.setblocking(False)
             sender.connect(where)
             for number, entry in enumerate(entries):
-                sender.send(_cut(message(entry, self._head)))
+                sender.send(cut(message(entry, self._head)))
                 if number % 50 == 49:
                     await asyncio.sleep(0.005)  # no server's buffer takes them all at once
             await asyncio.sleep(0.01)  # until a machine where nobody listens has said so
@@ -75,7 +75,8 @@ class Datagrams:
         """Nothing is open."""
 
 
-def _cut(data: bytes) -> bytes:
+def cut(data: bytes) -> bytes:
+    """A message that fits a datagram, with no half character at its end."""
     return data if len(data) <= DATAGRAM else data[:DATAGRAM].decode("utf-8", "ignore").encode()
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.guard.guard import Guard
 from layercake.features.machines.manager import Machines
 from layercake.features.machines.module import HARDWARE
-from layercake.features.machines.node_routes import MachineRequests
+from layercake.features.machines.node_routes import MachineReports
+from layercake.features.machines.operations import MachineRequests
+from layercake.features.machines.routes import MachineRoutes
 from layercake.features.machines.table import Rows
+from layercake.features.machines.views import hardware_of
 from layercake.fleet.store import Record
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
@@ -35,13 +39,23 @@ def _start(kernel: Kernel) -> Running:
         store.wall,
         drifted=drifted,
         keeps=keeps,
+        take=kernel.running.decisions.change_cards,
     )
+
+    def hardware(record: Record) -> list[str]:
+        return hardware_of(record, machines)
+
+    operations = MachineRequests(store, kernel.ask, machines, kernel.part(NodeDisks))
     return Running(
-        machines,
+        (machines, operations),
         load=machines.load,
         removed=machines.removed,
-        node_routes=MachineRequests(machines).routes(),
+        routes=(MachineRoutes(operations),),
+        node_routes=MachineReports(machines).routes(),
+        troubles={"hardware": hardware},
+        stopped=machines.held,
+        claimed=machines.replacing.asked,
     )
 
 
-FEATURE = Feature("machines", _start)
+FEATURE = Feature("machines", _start, needs=("disks", "guard"), routes=(MachineRoutes,))

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from layercake.features.machines import events, report
-from layercake.features.machines.drift import differences
+from layercake.features.machines import events
+from layercake.features.machines.hardware import report
+from layercake.features.machines.hardware.drift import differences
+from layercake.features.machines.hardware.report import Report
 from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.replacing import Replacing, automatic
-from layercake.features.machines.report import Report
 from layercake.features.machines.table import (
     Machine,
     Rows,
@@ -43,6 +44,10 @@ _OLD_S = 7200.0
 """A stranger that was heard so long ago claims nothing any more."""
 
 
+async def nobody_takes(record: Record, macs: list[str], by: str) -> None:
+    """Where nobody makes the cards of a machine those of a node."""
+
+
 class Machines:
     """`ask` calls a module, `wall` gives seconds since the epoch."""
 
@@ -56,6 +61,7 @@ class Machines:
         *,
         drifted: Callable[[Record, tuple[str, ...]], None] = lambda record, lines: None,
         keeps: Callable[[Record], str] = lambda record: "",
+        take: Callable[[Record, list[str], str], Awaitable[None]] = nobody_takes,
     ) -> None:
         self._store = store
         self._rows = rows
@@ -72,7 +78,7 @@ class Machines:
             {},
             {},
         )
-        self.replacing = Replacing(store, self, ask, wall, keeps)
+        self.replacing = Replacing(store, self, ask, wall, keeps, take)
         self._drifted = drifted
 
     def load(self) -> None:

@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from layercake.base.text import describe, nearest
 from layercake.features.machines.events import EVENTS
-from layercake.features.machines.whereabouts import Claim, at_port, relayed
-from layercake.features.machines.whereabouts import serial as claim_of_serial
+from layercake.features.machines.hardware.whereabouts import Claim, at_port, relayed
+from layercake.features.machines.hardware.whereabouts import serial as claim_of_serial
 from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.fields import Check, Mistake
 from layercake.moduleapi.module import Module, NodeFacts, NodePart, Part, Site, Unique

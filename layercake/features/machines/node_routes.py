@@ -9,7 +9,7 @@ from aiohttp import web
 
 from layercake.agents.https.routes import NodeRoute, OpenRoute
 from layercake.base.text import parse_json
-from layercake.features.machines import report
+from layercake.features.machines.hardware import report
 from layercake.features.machines.manager import Machines
 from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError
@@ -19,7 +19,7 @@ WEIGHT = 20.0
 """What a stranger's request counts at the door: five a second are a lot for it."""
 
 
-class MachineRequests:
+class MachineReports:
     """Takes their reports."""
 
     def __init__(self, machines: Machines) -> None:

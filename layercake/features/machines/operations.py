@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.disks.said import plain_data
 from layercake.features.machines import adopt, events

@@ -63,7 +63,8 @@ class Known(Protocol):
 class Replacing:
     """Decides. `ask` calls a module, `wall` gives seconds since the epoch, `keeps` says why a
     node's machine cannot have been replaced, or is to be left alone by a person's word; "" if
-    nothing says so."""
+    nothing says so. `take` makes MAC addresses those of a node, by somebody's word, or raises
+    LayercakeError."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Replacing:
         ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
         wall: Callable[[], float],
         keeps: Callable[[Record], str],
+        take: Callable[[Record, list[str], str], Awaitable[None]],
     ) -> None:
         self._store = store
         self._known = known
@@ -83,8 +85,7 @@ class Replacing:
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.keeps = keeps
-        self.take: Callable[[Record, list[str], str], Awaitable[object]] | None = None
-        """Makes MAC addresses those of a node, and says why. Raises LayercakeError."""
+        self._take = take
 
     def asked(self, record: Record, data: Mapping[str, Any]) -> None:
         """The boot service says that a machine asks from where a node is to be. Of a node with
@@ -201,15 +202,13 @@ class Replacing:
     async def _took(self, record: Record, macs: list[str], where: str) -> None:
         was = ", ".join(record.node.macs)
         mac = macs[0]
-        if self.take is None:
-            return
         try:
             why = (
                 "replace: auto (its board was replaced"
                 if was
                 else "its place (a machine was found there"
             )
-            await self.take(record, macs, f"{why}, by {where})")
+            await self._take(record, macs, f"{why}, by {where})")
         except LayercakeError as error:
             self._refused(record, mac, str(error))
             return

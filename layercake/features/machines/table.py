@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from layercake.features.machines import whereabouts
+from layercake.features.machines.hardware import whereabouts
+from layercake.features.machines.hardware.report import Report
+from layercake.features.machines.hardware.whereabouts import Claim
 from layercake.features.machines.module import Whereabouts, claims
-from layercake.features.machines.report import Report
-from layercake.features.machines.whereabouts import Claim
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store
 from minos.survey.sanitize import identity

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from layercake.features.machines.manager import Machines
-from layercake.features.machines.table import Machine
+from layercake.features.machines.table import Machine, wanted_places
+from layercake.fleet.store import Record
+
+_KINDS = {"port": "switch port", "serial": "serial number", "option 82": "place by option 82"}
 
 
 def machine_view(machine: Machine, machines: Machines, now: float) -> dict[str, Any]:
@@ -41,3 +44,68 @@ def machine_view(machine: Machine, machines: Machines, now: float) -> dict[str, 
         "drift": list(machine.drift),
         "rivals": [machines.name_of(one) for one in machines.rivals(machine)],
     }
+
+
+def hardware_of(record: Record, machines: Machines) -> list[str]:
+    """What is to be said of a node's machine, for people: where it is, what differs, who else
+    claims to be it, and what is missing to know it."""
+    own = machines.of(record)
+    lines = [f"differs: {line}" for line in own.drift] if own is not None else []
+    lines += [f"moved: {line}" for line in machines.elsewhere(record)]
+    lines += _how_known(record, own)
+    lines += _who_else(record, own, machines)
+    claims = machines.claimants(record)
+    reported = {mac for claim in claims for mac in claim.macs}
+    lines += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
+    if len(claims) > 1:
+        lines.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
+    return lines
+
+
+def _who_else(record: Record, own: Machine | None, machines: Machines) -> list[str]:
+    """The machines that have what this node is known by too."""
+    rivals = machines.rivals(own) if own is not None else []
+    lines = []
+    if own is not None and record.node.macs:
+        lines += [
+            f"{machines.name_of(rival)} has {_in_common(rival, own)} too" for rival in rivals[:5]
+        ]
+    known = {rival.key for rival in rivals}
+    return lines + [
+        f"{claim.mac} at {claim.address}, which no inventory knows, has "
+        f"{_of_inventory(record, claim)} of this node "
+        f"(hint: layercake node set {record.name} mac={claim.mac})"
+        for claim in machines.claimants(record)[:5]
+        if claim.key not in known
+    ]
+
+
+def _how_known(record: Record, own: Machine | None) -> list[str]:
+    """What is missing to know a node's machine by more than its MAC address."""
+    places = wanted_places(record)
+    if not record.node.macs:
+        return [
+            f"it has no `mac`, and no machine was seen yet that has its "
+            f"{' or '.join(map(str, places))}: the first one is taken for it"
+        ]
+    if own is None:
+        lines = ["it has not reported yet: it is known by its MAC address alone"]
+        return lines if places else []
+    lacks = {place.kind for place in places} - {kind for kind, _ in own.claims}
+    return [
+        f"its {_KINDS.get(kind, kind)} was not seen in its last survey" for kind in sorted(lacks)
+    ]
+
+
+def _in_common(one: Machine, other: Machine) -> str:
+    return ", ".join(
+        sorted(f"{kind} {value}" for kind, value in set(one.claims) & set(other.claims))
+    )
+
+
+def _of_inventory(record: Record, one: Machine) -> str:
+    has = set(one.claims)
+    return (
+        ", ".join(str(claim) for claim in wanted_places(record) if (claim.kind, claim.value) in has)
+        or "what its last survey had"
+    )

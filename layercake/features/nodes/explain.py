@@ -4,23 +4,30 @@ as text for people."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from layercake.features.events.views import View, event_view
+from layercake.base.clock import Clock
+from layercake.features.consoles.operations import Consoles
+from layercake.features.events.views import View, event_view, meanings
 from layercake.features.guard.guard import Guard
-from layercake.features.machines.manager import Machines
-from layercake.features.machines.table import Machine, wanted_places
 from layercake.features.nodes.views import interfaces_view, status_of
 from layercake.fleet.store import Event, Record
+from layercake.fleet.table import Table
 from layercake.kraken.events import Severity
 from layercake.kraken.views.explain import explain
 from layercake.modules.boot_timeouts import BootTimeouts
 
 _TROUBLE = (Severity.WARNING, Severity.ERROR)
-_KINDS = {"port": "switch port", "serial": "serial number", "option 82": "place by option 82"}
 _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
+
+
+TROUBLES = ("files", "disks", "tpm", "hardware")
+"""What features say is wrong with a node (Running.troubles)."""
+LAST_LINES = 8
+"""Of a node's console, where it is explained why it is not as wanted."""
 
 
 def explain_view(
@@ -30,16 +37,13 @@ def explain_view(
     history: Iterable[Event] = (),
     brief: View | None = None,
     patience: BootTimeouts | None = None,
-    machines: Machines | None = None,
-    files: Iterable[str] = (),
-    disks: Iterable[str] = (),
-    tpm: Iterable[str] = (),
+    troubles: Mapping[str, list[str]] = MappingProxyType({}),
     console: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the
-    last trouble that its history tells of. `files`, `disks` and `tpm` are what is wrong with these;
-    `console` is what it said last. `brief` is how a viewer is shown events: errors and their
-    reasons are left out for one."""
+    last trouble that its history tells of. `troubles` are what is wrong with its files, disks, TPM
+    and hardware; `console` is what it said last. `brief` is how a viewer is shown events: errors
+    and their reasons are left out for one."""
     view = explain(record.planner, record.machine, now).to_dict()
     show = brief or event_view
     shown = list(history)
@@ -53,11 +57,8 @@ def explain_view(
         **view,
         "unhealthy": record.unhealthy,
         "network": network_troubles(interfaces_view(record, brief=brief is not None)),
-        "files": list(files),
-        "disks": list(disks),
-        "tpm": list(tpm),
+        **{what: troubles.get(what, []) for what in TROUBLES},
         "console": list(console),
-        "hardware": [] if brief is not None else hardware_of(record, machines),
         "trouble": [show(e) for e in shown if e.severity in _TROUBLE][-5:],
         "boot": [show(e) for e in shown if e.kind.startswith(_BOOT)][-8:],
         "boot_time": patience.view(record) if patience is not None else None,
@@ -74,9 +75,7 @@ def _for_viewers(view: Mapping[str, Any]) -> dict[str, Any]:
         "quarantine": quarantine and {**quarantine, "reason": ""},
         "last_error": "",
         "unhealthy": "",
-        "files": [],
-        "disks": [],
-        "tpm": [],
+        **{what: [] for what in TROUBLES},
     }
 
 
@@ -88,71 +87,42 @@ def _blocked_by_guard(record: Record, guard: Guard) -> str:
     return guard.stopped(record)
 
 
-def hardware_of(record: Record, machines: Machines | None) -> list[str]:
-    """What is to be said of a node's machine, for people: where it is, what differs, who else
-    claims to be it, and what is missing to know it."""
-    if machines is None:
-        return []
-    own = machines.of(record)
-    lines = [f"differs: {line}" for line in own.drift] if own is not None else []
-    lines += [f"moved: {line}" for line in machines.elsewhere(record)]
-    lines += _how_known(record, own)
-    lines += _who_else(record, own, machines)
-    claims = machines.claimants(record)
-    reported = {mac for claim in claims for mac in claim.macs}
-    lines += [line for mac, line in machines.replacing.lines(record) if mac not in reported]
-    if len(claims) > 1:
-        lines.append(f"{len(claims)} machines claim to be it: none of them is taken for it")
-    return lines
+class Explainer:
+    """Explains nodes. `troubles` gives what features say is wrong with one."""
 
+    def __init__(
+        self,
+        table: Table,
+        clock: Clock,
+        guard: Guard,
+        boot_timeouts: BootTimeouts,
+        troubles: Callable[[Record], Mapping[str, list[str]]],
+        consoles: Consoles,
+    ) -> None:
+        self._table = table
+        self.clock = clock
+        self.guard = guard
+        self.boot_timeouts = boot_timeouts
+        self._troubles = troubles
+        self._consoles = consoles
 
-def _who_else(record: Record, own: Machine | None, machines: Machines) -> list[str]:
-    """The machines that have what this node is known by too."""
-    rivals = machines.rivals(own) if own is not None else []
-    lines = []
-    if own is not None and record.node.macs:
-        lines += [
-            f"{machines.name_of(rival)} has {_in_common(rival, own)} too" for rival in rivals[:5]
-        ]
-    known = {rival.key for rival in rivals}
-    return lines + [
-        f"{claim.mac} at {claim.address}, which no inventory knows, has "
-        f"{_of_inventory(record, claim)} of this node "
-        f"(hint: layercake node set {record.name} mac={claim.mac})"
-        for claim in machines.claimants(record)[:5]
-        if claim.key not in known
-    ]
-
-
-def _how_known(record: Record, own: Machine | None) -> list[str]:
-    """What is missing to know a node's machine by more than its MAC address."""
-    places = wanted_places(record)
-    if not record.node.macs:
-        return [
-            f"it has no `mac`, and no machine was seen yet that has its "
-            f"{' or '.join(map(str, places))}: the first one is taken for it"
-        ]
-    if own is None:
-        lines = ["it has not reported yet: it is known by its MAC address alone"]
-        return lines if places else []
-    lacks = {place.kind for place in places} - {kind for kind, _ in own.claims}
-    return [
-        f"its {_KINDS.get(kind, kind)} was not seen in its last survey" for kind in sorted(lacks)
-    ]
-
-
-def _in_common(one: Machine, other: Machine) -> str:
-    return ", ".join(
-        sorted(f"{kind} {value}" for kind, value in set(one.claims) & set(other.claims))
-    )
-
-
-def _of_inventory(record: Record, one: Machine) -> str:
-    has = set(one.claims)
-    return (
-        ", ".join(str(claim) for claim in wanted_places(record) if (claim.kind, claim.value) in has)
-        or "what its last survey had"
-    )
+    async def explain(
+        self, record: Record, history: Iterable[Event], *, brief: bool
+    ) -> dict[str, Any]:
+        """See explain_view; `brief` is for viewers."""
+        now = self.clock()
+        status = status_of(record, now, self.guard.why(record))[0]
+        stuck = not brief and status.value != "converged" and record.value("power") != "OFF"
+        return explain_view(
+            record,
+            now,
+            self.guard,
+            history,
+            meanings(self._table.events) if brief else None,
+            self.boot_timeouts,
+            {} if brief else self._troubles(record),
+            await self._consoles.last(record, LAST_LINES) if stuck else (),
+        )
 
 
 def network_troubles(interfaces: list[dict[str, Any]]) -> list[str]:

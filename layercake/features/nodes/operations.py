@@ -16,9 +16,9 @@ from imageapi.spec.names import NAME
 from layercake.agents.client import NodeLink
 from layercake.agents.https.requests import NodeRequests
 from layercake.agents.sync import Sync
+from layercake.api.caller import said_by
 from layercake.base.clock import Clock
 from layercake.base.text import parse_json
-from layercake.features.access.caller import said_by
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState

@@ -9,9 +9,9 @@ from typing import Any
 
 from layercake.agents.client import NodeLink
 from layercake.agents.orders import PowerOrders
+from layercake.api.caller import said_by
 from layercake.base.clock import Clock
 from layercake.base.text import parse_json
-from layercake.features.access.caller import said_by
 from layercake.features.calls.operations import Calls
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.views import parts_view

@@ -103,7 +103,8 @@ class ReleaseManager:
         self._clock = clock
         self._sleep = sleep
         self.kept = releases
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        """The releases that are carried out, by their nodes."""
         self._progress: dict[str, str] = {}
         self._steps: dict[str, Callable[[Record, Release], Awaitable[Ended]]] = {
             "hold": self._stop_images,
@@ -127,20 +128,20 @@ class ReleaseManager:
         """Goes on with what nobody is at. Called again and again."""
         for release in self.kept.running():
             record = self._store.find(release.node)
-            if record is not None and release.node not in self._tasks and len(self._tasks) < MOST:
-                task = self._tasks[release.node] = asyncio.create_task(
+            if record is not None and release.node not in self.tasks and len(self.tasks) < MOST:
+                task = self.tasks[release.node] = asyncio.create_task(
                     self._carry_out(record, release.id)
                 )
                 task.add_done_callback(partial(self._over, release.node))
 
     def _over(self, node: str, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(node, None)
+        self.tasks.pop(node, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a step of a release of %s was cut short", node, exc_info=error)
 
     async def stop(self) -> None:
         """Leaves them to the next head."""
-        tasks = list(self._tasks.values())
+        tasks = list(self.tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -180,7 +181,7 @@ class ReleaseManager:
             self._newest(record).id,
             partial(abandoned, by=by, now=self._store.wall()),
         )
-        task = self._tasks.get(record.node.id)
+        task = self.tasks.get(record.node.id)
         if task is not None:
             task.cancel()
         self._progress.pop(record.node.id, None)

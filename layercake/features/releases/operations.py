@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.guard.guard import Guard
 from layercake.features.releases.manager import ReleaseManager, refuse
 from layercake.features.releases.views import release_view

@@ -81,7 +81,8 @@ class Gate(Protocol):
 
 
 class Rolls:
-    """All rolls, newest last. Everything runs on the event loop."""
+    """All rolls, newest last. Everything runs on the event loop. `stopped` says why nothing may be
+    begun on a node, "" if something may."""
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class Rolls:
         database: Database,
         clock: Clock,
         subjects: Mapping[Kind, Subject],
+        stopped: Callable[[Record], str] = lambda record: "",
     ) -> None:
         self._subjects = subjects
         self._store = store
@@ -98,8 +100,8 @@ class Rolls:
         self._sync = sync
         self._database = database
         self._clock = clock
-        self.gate: Gate | None = None
-        self.stopped: Callable[[Record], str] = lambda record: ""
+        self._gates: list[Gate] = []
+        self.stopped = stopped
         self._rolls: dict[int, Roll] = {}
         self._of: dict[str, int] = {}  # node id -> the roll that has it
         self._touched: set[str] = set()
@@ -110,6 +112,10 @@ class Rolls:
         self._turn = asyncio.Lock()
         self._since = self._worked = 0.0
         store.watch(self._touch)
+
+    def wait_for(self, gate: Gate) -> None:
+        """From now on nodes switch only when this lets them, too."""
+        self._gates.append(gate)
 
     # -- life
 
@@ -235,7 +241,7 @@ class Rolls:
     def _facts(self, record: Record | None, roll: Roll, node: NodeRoll, now: float) -> NodeFacts:
         if record is None:
             return NodeFacts(up=False, present=False, sync=False)
-        busy = record.value("busy") == "BUSY" or (self.gate is not None and self.gate.holds(node))
+        busy = record.value("busy") == "BUSY" or any(gate.holds(node) for gate in self._gates)
         return self._subjects[roll.kind].facts(record, roll, node, now, busy, self.stopped(record))
 
     async def _breathe(self) -> None:

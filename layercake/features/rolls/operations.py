@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from layercake.agents.sync import Sync
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import (
     REST_STAGE,

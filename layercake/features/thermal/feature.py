@@ -22,11 +22,11 @@ def _start(kernel: Kernel) -> Running:
         active=kernel.table.modules.get(MODULE.name) is MODULE,
     )
     return Running(
-        thermal,
+        (thermal,),
         loops=(thermal.run,),
         forget=thermal.forget,
         hears={minos.events.THERMAL: thermal.apply_report},
     )
 
 
-FEATURE = Feature("thermal", _start)
+FEATURE = Feature("thermal", _start, needs=("guard",))

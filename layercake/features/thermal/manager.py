@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from layercake.base.files import read_json, write_json
-from layercake.features.rolls.slurm import Heat
 from layercake.features.thermal import events
+from layercake.features.thermal.heat import Heat
 from layercake.features.thermal.module import (
     CRITICAL,
     HIGH,

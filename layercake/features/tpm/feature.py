@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from layercake.features.boots.boot_sets import BootSets
 from layercake.features.machines.manager import Machines
 from layercake.features.tpm.manager import Tpms
 from layercake.features.tpm.node_routes import TpmCheck
-from layercake.fleet.store import Record
+from layercake.features.tpm.operations import NodeTpms
+from layercake.features.tpm.routes import TpmRoutes
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
 
 
 def _start(kernel: Kernel) -> Running:
-    boots = kernel.part(BootSets)
-
-    def ordered(record: Record) -> str:
-        return boots.served(record.boots, record.node.profile, record.node.arch)
-
     tpms = Tpms(
         kernel.store,
         kernel.database,
         kernel.section("tpm"),
         kernel.clock,
-        ordered,
+        kernel.running.decisions.boot_set,
         kernel.part(Machines).endorsement,
     )
     check = TpmCheck(kernel.store, kernel.joining, tpms)
+    operations = NodeTpms(kernel.store, tpms)
     return Running(
-        tpms,
+        (tpms, operations),
         load=tpms.load,
         removed=tpms.removed,
+        routes=(TpmRoutes(operations),),
         node_routes=check.routes(),
+        troubles={"tpm": tpms.troubles},
         join_check=check,
         guard_secrets=tpms.guard_secrets,
     )
 
 
-FEATURE = Feature("tpm", _start, needs=("machines",))
+FEATURE = Feature("tpm", _start, needs=("machines",), routes=(TpmRoutes,))

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from layercake.base.clock import Clock
 from layercake.base.text import printable
-from layercake.features.tpm import certificate, credential, events, judging, log, quote
+from layercake.features.tpm import events, judging
+from layercake.features.tpm.evidence import certificate, credential, log, quote
 from layercake.features.tpm.module import NOTHING, TpmPart, TpmSettings
 from layercake.features.tpm.table import LAST, Known, Logs, Rows, Shown
 from layercake.fleet.persistence.database import Database
@@ -92,12 +93,13 @@ class Tpms:
         self._gone: list[str] = []
         self._challenges: dict[str, Challenge] = {}
         self._passes: dict[str, Pass] = {}
-        self._authorities: Sequence[x509.Certificate] = ()
+        self.authorities: Sequence[x509.Certificate] = ()
+        """Of the makers of TPMs."""
 
     def load(self) -> None:
         """Reads what was kept, and whose TPMs are taken. Raises InputError."""
         if self._settings.authorities:
-            self._authorities = certificate.authorities(self._settings.authorities)
+            self.authorities = certificate.authorities(self._settings.authorities)
         for known in self._rows.all():
             if self._store.find(known.node) is None:
                 self._gone.append(known.node)
@@ -166,14 +168,14 @@ class Tpms:
         key = credential.endorsement_key(public)
         its = credential.attestation_key(ak)
         data = _bytes(said.get("certificate"), certificate.MOST_BYTES)
-        found = certificate.vouched(data, key.key, self._authorities)
+        found = certificate.vouched(data, key.key, self.authorities)
         shown = Shown(
             ek=hashlib.sha256(public).hexdigest(),
             ak=hashlib.sha256(ak).hexdigest(),
             maker=printable(str(said.get("maker")))[:8],
             issuer=found.issuer,
             certificate=hashlib.sha256(data).hexdigest() if found.issuer else "",
-            untrusted=found.trouble if self._authorities else "",
+            untrusted=found.trouble if self.authorities else "",
         )
         held = secrets.token_bytes(32)
         nonce = secrets.token_bytes(NONCE_BYTES)

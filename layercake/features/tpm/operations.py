@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.features.access.caller import said_by
+from layercake.api.caller import said_by
 from layercake.features.tpm import events
-from layercake.features.tpm.log import Step
+from layercake.features.tpm.evidence.log import Step
 from layercake.features.tpm.manager import Tpms
 from layercake.features.tpm.table import LAST
 from layercake.features.tpm.views import tpm_view

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from layercake.features.tpm.log import Step
+from layercake.features.tpm.evidence.log import Step
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 

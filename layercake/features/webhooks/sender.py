@@ -224,13 +224,13 @@ class Webhooks:
     ) -> None:
         self._all = [Webhook(name, one, store, vault, head) for name, one in settings.items()]
 
-    def run(self, database: Database) -> list[asyncio.Task[None]]:
-        """Begins to tell them what happens; a task for each."""
+    async def run(self, database: Database) -> None:
+        """Tells them what happens, until it is cancelled."""
         kept = database.documents(DOCUMENTS)
-        told = {one.name: kept.get(DOCUMENTS + one.name, b"") for one in self._all}
-        return [
-            asyncio.create_task(
-                one.run(database.history, int(told[one.name]) if told[one.name].isdigit() else None)
+        told = {one: kept.get(DOCUMENTS + one.name, b"") for one in self._all}
+        await asyncio.gather(
+            *(
+                one.run(database.history, int(last) if last.isdigit() else None)
+                for one, last in told.items()
             )
-            for one in self._all
-        ]
+        )

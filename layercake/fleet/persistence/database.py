@@ -137,8 +137,9 @@ class Database:
         self._under_way: set[str] = set()
         self._path = path
         self._turn = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="database")
-        self._db = open_database(path)
+        # One thread writes, so that a slow disk holds up no event loop.
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="database")
+        self.connection = open_database(path)
         self.history = History(path)
 
     def load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
@@ -156,7 +157,7 @@ class Database:
 
     def _load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
         was: dict[str, dict[str, str]] = {}
-        for row, text in self._db.execute("SELECT row, data FROM nodes ORDER BY row"):
+        for row, text in self.connection.execute("SELECT row, data FROM nodes ORDER BY row"):
             record, values = unpack(row, text, table)
             store.adopt(record)
             was[record.node.id] = values
@@ -167,7 +168,7 @@ class Database:
                 key=lambda e: e.id,
             )
         )
-        revision = self._db.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
+        revision = self.connection.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
         store.revision = int(revision[0]) if revision else 1
         return was
 
@@ -177,19 +178,19 @@ class Database:
             # Ours.
             f"SELECT {_EVENT} FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608
         )
-        rows = self._db.execute(query, (newest,)).fetchall()
+        rows = self.connection.execute(query, (newest,)).fetchall()
         return [event_of(row, security=table == "alarms") for row in reversed(rows)]
 
     def documents(self, prefix: str) -> dict[str, bytes]:
         """The documents (Store.documents) whose key begins so."""
-        found = self._db.execute(
+        found = self.connection.execute(
             "SELECT key, data FROM documents WHERE substr(key, 1, ?) = ?", (len(prefix), prefix)
         )
         return {str(key): bytes(data) for key, data in found}
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """What a statement finds in somebody else's table, as the head starts."""
-        return self._db.execute(statement).fetchall()
+        return self.connection.execute(statement).fetchall()
 
     async def flush(self, store: Store) -> None:
         """Writes what changed since the last flush; returns when it is on its way to the disk.
@@ -302,9 +303,9 @@ class Database:
         when this returns. Raises OperationFailed."""
 
         def alone() -> T:
-            if self._db.in_transaction:  # an earlier write failed half-way
-                self._db.execute("ROLLBACK")
-            return work(self._db)
+            if self.connection.in_transaction:  # an earlier write failed half-way
+                self.connection.execute("ROLLBACK")
+            return work(self.connection)
 
         async with self._turn:
             return await self._in_thread(store, alone)
@@ -315,7 +316,7 @@ class Database:
         try:
             loop = asyncio.get_running_loop()
             done, trouble = await loop.run_in_executor(
-                self._thread, lambda: (write(), nearly_full(self._path))
+                self.writer, lambda: (write(), nearly_full(self._path))
             )
             return done
         except sqlite3.Error as error:
@@ -328,19 +329,19 @@ class Database:
     def _begin(self, durable: bool = False) -> None:
         """What is put in until `_end` is written, all or nothing. It survives a kill then; with
         `durable` a power cut too."""
-        db = self._db
+        db = self.connection
         if db.in_transaction:  # an earlier write failed half-way
             db.execute("ROLLBACK")
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
 
     def _insert_nodes(self, rows: list[Row]) -> None:
-        _insert(self._db, "nodes", rows)
+        _insert(self.connection, "nodes", rows)
 
     def _end(
         self, gone: Iterable[str], events: list[Event], revision: int, documents: dict[str, bytes]
     ) -> None:
-        db = self._db
+        db = self.connection
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
         db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
         db.executemany(
@@ -373,5 +374,5 @@ class Database:
                 len(store.dirty),
             )
         await self.history.close()
-        self._thread.shutdown(wait=True)
-        self._db.close()
+        self.writer.shutdown(wait=True)
+        self.connection.close()

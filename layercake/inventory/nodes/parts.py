@@ -51,20 +51,20 @@ class PartReader:
     def _read_part(self, module: str, part: Part, node: MergedNode) -> NodePart | None:
         """A part with keys of its own, None if the node has none or a mistake was found in it."""
         keys, required = self._fields[module]
-        given = {field: node.fields[key] for field, key in keys.items() if key in node.fields}
-        if not given and part.key:
+        fields = {field: node.fields[key] for field, key in keys.items() if key in node.fields}
+        if not fields and part.key:
             return None
         before, last = self._last.get(module, ({}, None))
-        if last is not None and _same(given, before):
+        if last is not None and _same(fields, before):
             return last  # nodes of a range, or of no particular: 0.2 s of ten thousand
-        if missing := [field for field in required if field not in given]:
+        if missing := [field for field in required if field not in fields]:
             self._report_missing(part, keys, missing, node)
             return None
         if node.any_broken(*keys.values()):
             return None  # what is missed as a whole may be there, and be the mistake
-        values = {name: field.value for name, field in given.items()}
-        read = self._build(part, values, given, node)
-        self._last[module] = given, read if read is None or not part.unique(read) else None
+        values = {name: field.value for name, field in fields.items()}
+        read = self._build(part, values, fields, node)
+        self._last[module] = fields, read if read is None or not part.unique(read) else None
         return read
 
     def _report_missing(
@@ -80,21 +80,21 @@ class PartReader:
         """A part whose keys are names that the site gives. It is not looked at as a whole while a
         value in it is a mistake."""
         prefix = f"{part.key}."
-        given = {
+        fields = {
             key.removeprefix(prefix): field
             for key, field in node.fields.items()
             if key.startswith(prefix)
         }
         entries: dict[str, dict[str, Any]] = {
-            key[:-1]: {} for key, field in given.items() if key[-1:] == "." and field.value
+            key[:-1]: {} for key, field in fields.items() if key[-1:] == "." and field.value
         }
         if not entries or any(key.startswith(prefix) for key in node.broken):
             return None
-        for key, field in given.items():
+        for key, field in fields.items():
             entry, _, name = key.rpartition(".")
             if name:
                 entries[entry][name] = field.value
-        return self._build(part, entries, given, node)
+        return self._build(part, entries, fields, node)
 
     def _build(
         self, part: Part, values: dict[str, Any], given: Mapping[str, Field], node: MergedNode

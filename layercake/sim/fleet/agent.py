@@ -31,10 +31,10 @@ _NO_WORK = "a simulated node runs nothing"
 class World(Protocol):
     """What an agent does to the world."""
 
-    def say(self, agent: Agent, data: bytes) -> None:
+    def send_datagram(self, agent: Agent, data: bytes) -> None:
         """Sends a datagram to the head."""
 
-    def ask(self, agent: Agent, line: str, body: bytes = b"") -> None:
+    def send_request(self, agent: Agent, line: str, body: bytes = b"") -> None:
         """Makes a request by TLS; the answer to GET comes to `Agent.desired`."""
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
@@ -137,7 +137,7 @@ class Agent:
     def hello(self) -> None:
         """Says HELLO."""
         layout = self._facts.layout
-        self._world.say(
+        self._world.send_datagram(
             self,
             self._codec.hello(
                 time.clock_gettime_ns(time.CLOCK_BOOTTIME),
@@ -149,19 +149,19 @@ class Agent:
         )
         self._timer.hello_sent(self._world.now(), self._world.jitter())
 
-    def heard(self, data: bytes) -> None:
-        """A datagram of the head's. Raises WireError."""
-        said = self._codec.receive(data)
+    def datagram_received(self, data: bytes) -> None:
+        """Applies a datagram of the head. Raises WireError."""
+        message = self._codec.receive(data)
         self._timer.answered(self._world.now(), self._world.jitter())
-        if isinstance(said, NewEpoch):
+        if isinstance(message, NewEpoch):
             self._newest = 0
             self._pull()
             self.hello()
-        elif isinstance(said, Wanted):
-            if said.probe:
+        elif isinstance(message, Wanted):
+            if message.probe:
                 self.hello()
-            if said.revision > self._newest:
-                self._newest = said.revision
+            if message.revision > self._newest:
+                self._newest = message.revision
                 self._pull()
 
     def _takes(self, span: tuple[float, float]) -> float:
@@ -170,7 +170,7 @@ class Agent:
     def _pull(self) -> None:
         if not self._pulling:
             self._pulling = True
-            self._world.ask(self, "GET /node/v1/desired")
+            self._world.send_request(self, "GET /node/v1/desired")
 
     def broke(self) -> None:
         """A request of it found no head: the next datagram begins it anew."""
@@ -182,7 +182,7 @@ class Agent:
         told = (*self._gathered, *told)
         if told:
             self._gathered = []
-            self._world.ask(self, "POST /node/v1/events", json.dumps(told).encode())
+            self._world.send_request(self, "POST /node/v1/events", json.dumps(told).encode())
 
     def _gather(self, *told: Mapping[str, Any]) -> None:
         """The same of events that nobody waits for: with what comes soon after."""
@@ -211,7 +211,7 @@ class Agent:
         for request in document["requests"]:
             if request["id"] not in self._answered:
                 self._answered.add(request["id"])
-                self._world.ask(
+                self._world.send_request(
                     self,
                     f"POST /node/v1/answers/{request['id']}",
                     json.dumps({"ok": False, "error": _NO_WORK}).encode(),

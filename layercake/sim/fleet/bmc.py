@@ -68,11 +68,13 @@ class BmcServer:
         if machine is None:
             answer([None, "no such BMC in the simulation"])
             return
-        bad = machine.destiny.bmc
+        bad = machine.node_faults.bmc
         if machine.dark or bad is Bmc.DEAD:
             return
         if bad is Bmc.SLOW:
-            self._clockwork.later(machine.destiny.slow_s, lambda: answer([self._do(what, machine)]))
+            self._clockwork.later(
+                machine.node_faults.slow_s, lambda: answer([self._do(what, machine)])
+            )
         else:
             answer([self._do(what, machine)])
 
@@ -83,7 +85,7 @@ class BmcServer:
         if what in _SAME_FOR_ALL:
             return _SAME_FOR_ALL[what]
         self.commands += 1
-        if machine.destiny.bmc is Bmc.LIAR:
+        if machine.node_faults.bmc is Bmc.LIAR:
             return True
         seconds = _SECONDS.get(what, _TAKES_S)
         if what == "on" and not machine.on:

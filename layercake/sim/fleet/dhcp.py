@@ -65,15 +65,16 @@ class Relay:
                 dhcp.REQUESTED_IP: offer.yiaddr,
                 dhcp.SERVER_ID: offer.options.get(dhcp.SERVER_ID, bytes(4)),
             }
-            given = await self._exchange(machine, MessageType.REQUEST, client, chosen)
-            if socket.inet_ntoa(given.yiaddr) != machine.plate.ip:
+            lease = await self._exchange(machine, MessageType.REQUEST, client, chosen)
+            if socket.inet_ntoa(lease.yiaddr) != machine.identity.ip:
                 raise OperationFailed(
-                    f"cannot boot {machine.plate.name}: DHCP gives {socket.inet_ntoa(given.yiaddr)}"
+                    f"cannot boot {machine.identity.name}: DHCP gives "
+                    f"{socket.inet_ntoa(lease.yiaddr)}"
                 )
-        url = (given.file or given.options.get(dhcp.BOOT_FILE, b"")).decode(errors="replace")
+        url = (lease.file or lease.options.get(dhcp.BOOT_FILE, b"")).decode(errors="replace")
         if not url.startswith("http://"):
             raise OperationFailed(
-                f"cannot boot {machine.plate.name}: DHCP names {url[:80]!r}, and no script"
+                f"cannot boot {machine.identity.name}: DHCP names {url[:80]!r}, and no script"
             )
         return url
 
@@ -81,8 +82,8 @@ class Relay:
         self, machine: Machine, kind: MessageType, client: dict[int, bytes], more: dict[int, bytes]
     ) -> DhcpPacket:
         number = next(self._numbers) & 0xFFFFFFFF
-        arch = 0 if machine.plate.firmware == "bios" else 7
-        plate = machine.plate
+        arch = 0 if machine.identity.firmware == "bios" else 7
+        identity = machine.identity
         options = {
             dhcp.MESSAGE_TYPE: bytes((kind,)),
             55: _ASKS,
@@ -90,13 +91,13 @@ class Relay:
             **client,
             **more,
             dhcp.VENDOR_CLASS: b"PXEClient:Arch:%05d:UNDI:002001" % arch,
-            dhcp.RELAY_AGENT: b"\x05\x04" + socket.inet_aton(plate.ip),
+            dhcp.RELAY_AGENT: b"\x05\x04" + socket.inet_aton(identity.ip),
         }
         packet = dhcp.build(
             DhcpPacket(
                 dhcp.REQUEST,
                 number,
-                bytes.fromhex(plate.mac.replace(":", "")).ljust(16, b"\0"),
+                bytes.fromhex(identity.mac.replace(":", "")).ljust(16, b"\0"),
                 options,
                 hops=1,
                 giaddr=socket.inet_aton(self.address),
@@ -108,7 +109,7 @@ class Relay:
                 machine.sent += 1
                 if (
                     not self._cut(machine)
-                    and self._faults.fate(plate.name, "dhcp", machine.sent)
+                    and self._faults.fate(identity.name, "dhcp", machine.sent)
                     and self._socket is not None
                 ):
                     with contextlib.suppress(BlockingIOError):
@@ -118,20 +119,20 @@ class Relay:
                         return await asyncio.shield(answer)
         finally:
             del self._waiting[number]
-        raise OperationFailed(f"cannot boot {plate.name}: no DHCP answer")
+        raise OperationFailed(f"cannot boot {identity.name}: no DHCP answer")
 
     def _readable(self) -> None:
         while self._socket is not None:
             try:
-                found = dhcp.parse(self._socket.recv(4096))
+                packet = dhcp.parse(self._socket.recv(4096))
             except (BlockingIOError, ConnectionError):
                 return
             except WireError:
                 continue
-            waiting = self._waiting.get(found.xid)
-            if found.op == dhcp.REPLY and waiting is not None and not waiting.done():
+            waiting = self._waiting.get(packet.xid)
+            if packet.op == dhcp.REPLY and waiting is not None and not waiting.done():
                 self.answered += 1
-                waiting.set_result(found)
+                waiting.set_result(packet)
 
 
 _FIRMWARE: dict[int, bytes] = {}

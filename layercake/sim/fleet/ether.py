@@ -69,23 +69,23 @@ class Ether:
         if self._faults.clean:
             self._out(machine, data)
             return
-        fate = self._faults.fate(machine.plate.name, "up", machine.sent)
+        fate = self._faults.fate(machine.identity.name, "up", machine.sent)
         self.lost += not fate
         for late in fate:
             self._clockwork.later(late, lambda: self._out(machine, data))
 
     def _out(self, machine: Machine, data: bytes) -> None:
-        said = []
+        datagrams = []
         if self._own:
-            said = [
+            datagrams = [
                 (
                     socket.IPPROTO_IP,
                     _IP_PKTINFO,
-                    _PKTINFO.pack(0, socket.inet_aton(machine.plate.ip), bytes(4)),
+                    _PKTINFO.pack(0, socket.inet_aton(machine.identity.ip), bytes(4)),
                 )
             ]
         with contextlib.suppress(BlockingIOError):  # as good as lost
-            self._socket.sendmsg((data,), said, 0, self._head)
+            self._socket.sendmsg((data,), datagrams, 0, self._head)
 
     def _readable(self) -> None:
         for _ in range(_AT_ONCE):
@@ -103,7 +103,7 @@ class Ether:
         if self._faults.clean:
             self._in(machine, data)
             return
-        fate = self._faults.fate(machine.plate.name, "down", machine.heard)
+        fate = self._faults.fate(machine.identity.name, "down", machine.heard)
         self.lost += not fate
         for late in fate:
             self._clockwork.later(late, lambda: self._in(machine, data))
@@ -111,4 +111,4 @@ class Ether:
     def _in(self, machine: Machine, data: bytes) -> None:
         if machine.agent is not None:
             with contextlib.suppress(WireError):  # of an earlier life, or overtaken
-                machine.agent.heard(data)
+                machine.agent.datagram_received(data)

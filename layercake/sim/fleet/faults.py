@@ -12,7 +12,7 @@ _DRAWS = struct.Struct("<4I")
 _WHOLE = float(1 << 32)
 
 
-def draws(seed: int, *words: object) -> tuple[float, float, float, float]:
+def random_numbers(seed: int, *words: object) -> tuple[float, float, float, float]:
     """Four numbers from [0, 1) that follow from the seed and the words."""
     a, b, c, d = _DRAWS.unpack(
         blake2b("/".join(map(str, (seed, *words))).encode(), digest_size=16).digest()
@@ -33,7 +33,7 @@ _BAD = (Bmc.DEAD, Bmc.SLOW, Bmc.LIAR)
 
 
 @dataclass(frozen=True, slots=True)
-class Destiny:
+class NodeFaults:
     """What is to become of one node. `flaps_from`: seconds after the begin of the fleet when it
     falls silent first, None if it never does; `dies_after`: seconds of running after which it
     hangs, once, None if it does not; `slow_s`: what a slow BMC takes for an answer."""
@@ -76,7 +76,7 @@ class Faults:
     def fate(self, node: str, way: str, number: int) -> tuple[float, ...]:
         """After how many seconds each copy of a node's so-manieth datagram in one direction
         arrives; none if it is lost."""
-        lost, jitter, late, twice = draws(self.seed, node, way, number)
+        lost, jitter, late, twice = random_numbers(self.seed, node, way, number)
         if lost < self.loss:
             return ()
         takes = max(0.0, self.delay_s + self.jitter_s * (2.0 * jitter - 1.0))
@@ -84,20 +84,20 @@ class Faults:
             takes += self.delay_s + self.jitter_s + 0.05
         return (takes, takes + self.jitter_s + 0.001) if twice < self.duplicate else (takes,)
 
-    def destiny(self, node: str) -> Destiny:
+    def of_node(self, node: str) -> NodeFaults:
         """What is to become of a node."""
-        flaps, dies, bad, kind = draws(self.seed, node, "destiny")
-        when, after, slow, _ = draws(self.seed, node, "times")
+        flaps, dies, bad, kind = random_numbers(self.seed, node, "destiny")
+        when, after, slow, _ = random_numbers(self.seed, node, "times")
         bmc = _BAD[int(kind * len(_BAD))] if bad < self.bad_bmc else Bmc.WELL
-        return Destiny(
+        return NodeFaults(
             when * self.flap_every_s if flaps < self.flap else None,
             after * self.dies_within_s if dies < self.dead else None,
             bmc,
             4.0 + 8.0 * slow,
         )
 
-    def silent(self, destiny: Destiny, now: float) -> bool:
+    def silent(self, node_faults: NodeFaults, now: float) -> bool:
         """Whether a node that flaps is silent, so many seconds after the begin of the fleet."""
-        if destiny.flaps_from is None or now < destiny.flaps_from:
+        if node_faults.flaps_from is None or now < node_faults.flaps_from:
             return False
-        return (now - destiny.flaps_from) % self.flap_every_s < self.flap_for_s
+        return (now - node_faults.flaps_from) % self.flap_every_s < self.flap_for_s

@@ -21,9 +21,9 @@ from layercake.sim.fleet.bmc import BmcServer
 from layercake.sim.fleet.clockwork import Clockwork
 from layercake.sim.fleet.dhcp import Relay
 from layercake.sim.fleet.ether import Ether
-from layercake.sim.fleet.faults import Bmc, Faults, draws
+from layercake.sim.fleet.faults import Bmc, Faults, random_numbers
 from layercake.sim.fleet.links import CONNECTIONS, Links
-from layercake.sim.fleet.machine import Machine, Phase, Plate
+from layercake.sim.fleet.machine import Machine, MachineIdentity, Phase
 
 _AGAIN_S = 2.0
 _CUT_LOOK_S = 0.5
@@ -45,7 +45,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Tempo:
+class BootTimes:
     """How long machines take, in seconds: their firmware, and kernel and minOS until the agent asks
     to join. Each boot of each node takes a fifth more or less."""
 
@@ -59,21 +59,21 @@ class Fleet:
 
     def __init__(
         self,
-        plates: Iterable[Plate],
+        identities: Iterable[MachineIdentity],
         head: Head,
         faults: Faults,
-        tempo: Tempo,
+        boot_times: BootTimes,
         *,
         own: bool = True,
         connections: int = CONNECTIONS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.machines = {
-            p.name: Machine(p, uuid.UUID(p.id).bytes, faults.destiny(p.name)) for p in plates
+            p.name: Machine(p, uuid.UUID(p.id).bytes, faults.of_node(p.name)) for p in identities
         }
         self.faults = faults
         self._head = head
-        self._tempo = tempo
+        self._boot_times = boot_times
         self._own = own
         self.clockwork = Clockwork(clock)
         self._ether = Ether(
@@ -83,7 +83,7 @@ class Fleet:
             head.authority, (head.address, head.tls), self.cut, connections=connections, own=own
         )
         self.bmcs = BmcServer(
-            {m.plate.bmc: m for m in self.machines.values() if m.plate.bmc},
+            {m.identity.bmc: m for m in self.machines.values() if m.identity.bmc},
             self.clockwork,
             self._start,
         )
@@ -123,7 +123,7 @@ class Fleet:
 
     def cut(self, machine: Machine) -> bool:
         """Whether nothing gets to a machine and nothing from it, besides its BMC."""
-        return machine.dark or self.faults.silent(machine.destiny, self.clockwork.age)
+        return machine.dark or self.faults.silent(machine.node_faults, self.clockwork.age)
 
     def darken(self, names: Iterable[str], *, dark: bool) -> int:
         """Takes machines and their BMCs off all networks, or brings them back; how many. They run
@@ -156,20 +156,20 @@ class Fleet:
     async def _boot(self, machine: Machine) -> None:
         """One life of a machine, from power-on to its agent's join; it is asked again and again, as
         firmware does."""
-        plate = machine.plate
+        identity = machine.identity
         life = machine.life
-        firmware, kernel, _, _ = draws(self.faults.seed, plate.name, "boot", life)
+        firmware, kernel, _, _ = random_numbers(self.faults.seed, identity.name, "boot", life)
         try:
-            await asyncio.sleep(self._tempo.firmware_s * (0.8 + 0.4 * firmware))
-            words = await self._script(machine)
+            await asyncio.sleep(self._boot_times.firmware_s * (0.8 + 0.4 * firmware))
+            parameters = await self._script(machine)
             machine.phase = Phase.KERNEL
-            await asyncio.sleep(self._tempo.kernel_s * (0.8 + 0.4 * kernel))
+            await asyncio.sleep(self._boot_times.kernel_s * (0.8 + 0.4 * kernel))
             claim = {
-                "node": words["node"],
-                "token": words["token"],
-                "mac": words["mac"],
-                "boot": words.get("boot", ""),
-                "agent": words.get("boot", ""),
+                "node": parameters["node"],
+                "token": parameters["token"],
+                "mac": parameters["mac"],
+                "boot": parameters.get("boot", ""),
+                "agent": parameters.get("boot", ""),
                 "version": __version__,
                 "boot_id": str(uuid.uuid4()),
             }
@@ -193,14 +193,14 @@ class Fleet:
     async def _script(self, machine: Machine) -> Mapping[str, str]:
         """The words of the kernel's command line in the boot script, which firmware asks for until
         it gets it."""
-        plate = machine.plate
-        url = f"http://{self._head.address}:{self._head.http}/boot/{plate.mac.replace(':', '-')}"
+        identity = machine.identity
+        url = f"http://{self._head.address}:{self._head.http}/boot/{identity.mac.replace(':', '-')}"
         while True:
             await self._reach(machine)
             try:
                 if self._relay is not None:
                     url = await self._relay.boot(machine)
-                status, text = await self.links.script(url, plate.ip)
+                status, text = await self.links.script(url, identity.ip)
                 if status == 200:
                     return words_of(text)
                 self._trouble(f"no boot script: {status}")
@@ -214,7 +214,7 @@ class Fleet:
         while True:
             await self._reach(machine)
             try:
-                answer = await self.links.join(machine.plate.ip, claim)
+                answer = await self.links.join(machine.identity.ip, claim)
                 return Facts.of(answer), answer["desired"]
             except (OSError, EOFError) as error:
                 self._trouble(f"no join: {error!r}")
@@ -249,15 +249,15 @@ class Fleet:
             agent.told_at = 0.0
             self._speak(agent)
 
-    def say(self, agent: Agent, data: bytes) -> None:
+    def send_datagram(self, agent: Agent, data: bytes) -> None:
         """Sends a datagram."""
         self._ether.send(agent.owner, data)
         if agent.told_at:
             self.clockwork.later(0.0, lambda: self._schedule_hello(agent))
 
-    def ask(self, agent: Agent, line: str, body: bytes = b"") -> None:
+    def send_request(self, agent: Agent, line: str, body: bytes = b"") -> None:
         """Makes a request."""
-        self.links.ask(agent, line, body)
+        self.links.queue_request(agent, line, body)
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Has something done later."""
@@ -292,27 +292,27 @@ class Fleet:
 def wrong(machines: Iterable[Machine]) -> dict[str, list[str]]:
     """Which nodes have which fault: for people, and to see that the same seed makes the same
     ones."""
-    found: dict[str, list[str]] = {"flap": [], "dead": [], "bad-bmc": []}
+    faults: dict[str, list[str]] = {"flap": [], "dead": [], "bad-bmc": []}
     for m in machines:
         for what, has in (
-            ("flap", m.destiny.flaps_from is not None),
-            ("dead", m.destiny.dies_after is not None),
-            ("bad-bmc", m.destiny.bmc is not Bmc.WELL),
+            ("flap", m.node_faults.flaps_from is not None),
+            ("dead", m.node_faults.dies_after is not None),
+            ("bad-bmc", m.node_faults.bmc is not Bmc.WELL),
         ):
             if has:
-                found[what].append(m.plate.name)
-    return found
+                faults[what].append(m.identity.name)
+    return faults
 
 
 def words_of(script: str) -> Mapping[str, str]:
     """What a boot script says to minOS: {"token": .., "node": ..}. Raises OperationFailed if it
     says nothing."""
     line = next((line for line in script.splitlines() if line.startswith("kernel ")), "")
-    words = dict(
+    parameters = dict(
         word.removeprefix("layercake.").split("=", 1)
         for word in line.split()
         if word.startswith("layercake.") and "=" in word
     )
-    if not {"node", "token", "mac"} <= words.keys():
+    if not {"node", "token", "mac"} <= parameters.keys():
         raise OperationFailed("cannot boot by the script: it names no node and token")
-    return words
+    return parameters

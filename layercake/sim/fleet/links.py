@@ -81,7 +81,7 @@ class Links:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def ask(self, agent: Agent, line: str, body: bytes) -> None:
+    def queue_request(self, agent: Agent, line: str, body: bytes) -> None:
         """Has a request made."""
         self._work.put_nowait((agent, line, body))
 
@@ -134,7 +134,7 @@ class Links:
             try:
                 if streams is None:
                     async with self._opening:
-                        streams = await self._open(agent.owner.plate.ip)
+                        streams = await self._open(agent.owner.identity.ip)
                 await self._carry_out(streams, agent, line, body)
             except (OSError, EOFError, OperationFailed):
                 self.troubles += 1
@@ -142,7 +142,7 @@ class Links:
                     streams[1].close()
                 streams = None
                 await asyncio.sleep(_AGAIN_S)
-                self.ask(agent, line, body)
+                self.queue_request(agent, line, body)
             except asyncio.CancelledError:
                 if streams is not None:
                     streams[1].close()
@@ -156,7 +156,7 @@ class Links:
                 continue
             if not self._cut(agent.owner):
                 return agent, line, body
-            asyncio.get_running_loop().call_later(_AGAIN_S, self.ask, agent, line, body)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self.queue_request, agent, line, body)
 
     async def _carry_out(
         self,

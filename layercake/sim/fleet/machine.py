@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from layercake.sim.fleet.agent import Agent
-from layercake.sim.fleet.faults import Destiny
+from layercake.sim.fleet.faults import NodeFaults
 
 
 class Phase(enum.Enum):
@@ -22,7 +22,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plate:
+class MachineIdentity:
     """Who a machine is: its name, its id, the card that it boots by, its address, its BMC, its
     firmware, and the groups that it is in."""
 
@@ -43,9 +43,9 @@ class Machine:
     `agent` what has joined. `dies_after` is in how many seconds of its next life it hangs, None if
     it does not."""
 
-    plate: Plate
+    identity: MachineIdentity
     node: bytes
-    destiny: Destiny
+    node_faults: NodeFaults
     phase: Phase = Phase.OFF
     life: int = 0
     dark: bool = False
@@ -56,7 +56,7 @@ class Machine:
     dies_after: float | None = None
 
     def __post_init__(self) -> None:
-        self.dies_after = self.destiny.dies_after
+        self.dies_after = self.node_faults.dies_after
 
     @property
     def on(self) -> bool:

@@ -9,7 +9,11 @@ import struct
 import time
 
 _TIMEX = struct.Struct("I4xqqqqi4xqqqqqqqqi4xqqqqqi44x")
-_OFFSET, _MAXERROR, _ESTERROR, _STATUS, _TIMECONST = 0x1, 0x4, 0x8, 0x10, 0x20
+_OFFSET = 0x1
+_MAXERROR = 0x4
+_ESTERROR = 0x8
+_STATUS = 0x10
+_TIMECONST = 0x20
 _PLL = 0x1
 _NO_MORE = 10
 
@@ -19,7 +23,8 @@ def slew(ahead_s: float, every_s: float, error_s: float) -> None:
     often it is told. From then on the kernel says that its clock is kept, and writes it into the
     machine's own now and then. Raises OSError."""
     constant = max(0, min(_NO_MORE, int(every_s).bit_length() - 5))
-    micros, error = int(ahead_s * 1e6), int(error_s * 1e6)
+    micros = int(ahead_s * 1e6)
+    error = int(error_s * 1e6)
     fields = (
         _OFFSET | _MAXERROR | _ESTERROR | _STATUS | _TIMECONST,
         micros,

@@ -16,7 +16,8 @@ from minos.agent.clock.sntp import Sample, query_server
 from minos.agent.head_link.outbox import EventSink
 from minos.events import CLOCK, CLOCK_SET, NO_TIME, TIME_REFUSED
 
-FIRST_S, MOST_S = 16.0, 1024.0
+FIRST_S = 16.0
+MOST_S = 1024.0
 """Between two rounds at first, and when the clock runs well."""
 
 WELL_S = 0.01
@@ -39,7 +40,8 @@ TOLD_S = 0.005
 SILENT = 3
 """Rounds without any answer before that is told."""
 
-AGAIN_S, SILENT_MOST = 1.0, 10
+AGAIN_S = 1.0
+SILENT_MOST = 10
 """What nobody answers is asked again after 2 s, then after 4 s, and so on: a head that was started
 again is there soon."""
 

@@ -25,10 +25,10 @@ class Sample(NamedTuple):
 
 def query_server(server: str, port: int = ntp.PORT) -> Sample | None:
     """The best of some answers of a server, None if none comes. `server` is an IP address."""
-    found = [
+    samples = [
         sample for sample in (_once(server, port) for _ in range(QUESTIONS)) if sample is not None
     ]
-    return min(found, key=lambda sample: sample.delay_s, default=None)
+    return min(samples, key=lambda sample: sample.delay_s, default=None)
 
 
 def _once(server: str, port: int) -> Sample | None:
@@ -39,11 +39,16 @@ def _once(server: str, port: int) -> Sample | None:
         sock.settimeout(TIMEOUT_S)
         try:
             sock.connect((server, port))  # then no other host's answers are heard
-            asked_at, began = time.time(), time.monotonic()
+            asked_at = time.time()
+            began = time.monotonic()
             sock.send(ntp.question(mark))
             data = sock.recv(512)
         except OSError:
             return None
-        took = time.monotonic() - began
-        said = ntp.reply(data, mark)
-    return None if said is None else Sample(server, *ntp.offset(asked_at, said, asked_at + took))
+        round_trip_s = time.monotonic() - began
+        answer = ntp.reply(data, mark)
+    return (
+        None
+        if answer is None
+        else Sample(server, *ntp.offset(asked_at, answer, asked_at + round_trip_s))
+    )

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from minos.agent.disks.layout import KEPT, Layout, read_mark, short
 from minos.agent.disks.scan import Disk, matches
 
-BLANK, FOREIGN, READY, ERROR = "BLANK", "FOREIGN", "READY", "ERROR"
+BLANK = "BLANK"
+FOREIGN = "FOREIGN"
+READY = "READY"
+ERROR = "ERROR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,12 @@ def _claims(
 ) -> Mapping[str, list[tuple[Disk, list[str]]]]:
     """{layout: its disks, each with the names of all layouts that it matches}."""
     layouts = list(layouts)
-    found: dict[str, list[tuple[Disk, list[str]]]] = {layout.name: [] for layout in layouts}
+    claims: dict[str, list[tuple[Disk, list[str]]]] = {layout.name: [] for layout in layouts}
     for disk in disks:
         names = [layout.name for layout in layouts if matches(disk, layout.match)]
         for name in names:
-            found[name].append((disk, names))
-    return found
+            claims[name].append((disk, names))
+    return claims
 
 
 def _one(

@@ -18,7 +18,9 @@ from layercake.kraken.errors import OperationFailed
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,11}", re.ASCII)
 _MARK = re.compile(r"lc:([0-9a-f]{8}):([nsk]):([0-9a-f]{8}):([a-z][a-z0-9]{0,11})", re.ASCII)
-NEW, SCRATCH, KEPT = "n", "s", "k"
+NEW = "n"
+SCRATCH = "s"
+KEPT = "k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,14 @@ class Layout:
     def fingerprint(self) -> str:
         """Stands for all that is written to the disks by it; where it is mounted, and which disks
         match, is not."""
-        said = [
+        facts = [
             self.name,
             self.raid,
             bool(self.encrypt),
             self.kept,
             [[v.name, v.size, v.type, v.label] for v in self.volumes],
         ]
-        return hashlib.blake2b(json.dumps(said).encode(), digest_size=4).hexdigest()
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=4).hexdigest()
 
     def mark(self, node: str, stage: str = "") -> str:
         """The name of its partitions on a node, by the node's id."""
@@ -86,8 +88,8 @@ def short(node: str) -> str:
 
 def read_mark(name: str) -> Mark | None:
     """What a partition's name says, None for one that is not of Layercake."""
-    found = _MARK.fullmatch(name)
-    return Mark(*found.groups()) if found else None
+    match = _MARK.fullmatch(name)
+    return Mark(*match.groups()) if match else None
 
 
 def parse(data: object) -> tuple[Layout, ...]:

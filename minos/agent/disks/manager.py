@@ -28,7 +28,9 @@ from minos.events import DISK_FAILED, DISK_FOREIGN, DISK_WIPED, DISKS, DISKS_REA
 RECORD = "disks.json"
 KEPT_AT = "kept"
 """Below RUN: a link to where containers keep what they keep."""
-APPEAR_S, LOOK_S, POLL_S = 60.0, 0.5, 5.0
+APPEAR_S = 60.0
+LOOK_S = 0.5
+POLL_S = 5.0
 """Seconds that disks may take to appear after a boot; between two looks then; between two looks
 while something is in the way."""
 
@@ -87,8 +89,8 @@ class DiskManager:
         self._words: Mapping[str, tuple[str, str]] = {}
         self._said: dict[str, Any] = {}
         self._told: str = ""
-        found = read_json(self._file)
-        known = found if isinstance(found, dict) and found.get("boot") == config.boot_id else {}
+        stored = read_json(self._file)
+        known = stored if isinstance(stored, dict) and stored.get("boot") == config.boot_id else {}
         self._made: dict[str, str] = dict(known.get("made", {}))
         self._done: list[str] = list(known.get("done", ()))
         self.value = str(known.get("value", ""))
@@ -113,21 +115,25 @@ class DiskManager:
         """Takes over what the head wants of the disks, and the words of persons: {id: (disk, mark
         of what it holds)}."""
         try:
-            layouts, broken = parse(document.get("disks")), ""
+            layouts = parse(document.get("disks"))
+            broken = ""
         except OperationFailed as error:
-            layouts, broken = (), str(error)
-        said = document.get("disk_words")
+            layouts = ()
+            broken = str(error)
+        document_words = document.get("disk_words")
         words = (
             {
                 str(w.get("id")): (str(w.get("disk")), str(w.get("mark")))
-                for w in said
+                for w in document_words
                 if isinstance(w, Mapping)
             }
-            if isinstance(said, list)
+            if isinstance(document_words, list)
             else {}
         )
         if (layouts, words, broken) != (self._layouts, self._words, self._broken):
-            self._layouts, self._words, self._broken = layouts, words, broken
+            self._layouts = layouts
+            self._words = words
+            self._broken = broken
             self._news.set()
 
     def report_again(self) -> None:
@@ -145,34 +151,35 @@ class DiskManager:
             self._news.clear()
             deadline = self._clock() + APPEAR_S
             while True:
-                found = self._judge()
+                verdicts = self._judge()
                 if (
-                    not any(one.few or one.missing for one in found)
+                    not any(one.few or one.missing for one in verdicts)
                     or self._clock() >= deadline
                     or self._news.is_set()
                 ):
-                    return self._bring_up(found)
+                    return self._bring_up(verdicts)
                 self._pause(LOOK_S)
 
     def prepare(self) -> str:
         """Makes what is BLANK, and brings it up. Raises LayercakeError if that fails."""
         with self._turn:
             self._news.clear()
-            found = self._judge()
-            if whole(found) in (ERROR, FOREIGN):
-                return self._bring_up(found)
-            began, self._loading_s = self._clock(), 0.0
-            for at, one in enumerate(found):
+            verdicts = self._judge()
+            if whole(verdicts) in (ERROR, FOREIGN):
+                return self._bring_up(verdicts)
+            began = self._clock()
+            self._loading_s = 0.0
+            for at, one in enumerate(verdicts):
                 if one.state == BLANK:
-                    found[at] = self._make(one, at)
-            value = self._bring_up(found)
-            if value == READY and found:
-                took = self._clock() - began
+                    verdicts[at] = self._make(one, at)
+            value = self._bring_up(verdicts)
+            if value == READY and verdicts:
+                elapsed = self._clock() - began
                 self._event(
                     DISKS_READY,
-                    f"disks are ready, in {took:.1f} s: "
-                    + ", ".join(f"{one.layout.name} on {len(one.disks)}" for one in found),
-                    seconds=round(took, 2),
+                    f"disks are ready, in {elapsed:.1f} s: "
+                    + ", ".join(f"{one.layout.name} on {len(one.disks)}" for one in verdicts),
+                    seconds=round(elapsed, 2),
                     loading_s=round(self._loading_s, 2),
                 )
             return value
@@ -186,11 +193,12 @@ class DiskManager:
                 continue
             with self._turn:
                 self._news.clear()
-                before, found = self._plain(), self._judge()
-                if whole(found) not in (ERROR, FOREIGN):
+                before = self._plain()
+                verdicts = self._judge()
+                if whole(verdicts) not in (ERROR, FOREIGN):
                     self.value = BLANK
                     return BLANK
-                self._bring_up(found)
+                self._bring_up(verdicts)
         return self.value or FOREIGN
 
     def close(self) -> str:
@@ -236,14 +244,14 @@ class DiskManager:
             self._signs(disk) if any(matches(disk, one.match) for one in wanted) else disk
             for disk in self._disks()
         ]
-        found = judge(
+        verdicts = judge(
             wanted,
             disks,
             self._config.node,
             self._free(wanted, disks),
             all(self._made.get(one.name) == one.fingerprint for one in wanted if not one.kept),
         )
-        return [self._sure(one) for one in found]
+        return [self._sure(one) for one in verdicts]
 
     def _sure(self, one: Verdict) -> Verdict:
         """What is kept and was made in this boot is not made once more, whatever its disks say."""
@@ -262,13 +270,13 @@ class DiskManager:
     def _free(self, wanted: Sequence[Layout], disks: Sequence[Disk]) -> dict[str, str]:
         """{disk: the word's id} of those that the inventory and a person have given free, as they
         are now."""
-        found = {}
+        freed = {}
         for disk in disks:
             if not disk.holds or not any(
                 set(disk.names) & set(one.wipe) and matches(disk, one.match) for one in wanted
             ):
                 continue
-            word = next(
+            order = next(
                 (
                     name
                     for name, (which, mark) in self._words.items()
@@ -276,25 +284,25 @@ class DiskManager:
                 ),
                 "",
             )
-            if word:
-                found[disk.name] = word
-        return found
+            if order:
+                freed[disk.name] = order
+        return freed
 
     # ---- acting
     # -----
 
     def _make(self, one: Verdict, number: int) -> Verdict:
-        words = self._free([one.layout], one.disks)
+        orders = self._free([one.layout], one.disks)
         for disk in one.disks:
-            if disk.name in words:
+            if disk.name in orders:
                 self._event(
                     DISK_WIPED,
                     f"disk {disk.shown} is made anew for layout {one.layout.name}; it held "
                     f"{disk.holds}",
                     disk=list(disk.names),
-                    word=words[disk.name],
+                    word=orders[disk.name],
                 )
-        self._done += words.values()
+        self._done += orders.values()
         self._save()  # before: a word is good once
         try:
             self._stack(one.layout, one.disks, number).make()
@@ -340,7 +348,8 @@ class DiskManager:
             return replace(one, state=ERROR, why=str(error))
         keeps = next((v for v in one.layout.volumes if v.keeps), None)
         if keeps is not None:
-            link, target = self._config.run / KEPT_AT, keeps.mount or f"/kept/{one.layout.name}"
+            link = self._config.run / KEPT_AT
+            target = keeps.mount or f"/kept/{one.layout.name}"
             if not link.is_symlink() or str(link.readlink()) != target:
                 link.unlink(missing_ok=True)
                 link.symlink_to(target)

@@ -69,7 +69,7 @@ def all_of(
 ) -> list[Disk]:
     """All disks that can be written to: no CD drives, nothing that can be pulled out, nothing made
     of others. `names` gives the lasting names of one."""
-    found = []
+    disks = []
     for block in sorted((sys / "block").iterdir()):
         if (
             not (block / "device").exists()
@@ -79,8 +79,8 @@ def all_of(
             continue
         size = int(_text(block / "size") or 0) * SECTOR
         if size and _text(block / "hidden") != "1":
-            found.append(_disk(block, size, tuple(names(block)), sys, dev))
-    return found
+            disks.append(_disk(block, size, tuple(names(block)), sys, dev))
+    return disks
 
 
 def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path, dev: Path) -> Disk:
@@ -92,7 +92,7 @@ def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path, dev: Path) 
         _text(block / "device/model") or _text(block / "device/name"),
         place,
         _text(block / "queue/rotational") == "1",
-        next((its for word, its in _TRANSPORTS if word in place), ""),
+        next((its for part, its in _TRANSPORTS if part in place), ""),
         partitions(block, dev),
     )
 
@@ -100,15 +100,17 @@ def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path, dev: Path) 
 def partitions(block: Path, dev: Path = DEV) -> tuple[Partition, ...]:
     """The partitions of a disk, by their numbers, with their names as they stand on it: the kernel
     does not see a new name of one that is in use."""
-    found = [(number.parent.name, int(_text(number) or 0)) for number in block.glob("*/partition")]
+    partitions = [
+        (number.parent.name, int(_text(number) or 0)) for number in block.glob("*/partition")
+    ]
     labels = (
         gpt_names(dev / block.name, int(_text(block / "queue/logical_block_size") or SECTOR))
-        if found
+        if partitions
         else {}
     )
     return tuple(
         Partition(name, number, labels.get(number, ""))
-        for name, number in sorted(found, key=lambda one: one[1])
+        for name, number in sorted(partitions, key=lambda one: one[1])
     )
 
 
@@ -148,28 +150,30 @@ def matches(disk: Disk, wanted: Mapping[str, Any]) -> bool:
         "rotational": lambda its: disk.rotational is its,
         "transport": lambda its: disk.transport == its,
     }
-    return all(word in checks and checks[word](its) for word, its in wanted.items())
+    return all(key in checks and checks[key](its) for key, its in wanted.items())
 
 
 def holders(name: str, sys: Path = Path("/sys")) -> list[str]:
     """The devices that are made of a disk or of its partitions, those on top first."""
     block = sys / "class/block" / name
-    found: list[str] = []
+    names_of_holders: list[str] = []
     for part in [block, *(number.parent for number in block.glob("*/partition"))]:
         for holder in sorted(p.name for p in (part / "holders").glob("*")):
-            found += [above for above in (*holders(holder, sys), holder) if above not in found]
-    return found
+            names_of_holders += [
+                above for above in (*holders(holder, sys), holder) if above not in names_of_holders
+            ]
+    return names_of_holders
 
 
 def numbers(names: Iterable[str], sys: Path = Path("/sys")) -> set[str]:
     """The device numbers, "MAJOR:MINOR", of devices and their partitions."""
-    found = set()
+    numbers = set()
     for name in names:
         block = sys / "class/block" / name
-        found |= {
+        numbers |= {
             _text(part / "dev") for part in (block, *(n.parent for n in block.glob("*/partition")))
         }
-    return found - {""}
+    return numbers - {""}
 
 
 def _text(file: Path) -> str:

@@ -77,20 +77,20 @@ def _edges(device: Path) -> list[bytes]:
 def _probe(tools: Tools, device: Path) -> Mapping[str, str]:
     """blkid's low-level look. More than one signature is told by its status; that is one found,
     too."""
-    said = tools.run("blkid", "-p", "-o", "export", str(device), well=(*_NOTHING, 8)).decode(
+    output = tools.run("blkid", "-p", "-o", "export", str(device), well=(*_NOTHING, 8)).decode(
         errors="replace"
     )
-    rows = dict(line.partition("=")[::2] for line in said.splitlines())
+    rows = dict(line.partition("=")[::2] for line in output.splitlines())
     return {key: its for key, its in rows.items() if key in ("TYPE", "PTTYPE", "LABEL")}
 
 
 def _shown(said: Mapping[str, str]) -> str:
-    words = [
+    parts = [
         said.get("TYPE", ""),
         f"a {said['PTTYPE']} partition table" if "PTTYPE" in said else "",
     ]
     label = f" {said['LABEL'][:_WORDS]!r}" if said.get("LABEL") else ""
-    return " and ".join(filter(None, words)) + label
+    return " and ".join(filter(None, parts)) + label
 
 
 def _of_partition(part: Partition, said: Mapping[str, str]) -> str:

@@ -289,7 +289,8 @@ class Stack:
             f"/dev/{disk.name}",
             given=self._table(disk, mark).encode(),
         )
-        others, self._disks = self._disks, [disk]
+        others = self._disks
+        self._disks = [disk]
         (part,) = self._settled(mark)
         self._disks = [*others, *self._disks]
         self._tools.run("mdadm", "--manage", f"/dev/md{FIRST_MD + self._number}", "--add", part)
@@ -332,11 +333,11 @@ class Stack:
 
 def swaps(table: Path = Path("/proc/swaps")) -> set[int]:
     """The numbers of the devices that are swapped to: one device may have several names."""
-    found = set()
+    devices = set()
     for line in table.read_text().splitlines()[1:]:
         with contextlib.suppress(OSError):  # a file on something that is not seen from here
-            found.add(Path(line.split()[0]).stat().st_rdev)
-    return found
+            devices.add(Path(line.split()[0]).stat().st_rdev)
+    return devices
 
 
 def clear(name: str, means: Means) -> None:

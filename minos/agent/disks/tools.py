@@ -70,9 +70,11 @@ class Tools:
         except subprocess.TimeoutExpired:
             raise OperationFailed(f"{command[0]} did not end in {limit:.0f} s") from None
         if done.returncode not in well:
-            said = " ".join((done.stderr or done.stdout).decode(errors="replace").split())[-TAIL:]
+            message = " ".join((done.stderr or done.stdout).decode(errors="replace").split())[
+                -TAIL:
+            ]
             raise OperationFailed(
-                f"{command[0]} ended with status {done.returncode}: {said or 'it says nothing'}"
+                f"{command[0]} ended with status {done.returncode}: {message or 'it says nothing'}"
             )
         return done.stdout
 

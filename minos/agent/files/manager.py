@@ -27,7 +27,8 @@ from minos.agent.state import Config, Session
 from minos.events import FILES, FILES_FAILED, FILES_WRITTEN
 
 RECORD = "files.json"
-RETRY_FIRST, RETRY_MAX = 0.5, 30.0
+RETRY_FIRST = 0.5
+RETRY_MAX = 30.0
 
 
 class Running(Protocol):
@@ -101,7 +102,9 @@ class FileManager:
         try:
             data = read_json(self._file)
             if isinstance(data, dict):
-                self._has, self._written = parse(data["manifest"]), dict(data["written"])
+                written = dict(data["written"])
+                self._has = parse(data["manifest"])
+                self._written = written
         except (ValueError, KeyError, TypeError, OperationFailed):
             self._has = None  # the head knows all that stood there
 
@@ -114,10 +117,11 @@ class FileManager:
 
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Takes over which files the head has for this node. An older head says nothing of them."""
-        said = document.get("files")
-        if not isinstance(said, Mapping) or not isinstance(mark := said.get("mark"), str):
+        section = document.get("files")
+        if not isinstance(section, Mapping) or not isinstance(mark := section.get("mark"), str):
             return
-        self._session, self._wanted = session, mark
+        self._session = session
+        self._wanted = mark
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="files", daemon=True)
             self._thread.start()
@@ -167,9 +171,9 @@ class FileManager:
                     )
                 root.write(entry)
                 digests[path] = entry.digest
-            there = self._config.run / "containers"
+            directory = self._config.run / "containers"
             self._written = {
-                known: had for known, had in self._written.items() if (there / known).is_dir()
+                known: had for known, had in self._written.items() if (directory / known).is_dir()
             }
             self._written[instance] = digests
             self._save()
@@ -189,13 +193,13 @@ class FileManager:
         session = self._session
         if session is None:
             raise Unreachable("cannot get the node's files: this node has not joined")
-        found = self._get(self._config, session).over(self._has)
-        self._has = found
+        manifest = self._get(self._config, session).over(self._has)
+        self._has = manifest
         self._wanted = (
-            found.mark
+            manifest.mark
         )  # it may be newer than what was asked for: then the head says that one next
         self._save()
-        return found
+        return manifest
 
     # ---- the thread
     # -----
@@ -249,7 +253,8 @@ class FileManager:
     def _write_own(self, manifest: Manifest) -> None:
         """The files of minOS itself."""
         assert self._own is not None  # noqa: S101 (for the type checker)
-        root, changed = Root(self._own), []
+        root = Root(self._own)
+        changed = []
         try:
             for entry in manifest.chosen(MINOS).values():
                 try:
@@ -320,9 +325,9 @@ class FileManager:
         return done
 
     def _tell_news(self) -> None:
-        said = (self._has.mark if self._has else "", self._waiting(), self._wrong)
-        if said != self._said:
-            self._said = said
+        news = (self._has.mark if self._has else "", self._waiting(), self._wrong)
+        if news != self._said:
+            self._said = news
             self.report_again()
 
     def _failed(self, text: str) -> None:

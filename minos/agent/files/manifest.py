@@ -9,7 +9,9 @@ from typing import Any
 
 from layercake.kraken.errors import OperationFailed
 
-MINOS, METADATA, ALL = "minos", "metadata", "*"
+MINOS = "minos"
+METADATA = "metadata"
+ALL = "*"
 _ACTIONS = ("", "write", "restart")
 
 
@@ -53,8 +55,8 @@ class Manifest:
     def chosen(self, target: str) -> dict[str, Entry]:
         """What an image (or minOS) gets: {path: entry}. Of several for one path it is the last;
         none where it is left."""
-        found = {entry.path: entry for entry in self.entries if entry.is_for(target)}
-        return {path: entry for path, entry in found.items() if not entry.leave}
+        by_path = {entry.path: entry for entry in self.entries if entry.is_for(target)}
+        return {path: entry for path, entry in by_path.items() if not entry.leave}
 
     def over(self, before: Manifest | None) -> Manifest:
         """The same, where what the head could not make is as it was before, if it was there."""
@@ -81,7 +83,8 @@ def parse(document: object) -> Manifest:
 
 
 def _entry(data: Mapping[str, Any]) -> Entry:
-    targets, path = tuple(map(str, data["to"])), data["path"]
+    targets = tuple(map(str, data["to"]))
+    path = data["path"]
     if (
         not isinstance(path, str)
         or not path.startswith("/")

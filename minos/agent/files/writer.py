@@ -23,7 +23,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2 = 437
 """The same number on x86_64 and aarch64."""
 _HOW = struct.Struct("QQQ")
-_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
+_NO_MAGICLINKS = 0x02
+_IN_ROOT = 0x10
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_SAME = 8 << 20
 
@@ -89,13 +90,13 @@ class Root:
     def _open(self, path: str, flags: int) -> int:
         """Opens what a path leads to within the root. Raises OSError."""
         how = ctypes.create_string_buffer(_HOW.pack(flags, 0, _IN_ROOT | _NO_MAGICLINKS))
-        found = _libc.syscall(
+        descriptor = _libc.syscall(
             _OPENAT2, self._handle, os.fsencode(path.lstrip("/") or "."), how, _HOW.size
         )
-        if found < 0:
+        if descriptor < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
-        return int(found)
+        return int(descriptor)
 
     def _is_directory(self, path: str) -> bool:
         try:
@@ -175,10 +176,10 @@ class Root:
                 handle = self._open(f"/etc/{file}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 with os.fdopen(handle, "rb") as stream:
                     lines = stream.read(MAX_SAME).decode(errors="replace").splitlines()
-                words = [line.split(":") for line in lines]
+                entries = [line.split(":") for line in lines]
                 self._ids[file] = {
                     w[0]: int(w[2])
-                    for w in words
+                    for w in entries
                     if len(w) > 2 and w[2].isdecimal() and len(w[2]) < 10
                 }
         if name not in self._ids[file]:

@@ -24,7 +24,8 @@ from minos.agent.head_link.trust import outdated, taken, to_head
 from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session, parse_join
 
-BACKOFF_FIRST, BACKOFF_MAX = 0.25, 10.0
+BACKOFF_FIRST = 0.25
+BACKOFF_MAX = 10.0
 REFUSED_WAIT = 60.0
 EVENT_DELAY = 0.25
 """Seconds that events are gathered for; short beside what a person notices."""
@@ -90,7 +91,7 @@ class HeadLink:
 
     def start(self) -> None:
         """Starts the thread."""
-        threading.Thread(target=self._run, name="link", daemon=True).start()
+        threading.Thread(target=self.run, name="link", daemon=True).start()
 
     # ---- from other threads
     # ----------------------------------------------------------------------------------------
@@ -134,15 +135,16 @@ class HeadLink:
     # ---- the thread
     # -----
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Joins, and works from then on; what fails is tried again after a pause. Never returns."""
         failures = 0
         while True:
             try:
                 if self._session is None:
-                    self._join()
+                    self.join()
                 else:
                     self._wait_for_work()
-                    self._work()
+                    self.work()
                 failures = 0
                 continue
             except Refused as error:
@@ -167,10 +169,12 @@ class HeadLink:
         now or during the attempt that failed: a head that was started again says so by datagrams
         before its TLS listens."""
         with self._changed:
-            hurried, self._hurry = self._changed.wait_for(lambda: self._hurry, seconds), False
+            hurried = self._changed.wait_for(lambda: self._hurry, seconds)
+            self._hurry = False
             return hurried
 
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Asks the head for a session. Raises Unreachable or what the head answers."""
         config = self._config
         claim = {
             "node": config.node,
@@ -187,8 +191,10 @@ class HeadLink:
         if isinstance(answer, Mapping) and "attest" in answer:
             from minos.tpm.proof import prove  # here: most sites ask for no TPM
 
-            word = prove(lambda said: self._call("POST", "/node/v1/attest", {**claim, "tpm": said}))
-            answer = self._call("POST", "/node/v1/join", {**claim, "pass": word})
+            token = prove(
+                lambda said: self._call("POST", "/node/v1/attest", {**claim, "tpm": said})
+            )
+            answer = self._call("POST", "/node/v1/join", {**claim, "pass": token})
         self._authorization = ""
         session = parse_join(answer)
         self._post(Joined(session, answer["desired"]))
@@ -212,7 +218,7 @@ class HeadLink:
                 EVENT_DELAY,
             )
 
-    def _work(self) -> None:
+    def work(self) -> None:
         """One round of what is to be done. What fails stays to be done."""
         if self._pull:
             self._pull = False
@@ -246,7 +252,9 @@ class HeadLink:
         """Hands the events in. Before the answers: whoever has an answer has what happened before
         it."""
         with self._changed:
-            batch, self._sending, self._urgent = self._outbox.next_batch(), True, False
+            batch = self._outbox.next_batch()
+            self._sending = True
+            self._urgent = False
         try:
             if batch:
                 self._call("POST", "/node/v1/events", batch)

@@ -33,7 +33,8 @@ class SecretClient:
         return self._get(f"of layout {layout}", f"disk-key/{layout}")
 
     def _get(self, name: str, path: str) -> bytes:
-        config, session = self._config, self._sessions.load(self._config)
+        config = self._config
+        session = self._sessions.load(self._config)
         if session is None:
             raise Unreachable(f"cannot get secret {name}: this node has not joined")
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}

@@ -16,7 +16,8 @@ from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode
 
 REMEMBERED = 16
-RETRY_FIRST, RETRY_MAX = 0.5, 4.0
+RETRY_FIRST = 0.5
+RETRY_MAX = 4.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ class SyncSocket:
 
     def hello(self, *, revision: int, changes: int, mask: int, state: int) -> None:
         """Says HELLO if something has changed or the time has come."""
-        news, now = (self._codec.epoch, revision, state), self._clock()
+        news = (self._codec.epoch, revision, state)
+        now = self._clock()
         if news == self._said and now < self._timer.due:
             return
         data = self._codec.hello(
@@ -92,7 +93,7 @@ class SyncSocket:
         restarted = False
         while True:
             try:
-                said = self._codec.receive(self._socket.recv(2048))
+                message = self._codec.receive(self._socket.recv(2048))
             except WireError:
                 continue
             except (BlockingIOError, ConnectionError):
@@ -101,15 +102,16 @@ class SyncSocket:
                 self._say(f"agent: cannot read the sync socket: {error}")
                 return restarted
             self._timer.answered(self._clock(), self._jitter())
-            if isinstance(said, NewEpoch):
+            if isinstance(message, NewEpoch):
                 self._say("agent: the head was started again")
-                restarted, self._newest = True, 0
+                restarted = True
+                self._newest = 0
                 self._timer.now()
                 self._link.pull()
                 continue
             self.answered = True
-            if said.probe:
+            if message.probe:
                 self._timer.now()
-            if said.revision > self._newest:
-                self._newest = said.revision
+            if message.revision > self._newest:
+                self._newest = message.revision
                 self._link.pull()

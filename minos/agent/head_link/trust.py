@@ -90,11 +90,9 @@ def taken(config: Config, session: Session, answer: Mapping[str, Any]) -> Sessio
     """The session with what the head has sent. The authorities are kept, if they can be used.
     Raises OperationFailed."""
     try:
-        authorities, number, tls = (
-            str(answer["authorities"]),
-            int(answer["certificate"]),
-            answer["tls"],
-        )
+        authorities = str(answer["authorities"])
+        number = int(answer["certificate"])
+        tls = answer["tls"]
         new = dataclasses.replace(
             session, certificate=number, tls=(str(tls["cert"]), str(tls["key"]))
         )

@@ -77,11 +77,15 @@ class Head:
 def parse_head(data: bytes) -> Head:
     """The status line and headers. Raises OperationFailed if they are not HTTP."""
     lines = data.decode("latin-1").split("\r\n")
-    words = lines[0].split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or whole_number(words[1], 999) is None:
+    fields = lines[0].split(" ", 2)
+    if (
+        len(fields) < 2
+        or not fields[0].startswith("HTTP/1.")
+        or whole_number(fields[1], 999) is None
+    ):
         raise OperationFailed("cannot read the response: it is not HTTP")
     pairs = (line.partition(":") for line in lines[1:] if line)
-    return Head(int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs})
+    return Head(int(fields[1]), {name.strip().lower(): value.strip() for name, _, value in pairs})
 
 
 def tls_context(authority: Path) -> ssl.SSLContext:
@@ -166,12 +170,14 @@ class Connection:
                 self.close()
                 raise Unreachable(f"cannot reach {self.url.authority}: {_reason(again)}") from None
         if method == "HEAD" or head.status in (204, 304):
-            self._left, self._chunked = 0, False
+            self._left = 0
+            self._chunked = False
         return head
 
     def _exchange(self, data: bytes) -> Head:
         if self._socket is None:
-            self._socket, self._buffer = self._open(), b""
+            self._socket = self._open()
+            self._buffer = b""
         self._socket.sendall(data)
         while True:
             text = self._until(b"\r\n\r\n")
@@ -195,8 +201,8 @@ class Connection:
             if len(self._buffer) > HEAD_LIMIT:
                 raise OperationFailed("cannot read the response: its head has no end")
             self._buffer += self._receive()
-        found, _, self._buffer = self._buffer.partition(mark)
-        return found
+        before, _, self._buffer = self._buffer.partition(mark)
+        return before
 
     def read(self, size: int) -> bytes:
         """The next bytes of the body, b"" at its end. Raises OSError, Unreachable,
@@ -226,7 +232,8 @@ class Connection:
     def _read_to_end(self) -> bytes:
         """The next bytes of a body that ends with the connection."""
         if self._buffer:
-            part, self._buffer = self._buffer, b""
+            part = self._buffer
+            self._buffer = b""
             return part
         data = self._socket.recv(1 << 18) if self._socket else b""
         if not data:
@@ -239,7 +246,8 @@ class Connection:
     ) -> tuple[int, bytes]:
         """A whole exchange: (status, body). Raises Unreachable or OperationFailed."""
         head = self.start(method, path, headers, body)
-        parts, length = [], 0
+        parts = []
+        length = 0
         try:
             while part := self.read(1 << 18):
                 parts.append(part)
@@ -279,8 +287,8 @@ class Download:
         head = self._connection.start("GET", parsed.path, headers)
         if head.status not in (200, 206):
             self._connection.close()
-            shown = url.partition("?")[0]  # what follows is a ticket
-            raise OperationFailed(f"cannot fetch {shown}: the server answers {head.status}")
+            without_query = url.partition("?")[0]  # what follows is a ticket
+            raise OperationFailed(f"cannot fetch {without_query}: the server answers {head.status}")
         self.offset = offset if head.status == 206 else 0
         length = head.number("content-length")
         self.total: int | None = None if length is None else length + self.offset

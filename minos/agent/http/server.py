@@ -1,8 +1,8 @@
 """A small HTTPS server (RFC 9112) for the node's own API: one request a connection, a thread for
 each, bounded.
 
-Strangers have places of their own, and little time in them: they cannot take those of the head, nor
-keep it from the door.
+Strangers have slots of their own, and little time in them: they cannot take those of the head, nor
+keep it out.
 
 Not http.server: it imports the email package, like http.client (see client.py). Nobody but the head
 is served: who cannot present its credential gets 401 before anything of the request is looked at.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from layercake.base.places import Pace, Places
+from layercake.base.quotas import RateLimiter, SlotPool
 from layercake.base.text import whole_number
 from layercake.kraken.errors import (
     InputError,
@@ -33,13 +33,16 @@ from layercake.kraken.errors import (
     Unreachable,
 )
 
-HEAD_LIMIT, BODY_LIMIT = 16384, 1 << 20
+HEAD_LIMIT = 16384
+BODY_LIMIT = 1 << 20
 CONNECTIONS = 32
 """Requests of the head that are answered at once."""
-STRANGERS, OF_ONE = 48, 16
+STRANGERS = 48
+OF_ONE = 16
 """Connections that have not shown the head's credential yet: in all, and of one address. A newcomer
 is let in for the oldest."""
-KNOCKS_PER_S, KNOCKS = 5.0, 50.0
+ATTEMPTS_PER_S = 5.0
+ATTEMPTS = 50.0
 """How often an address may come without it."""
 PATIENCE = 10.0
 """Seconds for the handshake and the arrival of a request's head, and once more for its body;
@@ -61,7 +64,9 @@ REASONS = {
     502: "Bad Gateway",
     503: "Service Unavailable",
 }
-JSON, TEXT, LINES = "application/json", "text/plain; charset=utf-8", "application/x-ndjson"
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+LINES = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +126,17 @@ def parse_request(data: bytes) -> Request:
         lines = data.decode("ascii").split("\r\n")
     except UnicodeDecodeError:
         raise BadRequest(400, "the request is not ASCII") from None
-    words = lines[0].split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+    fields = lines[0].split(" ")
+    if len(fields) != 3 or not fields[2].startswith("HTTP/1.") or not fields[1].startswith("/"):
         raise BadRequest(400, "this is not HTTP")
-    path, _, query = words[1].partition("?")
+    path, _, query = fields[1].partition("?")
     pairs = [pair.partition("=") for pair in query.split("&") if pair]
     headers = {
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(":") for line in lines[1:] if line)
     }
     return Request(
-        words[0],
+        fields[0],
         unquote(path),
         {unquote(k): unquote(v.replace("+", " ")) for k, _, v in pairs},
         headers,
@@ -179,8 +184,8 @@ class Server:
         self._is_head = known
         self._handle = handle
         self._lock = threading.Lock()
-        self._strangers: Places[Client] = Places(OF_ONE, STRANGERS)
-        self._knocks = Pace(KNOCKS_PER_S, KNOCKS, time.monotonic)
+        self._strangers: SlotPool[Client] = SlotPool(OF_ONE, STRANGERS)
+        self._attempts = RateLimiter(ATTEMPTS_PER_S, ATTEMPTS, time.monotonic)
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
         self._listener = _listen(port)
         self.port: int = self._listener.getsockname()[1]
@@ -205,13 +210,13 @@ class Server:
                     errno.ECONNABORTED,
                 ):
                     return  # closed
-                self._shed()
+                self._evict_stranger()
                 time.sleep(PAUSE)
                 continue
             client = Client(plain, str(source[0]))
             with self._lock:
-                let_in = self._knocks.may(client.address)
-                goes = self._strangers.take(client.address, client) if let_in else None
+                let_in = self._attempts.allow(client.address)
+                goes = self._strangers.add(client.address, client) if let_in else None
             if goes is not None:
                 goes.end()
             if not let_in:
@@ -221,18 +226,18 @@ class Server:
                 target=self._serve, args=(client,), name="api-client", daemon=True
             ).start()
 
-    def _shed(self) -> None:
+    def _evict_stranger(self) -> None:
         """There is nothing left to accept a connection with: a stranger's goes."""
         with self._lock:
-            goes = self._strangers.shed()
+            goes = self._strangers.evict()
         if goes is not None:
             goes.end()
 
     def _known(self, client: Client) -> None:
         """It is the head. Raises BadRequest if the head asks for too much at once."""
         with self._lock:
-            self._strangers.leave(client.address, client)
-            self._knocks.refund(client.address)
+            self._strangers.remove(client.address, client)
+            self._attempts.refund(client.address)
         if not self._slots.acquire(blocking=False):
             raise BadRequest(503, "the node answers as many requests as it can already")
 
@@ -253,7 +258,7 @@ class Server:
         finally:
             plain.close()
             with self._lock:
-                self._strangers.leave(client.address, client)
+                self._strangers.remove(client.address, client)
 
     def _exchange(self, client: Client, link: ssl.SSLSocket) -> None:
         try:
@@ -344,7 +349,8 @@ def _listen(port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         address = "::"
     except OSError:
-        listener, address = socket.socket(socket.AF_INET, socket.SOCK_STREAM), ""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        address = ""
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))

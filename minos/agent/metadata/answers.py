@@ -12,11 +12,14 @@ from typing import Any
 
 from layercake.base.text import whole_number
 
-FACTS, USER_DATA = "/facts.json", "/user-data"
+FACTS = "/facts.json"
+USER_DATA = "/user-data"
 VERSIONS = ("2009-04-04", "2016-09-02", "2018-09-24", "2021-03-23", "latest")
 """Those that cloud-init asks for (DataSourceEc2), and that which people ask for."""
-TOKEN, TTL = "x-aws-ec2-metadata-token", "x-aws-ec2-metadata-token-ttl-seconds"
-LONGEST_S, MOST_TOKENS = 21600, 1000
+TOKEN = "x-aws-ec2-metadata-token"  # noqa: S105 (the name of a header)
+TTL = "x-aws-ec2-metadata-token-ttl-seconds"
+LONGEST_S = 21600
+MOST_TOKENS = 1000
 EMPTY = b"#cloud-config\n{}\n"
 """Without user data: NoCloud takes a node without any for none of its own."""
 
@@ -44,7 +47,8 @@ class Answers:
         """What the head says: FACTS as a JSON object, and perhaps user-data, vendor-data and
         network-config."""
         facts = json.loads(files.get(FACTS, b"{}"))
-        self._files, self._facts = files, facts if isinstance(facts, dict) else {}
+        self._files = files
+        self._facts = facts if isinstance(facts, dict) else {}
         self._tree = {"meta-data": tree(self._facts), "dynamic": identity(self._facts)}
 
     def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answered:
@@ -96,12 +100,12 @@ class Answers:
 
     def _nocloud(self, name: str) -> Answered:
         if name == "meta-data":
-            found = {
+            fields = {
                 "instance-id": self._facts.get("instance-id"),
                 "local-hostname": self._facts.get("local-hostname"),
                 "public-keys": self._facts.get("public-keys", []),
             }
-            return Answered(200, json.dumps(found).encode())  # JSON is YAML
+            return Answered(200, json.dumps(fields).encode())  # JSON is YAML
         if name in ("user-data", "vendor-data"):
             return Answered(200, self._files.get(f"/{name}", EMPTY if name == "user-data" else b""))
         network = self._files.get("/network-config") if name == "network-config" else None
@@ -110,17 +114,17 @@ class Answers:
 
 def tree(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The tree below meta-data: a text, or another one."""
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         key: str(its) for key, its in facts.items() if isinstance(its, str) and its
     }
-    if zone := found.pop("network", ""):
-        found["placement"] = {"availability-zone": zone}
+    if zone := entries.pop("network", ""):
+        entries["placement"] = {"availability-zone": zone}
     keys = [key for key in facts.get("public-keys") or () if isinstance(key, str)]
     if keys:
-        found["public-keys"] = {
+        entries["public-keys"] = {
             str(n): {"openssh-key": key, "": key.split(" ")[-1]} for n, key in enumerate(keys)
         }
-    return found
+    return entries
 
 
 def identity(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,13 @@ from layercake.kraken.errors import OperationFailed
 from minos.agent.http.server import REASONS, BadRequest, parse_request
 from minos.agent.metadata.answers import FACTS, TTL, Answered, Answers
 
-ADDRESS, PORT = "169.254.169.254", 80
+ADDRESS = "169.254.169.254"
+PORT = 80
 LOOPBACK = 1
 """The number of the loopback interface."""
-HEAD_LIMIT, PATIENCE_S, AT_ONCE = 8192, 5.0, 16
+HEAD_LIMIT = 8192
+PATIENCE_S = 5.0
+AT_ONCE = 16
 
 
 def add_address() -> None:
@@ -112,7 +115,8 @@ class Metadata:
             self._slots.release()
 
     def _exchange(self, client: socket.socket) -> Answered:
-        deadline, data = time.monotonic() + PATIENCE_S, b""
+        deadline = time.monotonic() + PATIENCE_S
+        data = b""
         while b"\r\n\r\n" not in data:
             left = deadline - time.monotonic()
             if left <= 0 or len(data) > HEAD_LIMIT:

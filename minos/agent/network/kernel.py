@@ -51,9 +51,9 @@ class Kernel:
         for body in self._netlink.dump(
             wire.RTM_GETADDR, struct.pack("=BBBBI", 0, 0, 0, 0, 0), "list the addresses"
         ):
-            found = wire.address_of(body)
-            if found is not None and found[0] in names:
-                addresses.setdefault(names[found[0]], []).append(found[1])
+            address = wire.address_of(body)
+            if address is not None and address[0] in names:
+                addresses.setdefault(names[address[0]], []).append(address[1])
         routes = [
             wire.route_of(body)
             for body in self._netlink.dump(
@@ -64,9 +64,9 @@ class Kernel:
             {link.name: link for link in links},
             addresses,
             {
-                (names[found[0]], *found[1:])
-                for found in routes
-                if found is not None and found[0] in names
+                (names[route[0]], *route[1:])
+                for route in routes
+                if route is not None and route[0] in names
             },
         )
 

@@ -36,16 +36,17 @@ class LateNetwork:
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Wants what a document says. What goes wrong is told; the node does its work without. An
         older head says nothing: then all stays as it is."""
-        said, self._session = document.get("interfaces"), session
+        section = document.get("interfaces")
+        self._session = session
         if (
-            said is None
+            section is None
             or not self._owner
-            or (self._manager is None and not said and not self._recorded)
+            or (self._manager is None and not section and not self._recorded)
         ):
             return
         try:
             manager = self._manager or self._start()
-            manager.set_desired(said)
+            manager.set_desired(section)
             os.write(self._wake, b"x")
         except OSError as error:
             self._core.event(NETWORK_FAILED, f"the interfaces cannot be set: {error}")

@@ -31,7 +31,8 @@ REACH_S = 40.0
 a port that is new to them."""
 RETRY_S = 60.0
 ROUNDS = 60
-_SOON, _IDLE = 0.5, 60.0
+_SOON = 0.5
+_IDLE = 60.0
 
 
 class Kernel(Protocol):
@@ -113,13 +114,13 @@ class InterfaceManager:
         if patient and any(name in lacking for name, one in want.items() if one.mac):
             return _SOON
         troubles = self._troubles(lacking)
-        shown = views(want, seen, troubles)
+        current_views = views(want, seen, troubles)
         if self._calm:
             self._tell.drift(touched, views(want, began, {}))
         else:
-            self._finish_change(shown, troubles)
-        if self._tell.all(shown, troubles):
-            self._save(shown)
+            self._finish_change(current_views, troubles)
+        if self._tell.all(current_views, troubles):
+            self._save(current_views)
         return _SOON if self._tell.pending else max(_SOON, min(_IDLE, self._retry_at - now))
 
     def _try_all_again(self, now: float) -> None:
@@ -150,7 +151,9 @@ class InterfaceManager:
         return bond.bond.legs if bond is not None and bond.bond is not None else ()
 
     def _finish_change(self, shown: list[View], troubles: Mapping[str, str]) -> None:
-        self._calm, self._before, self._live = True, {}, True
+        self._calm = True
+        self._before = {}
+        self._live = True
         self._save(shown)
         if self._wanted and not troubles:
             names = ", ".join(sorted(self._wanted))
@@ -186,8 +189,13 @@ class InterfaceManager:
             return
         if wanted != self._wanted:
             self._before = {**self._before, **self._wanted}
-        self._document, self._wanted, self._calm = said, wanted, False
-        self._failed, self._without, self._out, self._patience = {}, {}, {}, self._clock() + CARDS_S
+        self._document = said
+        self._wanted = wanted
+        self._calm = False
+        self._failed = {}
+        self._without = {}
+        self._out = {}
+        self._patience = self._clock() + CARDS_S
 
     def _waits(self, wanted: Mapping[str, Interface]) -> dict[str, str]:
         seen = self._kernel.read_state()
@@ -203,9 +211,10 @@ class InterfaceManager:
 
     def _load(self) -> None:
         try:
-            found = read_json(self._path)
-            document = found["interfaces"]
-            self._wanted, self._document = read(document), document
+            stored = read_json(self._path)
+            document = stored["interfaces"]
+            self._wanted = read(document)
+            self._document = document
         except (
             OSError,
             ValueError,
@@ -215,7 +224,7 @@ class InterfaceManager:
         ):  # there is none: the head's document comes next
             return
         self._live = True
-        self._tell.remember(found.get("views") or [], found.get("legs") or {})
+        self._tell.remember(stored.get("views") or [], stored.get("legs") or {})
         self.settled.set()
 
     def _save(self, shown: list[View]) -> None:
@@ -228,7 +237,8 @@ class InterfaceManager:
     def _approach(self) -> tuple[Seen, Seen, set[str]]:
         """Does all that can be done. What there was and what there is then, and the interfaces that
         were not as wanted. Raises OperationFailed, OSError if nothing can be seen."""
-        touched, moved = set[str](), False
+        touched = set[str]()
+        moved = False
         seen = began = self._kernel.read_state()
         self._modules(seen)
         for _ in range(ROUNDS):
@@ -253,7 +263,8 @@ class InterfaceManager:
     def _all(self, todo: list[Step]) -> bool:
         """Does the steps of a stage; what follows on one that failed is left out. Whether the boot
         card has become a leg."""
-        stopped, moved = set[str](), False
+        stopped = set[str]()
+        moved = False
         for step in todo:
             if step.on in stopped:
                 continue
@@ -277,9 +288,9 @@ class InterfaceManager:
 
     def _drop_default(self) -> None:
         """The bond that the module makes by itself when it is loaded (bonding.rst, max_bonds)."""
-        found = self._kernel.read_state().links.get("bond0")
-        if found is not None and found.kind == "bond":
-            self._kernel.do(Step("bond0", Verb.DELETE, found.index))
+        bond0 = self._kernel.read_state().links.get("bond0")
+        if bond0 is not None and bond0.kind == "bond":
+            self._kernel.do(Step("bond0", Verb.DELETE, bond0.index))
 
     def _lost(self) -> bool:
         """Whether the head cannot be reached by the bond that the boot card is a leg of now: then

@@ -64,12 +64,13 @@ class InterfaceReporter:
             was = self._last.get(name)
             if name not in touched or was is None or was.get("trouble"):
                 continue
-            told, first, _, count = self._changes.get(name, ([], was, now, 0))
-            self._changes[name] = ([*told, *differences(was, now)][:20], first, now, count + 1)
+            reported, first, _, count = self._changes.get(name, ([], was, now, 0))
+            self._changes[name] = ([*reported, *differences(was, now)][:20], first, now, count + 1)
 
     def all(self, shown: list[View], troubles: Mapping[str, str]) -> bool:
         """Tells what is new; whether that is something to write down."""
-        before, legs = self._last, dict(self.legs)
+        before = self._last
+        legs = dict(self.legs)
         self._last = {str(view["name"]): view for view in shown}
         self._tell_changes()
         for name, why in troubles.items():
@@ -81,7 +82,8 @@ class InterfaceReporter:
         if shown != self._told:
             self._late = self._clock() < self._told_at + VIEWS_S
             if not self._late:
-                self._told, self._told_at = shown, self._clock()
+                self._told = shown
+                self._told_at = self._clock()
                 self._event(NETWORK, f"{len(shown)} interfaces", interfaces=shown)
         return before != self._last or legs != self.legs
 

@@ -21,7 +21,8 @@ from minos.agent.state import Session
 from minos.events import NETWORK_FAILED
 from minos.identity import parse_identity
 
-GATHER_S, RETRY_S = 0.1, 1.0
+GATHER_S = 0.1
+RETRY_S = 1.0
 TRIES = 5
 """How often the head is asked for a kernel module: 7 s by then. Without it, the node has to go on
 as it can."""
@@ -51,7 +52,8 @@ def start(
 
 def turn(core: AgentCore, manager: InterfaceManager, kernel: Kernel, wake: int) -> None:
     """Turns whenever something has changed, for ever."""
-    wait, trouble = 60.0, ""
+    wait = 60.0
+    trouble = ""
     while True:
         readable, _, _ = select.select([kernel.listener.fileno(), wake], [], [], wait)
         if kernel.listener.fileno() in readable:
@@ -60,27 +62,27 @@ def turn(core: AgentCore, manager: InterfaceManager, kernel: Kernel, wake: int) 
         if wake in readable:
             os.read(wake, 4096)
         try:
-            wait, trouble = manager.turn(), ""
+            wait = manager.turn()
+            trouble = ""
         # Whatever it is, the node must not stay half-way; it is told.
         except Exception as error:  # noqa: BLE001
-            wait, told = (
-                RETRY_S,
-                str(error) if isinstance(error, LayercakeError | OSError) else repr(error),
-            )
-            if told != trouble:
-                trouble = told
-                core.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {told}")
+            wait = RETRY_S
+            message = str(error) if isinstance(error, LayercakeError | OSError) else repr(error)
+            if message != trouble:
+                trouble = message
+                core.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {message}")
 
 
 def reach(head: str, seconds: float) -> bool:
     """Whether the head takes a connection, within so many seconds."""
-    url, deadline = parse_url(head), time.monotonic() + seconds
+    url = parse_url(head)
+    deadline = time.monotonic() + seconds
     while True:
         try:
             # Not create_connection: it asks for names, and minOS has no codec for those.
-            with socket.socket(socket.AF_INET6 if ":" in url.host else socket.AF_INET) as there:
-                there.settimeout(_TRY_S)
-                there.connect((url.host, url.port))
+            with socket.socket(socket.AF_INET6 if ":" in url.host else socket.AF_INET) as sock:
+                sock.settimeout(_TRY_S)
+                sock.connect((url.host, url.port))
                 return True
         except OSError:
             if time.monotonic() > deadline:

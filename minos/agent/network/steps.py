@@ -124,27 +124,27 @@ class Plan:
             self._moved,
             self._routed,
         ):
-            if found := [
+            if possible := [
                 step
                 for step in stage()
                 if step not in failed and not (step.verb is Verb.DOWN and step.on in in_vain)
             ]:
-                return found
+                return possible
         return []
 
     def lacking(self) -> dict[str, str]:
         """{interface: what it needs and is not there}."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for name, one in self._want.items():
             if one.mac and name not in self._links:
-                found[name] = f"there is no card {one.mac}"
+                reasons[name] = f"there is no card {one.mac}"
             elif one.vlan is not None and one.vlan[1] not in self._links:
-                found[name] = f"{one.vlan[1]}, which it is on, is not there"
+                reasons[name] = f"{one.vlan[1]}, which it is on, is not there"
             elif one.bond is not None and (
-                gone := [leg for leg in one.bond.legs if leg not in self._links]
+                missing := [leg for leg in one.bond.legs if leg not in self._links]
             ):
-                found[name] = f"its leg {', '.join(gone)} is not there"
-        return found
+                reasons[name] = f"its leg {', '.join(missing)} is not there"
+        return reasons
 
     # -- the stages, in their order
 
@@ -166,15 +166,15 @@ class Plan:
                 yield Step(name, Verb.RELEASE, link.index)
 
     def _stale_routes(self, was: Interface, now: Interface | None, link: Link) -> Iterator[Step]:
-        kept = {*self._boot.routes, *(now.routes if now is not None else ())}
+        current = {*self._boot.routes, *(now.routes if now is not None else ())}
         for to, by in was.routes:
-            if (to, by) not in kept and (link.name, to, by) in self._seen.routes:
+            if (to, by) not in current and (link.name, to, by) in self._seen.routes:
                 yield Step(was.name, Verb.NO_ROUTE, link.index, to, by)
 
     def _stale_addresses(self, was: Interface, now: Interface | None, link: Link) -> Iterator[Step]:
-        kept = {self._boot.address, *(now.addresses if now is not None else ())}
+        current = {self._boot.address, *(now.addresses if now is not None else ())}
         for address in was.addresses:
-            if address not in kept and address in self._seen.addresses.get(link.name, ()):
+            if address not in current and address in self._seen.addresses.get(link.name, ()):
                 yield Step(was.name, Verb.NO_ADDRESS, link.index, address)
 
     def _is_stray_leg(self, name: str, link: Link) -> bool:
@@ -310,11 +310,15 @@ class Plan:
 
     def _moved(self) -> Iterator[Step]:
         """The address of the boot is at one place only, once it is there."""
-        there = self._links.get(holder(self._want, self._boot))
-        if there is None or self._boot.address not in self._seen.addresses.get(there.name, ()):
+        holder_link = self._links.get(holder(self._want, self._boot))
+        if holder_link is None or self._boot.address not in self._seen.addresses.get(
+            holder_link.name, ()
+        ):
             return
         for name, link in self._links.items():
-            if link is not there and self._boot.address in self._seen.addresses.get(link.name, ()):
+            if link is not holder_link and self._boot.address in self._seen.addresses.get(
+                link.name, ()
+            ):
                 yield Step(name, Verb.NO_ADDRESS, link.index, self._boot.address)
 
     def _routed(self) -> Iterator[Step]:

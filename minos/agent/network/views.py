@@ -9,14 +9,12 @@ from minos.agent.network.steps import Seen, link_of
 from minos.agent.network.wanted import Interface, Interfaces
 from minos.agent.network.wire import Link
 
-UP, DOWN, NO_CARRIER, NO_PARTNER, APART, MISSING = (
-    "up",
-    "down",
-    "no carrier",
-    "no partner",
-    "apart",
-    "missing",
-)
+UP = "up"
+DOWN = "down"
+NO_CARRIER = "no carrier"
+NO_PARTNER = "no partner"
+APART = "apart"
+MISSING = "missing"
 
 View = Mapping[str, Any]
 
@@ -32,7 +30,7 @@ def views(want: Interfaces, seen: Seen, troubles: Mapping[str, str]) -> list[Vie
 
 def _view(one: Interface, want: Interfaces, seen: Seen) -> dict[str, Any]:
     link = link_of(one, seen)
-    found: dict[str, Any] = {
+    view: dict[str, Any] = {
         "name": one.name,
         "kind": one.kind,
         "state": state(link),
@@ -43,21 +41,21 @@ def _view(one: Interface, want: Interfaces, seen: Seen) -> dict[str, Any]:
         "legs": [],
     }
     if link is not None:
-        found |= {
+        view |= {
             "mac": one.mac or link.mac,
             "mtu": link.mtu,
             "addresses": sorted(seen.addresses.get(link.name, ())),
             "routes": sorted(f"{to} via {by}" for name, to, by in seen.routes if name == link.name),
         }
     if one.bond is not None:
-        found["legs"] = [
+        view["legs"] = [
             {
                 "name": leg,
                 "state": leg_state(link, link_of(want[leg], seen) if leg in want else None),
             }
             for leg in one.bond.legs
         ]
-    return found
+    return view
 
 
 def state(link: Link | None) -> str:
@@ -81,22 +79,22 @@ def leg_state(bond: Link | None, leg: Link | None) -> str:
 
 def differences(was: View, now: View) -> list[str]:
     """What of an interface has changed, for people."""
-    found = []
+    differing = []
     for key in ("state", "mtu", "mac"):
         if was.get(key) != now.get(key):
-            found.append(f"{key} {was.get(key)} -> {now.get(key)}")
+            differing.append(f"{key} {was.get(key)} -> {now.get(key)}")
     for key in ("addresses", "routes"):
         old, new = (list(map(str, view.get(key) or ())) for view in (was, now))
-        found += [f"{word} is gone" for word in old if word not in new] + [
-            f"{word} has come" for word in new if word not in old
+        differing += [f"{item} is gone" for item in old if item not in new] + [
+            f"{item} has come" for item in new if item not in old
         ]
     legs = [
         {str(leg["name"]): str(leg["state"]) for leg in view.get("legs") or ()}
         for view in (was, now)
     ]
-    found += [
+    differing += [
         f"leg {name} {legs[0].get(name)} -> {state}"
         for name, state in legs[1].items()
         if legs[0].get(name) != state
     ]
-    return found
+    return differing

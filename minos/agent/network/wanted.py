@@ -125,7 +125,9 @@ def _number(found: Any, least: int, most: int) -> int:
 
 
 def _bond(said: Mapping[str, Any]) -> Bond:
-    mode, rate, primary = said["mode"], said.get("lacp_rate", "slow"), said.get("primary", "")
+    mode = said["mode"]
+    rate = said.get("lacp_rate", "slow")
+    primary = said.get("primary", "")
     if mode not in ("active-backup", "802.3ad") or rate not in ("slow", "fast"):
         raise ValueError("a bond is not as agreed")
     legs = tuple(map(_name, _list(said["legs"], 16)))
@@ -139,7 +141,9 @@ def _bond(said: Mapping[str, Any]) -> Bond:
 
 
 def _interface(name: str, said: Mapping[str, Any]) -> Interface:
-    mac, bond, vlan = said.get("mac", ""), said.get("bond"), said.get("vlan")
+    mac = said.get("mac", "")
+    bond = said.get("bond")
+    vlan = said.get("vlan")
     if [bool(mac), bond is not None, vlan is not None].count(True) != 1 or (
         mac and not _MAC.fullmatch(mac)
     ):
@@ -154,7 +158,7 @@ def _interface(name: str, said: Mapping[str, Any]) -> Interface:
         None if bond is None else _bond(bond),
         None if vlan is None else (_number(vlan["id"], 1, 4094), _name(vlan["of"])),
         0 if said.get("mtu") is None else _number(said["mtu"], 68, 65535),
-        tuple(text(parsed(str(word))) for word in _list(said.get("addresses") or (), 64)),
+        tuple(text(parsed(str(address))) for address in _list(said.get("addresses") or (), 64)),
         tuple(routes),
     )
 
@@ -196,19 +200,22 @@ def arranged(wanted: Interfaces, boot: Boot, out: Collection[str] = ()) -> dict[
     """All that is to be: with the boot's address and routes where they belong now, and without the
     legs that are `out`, because no bond could be made of them. A route that is wanted goes before
     one of the boot to the same network; the head stays where it was."""
-    found = {name: _without_legs(one, out) for name, one in wanted.items()}
-    name = holder(found, boot)
+    interfaces = {name: _without_legs(one, out) for name, one in wanted.items()}
+    name = holder(interfaces, boot)
     if not name or not boot.address:
-        return found
-    one = found[name]
-    named = {to for each in found.values() for to, _ in each.routes}
-    found[name] = replace(
+        return interfaces
+    one = interfaces[name]
+    named = {to for each in interfaces.values() for to, _ in each.routes}
+    interfaces[name] = replace(
         one,
-        addresses=(boot.address, *(word for word in one.addresses if word != boot.address)),
+        addresses=(
+            boot.address,
+            *(address for address in one.addresses if address != boot.address),
+        ),
         routes=(*one.routes, *_boot_routes(boot, named)),
         mtu=one.mtu or boot.mtu,
     )
-    return found
+    return interfaces
 
 
 def _without_legs(one: Interface, out: Collection[str]) -> Interface:
@@ -231,7 +238,8 @@ def _boot_routes(boot: Boot, named: Collection[str]) -> list[Route]:
 
 def _inside(host: str, network: str) -> bool:
     """Whether an address is in the network that another one, with a prefix, is in."""
-    one, other = parsed(host), parsed(network)
+    one = parsed(host)
+    other = parsed(network)
     shift = 8 * len(one.packed) - other.prefix
     return (
         one.family == other.family
@@ -243,17 +251,18 @@ def _inside(host: str, network: str) -> bool:
 def waits(before: Interfaces, wanted: Interfaces, boot: Boot) -> dict[str, str]:
     """{interface: why} of changes that would take the network from what runs: they are made when
     the node boots next."""
-    found: dict[str, str] = {}
-    old, new = holder(before, boot), holder(wanted, boot)
+    reasons: dict[str, str] = {}
+    old = holder(before, boot)
+    new = holder(wanted, boot)
     comes = old == "" and new == boot_card(wanted, boot)
     goes = new == "" and old == boot_card(before, boot)
     if old != new and not comes and not goes:
-        found[new or old] = "the address that the node booted by would move to another interface"
+        reasons[new or old] = "the address that the node booted by would move to another interface"
     for name, one in wanted.items():
         why = _waits(before[name], one) if name in before else ""
         if why:
-            found[name] = why
-    return {name: f"waits for the next boot: {why}" for name, why in found.items()}
+            reasons[name] = why
+    return {name: f"waits for the next boot: {why}" for name, why in reasons.items()}
 
 
 def _waits(was: Interface, one: Interface) -> str:

@@ -23,36 +23,46 @@ from minos.netlink import (
     message,
 )
 
-RTM_DELLINK, RTM_GETLINK, RTM_DELADDR, RTM_GETADDR, RTM_DELROUTE, RTM_GETROUTE = (
-    17,
-    18,
-    21,
-    22,
-    25,
-    26,
-)
+RTM_DELLINK = 17
+RTM_GETLINK = 18
+RTM_DELADDR = 21
+RTM_GETADDR = 22
+RTM_DELROUTE = 25
+RTM_GETROUTE = 26
 NLM_F_EXCL = 0x200
 GROUPS = 0x1 | 0x10 | 0x40 | 0x100 | 0x400
 """RTMGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE."""
 MODES: Mapping[str, int] = {"active-backup": 1, "802.3ad": 4}
 RATES: Mapping[str, int] = {"slow": 0, "fast": 1}
-(
-    _IFLA_ADDRESS,
-    _IFLA_IFNAME,
-    _IFLA_MTU,
-    _IFLA_LINK,
-    _IFLA_MASTER,
-    _IFLA_LINKINFO,
-    _IFLA_PERM_ADDRESS,
-) = 1, 3, 4, 5, 10, 18, 54
-_INFO_KIND, _INFO_DATA, _INFO_SLAVE_DATA = 1, 2, 5
+_IFLA_ADDRESS = 1
+_IFLA_IFNAME = 3
+_IFLA_MTU = 4
+_IFLA_LINK = 5
+_IFLA_MASTER = 10
+_IFLA_LINKINFO = 18
+_IFLA_PERM_ADDRESS = 54
+_INFO_KIND = 1
+_INFO_DATA = 2
+_INFO_SLAVE_DATA = 5
 _VLAN_ID = 1
-_BOND_MODE, _BOND_MIIMON, _BOND_PRIMARY, _BOND_RATE, _BOND_AD_INFO = 1, 3, 11, 21, 23
-_AD_AGGREGATOR, _AD_PARTNER = 1, 5
-_SLAVE_MII, _SLAVE_AGGREGATOR = 2, 6
-_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
-_RT_TABLE_MAIN, _RTPROT_BOOT, _RTN_UNICAST = 254, 3, 1
-_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_F_PERMANENT = 1, 2, 8, 0x80
+_BOND_MODE = 1
+_BOND_MIIMON = 3
+_BOND_PRIMARY = 11
+_BOND_RATE = 21
+_BOND_AD_INFO = 23
+_AD_AGGREGATOR = 1
+_AD_PARTNER = 5
+_SLAVE_MII = 2
+_SLAVE_AGGREGATOR = 6
+_IFF_UP = 0x1
+_IFF_LOWER_UP = 0x10000
+_RT_TABLE_MAIN = 254
+_RTPROT_BOOT = 3
+_RTN_UNICAST = 1
+_IFA_ADDRESS = 1
+_IFA_LOCAL = 2
+_IFA_FLAGS = 8
+_IFA_F_PERMANENT = 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +104,24 @@ def _mac(data: bytes) -> str:
 def link_of(body: bytes) -> Link:
     """What an answer to RTM_GETLINK says."""
     _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
-    found = attributes(body[16:])
-    info = attributes(found.get(_IFLA_LINKINFO, b""))
+    values = attributes(body[16:])
+    info = attributes(values.get(_IFLA_LINKINFO, b""))
     kind = info.get(_INFO_KIND, b"").rstrip(b"\0").decode("ascii", "replace")
-    data, leg = attributes(info.get(_INFO_DATA, b"")), attributes(info.get(_INFO_SLAVE_DATA, b""))
+    data = attributes(info.get(_INFO_DATA, b""))
+    leg = attributes(info.get(_INFO_SLAVE_DATA, b""))
     bond = data if kind == "bond" else {}
     ad = attributes(bond.get(_BOND_AD_INFO, b""))
     return Link(
         index,
-        found.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace"),
+        values.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace"),
         kind,
-        _mac(found.get(_IFLA_ADDRESS, b"")),
-        _mac(found.get(_IFLA_PERM_ADDRESS, b"")),
+        _mac(values.get(_IFLA_ADDRESS, b"")),
+        _mac(values.get(_IFLA_PERM_ADDRESS, b"")),
         bool(flags & _IFF_UP),
         bool(flags & _IFF_LOWER_UP),
-        _number(found, _IFLA_MTU),
-        _number(found, _IFLA_MASTER),
-        _number(found, _IFLA_LINK),
+        _number(values, _IFLA_MTU),
+        _number(values, _IFLA_MASTER),
+        _number(values, _IFLA_LINK),
         _number(data, _VLAN_ID) if kind == "vlan" else 0,
         _number(bond, _BOND_MODE) if bond else -1,
         _number(bond, _BOND_MIIMON),
@@ -128,9 +139,9 @@ def address_of(body: bytes) -> tuple[int, str] | None:
     goes by itself, and for those that the kernel gives to each interface (link-local ones of
     IPv6)."""
     family, prefix, flags, _, index = struct.unpack_from("=BBBBI", body)
-    found = attributes(body[8:])
-    packed = found.get(_IFA_LOCAL) or found.get(_IFA_ADDRESS, b"")
-    flags = _number(found, _IFA_FLAGS) or flags
+    values = attributes(body[8:])
+    packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
+    flags = _number(values, _IFA_FLAGS) or flags
     if len(packed) != (16 if family == socket.AF_INET6 else 4) or not flags & _IFA_F_PERMANENT:
         return None
     if family == socket.AF_INET6 and packed[0] == 0xFE and packed[1] & 0xC0 == 0x80:
@@ -142,8 +153,8 @@ def route_of(body: bytes) -> tuple[int, str, str] | None:
     """(index of the interface, target, router) of an answer to RTM_GETROUTE; None for one without a
     router, or of another table."""
     family, prefix, _, _, table, _, _, kind, _ = struct.unpack_from("=BBBBBBBBI", body)
-    found = attributes(body[12:])
-    gateway = found.get(RTA_GATEWAY, b"")
+    values = attributes(body[12:])
+    gateway = values.get(RTA_GATEWAY, b"")
     size = 16 if family == socket.AF_INET6 else 4
     if (
         table != _RT_TABLE_MAIN
@@ -153,8 +164,8 @@ def route_of(body: bytes) -> tuple[int, str, str] | None:
     ):
         return None
     return (
-        _number(found, RTA_OIF),
-        text(Address(family, found.get(RTA_DST, bytes(size)), prefix)),
+        _number(values, RTA_OIF),
+        text(Address(family, values.get(RTA_DST, bytes(size)), prefix)),
         socket.inet_ntop(family, gateway),
     )
 
@@ -252,19 +263,22 @@ def new_vlan(name: str, base: int, number: int, sequence: int) -> bytes:
 
 def delete_address(index: int, address: str, sequence: int) -> bytes:
     """Takes an address off an interface."""
-    found = parsed(address)
-    body = struct.pack("=BBBBI", found.family, found.prefix, 0, 0, index)
+    interface_address = parsed(address)
+    body = struct.pack("=BBBBI", interface_address.family, interface_address.prefix, 0, 0, index)
     return message(
         RTM_DELADDR,
         0,
         sequence,
-        body + attribute(_IFA_LOCAL, found.packed) + attribute(_IFA_ADDRESS, found.packed),
+        body
+        + attribute(_IFA_LOCAL, interface_address.packed)
+        + attribute(_IFA_ADDRESS, interface_address.packed),
     )
 
 
 def route(index: int, target: str, router: str, sequence: int, *, new: bool) -> bytes:
     """Sets a route, in the place of another one to the same network, or takes it away."""
-    to, by = parsed(target), parsed(router)
+    to = parsed(target)
+    by = parsed(router)
     flags = NLM_F_CREATE | NLM_F_REPLACE if new else 0
     body = struct.pack(
         "=BBBBBBBBI",

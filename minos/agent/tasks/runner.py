@@ -19,7 +19,8 @@ from minos.agent.tasks.task import Task, applies, do, parse
 from minos.events import TASK_DONE, TASK_FAILED
 
 RECORD = "tasks.json"
-RETRY_FIRST, RETRY_MAX = 1.0, 15.0
+RETRY_FIRST = 1.0
+RETRY_MAX = 15.0
 
 
 class TaskRunner:
@@ -42,17 +43,19 @@ class TaskRunner:
         self._turn = threading.Lock()
         self._tasks: tuple[Task, ...] = ()
         self._broken = ""
-        found = read_json(self._file)
-        known = isinstance(found, dict) and found.get("boot") == config.boot_id
-        self._done: set[str] = set(found.get("done", ())) if known and found is not None else set()
+        stored = read_json(self._file)
+        known = isinstance(stored, dict) and stored.get("boot") == config.boot_id
+        self._done: set[str] = (
+            set(stored.get("done", ())) if known and stored is not None else set()
+        )
 
     def set_desired(self, document: Mapping[str, Any], session: Session) -> None:
         """Takes the tasks over. What is new of them counts in the next boot, if the first image has
         been started."""
         self._traits = session.traits
-        said = document.get("uinit")
+        section = document.get("uinit")
         try:
-            self._tasks = tuple(map(parse, said)) if isinstance(said, list) else ()
+            self._tasks = tuple(map(parse, section)) if isinstance(section, list) else ()
             self._broken = ""
         except OperationFailed as error:
             self._broken = str(error)
@@ -78,7 +81,8 @@ class TaskRunner:
     def _bring_about(self, task: Task) -> None:
         if not applies(task, self._traits):
             return
-        began, failures = self._clock(), 0
+        began = self._clock()
+        failures = 0
         while True:
             try:
                 do(task, {"LAYERCAKE_NODE": self._config.name}, self._clock)

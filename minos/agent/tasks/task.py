@@ -69,17 +69,18 @@ def _commands(data: Mapping[str, Any], mount: Mapping[str, Any]) -> tuple[tuple[
     commands += [("modprobe", *str(module).split()) for module in data.get("modules") or ()]
     if mount:
         options = ("-o", str(mount["options"])) if mount.get("options") else ()
-        what, where = str(mount["what"]), str(mount["where"])
+        what = str(mount["what"])
+        where = str(mount["where"])
         commands.append(("mount", "-t", str(mount["type"]), *options, what, where))
     return tuple(commands)
 
 
 def applies(task: Task, traits: Mapping[str, str]) -> bool:
     """Whether it is to be done here."""
-    for word, its in task.when.items():
-        if word in ("exists", "missing") and Path(its).exists() != (word == "exists"):
+    for condition, its in task.when.items():
+        if condition in ("exists", "missing") and Path(its).exists() != (condition == "exists"):
             return False
-        if word in ("arch", "firmware") and traits.get(word) != its:
+        if condition in ("arch", "firmware") and traits.get(condition) != its:
             return False
     return True
 
@@ -126,14 +127,14 @@ def _run(
     except OSError as error:
         raise OperationFailed(f"cannot run {command[0][:100]}: {error.strerror}") from None
     try:
-        said, late = _listen(process, left)
+        output, late = _listen(process, left)
     finally:
         with contextlib.suppress(ProcessLookupError):  # it has ended, and its group with it
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
-    text = said.decode(errors="replace").strip()
+    text = output.decode(errors="replace").strip()
     tail = f"; it said last:\n{text}" if text else ""
     if late:
         raise OperationFailed(f"{command[0][:100]} was ended after {limit:g} s{tail}")
@@ -144,7 +145,8 @@ def _run(
 def _listen(process: subprocess.Popen[bytes], left: float) -> tuple[bytes, bool]:
     """The end of what it says until it ends, and whether it took too long. What it leaves running
     may hold the pipe open."""
-    said, deadline = b"", time.monotonic() + left
+    output = b""
+    deadline = time.monotonic() + left
     assert process.stdout is not None  # noqa: S101 (for the type checker)
     handle = os.pidfd_open(process.pid)
     poll = select.poll()
@@ -154,14 +156,14 @@ def _listen(process: subprocess.Popen[bytes], left: float) -> tuple[bytes, bool]
         while True:
             ready = dict(poll.poll(max(0, int((deadline - time.monotonic()) * 1000))))
             if not ready:
-                return said, True
+                return output, True
             if process.stdout.fileno() in ready:
                 data = os.read(process.stdout.fileno(), 65536)
-                said = (said + data)[-TAIL:]
+                output = (output + data)[-TAIL:]
                 if data:
                     continue
                 poll.unregister(process.stdout)
             elif handle in ready:
-                return said, False
+                return output, False
     finally:
         os.close(handle)

@@ -43,8 +43,8 @@ class ThermalMonitor:
 
     def set_desired(self, document: Mapping[str, object]) -> None:
         """Which governor is wanted in which state, by a desired state."""
-        said = document.get("thermal")
-        self._wanted = said if isinstance(said, Mapping) else {}
+        section = document.get("thermal")
+        self._wanted = section if isinstance(section, Mapping) else {}
         self._again.set()
 
     def report_again(self) -> None:
@@ -64,7 +64,9 @@ class ThermalMonitor:
         if by is not None:
             warmer = state != NORMAL and abs(by.celsius - self._told) >= TOLD_C
             if self._forgotten or warmer or state != self._state:
-                self._forgotten, self._state, self._told = False, state, by.celsius
+                self._forgotten = False
+                self._state = state
+                self._told = by.celsius
                 limit = by.critical if state == CRITICAL else by.high
                 self._event(
                     THERMAL,
@@ -78,9 +80,9 @@ class ThermalMonitor:
 
     def _set_governor(self) -> None:
         """Has the processors go as the state of the node wants it."""
-        word = self._wanted.get(self._state) if self._state in (HIGH, CRITICAL) else ""
-        known = isinstance(word, str) and _WORD.fullmatch(word) is not None
-        said = self._governors.be(str(word) if known else "")
-        if said:
-            failed = "could not" in said or "have no" in said
-            self._event(GOVERNOR, said, severity=Severity.WARNING if failed else None)
+        governor = self._wanted.get(self._state) if self._state in (HIGH, CRITICAL) else ""
+        known = isinstance(governor, str) and _WORD.fullmatch(governor) is not None
+        problem = self._governors.be(str(governor) if known else "")
+        if problem:
+            failed = "could not" in problem or "have no" in problem
+            self._event(GOVERNOR, problem, severity=Severity.WARNING if failed else None)

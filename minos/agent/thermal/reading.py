@@ -14,14 +14,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-NORMAL, HIGH, CRITICAL = "NORMAL", "HIGH", "CRITICAL"
+NORMAL = "NORMAL"
+HIGH = "HIGH"
+CRITICAL = "CRITICAL"
 ORDER = (NORMAL, HIGH, CRITICAL)
-BELOW_CRITICAL, BELOW_HIGH = 3.0, 10.0
+BELOW_CRITICAL = 3.0
+BELOW_HIGH = 10.0
 """Degrees below the one at which a machine switches itself off: there it is CRITICAL, and HIGH
 where its maker says no more."""
 BACK = 3.0
 """Degrees by which a sensor is to be below where a state begins, before that is over."""
-_SENSE, _LIMITS = (-40.0, 200.0), (30.0, 150.0)
+_SENSE = (-40.0, 200.0)
+_LIMITS = (30.0, 150.0)
 _MOST = 512
 
 
@@ -37,18 +41,20 @@ class Reading(NamedTuple):
 
 def read(sys: str = "/sys") -> list[Reading]:
     """All sensors that say something, and from where on that would be too warm."""
-    found = (*_zones(Path(sys, "class/thermal")), *_chips(Path(sys, "class/hwmon")))
-    return [one for one in found if one.high is not None or one.critical is not None][:_MOST]
+    readings = (*_zones(Path(sys, "class/thermal")), *_chips(Path(sys, "class/hwmon")))
+    return [one for one in readings if one.high is not None or one.critical is not None][:_MOST]
 
 
 def judge(readings: Iterable[Reading], before: str) -> tuple[str, Reading | None]:
     """(the worst state, the sensor that says so) by the state before; ("", None) if there is no
     sensor."""
-    worst, by = "", None
+    worst = ""
+    by = None
     for one in readings:
         state = _state(one, before)
         if by is None or (ORDER.index(state), one.celsius) > (ORDER.index(worst), by.celsius):
-            worst, by = state, one
+            worst = state
+            by = one
     return worst, by
 
 
@@ -79,7 +85,8 @@ def _zones(place: Path) -> Iterator[Reading]:
     for zone in _some(place, "thermal_zone*"):
         trips: dict[str, float] = {}
         for name in _some(zone, "trip_point_*_type"):
-            limit, kind = _degrees(name.with_name(f"{name.name[:-5]}_temp")), _text(name)
+            limit = _degrees(name.with_name(f"{name.name[:-5]}_temp"))
+            kind = _text(name)
             if limit is not None and limit > 0:
                 trips[kind] = min(limit, trips.get(kind, limit))
         off = min((trips[kind] for kind in ("hot", "critical") if kind in trips), default=None)
@@ -94,7 +101,8 @@ def _chips(place: Path) -> Iterator[Reading]:
         for name in _some(chip, "temp*_input"):
             sensor = name.name[:-6]
             label = _text(chip / f"{sensor}_label") or sensor
-            warm, off = _degrees(chip / f"{sensor}_max"), _degrees(chip / f"{sensor}_crit")
+            warm = _degrees(chip / f"{sensor}_max")
+            off = _degrees(chip / f"{sensor}_crit")
             yield from _reading(f"{maker} {label}", _degrees(name), warm, off)
 
 

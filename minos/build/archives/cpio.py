@@ -56,11 +56,11 @@ def _pad(data: bytes) -> bytes:
 
 def parents(paths: Iterable[str]) -> set[str]:
     """Every directory above the given relative paths."""
-    found: set[str] = set()
+    directories: set[str] = set()
     for path in paths:
         parts = path.split("/")[:-1]
-        found.update("/".join(parts[: i + 1]) for i in range(len(parts)))
-    return found
+        directories.update("/".join(parts[: i + 1]) for i in range(len(parts)))
+    return directories
 
 
 def archive(entries: Mapping[str, Entry]) -> bytes:

@@ -60,7 +60,8 @@ def _digest(packed: bytes) -> bytes:
 
 def _checked(content: bytes) -> bytes | None:
     """What is in a file of the cache behind its digest; None if it is damaged."""
-    digest, packed = content[:32], content[32:]
+    digest = content[:32]
+    packed = content[32:]
     return packed if digest == _digest(packed) else None
 
 

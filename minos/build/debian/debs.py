@@ -103,20 +103,21 @@ def apart(
     for part in ("state/lists/partial", "archives/partial", "log"):
         (directory / part).mkdir(parents=True, exist_ok=True)
     (directory / "status").touch()
-    file, stamp = directory / "apt.conf", directory / "updated"
+    file = directory / "apt.conf"
+    stamp = directory / "updated"
     file.write_text(_configuration(directory, debian))
-    found = ("-c", str(file))
+    arguments = ("-c", str(file))
     if not stamp.exists() or abs(time.time() - stamp.stat().st_mtime) > _LISTS_S:
         say(f"lists of packages for {debian}")
         try:
-            kernel.run("apt-get", *found, "-q", "update")
+            kernel.run("apt-get", *arguments, "-q", "update")
         except OperationFailed as error:
             if not stamp.exists():
                 raise
             say(f"{error.message}; the lists from before are used")
         else:
             stamp.touch()
-    return found
+    return arguments
 
 
 def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[str]) -> Path:
@@ -124,17 +125,17 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
     `apart` gives them. Raises InputError, OperationFailed."""
     wanted = sorted(packages)
     directory = place_apart(architecture, cache)
-    found = _install_set(wanted, directory, apt)
-    if not found:
+    unpacked = install_set(wanted, directory, apt)
+    if not unpacked:
         raise OperationFailed(
             f"cannot fetch {', '.join(wanted)} for {architecture}: apt would install nothing"
         )
-    archives = [directory / "archives" / file for file in sorted(found)]
+    archives = [directory / "archives" / file for file in sorted(unpacked)]
     if not all(file.is_file() for file in archives):
         kernel.run("apt-get", *apt, "-q", "-y", "--download-only", "install", *wanted)
     tree = (
         directory
-        / f"root-{hashlib.blake2b(''.join(sorted(found)).encode(), digest_size=8).hexdigest()}"
+        / f"root-{hashlib.blake2b(''.join(sorted(unpacked)).encode(), digest_size=8).hexdigest()}"
     )
     if not tree.exists():
         partial = tree.with_suffix(".partial")
@@ -148,7 +149,7 @@ def root(packages: Iterable[str], architecture: str, cache: Path, apt: Sequence[
     return tree
 
 
-def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> list[str]:
+def install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> list[str]:
     """The archives that apt would install for these packages. It takes seconds to work that out, so
     the answer is kept until the lists of packages are fetched anew."""
     stamp = directory / "updated"
@@ -158,7 +159,7 @@ def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> 
     if lists and plan.exists():
         return plan.read_text().split()
     text = kernel.run("apt-get", *apt, "-s", "install", *wanted)
-    found = [
+    files = [
         f"{package}_{version.replace(':', '%3a')}_{kind}.deb"
         for package, version, kind in re.findall(
             r"^Inst (\S+?)(?::\S+)? \((\S+) [^\n]*\[(\S+)\]\)", text, re.MULTILINE
@@ -167,18 +168,18 @@ def _install_set(wanted: Sequence[str], directory: Path, apt: Sequence[str]) -> 
     for old in directory.glob("plan-*"):
         if old.stat().st_mtime_ns < lists:
             old.unlink(missing_ok=True)
-    write_atomic(plan, "\n".join(found).encode())
-    return found
+    write_atomic(plan, "\n".join(files).encode())
+    return files
 
 
 def program(tree: Path, name: str, package: str) -> Path:
     """A program's file in such a tree. Raises OperationFailed."""
-    found = next(
+    file = next(
         (path for place in ("usr/bin", "usr/sbin") if (path := tree / place / name).is_file()), None
     )
-    if found is None:
+    if file is None:
         raise OperationFailed(f"cannot build minOS: package {package} has no {name}")
-    return found
+    return file
 
 
 def _unpack(archive: Path, tree: Path) -> None:

@@ -63,10 +63,10 @@ def _gather(root: Path, architecture: str, top: Path) -> None:
         (top / name).mkdir(parents=True, exist_ok=True)
     for name in ("bin", "sbin", "lib", "lib64"):
         (top / name).symlink_to(f"usr/{name}")
-    found = {name: debs.program(root, name, package) for name, package in PROGRAMS.items()}
-    for name, file in found.items():
+    programs = {name: debs.program(root, name, package) for name, package in PROGRAMS.items()}
+    for name, file in programs.items():
         _copy(file, top / "usr/sbin" / name)
-    for path, file in elf.libraries(root, architecture, found.values()).items():
+    for path, file in elf.libraries(root, architecture, programs.values()).items():
         inside = path.lstrip("/")
         _copy(file, top / (inside if inside.startswith("usr/") else f"usr/{inside}"))
     for name in _FILES:

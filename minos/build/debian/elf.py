@@ -13,8 +13,12 @@ from pathlib import Path
 from layercake.kraken.errors import OperationFailed
 from minos.build.kernel import MACHINES
 
-_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
-_END, _NEEDED, _STRINGS = 0, 1, 5
+_LOAD = 1
+_DYNAMIC = 2
+_INTERPRETER = 3
+_END = 0
+_NEEDED = 1
+_STRINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,13 @@ def needs(file: Path) -> Needs:
 
 
 def _dynamic(data: bytes, start: int, size: int) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    entries: list[tuple[int, int]] = []
     for at in range(start, start + size, 16):
         tag, value = struct.unpack_from("<QQ", data, at)
         if tag == _END:
             break
-        found.append((tag, value))
-    return found
+        entries.append((tag, value))
+    return entries
 
 
 def _text(data: bytes, at: int) -> str:
@@ -81,23 +85,25 @@ def libraries(root: Path, architecture: str, binaries: Iterable[Path]) -> dict[s
     looks for it: file}, the loader itself included. Raises OperationFailed for one that is not in
     the tree, or of another architecture."""
     places = [f"usr/lib/{architecture}-linux-gnu", "usr/lib"]
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = list(binaries)
     while waiting:
         binary = waiting.pop()
-        told = needs(binary)
-        if told.machine != MACHINES[architecture]:
+        needed = needs(binary)
+        if needed.machine != MACHINES[architecture]:
             raise OperationFailed(f"cannot ship {binary}: it is not for {architecture}")
-        wanted = {library: [f"{place}/{library}" for place in places] for library in told.libraries}
-        if told.interpreter:
-            wanted[told.interpreter] = [told.interpreter.lstrip("/")]
+        wanted = {
+            library: [f"{place}/{library}" for place in places] for library in needed.libraries
+        }
+        if needed.interpreter:
+            wanted[needed.interpreter] = [needed.interpreter.lstrip("/")]
         for library, paths in wanted.items():
             path = next((path for path in paths if (root / path).is_file()), "")
             if not path:
                 raise OperationFailed(
                     f"cannot ship {binary}: its library {library} is in none of the packages"
                 )
-            if f"/{path}" not in found:
-                found[f"/{path}"] = (root / path).resolve()
-                waiting.append(found[f"/{path}"])
-    return found
+            if f"/{path}" not in files:
+                files[f"/{path}"] = (root / path).resolve()
+                waiting.append(files[f"/{path}"])
+    return files

@@ -30,10 +30,10 @@ NAMES = tuple(sorted(name for programs in PROGRAMS.values() for name in programs
 def fetch(architecture: str, cache: Path, apt: Sequence[str]) -> dict[str, Path]:
     """{name in the boot set: file}; none where the head has them itself. Raises InputError,
     OperationFailed."""
-    found = {}
+    files = {}
     for name, (package, path) in PROGRAMS.get(architecture, {}).items():
         file = kernel.opened(kernel.download(package, debs.place(architecture, cache), apt)) / path
         if not file.is_file():
             raise OperationFailed(f"cannot build for {architecture}: {package} has no {path}")
-        found[name] = file
-    return found
+        files[name] = file
+    return files

@@ -39,12 +39,12 @@ class Own:
 
     def program(self, name: str, package: str) -> Path:
         """See Userland."""
-        found = str(self._interpreter) if name == self._interpreter.name else shutil.which(name)
-        if not found:
+        file = str(self._interpreter) if name == self._interpreter.name else shutil.which(name)
+        if not file:
             raise InputError(
                 f"cannot build minOS: {name} is not installed", hint=f"apt-get install {package}"
             )
-        return Path(found)
+        return Path(file)
 
     def libraries(self, binaries: Iterable[Path]) -> dict[str, Path]:
         """See Userland."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layercake.base.places import Pace, Places
+from layercake.base.quotas import RateLimiter, SlotPool
 from layercake.node.api import Api
 from minos.agent.http.server import BadRequest, Client, Reply, Request, Server
 from tests.fuzz import mutate
@@ -113,7 +113,7 @@ def target(directory: Path) -> Iterator[Target]:
         lambda certificate: True,
     )
     server._lock, server._slots = threading.Lock(), threading.BoundedSemaphore(1)
-    server._strangers, server._knocks = Places(1, 1), Pace(1.0, 1, lambda: 0.0)
+    server._strangers, server._attempts = SlotPool(1, 1), RateLimiter(1.0, 1, lambda: 0.0)
 
     def take(data: bytes) -> None:
         link: Any = Link(data)

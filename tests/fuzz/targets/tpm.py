@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from layercake.features.tpm import certificate, credential, quote
-from layercake.features.tpm import log as of_head
+from layercake.features.tpm.evidence import certificate, credential, quote
+from layercake.features.tpm.evidence import log as of_head
 from layercake.kraken.errors import LayercakeError
 from minos.tpm import log
 from minos.tpm.commands import Tpm

@@ -1,0 +1,66 @@
+"""What is answered about freezes, outages and maintenances."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StopShown(msgspec.Struct):
+    """A freeze or maintenance; times are seconds since the epoch, `until` null is until it is
+    ended."""
+
+    reason: str
+    by: str
+    since: float
+    until: float | None
+    ended: float | None
+    ended_by: str
+
+
+class OutageShown(msgspec.Struct):
+    """A domain of which so much is silent that nothing is done to its nodes; "" is the site."""
+
+    domain: str
+    where: str
+    seconds: float
+    silent: int
+    members: int
+    nodes: list[str]
+
+
+class BootsShown(msgspec.Struct):
+    """Boots: how many are under way, how many wait for their turn, how long one takes, and until
+    all are up; in seconds, null as long as nobody knows."""
+
+    booting: int
+    waiting: int
+    usual_s: float | None
+    left_s: float | None
+
+
+class GuardShown(msgspec.Struct):
+    """The freeze of the site, outages, and how many nodes wait or are silent."""
+
+    frozen: StopShown | None
+    outages: list[OutageShown]
+    waiting: int
+    silent: int
+    boots: BootsShown
+
+
+class Maintenance(StopShown, kw_only=True):
+    """The maintenance of a node."""
+
+    node: str
+
+
+class MaintenanceList(msgspec.Struct):
+    """Maintenances, newest first."""
+
+    maintenances: list[Maintenance]
+
+
+class Domain(msgspec.Struct):
+    """The domain whose outage was ended."""
+
+    domain: str

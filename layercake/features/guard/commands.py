@@ -1,0 +1,269 @@
+"""`layercake freeze`, `thaw`, `outage`, `explain`, and of `layercake node`: maintenance, take,
+remedy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from layercake import documentation
+from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import current_user, describe_nodes
+from layercake.client.output import (
+    BOLD,
+    RED,
+    YELLOW,
+    Column,
+    Output,
+    format_duration,
+    parse_duration,
+)
+from layercake.inventory.ranges import fold
+
+_OUTAGES = (
+    Column("WHERE"),
+    Column("SILENT", right=True),
+    Column("OF", right=True),
+    Column("SINCE", right=True),
+    Column("NODES", flexible=True),
+)
+_MAINTENANCES = (
+    Column("NODE"),
+    Column("SINCE"),
+    Column("UNTIL"),
+    Column("BY"),
+    Column("ENDED"),
+    Column("REASON", flexible=True),
+)
+
+_reason = click.option("--reason", required=True, help="Why; the others will want to know.")
+
+
+def _names(answer: dict[str, Any], what: str) -> Answer:
+    names = answer["nodes"]
+    return Answer(answer, f"{what}: {fold(names)}" if names else f"{what}: the whole site")
+
+
+@command()
+@click.argument("nodes", metavar="[RANGE]", default="")
+@_reason
+def freeze(app: App, nodes: str, reason: str) -> Answer:
+    """Observe the nodes of RANGE and do nothing to them; without RANGE, the whole site. It lasts
+    until `thaw`."""
+    return _names(
+        app.head.post("/v1/guard/freeze", {"range": nodes, "reason": reason, "by": current_user()}),
+        "frozen",
+    )
+
+
+@command()
+@click.argument("nodes", metavar="[RANGE]", default="")
+@yes_option
+def thaw(app: App, nodes: str, yes: bool) -> Answer:
+    """End the freeze of RANGE; without RANGE, of the whole site. What was held back goes on."""
+    if not app.confirm(
+        f"What the head held back goes on ({nodes or 'the whole site'}). Thaw?", yes
+    ):
+        return Answer(code=FAILED)
+    return _names(app.head.post("/v1/guard/thaw", {"range": nodes, "by": current_user()}), "thawed")
+
+
+@click.group()
+def outage() -> None:
+    """Outages: many nodes of a domain that fell silent together. Nothing is done to them until they
+    are back."""
+
+
+@command(outage, "list")
+def outages(app: App) -> Answer:
+    """List the outages."""
+    answer = app.head.get("/v1/guard")
+    rows = [
+        [o["where"], o["silent"], o["members"], format_duration(o["seconds"]), fold(o["nodes"])]
+        for o in answer["outages"]
+    ]
+    return Answer(answer, lambda out: out.table(_OUTAGES, rows, empty="no outage"))
+
+
+@command(outage, "end")
+@click.argument("domain", default="")
+@yes_option
+def end_outage(app: App, domain: str, yes: bool) -> Answer:
+    """Treat what is still silent in DOMAIN (without it, at the site): the nodes are started anew,
+    some at a time."""
+    known = [o for o in app.head.get("/v1/guard")["outages"] if o["domain"] == domain]
+    if known and not app.confirm(
+        f"{known[0]['silent']} silent nodes ({fold(known[0]['nodes'])}) are started anew, "
+        "whether they run something or not. Go on?",
+        yes,
+    ):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": current_user()})
+    return Answer(answer, "the outage is ended")
+
+
+def _agreed(app: App, nodes: str, what: str, yes: bool) -> bool:
+    """Asks, with how many nodes it is about."""
+    return yes or app.confirm(
+        f"{what} {nodes}: {describe_nodes(app.head.get('/v1/nodes', range=nodes)['nodes'])}?", False
+    )
+
+
+@command(name="take")
+@nodes_argument
+@yes_option
+def take_over(app: App, nodes: str, yes: bool) -> Answer:
+    """Take over the machines of RANGE that were found running: whatever runs there ends, and they
+    boot anew."""
+    if not _agreed(app, nodes, "Whatever runs there is ended. Take", yes):
+        return Answer(code=FAILED)
+    return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": current_user()}), "taken")
+
+
+@command()
+@nodes_argument
+@yes_option
+def remedy(app: App, nodes: str, yes: bool) -> Answer:
+    """Let the silent nodes of RANGE be started anew, though something speaks against it (see `node
+    explain`)."""
+    if not _agreed(app, nodes, "They may still be at work, only silent. Start anew", yes):
+        return Answer(code=FAILED)
+    return _names(
+        app.head.post("/v1/nodes/remedy", {"range": nodes, "by": current_user()}), "released"
+    )
+
+
+@click.group()
+def maintenance() -> None:
+    """Maintenance of nodes: out of rolls, of remedies and of Slurm, for a reason that is kept."""
+
+
+@command(maintenance)
+@nodes_argument
+@_reason
+@click.option(
+    "--for", "for_", default="", help="How long: 90s, 30m, 4h, 2d. Without it, until it is ended."
+)
+def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
+    """Begin the maintenance of the nodes of RANGE."""
+    body = {
+        "range": nodes,
+        "reason": reason,
+        "seconds": parse_duration(for_) if for_ else None,
+        "by": current_user(),
+    }
+    return _names(app.head.post("/v1/maintenance/begin", body), "in maintenance")
+
+
+@command(maintenance)
+@nodes_argument
+def end(app: App, nodes: str) -> Answer:
+    """End the maintenance of the nodes of RANGE."""
+    return _names(
+        app.head.post("/v1/maintenance/end", {"range": nodes, "by": current_user()}),
+        "back from maintenance",
+    )
+
+
+@command(maintenance, "list")
+@click.argument("nodes", metavar="[RANGE]", default="@all")
+def maintenances(app: App, nodes: str) -> Answer:
+    """List maintenances, under way and over, of RANGE or of all nodes."""
+    answer = app.head.get("/v1/maintenance", range=nodes)
+    rows = [
+        [m["node"], _at(m["since"]), _at(m["until"]), m["by"], _at(m["ended"]), m["reason"]]
+        for m in answer["maintenances"]
+    ]
+    return Answer(answer, lambda out: out.table(_MAINTENANCES, rows, empty="none"))
+
+
+def _at(when: float | None) -> str:
+    return "-" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
+def alarms(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Lines of what is wrong with the head itself, or stops the whole site, by GET /v1/status, each
+    with its style: they go before all else."""
+    guard = status["guard"]
+    if guard["frozen"]:
+        yield f"FROZEN by {guard['frozen']['by']}: {guard['frozen']['reason']}", YELLOW
+    for outage in guard["outages"]:
+        yield (
+            (
+                f"OUTAGE {outage['where']}, for {format_duration(outage['seconds'])}: "
+                f"{outage['silent']} "
+                f"of {outage['members']} nodes are "
+                "silent; nothing is done to them"
+            ),
+            f"{BOLD};{RED}",
+        )
+    for service in status["services"]:
+        if service["state"] != "running":
+            yield f"service {service['name']} is {service['state']}", RED
+    if not status["database"]["well"]:
+        yield f"the database is unwell: {status['database']['trouble']}", RED
+    if (loop := status.get("loop")) and not loop[
+        "well"
+    ]:  # a head from before an upgrade does not say
+        yield (
+            f"the head is late with all that it does: {loop['trouble']}; read `{_page('metrics')}`",
+            RED,
+        )
+
+
+def _page(name: str) -> str:
+    """What one types to read a how-to page."""
+    return documentation.command(documentation.howto(name))
+
+
+@command()
+@click.argument("nodes", metavar="[RANGE]", default="")
+def explain(app: App, nodes: str) -> Answer:
+    """Say what keeps the nodes of RANGE, or all, from being as they are wanted: by cause, that of
+    most nodes first, each with the next step. `layercake node explain NAME` has all of one node."""
+    status = app.head.get("/v1/status")
+    answer = app.head.get("/v1/causes", range=nodes)
+
+    def show(out: Output) -> None:
+        for line, style in alarms(status):
+            out.line(line, style)
+        for cause in answer["causes"]:
+            _cause(out, cause)
+        for one in answer.get("beside", ()):
+            _beside(out, one)
+        stopped = (
+            f"; of them frozen or in maintenance: {fold(names)}"
+            if (names := answer.get("stopped"))
+            else ""
+        )
+        out.line(
+            f"{answer['well']} node{' is' if answer['well'] == 1 else 's are'} as wanted{stopped}"
+        )
+
+    return Answer(answer, show, FAILED if answer["causes"] else OK)
+
+
+def _beside(out: Output, one: Mapping[str, Any]) -> None:
+    names = one["nodes"]
+    since = f", {format_duration(one['age_s'])} ago" if one["age_s"] else ""
+    out.line(f"{f'{len(names)} ' if names else ''}beside that{since}: {one['text']}", BOLD)
+    if names:
+        out.line(f"  nodes:  {fold(names)}")
+    out.line(f"  next:   {one['next'].replace('NODE', fold(names))}")
+    if one["page"]:
+        out.line(f"  read:   {_page(one['page'])}")
+
+
+def _cause(out: Output, cause: Mapping[str, Any]) -> None:
+    names = cause["nodes"]
+    where = f"; all in {', '.join(cause['common'])}" if cause["common"] else ""
+    since = f", since {format_duration(cause['longest_s'])}" if cause["longest_s"] else ""
+    out.line(f"{len(names)} {cause['status']}{since}: {cause['text']}{where}", BOLD)
+    out.line(f"  nodes:  {fold(names)}")
+    if cause["example"] and cause["example"] != cause["text"]:
+        out.line(f"  {names[0]}:  {cause['example']}")
+    out.line(f"  next:   {cause['next'].replace('NODE', fold(names))}")
+    out.line(f"  read:   {_page(cause['page'])}")

@@ -1,0 +1,433 @@
+"""`layercake image`: what is in the store, and what nodes run; `image build` is in
+images_build.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import confirm_images, current_user
+from layercake.client.http import LONG_S, path_segment
+from layercake.client.output import Column, Output, format_size, format_time, short_digest
+from layercake.client.watch import Watch, follow, print_summary, runs_wanted_images
+from layercake.features.images.build_commands import build, container_file, split_command, variables
+from layercake.features.rolls.commands import (
+    begun_line,
+    follow_rolls,
+    plan_options,
+    roll_request,
+    start_roll,
+)
+from layercake.inventory.ranges import fold
+
+_LIST = (
+    Column("NAME"),
+    Column("DIGEST"),
+    Column("SIZE", right=True),
+    Column("CREATED"),
+    Column("SYSTEMD"),
+    Column("USED BY", flexible=True),
+)
+_HISTORY = (
+    Column("DIGEST"),
+    Column("SIZE", right=True),
+    Column("ADDED"),
+    Column("CONTENT"),
+    Column("WANTED BY", flexible=True),
+)
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+_SHOWN = 50
+
+
+@click.group()
+def image() -> None:
+    """System images: the store, and rolling nodes to another image."""
+
+
+image.add_command(build)
+
+
+@command(image, "list")
+def list_(app: App) -> Answer:
+    """List the images in the store."""
+    answer = app.head.get("/v1/images")
+    rows = [
+        [
+            i["name"],
+            short_digest(i["digest"]),
+            format_size(i["size"]),
+            format_time(i["created"]),
+            "yes" if i["container"].get("systemd") else "no",
+            fold(i["used_by"]) or "-",
+        ]
+        for i in answer["images"]
+    ]
+    return Answer(
+        answer,
+        lambda out: out.table(
+            _LIST, rows, empty="no images; `layercake image add NAME FILE` adds one"
+        ),
+    )
+
+
+@command(image)
+@click.argument("name")
+@click.argument("file")
+@click.option(
+    "--systemd/--no-systemd",
+    default=True,
+    show_default=True,
+    help="Whether systemd is the container's init.",
+)
+@click.option(
+    "--command", "init", help="What to run as init, with its arguments; quoted as in a shell."
+)
+@click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable for the container; may be repeated. No secrets.",
+)
+@click.option(
+    "--workdir", default="/", show_default=True, help="The directory that the command starts in."
+)
+@click.option(
+    "--stop-timeout",
+    type=click.FloatRange(0, 3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds to stop in before it is killed.",
+)
+@click.option(
+    "--container",
+    "more",
+    type=click.Path(),
+    help="A YAML file with more of the container: health, mounts, depends, ...",
+)
+@click.option(
+    "--restart",
+    type=click.Choice(["on-failure", "never", "always"]),
+    default="on-failure",
+    show_default=True,
+)
+def add(
+    app: App,
+    name: str,
+    file: str,
+    systemd: bool,
+    init: str | None,
+    environment: tuple[str, ...],
+    workdir: str,
+    stop_timeout: float,
+    more: str | None,
+    restart: str,
+) -> Answer:
+    """Add the squashfs FILE (a path on the head) to the store as NAME. A known name then means the
+    new content; nodes that want it are not touched until they are rolled."""
+    request = {
+        # The head has a working directory of its own.
+        "path": file if app.target.url else str(Path(file).expanduser().absolute()),
+        "name": name,
+        "systemd": systemd,
+        "command": split_command(init),
+        "env": variables(environment),
+        "workdir": workdir,
+        "stop_timeout_s": stop_timeout,
+        "restart": restart,
+        **container_file(more),
+    }
+
+    answer = app.head.post("/v1/images", request, timeout=LONG_S)
+    added = answer["image"]
+    return Answer(
+        answer, f"{added['name']}: {short_digest(added['digest'])}, {format_size(added['size'])}"
+    )
+
+
+@command(image)
+@click.argument("name")
+@yes_option
+def remove(app: App, name: str, yes: bool) -> Answer:
+    """Remove the image NAME from the store. Refused while a node wants it."""
+    path = f"/v1/images/{path_segment(name)}"
+    if not app.confirm(f"Remove image {name}?", yes):
+        return Answer(code=FAILED)
+    app.head.delete(path)
+    return Answer({"removed": name}, f"{name}: removed")
+
+
+@command(image)
+@yes_option
+def prune(app: App, yes: bool) -> Answer:
+    """Delete what images' names pointed to before, unless a node or a roll still needs it."""
+    if not app.confirm("Delete all earlier contents that no node and no roll needs?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.delete("/v1/contents/unused")
+    deleted = answer["deleted"]
+    return Answer(
+        answer,
+        lambda out: out.lines(
+            "\n".join([*(f"{digest}: deleted" for digest in deleted), f"{len(deleted)} deleted"])
+        ),
+    )
+
+
+@command(image)
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"All files; else at most {_SHOWN} of each kind of change.",
+)
+def diff(app: App, a: str, b: str, everything: bool) -> Answer:
+    """What is different in image B: Debian packages by version, and files. An earlier version of a
+    name is NAME@DIGEST (its beginning is enough; see `layercake image history`)."""
+    answer = app.head.get("/v1/images/diff", a=a, b=b, timeout=LONG_S)
+
+    def show(out: Output) -> None:
+        packages = answer["packages"]
+        files = answer["files"]
+        if not any(packages.values()) and not any(files.values()):
+            out.line("no difference")
+        for kind, sign in _SIGNS.items():
+            for p in packages[kind]:
+                out.line(
+                    f"{sign} package {p['name']} "
+                    f"{p['from'] + ' -> ' + p['to'] if kind == 'changed' else p['version']}"
+                )
+        for kind, sign in _SIGNS.items():
+            listed = files[kind] if everything else files[kind][:_SHOWN]
+            for f in listed:
+                out.line(f"{sign} {f['path'] or '/'} {_detail(kind, f)}")
+            if len(listed) < len(files[kind]):
+                out.line(
+                    f"{sign} ... {len(files[kind]) - len(listed)} more files {kind}; see --all"
+                )
+        if answer.get("left_out"):
+            out.line(f"... and {answer['left_out']} files more, which the head does not list")
+
+    return Answer(answer, show)
+
+
+@command(image)
+@click.argument("name")
+def sbom(app: App, name: str) -> Answer:
+    """What the image NAME is made of, as a CycloneDX 1.5 document (JSON): the packages of Debian,
+    Alpine and Python in it. An earlier version of a name is NAME@DIGEST."""
+    answer = app.head.get(f"/v1/images/{path_segment(name)}/sbom", timeout=LONG_S)
+    return Answer(answer, json.dumps(answer, indent=1))
+
+
+def _detail(kind: str, file: dict[str, Any]) -> str:
+    if kind != "changed":
+        return (
+            f"({file['kind']}{', ' + format_size(file['size']) if file['kind'] == 'file' else ''})"
+        )
+    sizes = (
+        f", {format_size(file['from'])} -> {format_size(file['to'])}"
+        if file["from"] != file["to"]
+        else ""
+    )
+    return f"({', '.join(file['what'])}{sizes})"
+
+
+@command(image)
+@click.argument("name")
+def history(app: App, name: str) -> Answer:
+    """What NAME points to and pointed to before, newest first."""
+    answer = app.head.get(f"/v1/images/{path_segment(name)}/history")
+    rows = [
+        [
+            short_digest(v["digest"]),
+            format_size(v["size"]),
+            format_time(v["created"]),
+            "kept" if v["kept"] else "deleted",
+            fold(v["used_by"]) or "-",
+        ]
+        for v in answer["versions"]
+    ]
+    return Answer(answer, lambda out: out.table(_HISTORY, rows))
+
+
+@command(image)
+@nodes_argument
+@click.argument("name", metavar="IMAGE")
+@click.option(
+    "--replace", help="The image whose place it takes; all images of the nodes if not given."
+)
+@plan_options
+@click.option(
+    "--on-stage-failure",
+    type=click.Choice(["skip", "fail"]),
+    help="When a node cannot take the content beforehand: pass it over, or end the roll before it "
+    "begins.",
+)
+@click.option(
+    "--at-once",
+    is_flag=True,
+    help="All nodes at once, without batches and gates, however many they are.",
+)
+@click.option(
+    "--save", "file", metavar="FILE", help="Write IMAGE into the inventory FILE, unless it fails."
+)
+@click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait.",
+)
+@yes_option
+def roll(
+    app: App,
+    /,
+    nodes: str,
+    name: str,
+    replace: str | None,
+    at_once: bool,
+    file: str | None,
+    no_wait: bool,
+    timeout: float,
+    yes: bool,
+    **options: Any,
+) -> Answer:
+    """Move the nodes of RANGE to IMAGE, and follow until each runs it.
+
+    A roll makes the image ready on every node before any switches, and each batch has to pass its
+    gate before the next one begins. Without any of the options from --batch to --stages, a few
+    nodes switch at once, and more than that go as a roll: as `roll` in the inventory says, or else
+    config.yaml.
+    """
+    request = roll_request(nodes, name, replace, at_once, options)
+    how = " at once" if at_once else " in batches" if request is not None else ""
+    if not confirm_images(app, nodes, name, how, yes, always=at_once):
+        return Answer(code=FAILED)
+    saved = _saving(app, file, nodes, name, replace)
+    if request is not None:
+        return saved(start_roll(app, request, not no_wait, timeout))
+    return saved(_roll(app, nodes, name, replace, at_once, None if no_wait else timeout))
+
+
+def _saving(
+    app: App, file: str | None, nodes: str, image: str, replace: str | None
+) -> Callable[[Answer], Answer]:
+    """What adds to a roll's answer that it was saved to an inventory. Raises InputError, before
+    anything is done, if that file cannot say what the roll makes of the nodes."""
+    if file is None:
+        return lambda answer: answer
+    from layercake.client.save_images import Rolled, edit_text, save
+    from layercake.inventory.source import read
+
+    rolled = Rolled(
+        [n["name"] for n in app.head.get("/v1/nodes", range=nodes)["nodes"]], image, replace
+    )
+    edit_text(read(Path(file)), file, rolled)
+
+    def add(answer: Answer) -> Answer:
+        if answer.code != OK:
+            app.out.note(f"{file} is as it was")
+            return answer
+        lines = save(Path(file), rolled)
+        where = f"line {', '.join(map(str, lines))}" if lines else "it"
+        text = f"{file}: {image} stands in {where} now"
+
+        def show(out: Output) -> None:
+            if callable(answer.show):
+                answer.show(out)
+            elif answer.show:
+                out.line(answer.show)
+            out.line(text)
+
+        return Answer(
+            {**answer.document, "saved": {"file": file, "lines": lines}}, show, answer.code
+        )
+
+    return add
+
+
+def _roll(
+    app: App, nodes: str, name: str, replace: str | None, at_once: bool, timeout: float | None
+) -> Answer:
+    """Has the head move nodes as it sees fit, and follows them; not at all without a timeout."""
+    asked = {
+        "range": nodes,
+        "image": name,
+        "replace": replace,
+        "at_once": at_once,
+        "by": current_user(),
+    }
+    answer = app.head.post("/v1/images/roll", asked)
+    names = answer["nodes"]
+    rolls = answer.get("rolls") or []
+    if timeout is None and rolls:
+        return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
+    if timeout is None:
+        return Answer(
+            {"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}"
+        )
+    if rolls:
+        followed = follow_rolls(app, rolls, timeout)
+        return Answer({"names": names, **followed.document}, followed.show, followed.code)
+    waiting = _up(app, nodes)
+    watch = Watch([n for n in names if n in waiting], runs_wanted_images)
+    arrived = follow(app.head, watch, app.out, timeout)
+    document = {
+        "names": names,
+        "done": arrived,
+        "nodes": [s.to_record() for s in watch.nodes.values()],
+    }
+    return Answer(
+        document, lambda out: print_summary(watch, out, timeout), OK if arrived else FAILED
+    )
+
+
+def _up(app: App, nodes: str) -> list[str]:
+    """The nodes that are wanted up: one that is wanted off takes the new image when it boots, and
+    is not waited for."""
+    views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+    off = [v["name"] for v in views if v["wanted"] == "off"]
+    if off:
+        app.out.note(f"{fold(off)}: wanted off, will run it when up")
+    return [v["name"] for v in views if v["name"] not in off]
+
+
+@click.group("keys")
+def keys() -> None:
+    """The nodes' keys of the image store, when it is in Ceph: each node has one of its own."""
+
+
+image.add_command(keys)
+
+
+@command(keys)
+@nodes_argument
+def rotate(app: App, nodes: str) -> Answer:
+    """Make new keys for NODES. What they have attached goes on with the old ones, until their next
+    boot."""
+    answer = app.head.post("/v1/images/keys", {"range": nodes}, timeout=LONG_S)
+    return Answer(
+        answer,
+        f"{fold(answer['nodes'])}: new keys from now on; once these nodes have booted, "
+        f"`layercake image keys drop {nodes}` ends the old ones",
+    )
+
+
+@command(keys)
+@nodes_argument
+@yes_option
+def drop(app: App, nodes: str, yes: bool) -> Answer:
+    """End the keys that NODES had before, and those of nodes that are gone. A node that still uses
+    one loses its images."""
+    if not app.confirm(f"Have {nodes} booted since their keys were made anew?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/images/keys", {"range": nodes, "drop_old": True}, timeout=LONG_S)
+    return Answer(answer, f"{len(answer['dropped'])} old keys were ended")

@@ -1,0 +1,61 @@
+"""The inventory: what there is and what is wanted, planned and applied."""
+
+from __future__ import annotations
+
+from imageapi.store.store import ImageStore
+from layercake.features.boots.boot_sets import BootSets
+from layercake.features.files.node_files import NodeFiles
+from layercake.features.files.operations import FileChanges
+from layercake.features.guard.guard import Guard
+from layercake.features.inventory.operations import InventoryChanges, Means
+from layercake.features.inventory.reading import Readers
+from layercake.features.inventory.routes import InventoryRoutes
+from layercake.features.inventory.secret_warnings import Warnings
+from layercake.features.inventory.views import SiteViews
+from layercake.features.machines.manager import Machines
+from layercake.features.rolls.manager import Rolls
+from layercake.kernel.feature import Feature, Running
+from layercake.kernel.kernel import Kernel
+
+
+def _start(kernel: Kernel) -> Running:
+    store = kernel.store
+    readers = Readers()
+    files = kernel.part(FileChanges)
+    means = Means(
+        store,
+        kernel.table,
+        kernel.desire,
+        kernel.membership,
+        kernel.networks,
+        kernel.notifier,
+        kernel.sync,
+        kernel.vault,
+        kernel.part(ImageStore),
+        kernel.part(BootSets),
+        kernel.part(Rolls),
+        kernel.part(Guard),
+        kernel.part(Machines),
+        kernel.settings.beside_nodes,
+    )
+    operations = InventoryChanges(means, files, kernel.part(NodeFiles).spread, readers)
+    views = SiteViews(store, kernel.networks, kernel.settings, kernel.ask)
+    return Running(
+        (
+            operations,
+            readers,
+            views,
+            Warnings(store, kernel.table.parts, kernel.vault, kernel.clock),
+        ),
+        stop=readers.close,
+        routes=(InventoryRoutes(operations, views, files),),
+        change_cards=operations.take_board,
+    )
+
+
+FEATURE = Feature(
+    "inventory",
+    _start,
+    needs=("boots", "files", "guard", "images", "machines", "rolls"),
+    routes=(InventoryRoutes,),
+)

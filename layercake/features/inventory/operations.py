@@ -1,0 +1,539 @@
+"""The inventory: what applying one would do, and making it the desired state.
+
+Other images for many running nodes are rolls (rolls/policy.py); all else that an inventory changes
+is wanted at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from imageapi.store.store import ImageStore
+from layercake.agents.sync import Sync
+from layercake.api.caller import said_by
+from layercake.base.secrets import Vault
+from layercake.features.boots.boot_sets import BootSets, arches
+from layercake.features.files.operations import FileChanges, Wanted
+from layercake.features.guard.guard import Guard
+from layercake.features.inventory import secret_warnings as secrets
+from layercake.features.inventory.new_inventory import (
+    NO_CONSENT,
+    Consent,
+    NewInventory,
+    TakenBack,
+    listed,
+)
+from layercake.features.inventory.reading import Answer, Question, Readers, answer, is_small, said
+from layercake.features.machines.manager import Machines
+from layercake.features.rolls.facts import REST_STAGE, Roll
+from layercake.features.rolls.manager import Rolls
+from layercake.features.rolls.policy import Move, Wish, moves, settings_of
+from layercake.fleet import events
+from layercake.fleet.desired import DesiredState, check_set, same
+from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.slices import slowly
+from layercake.fleet.store import Record, Store, WantedImage
+from layercake.fleet.table import Table
+from layercake.fleet.transaction import Transaction
+from layercake.fleet.wishes import wishes
+from layercake.inventory import entry
+from layercake.inventory.changes import Action, Change
+from layercake.inventory.entry import diff
+from layercake.inventory.problems import Problem
+from layercake.inventory.schema import Node
+from layercake.inventory.yaml_marks import MAX_TEXT
+from layercake.kernel.membership import Membership
+from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.sandboxed_job import SandboxedJob
+from layercake.modules.notifier import ModuleNotifier
+
+_SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
+NAMED = 10
+"""How many nodes a message names."""
+
+
+Spread = Callable[[], Awaitable[None]]
+"""Has nodes told of files that are not as before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """With what an inventory is made the desired state. `beside` are the head's addresses with the
+    length of their prefixes."""
+
+    store: Store
+    table: Table
+    desire: DesiredState
+    membership: Membership
+    networks: SiteNetworks
+    notifier: ModuleNotifier
+    sync: Sync
+    vault: Vault
+    images: ImageStore
+    boots: BootSets
+    rolls: Rolls
+    guard: Guard
+    machines: Machines
+    beside: Sequence[str]
+
+
+class InventoryChanges:
+    """Plans and applies inventories. `spread` is called once files are wanted, `readers` read what
+    is big."""
+
+    def __init__(self, means: Means, files: FileChanges, spread: Spread, readers: Readers) -> None:
+        self._means = means
+        self._files = files
+        self._spread = spread
+        self._store = means.store
+        self._marks: dict[str, tuple[Node, bytes]] = {}
+        self._plans = readers.plans
+        self._applied = readers.applied
+
+    async def _parse(self, aside: SandboxedJob, text: str, file: str) -> NewInventory:
+        """Reads an inventory against the images in the store; a big one in the process that this
+        one's turn is for. Raises InventoryErrors with the mistakes in it."""
+        parts, images = self._means.table.parts, [i.name for i in self._means.images.list()]
+        known = {record.name: record.node for record in self._store}
+        marks = {node.name: self._mark(node) async for node in slowly(known.values())}
+        if len(self._marks) > len(known):  # of nodes that are gone
+            self._marks = {name: had for name, had in self._marks.items() if name in known}
+        question = Question(
+            text,
+            file,
+            images,
+            {name: self._means.table.places[name] for name in parts},
+            marks,
+            *await asyncio.to_thread(self._boot_sets),
+            list(self._means.beside),
+        )
+        if is_small(text):
+            told = await asyncio.to_thread(answer, question)
+        else:
+            data = await asyncio.to_thread(msgspec.msgpack.encode, question)
+            out = await aside.request("layercake.features.inventory.reading", data)
+            told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
+        warnings = said(file, told)
+        nodes = {
+            node.name: node
+            async for node in slowly(
+                Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes
+            )
+        }
+        given = {mac for node in nodes.values() for mac in node.macs}
+        async for node in slowly([node for node in nodes.values() if not node.macs]):
+            nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
+        found = NewInventory(file, nodes, known, tuple(told.removed), told.networks, warnings)
+        sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
+        for names, example in sets.items():
+            try:
+                check_set(self._means.desire.image(name) for name in names)
+            except InputError as error:
+                raise InputError(
+                    f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint
+                ) from None
+        async for node in slowly(nodes.values()):
+            secrets.refuse_outside([node], self._means.vault.directory)
+        found.changes.extend(
+            [
+                change
+                async for change in slowly(
+                    diff(
+                        {name: known[name] for name in (*told.removed, *nodes) if name in known},
+                        nodes,
+                    )
+                )
+            ]
+        )
+        return found
+
+    def _mark(self, node: Node) -> bytes:
+        """A node's mark, which is made once of each."""
+        had = self._marks.get(node.name)
+        if had is None or had[0] is not node:
+            had = self._marks[node.name] = (node, node.mark)
+        return had[1]
+
+    def _boot_sets(self) -> tuple[list[str], dict[str, str] | None]:
+        """The architectures, and {profile: its architecture}, that there are boot sets of, as they
+        are on the disk: the newest may have been built a moment ago. No profiles: None, for sets of
+        an older Layercake say nothing of theirs. The site's default is that of the profile "". May
+        block."""
+        known = self._means.boots
+        found = known.all()
+        profiles = {s.profile.name: s.architecture for s in found if s.profile is not None}
+        for one in found:
+            if profiles and one.name == known.default:
+                profiles[""] = one.architecture
+        return arches(found), profiles or None
+
+    async def plan(self, text: str, file: str) -> dict[str, Any]:
+        """What applying an inventory would do; changes nothing. The digest names this text over the
+        present state."""
+        _check_text(text, file)
+        async with self._plans.turn():
+            revision = self._store.revision
+            new = await self._parse(self._plans, text, file)
+            wanted = await self._files.wanted(new.all())
+            digest, files = _digest(revision, text, wanted), await self._files.plan(wanted)
+            changes = new.changes
+            plans = [
+                plan
+                async for plan in slowly(
+                    self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes
+                )
+            ]
+            said = await asyncio.to_thread(
+                secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
+            )
+        rolls = await self._moves(changes, new)
+        later = {r.name for move in rolls for r in move.records}
+        back = await self._taken_back(changes, new)
+        return {
+            "changes": [told async for told in slowly(change.to_record() for change in changes)],
+            "plans": plans,
+            "digest": digest,
+            "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
+            "warnings": [
+                w.to_record()
+                for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))
+            ],
+            "secrets": await self._sent_elsewhere(changes, new),
+            "rolls": [move.to_record() for move in rolls],
+            "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
+            "taken_back": [b.to_record() for b in back],
+            "files": files,
+        }
+
+    async def _sent_elsewhere(
+        self, changes: Iterable[Change], new: NewInventory
+    ) -> list[dict[str, Any]]:
+        """The nodes whose secrets would go to another place than before, with both."""
+        pairs = [
+            (new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE
+        ]
+        told = (secrets.sent_elsewhere(old, node, self._means.table.parts) for old, node in pairs)
+        return [found async for found in slowly(told) if found]
+
+    async def _moves(self, changes: Iterable[Change], new: NewInventory) -> list[Move]:
+        """The rolls that an inventory asks for. A node that is new, or is wanted off, is in
+        none."""
+        wanted = (
+            (self._store.find(new.nodes[c.node].id), new.nodes[c.node])
+            for c in _of_images(changes, new)
+        )
+        wishes = [
+            Wish(record, node, node.images)
+            async for record, node in slowly(wanted)
+            if record is not None and node.state == "up"
+        ]
+        return moves(wishes, settings_of(self._means.table.settings))
+
+    async def _taken_back(self, changes: Iterable[Change], new: NewInventory) -> list[TakenBack]:
+        """The nodes whose images come from `image roll`, and that this inventory wants as one did
+        before."""
+        found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+        async for change in slowly(_of_images(changes, new)):
+            record, to = self._store.find(new.nodes[change.node].id), new.nodes[change.node].images
+            if record is not None and record.applied == to:
+                found.setdefault((record.node.images, to), []).append(record.name)
+        return [TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
+
+    def _plan_node(self, node: Node) -> dict[str, Any]:
+        planner, known = self._means.table.planner_for(node), self._store.find(node.id)
+        wants = self._means.desire.goal_values(node.state, node.images)
+        chain = planner.chain(known.machine.state if known else 0, planner.layout.goal(wants))
+        names = [m.name for m in chain or ()]
+        if known is not None and chain == () and tuple(i.name for i in known.wanted) != node.images:
+            names = ["image-update"]
+        found = known is not None and not known.care.ours and known.value("power") in ("ON", "HANG")
+        ends = known is None and any(step.mutation.cuts_power for step in planner.graph.steps)
+        return {
+            "node": node.name,
+            "found_running": found,
+            "adopt": wishes(node).adopt if ends else None,
+            "chain": names,
+            "to": wants,
+            "blocked": None if chain is not None else "no way there now",
+        }
+
+    async def apply(
+        self,
+        text: str,
+        file: str,
+        digest: str | None,
+        allow_remove: bool,
+        consent: Consent = NO_CONSENT,
+    ) -> dict[str, Any]:
+        """Makes an inventory the desired state. Raises Refused if it was planned over another
+        state, or does what nobody agreed to; nothing has changed then. Other images for many
+        running nodes are wanted by the rolls that this begins."""
+        _check_text(text, file)
+        async with self._applied.turn():  # those who may only look do not keep it waiting
+            new = await self._parse(self._applied, text, file)
+            wanted = await self._files.wanted(new.all())
+            await self._files.store(wanted)
+        async with self._means.desire.transaction() as transaction:
+            if digest is not None and digest != _digest(self._store.revision, text, wanted):
+                raise Refused(
+                    "cannot apply the inventory: the state has changed since it was planned",
+                    hint="plan it again",
+                )
+            new = new.over(
+                {record.name: record.node for record in self._store}, self._means.table.parts
+            )
+            if new.removed and not allow_remove:
+                raise Refused(
+                    f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
+                    hint="say --allow-remove if that is meant",
+                )
+            self._refuse_held(new.removed)
+            moved, rolls = await self._enact(transaction, new, consent)
+            self._files.activate(transaction, wanted, said_by(consent.by))
+        await self._spread()
+        return self._applied_of(new, moved, rolls)
+
+    def _refuse_held(self, removed: Iterable[str]) -> None:
+        """A node that was taken out and added again would be held no more, with its disks as they
+        are."""
+        held = [name for name in removed if self._store.named(name).held is not None]
+        if held:
+            raise Refused(
+                f"cannot remove {', '.join(held[:NAMED])}: being released, and not done",
+                hint="`layercake node release --abandon` and `--free` end that",
+            )
+
+    async def entries(self, text: str, file: str) -> dict[str, Node]:
+        """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors,
+        InputError."""
+        _check_text(text, file)
+        async with self._plans.turn():
+            return {node.name: node for node in (await self._parse(self._plans, text, file)).all()}
+
+    async def change(
+        self,
+        name: str,
+        wanted: Mapping[str, Any],
+        unset: Collection[str],
+        consent: Consent = NO_CONSENT,
+    ) -> dict[str, Any]:
+        """Changes one node's entry of the inventory in force (inventory.entry), and touches no
+        other node. Raises NotFound, InputError, and Refused as `apply`."""
+        arches_, profiles = await asyncio.to_thread(self._boot_sets)
+        parts = self._means.table.parts
+        async with self._means.desire.transaction() as transaction:
+            before = self._store.named(name).node
+            networks, images = (
+                self._means.networks.by_name,
+                [image.name for image in self._means.images.list()],
+            )
+            node = entry.changed(
+                before,
+                wanted,
+                unset,
+                parts=parts,
+                networks=networks,
+                known_arches=arches_,
+                known_profiles=profiles,
+                known_images=images,
+                heads=self._means.beside,
+            )
+            entry.taken(node, before, (r.node for r in self._store if r.node is not before), parts)
+            check_set(self._means.desire.image(image) for image in node.images)
+            secrets.refuse_outside([node], self._means.vault.directory)
+            new = NewInventory(
+                name,
+                {name: node},
+                {name: before},
+                (),
+                networks,
+                (),
+                list(diff({name: before}, {name: node})),
+            )
+            sources = await self._files.beside(node)
+            await self._files.store(sources)
+            moved, rolls = await self._enact(transaction, new, consent)
+            self._files.activate(transaction, sources, said_by(consent.by))
+        await self._spread()
+        return self._applied_of(new, moved, rolls)
+
+    async def take_board(self, record: Record, macs: Collection[str], by: str) -> None:
+        """Makes the cards of a machine those of a node, without a person; `by` says why. Raises
+        LayercakeError."""
+        self._means.guard.refuse_frozen([record], "change")
+        await self.change(record.name, {"mac": list(macs)}, (), Consent(by=by))
+
+    async def _enact(
+        self, transaction: Transaction, new: NewInventory, consent: Consent
+    ) -> tuple[list[str], list[Roll]]:
+        """Takes over what was read; the networks that are others than before, and the rolls that
+        this begins. The head does other things meanwhile: entries, freezes and rolls change by
+        drafts alone, and there is one at a time."""
+        changes, by = new.changes, said_by(consent.by)
+        await self._check(changes, new, consent)
+        found = [] if consent.at_once else await self._moves(changes, new)
+        later = {r.node.id for move in found for r in move.records}
+        moved = self._networks(transaction, new, {c.node for c in changes}, by)
+        async for name in slowly(new.removed):
+            transaction.remove(self._store.named(name), self._means.membership.forget)
+            transaction.event(
+                None, events.INVENTORY_REMOVED, f"{name} was removed from the inventory by {by}"
+            )
+        async for change in slowly(changes):
+            if change.node in new.nodes:
+                self._take(
+                    transaction,
+                    new.nodes[change.node],
+                    sorted(change.fields),
+                    new.nodes[change.node].id in later,
+                    by,
+                )
+        async for node in slowly(new.all()):
+            self._note(transaction, node, later)
+        return moved, [await self._begin(transaction, move, consent) for move in found]
+
+    def _applied_of(self, new: NewInventory, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
+        return {
+            "revision": self._store.revision,
+            "changed": [c.node for c in new.changes],
+            "networks": moved,
+            "rolls": [
+                {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls
+            ],
+        }
+
+    def _networks(
+        self, transaction: Transaction, new: NewInventory, changed: Collection[str], by: str
+    ) -> list[str]:
+        """Takes the networks over, and has the other nodes in those that are not as before told;
+        the names of these networks."""
+        found = self._means.networks.changes(new.networks)
+        if not found:
+            return []
+        said = ", ".join(f"{change.node} ({_SAID[change.action]})" for change in found[:NAMED])
+        more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        transaction.event(
+            None,
+            events.INVENTORY_NETWORKS,
+            f"networks by {by}: {said}{more}",
+            data={"networks": [c.node for c in found]},
+        )
+        self._means.networks.replace(transaction, new.networks)
+        moved = {change.node for change in found}
+        for name in moved:
+            transaction.after(self._means.notifier.network, name)
+        for record in self._store:
+            if record.node.network in moved and record.name not in changed:
+                transaction.after(self._means.notifier.changed, record)
+        return sorted(moved)
+
+    async def _check(self, changes: list[Change], new: NewInventory, consent: Consent) -> None:
+        """Raises Refused for images that nobody agreed to take back, for secrets that would go
+        elsewhere, for images of nodes that a roll has, and for frozen nodes."""
+        backwards = await self._taken_back(changes, new)
+        if backwards and not consent.take_back:
+            raise Refused(
+                "cannot apply the inventory: " + "; ".join(map(str, backwards[:NAMED])),
+                hint="write the images that run into it, or say --take-back if that is meant",
+            )
+        elsewhere = await self._sent_elsewhere(changes, new)
+        if elsewhere and not consent.confirm_secrets:
+            raise Refused(
+                "cannot apply the inventory: "
+                + "; ".join(
+                    f"the secret of {e['node']} would go to {e['to']}, and went to {e['from']}"
+                    for e in elsewhere[:NAMED]
+                ),
+                hint="say --confirm-secrets if the new place may have it",
+            )
+        moved = {c.node for c in _of_images(changes, new)}
+        self._means.rolls.refuse(
+            [r for r in self._store if r.name in moved], "change the images of"
+        )
+        touched = {c.node for c in changes}
+        self._means.guard.refuse_frozen([r for r in self._store if r.name in touched], "change")
+
+    async def _begin(self, transaction: Transaction, move: Move, consent: Consent) -> Roll:
+        def target(record: Record) -> tuple[WantedImage, ...]:
+            held = {i.name: i for i in record.wanted}
+            return tuple(held.get(name) or self._means.desire.image(name) for name in move.images)
+
+        return await self._means.rolls.start(
+            transaction,
+            list(move.records),
+            listed(move.images),
+            target,
+            move.plan,
+            {},
+            (REST_STAGE,),
+            said_by(consent.by),
+            inventory=True,
+        )
+
+    def _take(
+        self, transaction: Transaction, node: Node, fields: Iterable[str], later: bool, by: str
+    ) -> None:
+        """Takes a node's entry over; `later` a roll brings its images. What waits there to be taken
+        in is our minOS."""
+        record = self._store.find(node.id)
+        images = node.images
+        if record is None:
+            record = self._means.membership.add(transaction, node)
+            transaction.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")
+            transaction.after(
+                self._means.notifier.changed, record
+            )  # a step begins as soon as something is wanted
+        else:
+            images = record.node.images if later else images
+            transaction.event(
+                record,
+                events.INVENTORY_CHANGED,
+                f"changed in the inventory by {by}: {', '.join(fields)}",
+            )
+        care = (
+            partial(msgspec.structs.replace, ours=True)
+            if any(map(self._means.machines.waits, node.macs))
+            else same
+        )
+        self._means.desire.images(transaction, record, images, node=node, care=care)
+        transaction.after(self._means.notifier.changed, record)
+        transaction.after(self._means.sync.push, record)
+
+    def _note(self, transaction: Transaction, node: Node, later: Collection[str]) -> None:
+        """A node that has the images of the inventory has them from there."""
+        record = self._store.find(node.id)
+        if record is not None and record.applied != node.images and node.id not in later:
+            transaction.change(record, lambda record: setattr(record, "applied", node.images))
+
+
+def _digest(revision: int, text: str, wanted: Wanted) -> str:
+    """Names a text, with the files that it uses, over a state."""
+    return hashlib.blake2b(
+        f"{revision}\0{text}\0{wanted.mark}".encode(), digest_size=16
+    ).hexdigest()
+
+
+def _check_text(text: str, file: str) -> None:
+    """Raises InputError for what is too long, or could not be written into a file."""
+    if len(text) > MAX_TEXT:
+        raise InputError(
+            f"cannot use {file}: it has {len(text)} characters, {MAX_TEXT} are possible"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"cannot use {file}: character {error.start} cannot be written in UTF-8"
+        ) from None
+
+
+def _of_images(changes: Iterable[Change], new: NewInventory) -> list[Change]:
+    """The changes of images of nodes that stay, or come."""
+    return [c for c in changes if c.node in new.nodes and "images" in c.fields]

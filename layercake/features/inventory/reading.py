@@ -1,0 +1,203 @@
+"""Reads an inventory in a process of its own: one of 16 MB keeps a processor busy for a minute, and
+fills memory on the way.
+
+    python -m layercake.features.inventory.reading
+
+It reads Questions from standard input and writes Answers to standard output, in MessagePack (see
+standing). It stays for the next question, and remembers what it read last.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from layercake.inventory.load import load
+from layercake.inventory.problems import InventoryErrors, Problem
+from layercake.inventory.schema import EntryCache, Node, mark_of
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import Module, Part
+from layercake.moduleapi.network import Network
+from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
+from layercake.moduleapi.worker_process import serve
+
+MISTAKES = 500
+"""Mistakes that are told; who has made more corrects these first."""
+SMALL = 16384
+_GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
+READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
+"""What reading an inventory may take. One of ten thousand nodes takes 3 s and 60 MB."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """An inventory's text and the name of its file, the images that there are, where the modules
+    with a part of a node are ("package.module:NAME"), the marks of the nodes that are known
+    (Node.mark), and the architectures and profiles that there are boot sets for, {profile: its
+    architecture}, the site's default as ""; None: they are not looked at. `heads` are the head's
+    addresses with the length of their prefixes (inventory.load)."""
+
+    text: str
+    file: str
+    images: list[str]
+    modules: dict[str, str]
+    marks: dict[str, bytes] = {}
+    arches: list[str] | None = None
+    profiles: dict[str, str] | None = None
+    heads: list[str] = []
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The nodes that are new or have another mark than in the question, each by itself in
+    MessagePack, the names of those that are there no more, and what is to be said; or mistakes, or
+    another error."""
+
+    nodes: list[msgspec.Raw] = []
+    removed: list[str] = []
+    warnings: list[dict[str, Any]] = []
+    networks: dict[str, Network] = {}
+    mistakes: list[dict[str, Any]] = []
+    error: str = ""
+    hint: str = ""
+
+
+def is_small(text: str) -> bool:
+    """Whether reading a text takes no longer than its length says: it is short, and nothing in it
+    stands for more."""
+    return len(text) <= SMALL and not _GROWS.search(text)
+
+
+def parts_of(modules: dict[str, str]) -> dict[str, Part]:
+    """The modules' parts of a node."""
+    found = {}
+    for name, reference in modules.items():
+        path, _, attribute = reference.partition(":")
+        module = getattr(importlib.import_module(path), attribute)
+        if isinstance(module, Module) and module.part is not None:
+            found[name] = module.part
+    return found
+
+
+class Remembered:
+    """What is known of the last inventory: its entries, and each node's record and its mark."""
+
+    def __init__(self) -> None:
+        self.entries = EntryCache()
+        self._told: Mapping[str, tuple[Node, bytes, bytes]] = {}
+        self._modules: dict[str, str] = {}
+        self._parts: dict[str, Part] = {}
+
+    def parts(self, modules: dict[str, str]) -> dict[str, Part]:
+        """The modules' parts of a node."""
+        if modules != self._modules:
+            self.entries, self._told = EntryCache(), {}
+            self._modules, self._parts = modules, parts_of(modules)
+        return self._parts
+
+    def told(self, nodes: Mapping[str, Node]) -> Mapping[str, tuple[Node, bytes, bytes]]:
+        """Each node with its record in MessagePack and the mark of that."""
+        known, found = self._told, {}
+        for name, node in nodes.items():
+            had = known.get(name)
+            if had is None or had[0] is not node:  # 12 us
+                data = msgspec.msgpack.encode(node.to_record())
+                had = node, data, mark_of(data)
+            found[name] = had
+        self._told = found
+        return found
+
+
+def answer(question: Question, remembered: Remembered | None = None) -> Answer:
+    """Reads."""
+    remembered = remembered or Remembered()
+    parts = remembered.parts(question.modules)
+    try:
+        found = load(
+            question.text,
+            question.file,
+            set(question.images),
+            parts=parts,
+            known_arches=question.arches,
+            known_profiles=question.profiles,
+            heads=question.heads,
+            cache=remembered.entries,
+        )
+    except InventoryErrors as errors:
+        return Answer(mistakes=told(errors.problems))
+    except InputError as error:
+        return Answer(error=error.message, hint=error.hint)
+    marks = question.marks
+    records = remembered.told(found.nodes)
+    return Answer(
+        [msgspec.Raw(data) for name, (_, data, mark) in records.items() if marks.get(name) != mark],
+        [name for name in marks if name not in found.nodes],
+        [w.to_record() for w in found.warnings[:MISTAKES]],
+        dict(found.networks),
+    )
+
+
+def told(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+    """The first of the mistakes, and how many more there are."""
+    first = [p.to_record() for p in problems[:MISTAKES]]
+    if len(problems) > MISTAKES:
+        last, more = problems[MISTAKES], len(problems) - MISTAKES
+        first.append(
+            Problem(
+                last.file, last.line, last.column, f"{more} more mistakes from here on"
+            ).to_record()
+        )
+    return first
+
+
+def problems_of(records: Iterable[dict[str, Any]]) -> list[Problem]:
+    """What `Problem.to_record` wrote."""
+    return [msgspec.convert(record, Problem) for record in records]
+
+
+def said(file: str, found: Answer) -> tuple[Problem, ...]:
+    """The warnings of an answer. Raises InventoryErrors and InputError for one that is no
+    inventory."""
+    if found.mistakes:
+        raise InventoryErrors(file, problems_of(found.mistakes))
+    if found.error:
+        raise InputError(found.error, hint=found.hint)
+    return tuple(problems_of(found.warnings))
+
+
+class Readers:
+    """The two: those who may only look do not keep an apply waiting."""
+
+    def __init__(self) -> None:
+        self.plans, self.applied = (
+            SandboxedJob("plan the inventory", READING),
+            SandboxedJob("apply the inventory", READING, urgent=True),
+        )
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that there are now."""
+        return [pid for aside in (self.plans, self.applied) for pid in aside.pids]
+
+    async def close(self) -> None:
+        """Ends both processes."""
+        await self.plans.close()
+        await self.applied.close()
+
+
+def main() -> None:
+    """One question after the other."""
+    remembered = Remembered()
+    gc.set_threshold(100_000, 20, 100)
+    serve(
+        lambda data: msgspec.msgpack.encode(
+            answer(msgspec.msgpack.decode(data, type=Question), remembered)
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

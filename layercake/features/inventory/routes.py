@@ -1,0 +1,158 @@
+"""The routes of the inventory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from layercake.api.route import CALLER, Reach, route, while_there
+from layercake.features.files.answers import FileDiffs
+from layercake.features.files.operations import FileChanges
+from layercake.features.inventory.answers import (
+    Applied,
+    GuestList,
+    InventoryPlan,
+    NameList,
+    NetworkList,
+)
+from layercake.features.inventory.new_inventory import Consent
+from layercake.features.inventory.operations import InventoryChanges
+from layercake.features.inventory.views import SiteViews
+from layercake.moduleapi.module import Role
+
+_OPEN = frozenset(
+    {"state", "images", "groups", "domains", "arch", "firmware", "ip", "macs", "network"}
+)
+
+"""The fields whose values a viewer is shown: those of every node, and none of a module's."""
+
+
+class InventoryText(msgspec.Struct, forbid_unknown_fields=True):
+    """An inventory to plan. `file` is its name, for messages."""
+
+    yaml: str
+    file: str = "inventory.yaml"
+
+
+class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An inventory to apply. `digest` is the plan's: it is refused if the state has changed since.
+
+    `allow_remove`, `take_back` and `at_once` are what a person has agreed to: that nodes are
+    removed, that images which `image roll` has brought since are taken back, that all nodes change
+    their images at once. `confirm_secrets`: that secrets go to other places than before, as the
+    plan's `secrets` says. `by` says who asks.
+    """
+
+    yaml: str
+    file: str = "inventory.yaml"
+    digest: str | None = None
+    allow_remove: bool = False
+    take_back: bool = False
+    at_once: bool = False
+    confirm_secrets: bool = False
+    by: str = ""
+
+
+class EntryRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Other values in a node's entry of the inventory in force: `set` by key, those in a mapping as
+    "bmc.address"; those of `unset` are as if nobody said anything of them. For the rest see
+    ApplyRequest."""
+
+    set: dict[str, Any] = {}
+    unset: list[str] = []
+    take_back: bool = False
+    at_once: bool = False
+    confirm_secrets: bool = False
+    by: str = ""
+
+
+class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What would change of the files of these nodes, with the directory of files as it is now, and,
+    if `yaml` is given, with that inventory."""
+
+    range: str
+    yaml: str = ""
+    file: str = "inventory.yaml"
+
+
+class InventoryRoutes:
+    """The inventory."""
+
+    def __init__(self, inventory: InventoryChanges, site: SiteViews, files: FileChanges) -> None:
+        self._inventory = inventory
+        self._site = site
+        self._files = files
+
+    @route(
+        "POST",
+        "/v1/inventory/plan",
+        Role.VIEWER,
+        Reach.SITE,
+        body=InventoryText,
+        returns=InventoryPlan,
+    )
+    async def plan(self, request: web.Request, body: InventoryText) -> Any:
+        """What applying an inventory would do."""
+        found = await while_there(request, self._inventory.plan(body.yaml, body.file))
+        if request[CALLER].looks_only:
+            found["changes"] = [
+                {
+                    **c,
+                    "fields": {
+                        k: v if k in _OPEN else [None, None] for k, v in c["fields"].items()
+                    },
+                }
+                for c in found["changes"]
+            ]
+            found["secrets"] = [
+                {**s, "from": "", "to": ""} for s in found["secrets"]
+            ]  # where a BMC is
+        return found
+
+    @route(
+        "POST", "/v1/inventory/apply", Role.ADMIN, Reach.SITE, body=ApplyRequest, returns=Applied
+    )
+    async def apply(self, request: web.Request, body: ApplyRequest) -> Any:
+        """Make an inventory the desired state."""
+        consent = Consent(
+            body.take_back, body.at_once, request[CALLER].by(body.by), body.confirm_secrets
+        )
+        return await self._inventory.apply(
+            body.yaml, body.file, body.digest, body.allow_remove, consent
+        )
+
+    @route("PATCH", "/v1/nodes/{name}", Role.ADMIN, Reach.NODE, body=EntryRequest, returns=Applied)
+    async def change(self, request: web.Request, body: EntryRequest) -> Any:
+        """Change one node's entry of the inventory in force."""
+        consent = Consent(
+            body.take_back, body.at_once, request[CALLER].by(body.by), body.confirm_secrets
+        )
+        return await self._inventory.change(
+            request.match_info["name"], body.set, body.unset, consent
+        )
+
+    @route("GET", "/v1/networks", Role.VIEWER, Reach.SHOWN, returns=NetworkList)
+    async def networks(self, request: web.Request, body: None) -> Any:
+        """The networks that nodes are in."""
+        return {"networks": await self._site.networks(request[CALLER].bound)}
+
+    @route("GET", "/v1/networks/guests", Role.OPERATOR, Reach.SITE, returns=GuestList)
+    async def guests(self, request: web.Request, body: None) -> Any:
+        """The machines that are not in the inventory and have an address of the head."""
+        return {"guests": await self._site.guests()}
+
+    @route("GET", "/v1/dns", Role.VIEWER, Reach.SHOWN, returns=NameList, query=("name",))
+    async def names(self, request: web.Request, body: None) -> Any:
+        """The names that the head's DNS has, or what one of them leads to."""
+        caller = request[CALLER]
+        return await self._site.names(
+            request.query.get("name", ""), caller.bound, brief=caller.looks_only
+        )
+
+    @route("POST", "/v1/files/diff", Role.ADMIN, Reach.RANGE, body=DiffRequest, returns=FileDiffs)
+    async def diff(self, request: web.Request, body: DiffRequest) -> Any:
+        """How files of nodes would change."""
+        entries = await self._inventory.entries(body.yaml, body.file) if body.yaml else {}
+        return {"changes": await self._files.diff(body.range, entries)}

@@ -1,0 +1,90 @@
+"""Where secrets go: what a person should know of it before and after an inventory is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layercake.base.clock import Clock
+from layercake.base.secrets import SecretRef, Vault, within
+from layercake.fleet.store import Store
+from layercake.inventory.ranges import fold
+from layercake.inventory.schema import Node
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import Part, references
+
+LOOK_S = 60.0
+"""How often the files of secrets are looked at, at most."""
+
+
+def warnings(nodes: Iterable[Node], parts: Mapping[str, Part], vault: Vault) -> list[str]:
+    """What is wrong with how secrets lie and travel; the nodes of each are folded into one line."""
+    found: dict[str, list[str]] = {}
+    checked: dict[SecretRef, list[str]] = {}
+    for node in nodes:
+        for module, part in node.parts.items():
+            said = list(parts[module].warnings(part)) if module in parts else []
+            for ref in references(part):
+                if ref not in checked:
+                    checked[ref] = look(ref, vault)
+                said += checked[ref]
+            for text in said:
+                found.setdefault(text, []).append(node.name)
+    return [f"{fold(names)}: {text}" for text, names in found.items()]
+
+
+class Warnings:
+    """The same of the nodes that a head has. Looked for on a thread, and again when the inventory
+    or a minute is another."""
+
+    def __init__(self, store: Store, parts: Mapping[str, Part], vault: Vault, clock: Clock) -> None:
+        self._store = store
+        self._parts = parts
+        self._vault = vault
+        self._clock = clock
+        self._seen: tuple[int, int] = (-1, -1)
+        self._found: list[str] = []
+
+    async def now(self) -> list[str]:
+        """All of them, a line each."""
+        seen = (self._store.revision, int(self._clock() // LOOK_S))
+        if seen != self._seen:
+            self._seen, nodes = seen, [r.node for r in self._store]
+            self._found = await asyncio.to_thread(warnings, nodes, self._parts, self._vault)
+        return self._found
+
+
+def refuse_outside(nodes: Iterable[Node], directory: Path) -> None:
+    """Raises InputError for a secret that would be read from elsewhere than the directory of
+    secrets."""
+    seen: set[str] = set()
+    for node in nodes:
+        for ref in (ref for part in node.parts.values() for ref in references(part)):
+            if ref.file is not None and ref.file not in seen:
+                seen.add(ref.file)
+                within(directory, Path(ref.file))
+
+
+def look(ref: SecretRef, vault: Vault) -> list[str]:
+    """What is wrong with a secret itself."""
+    found: list[str] = []
+    try:
+        vault.open(ref, found.append)
+    except InputError as error:
+        found.append(error.message)
+    return found
+
+
+def sent_elsewhere(old: Node, new: Node, parts: Mapping[str, Part]) -> dict[str, Any] | None:
+    """Where a node's secrets would go that did not go there before: {"node", "from", "to"}; None if
+    they stay."""
+    for module, part in new.parts.items():
+        before = old.parts.get(module)
+        if module not in parts or before is None or not references(part):
+            continue
+        was, to = parts[module].secret_to(before), parts[module].secret_to(part)
+        if was != to:
+            return {"node": new.name, "from": was, "to": to}
+    return None

@@ -1,0 +1,15 @@
+"""The head's own log, and those of containers and consoles, to collectors."""
+
+from __future__ import annotations
+
+from layercake.features.logs.sources import Logs
+from layercake.kernel.feature import Feature, Running
+from layercake.kernel.kernel import Kernel
+
+
+def _start(kernel: Kernel) -> Running:
+    logs = Logs(kernel.section("logs"), kernel.store, kernel.vault, kernel.node_link, kernel.ask)
+    return Running((logs,), loops=(logs.run,), stop=logs.stop)
+
+
+FEATURE = Feature("logs", _start)

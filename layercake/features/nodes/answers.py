@@ -1,0 +1,292 @@
+"""What is answered about nodes and their power."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from layercake.api.answers import Values
+from layercake.features.events.answers import EventShown
+from layercake.features.nodes.lists.causes import Beside, Cause
+
+
+class ImageShown(msgspec.Struct):
+    """An image of a node."""
+
+    name: str
+    digest: str
+
+
+class NodeImages(msgspec.Struct):
+    """What a node should run, and what it runs."""
+
+    wanted: list[ImageShown]
+    running: list[ImageShown]
+
+
+class Container(msgspec.Struct):
+    """A container, as its node says."""
+
+    name: str
+    digest: str
+    state: str
+    health: str
+    pid: int
+    retries: int
+    last_error: str
+    error: str
+    started_s: float | None
+    retry_in_s: float | None
+
+
+class CardShown(msgspec.Struct):
+    """A network card, as its node says. One without a driver has no name, and names the modules
+    that it lacks, if any are known."""
+
+    slot: str
+    name: str
+    mac: str
+    driver: str
+    id: str
+    absent: list[str]
+
+
+class ClockShown(msgspec.Struct):
+    """A node's clock: the time server that keeps it, and how far off it was found last, in
+    milliseconds; positive is ahead."""
+
+    server: str
+    off_ms: float
+
+
+class LegShown(msgspec.Struct):
+    """A leg of a bond: up, no carrier, no partner (802.3ad), apart (it could not be made a leg) or
+    missing."""
+
+    name: str
+    state: str
+
+
+class InterfaceShown(msgspec.Struct):
+    """An interface that the inventory names, as its node says: `kind` is card, bond or vlan,
+    `state` up, down, no carrier or missing; `trouble` says why it is not as wanted, "" if it is.
+    Viewers are not shown the trouble."""
+
+    name: str
+    kind: str
+    state: str
+    mac: str
+    mtu: int
+    addresses: list[str]
+    routes: list[str]
+    legs: list[LegShown]
+    trouble: str
+
+
+class NodeBoots(msgspec.Struct):
+    """Boot sets: of the next boot if it is not the default, of this one, of its agent, and why the
+    agent could not be replaced."""
+
+    next: str | None
+    runs: str | None
+    agent: str | None
+    agent_error: str | None
+
+
+class BootTime(msgspec.Struct):
+    """How long a node takes from power-on to its agent's join, in seconds: usually, at most, of how
+    many boots, how long the boot that goes on has taken, and how long its firmware is waited
+    for."""
+
+    usual_s: float | None
+    longest_s: float | None
+    boots: int
+    now_s: float | None
+    limit_s: float | None
+
+
+class Attempt(msgspec.Struct):
+    """What is done to a node now."""
+
+    mutation: str
+    attempt: int
+    seconds: float
+    deadline_s: float | None
+
+
+class NodeShown(msgspec.Struct):
+    """A node. Times in seconds. `state` and `goal` are by variable; modules show parts of their
+    own, such as `bmc`."""
+
+    name: str
+    id: str
+    state: Values
+    goal: Values
+    wanted: str
+    in_use: bool
+    status: str
+    status_text: str
+    stopped: list[str]
+    ours: bool
+    images: NodeImages
+    containers: list[Container]
+    ip: str
+    macs: list[str]
+    firmware: str
+    profile: str | None
+    network: str | None
+    cards: list[CardShown]
+    clock: ClockShown | None
+    interfaces: list[InterfaceShown]
+    groups: list[str]
+    labels: dict[str, str]
+    domains: list[str]
+    boot_id: str | None
+    boots: NodeBoots
+    boot_time: BootTime | None
+    last_seen_s: float | None
+    active: Attempt | None
+    since_s: float
+    revision: int
+
+
+class NodeListed(msgspec.Struct):
+    """A node in a list: all that is shown of one, or the fields that were asked for."""
+
+    name: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    state: Values | UnsetType = UNSET
+    goal: Values | UnsetType = UNSET
+    wanted: str | UnsetType = UNSET
+    in_use: bool | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    status_text: str | UnsetType = UNSET
+    stopped: list[str] | UnsetType = UNSET
+    ours: bool | UnsetType = UNSET
+    images: NodeImages | UnsetType = UNSET
+    containers: list[Container] | UnsetType = UNSET
+    ip: str | UnsetType = UNSET
+    macs: list[str] | UnsetType = UNSET
+    firmware: str | UnsetType = UNSET
+    profile: str | UnsetType | None = UNSET
+    network: str | UnsetType | None = UNSET
+    cards: list[CardShown] | UnsetType = UNSET
+    clock: ClockShown | UnsetType | None = UNSET
+    interfaces: list[InterfaceShown] | UnsetType = UNSET
+    groups: list[str] | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
+    domains: list[str] | UnsetType = UNSET
+    boot_id: str | UnsetType | None = UNSET
+    boots: NodeBoots | UnsetType = UNSET
+    boot_time: BootTime | UnsetType | None = UNSET
+    last_seen_s: float | UnsetType | None = UNSET
+    active: Attempt | UnsetType | None = UNSET
+    since_s: float | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
+
+
+class NodeList(msgspec.Struct):
+    """Nodes, and the names of the variables of their state. `next`: the name to go on `after`, null
+    at the end. `change` is for `since` of the next question; `whole`: these are all nodes, not only
+    those that have changed since; `removed` are the names of those that are there no more, or no
+    longer what was asked for."""
+
+    nodes: list[NodeListed]
+    variables: list[str]
+    next: str | None
+    change: str
+    whole: bool
+    removed: list[str]
+
+
+class NodeWithHistory(msgspec.Struct):
+    """A node and what happened to it, oldest first."""
+
+    node: NodeShown
+    history: list[EventShown]
+
+
+class Step(msgspec.Struct):
+    """A mutation on the way to what is wanted."""
+
+    name: str
+    doc: str
+    where: str
+    timeout: float
+
+
+class ActiveStep(msgspec.Struct):
+    """The mutation under way."""
+
+    mutation: str
+    doc: str
+    where: str
+    attempt: int
+    mine: bool
+    seconds: float
+    deadline_s: float | None
+
+
+class Quarantine(msgspec.Struct):
+    """Why a node is left alone."""
+
+    mutation: str
+    reason: str
+    seconds: float
+    attempts: int
+
+
+class ExplanationShown(msgspec.Struct):
+    """Where a node is, and what stands in its way. `chain` null: there is no way."""
+
+    node: str
+    status: str
+    status_text: str
+    summary: str
+    state: Values
+    goal: Values
+    met: bool
+    chain: list[Step] | None
+    active: ActiveStep | None
+    blocked: list[str]
+    quarantine: Quarantine | None
+    attempts: dict[str, int]
+    last_error: str
+    history: list[Any]
+    unhealthy: str
+    network: list[str]
+    files: list[str]
+    disks: list[str]
+    tpm: list[str]
+    console: list[str]
+    hardware: list[str]
+    trouble: list[EventShown]
+    boot: list[EventShown]
+    boot_time: BootTime | None
+
+
+class Causes(msgspec.Struct):
+    """How many nodes are as wanted, and what keeps the others from it: the cause of most nodes
+    first. `stopped` are those that are as wanted, but frozen, in maintenance or being released:
+    nothing is done to them. `beside` is what else is wrong, such as consoles that cannot be had;
+    viewers are not told."""
+
+    well: int
+    causes: list[Cause]
+    stopped: list[str] = []
+    beside: list[Beside] = []
+
+
+class Explained(msgspec.Struct):
+    """The explanation, and the same as text."""
+
+    explanation: ExplanationShown
+    text: str
+
+
+class Text(msgspec.Struct):
+    """The end of a log."""
+
+    text: str

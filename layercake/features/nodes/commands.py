@@ -1,0 +1,465 @@
+"""`layercake node`: list, show, explain, clear, up, off, set, logs, exec, release."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import click
+
+from layercake.client.columns import column_of, fields_of, kind_of, sort_nodes
+from layercake.client.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import confirm_stop, current_user
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_duration, short_digest
+from layercake.features.events.commands import HISTORY, event_row
+from layercake.features.guard.commands import maintenance, remedy, take_over
+from layercake.features.releases.commands import release
+from layercake.inventory.ranges import fold
+from layercake.kraken.errors import OperationFailed, Unreachable
+
+_CONTAINERS = (
+    Column("CONTAINER"),
+    Column("DIGEST"),
+    Column("STATE", styled=True),
+    Column("HEALTH", styled=True),
+    Column("UP", right=True),
+    Column("RETRIES", right=True),
+    Column("LAST ERROR", styled=True),
+    Column("ERROR", flexible=True),
+)
+
+
+@click.group()
+def node() -> None:
+    """Nodes: how they are, why, and what is wanted of them."""
+
+
+for _command in (maintenance, take_over, remedy, release):
+    node.add_command(_command)
+
+
+@command(node, "list")
+@click.argument("nodes", metavar="[RANGE]", default="")
+@click.option(
+    "--where",
+    default="",
+    metavar="QUERY",
+    help="Only those that it means: 'status!=converged and unchanged>5m'.",
+)
+@click.option(
+    "--columns",
+    default="",
+    metavar="NAME,..",
+    help="Of name, status, ip, groups, seen, unchanged, place, label:KEY, power, and more.",
+)
+@click.option(
+    "--sort",
+    "order",
+    default="",
+    metavar="NAME",
+    help="In the order of this column; -NAME the other way round.",
+)
+def list_(app: App, nodes: str, where: str, columns: str, order: str) -> Answer:
+    """List nodes: all, or those of RANGE (n[0-3], @group)."""
+    chosen = [name for name in columns.split(",") if name]
+    asked = fields_of([*chosen, *([order.removeprefix("-")] if order else [])]) if chosen else ""
+    answer = app.head.get("/v1/nodes", range=nodes, where=where, fields=asked)
+    variables = answer.get("variables") or list(
+        answer["nodes"][0]["state"] if answer["nodes"] else ()
+    )
+    if order:
+        answer["nodes"] = sort_nodes(answer["nodes"], order, variables)
+    kinds = [kind_of(name, variables) for name in chosen]
+
+    def show(out: Output) -> None:
+        empty = "no nodes; `layercake apply FILE` brings some"
+        if chosen:
+            rows = [[kind.text(v) for kind in kinds] for v in answer["nodes"]]
+            out.table(list(map(column_of, chosen)), rows, empty=empty)
+        else:
+            rows = [_row(view, variables) for view in answer["nodes"]]
+            out.table(_columns(variables), rows, empty=empty)
+
+    return Answer(answer, show)
+
+
+def _columns(variables: Sequence[str]) -> list[Column]:
+    """The columns of a list of nodes where none were chosen."""
+    return [
+        Column("NAME"),
+        Column("STATUS", styled=True),
+        *(Column(name.upper(), styled=True) for name in variables),
+        Column("IMAGES"),
+        Column("IP"),
+        Column("SEEN", right=True),
+        Column("DETAIL", flexible=True),
+    ]
+
+
+def _row(view: Mapping[str, Any], variables: Sequence[str]) -> list[str]:
+    return [
+        view["name"],
+        view["status"],
+        *(view["state"].get(name, "-") for name in variables),
+        _images(view),
+        view["ip"],
+        format_duration(view["last_seen_s"]),
+        view["status_text"],
+    ]
+
+
+def _images(view: Mapping[str, Any]) -> str:
+    """The images of a node: what runs, and what shall run if that is something else."""
+    images = view["images"]
+    if images["running"] == images["wanted"]:
+        return ",".join(image["name"] for image in images["wanted"]) or "-"
+    running = {(image["name"], image["digest"]) for image in images["running"]}
+    wanted = {(image["name"], image["digest"]) for image in images["wanted"]}
+    if running == wanted:
+        return _image_names(running, frozenset())
+    # A digest is shown only where the name alone would hide that it changes.
+    same_name = {name for name, _ in running} & {name for name, _ in wanted}
+    return f"{_image_names(running, same_name)} -> {_image_names(wanted, same_name)}"
+
+
+def _image_names(images: Set[tuple[str, str]], with_digest: Set[str]) -> str:
+    names = [
+        f"{name}@{short_digest(digest)}" if name in with_digest else name
+        for name, digest in sorted(images)
+    ]
+    return ",".join(names) or "-"
+
+
+@command(node)
+@click.argument("name")
+@click.option(
+    "--history",
+    type=click.IntRange(0, 1000),
+    default=20,
+    show_default=True,
+    help="How many events to show.",
+)
+def show(app: App, name: str, history: int) -> Answer:
+    """Show the node NAME and what happened to it last."""
+    answer = app.head.get(f"/v1/nodes/{path_segment(name)}")
+    view = answer["node"]
+    events = answer["history"][-history:] if history else []
+
+    def show_node(out: Output) -> None:
+        for label, value in _facts(view):
+            out.line(f"{label:<10} {value}")
+        if view.get("containers"):
+            out.line("")
+            out.table(_CONTAINERS, [_container_row(c) for c in view["containers"]])
+        if events:
+            out.line("")
+            out.table(HISTORY, [event_row(e) for e in events])
+
+    return Answer({**answer, "history": events}, show_node)
+
+
+def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a node is and does, as (label, text)."""
+    bmc = view["bmc"]
+    seen = view["last_seen_s"]
+    yield "name", view["name"]
+    yield "id", view["id"]
+    yield "status", view["status"] + (f" ({view['status_text']})" if view["status_text"] else "")
+    yield "is", _pairs(view["state"])
+    yield "wanted", _pairs(view["goal"])
+    yield "images", _images(view)
+    yield from _network_facts(view)
+    yield from _boot_facts(view.get("boots") or {}, view.get("boot_time") or {})
+    yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none: a person switches it"
+    yield "last seen", "never" if seen is None else f"{format_duration(seen)} ago"
+    yield "unchanged", f"for {format_duration(view['since_s'])}"
+    yield "revision", str(view["revision"])
+    if view["active"]:
+        yield "doing", _active(view["active"])
+
+
+def _network_facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """By what a node is reached and boots, and what it has reported of that."""
+    yield "address", view["ip"] + (f" in {view['network']}" if view.get("network") else "")
+    yield "macs", ", ".join(view["macs"])
+    yield "firmware", view["firmware"]
+    if view.get("profile"):
+        yield "profile", view["profile"]
+    for card in view.get("cards") or ():
+        yield "card", _card(card)
+    for one in view.get("interfaces") or ():
+        yield "interface", _interface(one)
+    if view.get("clock"):
+        yield "clock", f"{view['clock']['off_ms']:+.1f} ms off {view['clock']['server']}"
+
+
+def _boot_facts(sets: Mapping[str, Any], times: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The boot sets of a node, and how long it takes to boot."""
+    runs = sets.get("runs")
+    if runs:
+        own = sets["agent"] in (None, runs)
+        yield "boot set", runs + ("" if own else f", its agent that of {sets['agent']}")
+    if sets.get("next") not in (None, runs):
+        yield "boots next", sets["next"]
+    if times.get("usual_s") is not None:
+        usual = format_duration(times["usual_s"])
+        longest = format_duration(times["longest_s"])
+        yield "boots in", f"{usual} usually, {longest} at most, in {times['boots']} boots"
+    if times.get("now_s") is not None:
+        yield "boot", f"for {format_duration(times['now_s'])}"
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items()) or "-"
+
+
+def _card(card: Mapping[str, Any]) -> str:
+    if card["driver"]:
+        return f"{card['name']} {card['mac']} {card['driver']}"
+    needs = f", it needs {' or '.join(card['absent'])}" if card["absent"] else ""
+    return f"{card['id']} at {card['slot']}: no driver{needs}"
+
+
+def _active(active: Mapping[str, Any]) -> str:
+    """The mutation that is under way."""
+    left = "" if active["deadline_s"] is None else f", {format_duration(active['deadline_s'])} left"
+    return (
+        f"{active['mutation']}, attempt {active['attempt']}, for "
+        f"{format_duration(active['seconds'])}{left}"
+    )
+
+
+def _interface(one: Mapping[str, Any]) -> str:
+    """An interface as a line."""
+    legs = ", ".join(f"{leg['name']} {leg['state']}" for leg in one["legs"])
+    columns = [
+        one["name"],
+        one["kind"],
+        one["state"],
+        one["mac"],
+        f"mtu {one['mtu']}" if one["mtu"] else "",
+        *one["addresses"],
+        f"({legs})" if legs else "",
+        f"- {one['trouble']}" if one["trouble"] else "",
+    ]
+    return " ".join(filter(None, columns))
+
+
+def _container_row(view: Mapping[str, Any]) -> list[object]:
+    up = (
+        format_duration(view["started_s"])
+        if view["state"] == "running" and view["started_s"] is not None
+        else "-"
+    )
+    again = (
+        f" (again in {format_duration(view['retry_in_s'])})"
+        if view["retry_in_s"] is not None
+        else ""
+    )
+    error = (view["error"].splitlines() or ["-"])[0] + again
+    return [
+        view["name"],
+        short_digest(view["digest"]),
+        view["state"],
+        view["health"] or "-",
+        up,
+        view["retries"],
+        "-" if view["last_error"] == "NOERROR" else view["last_error"],
+        error,
+    ]
+
+
+@command(node)
+@click.argument("name")
+def explain(app: App, name: str) -> Answer:
+    """Say where the node NAME is, where it should be, what blocks it and what was tried."""
+    answer = app.head.get(f"/v1/nodes/{path_segment(name)}/explain")
+    return Answer(answer, lambda out: out.lines(answer["text"]))
+
+
+def _done(answer: Mapping[str, Any], text: str) -> Answer:
+    names = answer.get("nodes") or []
+    return Answer(answer, f"{fold(names)}: {text}" if names else text)
+
+
+@command(node)
+@nodes_argument
+def clear(app: App, nodes: str) -> Answer:
+    """Take the nodes of RANGE out of quarantine; they are tried anew."""
+    return _done(app.head.post("/v1/nodes/clear", {"range": nodes}), "cleared")
+
+
+@command(node)
+@nodes_argument
+@yes_option
+def revoke(app: App, nodes: str, yes: bool) -> Answer:
+    """End the sessions of the nodes of RANGE, with their keys and certificates. They are left alone
+    until `node clear`, and start anew then."""
+    if not app.confirm(
+        f"End the sessions of {nodes}? What runs there goes on, and is no longer looked after.", yes
+    ):
+        return Answer(code=FAILED)
+    return _done(
+        app.head.post("/v1/nodes/revoke", {"range": nodes, "by": current_user()}), "revoked"
+    )
+
+
+@command(node)
+@nodes_argument
+def up(app: App, nodes: str) -> Answer:
+    """Want the nodes of RANGE up."""
+    return _done(
+        app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False}),
+        "wanted up",
+    )
+
+
+@command(node)
+@nodes_argument
+@click.option(
+    "--force", is_flag=True, help="BUSY nodes too, and without waiting for their images to stop."
+)
+@yes_option
+def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
+    """Want the nodes of RANGE off; their images are stopped first."""
+    if not confirm_stop(app, nodes, "Stop", yes):
+        return Answer(code=FAILED)
+    return _done(
+        app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}),
+        "wanted off",
+    )
+
+
+@command(node, "set")
+@click.argument("name")
+@click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="KEY",
+    help="As if nobody said anything of KEY. May be given several times.",
+)
+@click.option(
+    "--confirm-secrets",
+    is_flag=True,
+    help="Agree that its secrets go to another place than before.",
+)
+def set_(
+    app: App, name: str, values: tuple[str, ...], unset: tuple[str, ...], confirm_secrets: bool
+) -> Answer:
+    """Change the entry of the node NAME in the inventory in force, and no other node: KEY=VALUE,
+    VALUE as in the inventory.
+
+    Keys in a mapping are written bmc.address. Write it into your inventory too: the next `apply`
+    wants what stands there.
+    """
+    # Imported here, and below: the other commands need none of it.
+    from layercake.features.rolls.commands import begun_line
+
+    wanted = dict(_value(assignment) for assignment in values)
+    if not wanted and not unset:
+        raise click.UsageError("say what to change: KEY=VALUE, or --unset KEY")
+    body = {
+        "set": wanted,
+        "unset": list(unset),
+        "confirm_secrets": confirm_secrets,
+        "by": current_user(),
+    }
+    answer = app.head.patch(f"/v1/nodes/{path_segment(name)}", body)
+    done = (
+        f"{name} is changed; write it into the inventory too"
+        if answer["changed"]
+        else f"{name} has that already"
+    )
+    return Answer(answer, "\n".join([done, *map(begun_line, answer["rolls"])]))
+
+
+def _value(word: str) -> tuple[str, Any]:
+    from layercake.inventory.problems import Problems
+    from layercake.inventory.yaml_marks import parse, plain
+
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise click.UsageError(
+            f"cannot use {word}: KEY=VALUE is expected, VALUE as in the inventory"
+        )
+    problems = Problems(word)
+    parsed = parse(value, problems)
+    problems.raise_if_any()
+    return key, None if parsed is None else plain(parsed)
+
+
+@command(node)
+@click.argument("name")
+@click.option(
+    "--container", default="", help="The image whose log it is; the first one if not given."
+)
+@click.option("--lines", type=click.IntRange(1, 10000), default=200, show_default=True)
+@click.option(
+    "--follow", "-f", "following", is_flag=True, help="Go on as the log grows, until interrupted."
+)
+def logs(app: App, name: str, container: str, lines: int, following: bool) -> Answer:
+    """Show the log of a container on the node NAME."""
+    path = f"/v1/nodes/{path_segment(name)}"
+    if following:
+        for data in app.head.stream("GET", f"{path}/follow", container=container, lines=lines):
+            app.out.piece(data)
+        return Answer()
+    answer = app.head.get(f"{path}/logs", container=container, lines=lines)
+    return Answer(answer, lambda out: out.raw(str(answer["text"])))
+
+
+@command(node, "exec")
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True)
+@click.option(
+    "--container", default="", help="The image to run it in; without, it runs in minOS itself."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3600),
+    default=60.0,
+    show_default=True,
+    help="Seconds until it is killed.",
+)
+def execute(
+    app: App, name: str, command: tuple[str, ...], container: str, timeout: float
+) -> Answer:
+    """Run COMMAND on the node NAME (write -- before it) and end as it ends. The head's history says
+    who ran what.
+
+    With --json, which stands before the --, what it says is in the document, as text.
+    """
+    body = {"command": list(command), "container": container, "timeout_s": timeout}
+    output = {"out": b"", "err": b""}
+    code = None
+    for line in _lines(app.head.stream("POST", f"/v1/nodes/{path_segment(name)}/exec", body=body)):
+        message = json.loads(line)
+        if "error" in message:
+            raise OperationFailed(
+                f"cannot finish the command: {message['error']}", hint="give it more with --timeout"
+            )
+        if "exit" in message:
+            code = int(message["exit"]) if int(message["exit"]) >= 0 else 128 - int(message["exit"])
+        for where in output.keys() & message.keys():
+            data = base64.b64decode(message[where])
+            if app.out.json:
+                output[where] += data
+            else:
+                app.out.piece(data, error=where == "err")
+    if code is None:
+        raise Unreachable(f"cannot say how the command on {name} ended: the answer was cut off")
+    texts = {where: data.decode("utf-8", "replace") for where, data in output.items()}
+    return Answer({"node": name, "container": container, "exit": code, **texts}, code=code)
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest

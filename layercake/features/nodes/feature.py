@@ -1,0 +1,54 @@
+"""The nodes as people see them, and what is wanted of them."""
+
+from __future__ import annotations
+
+from layercake.features.consoles.operations import Consoles
+from layercake.features.guard.guard import Guard
+from layercake.features.nodes.causes import CauseFinder
+from layercake.features.nodes.explain import Explainer
+from layercake.features.nodes.graph_routes import GraphRoutes
+from layercake.features.nodes.list_routes import NodeListRoutes
+from layercake.features.nodes.lists.facts import Unmet
+from layercake.features.nodes.lists.listing import Listing
+from layercake.features.nodes.lists.metrics import Tally
+from layercake.features.nodes.operations import Nodes
+from layercake.features.nodes.queries import NodeQueries
+from layercake.features.nodes.routes import NodeRoutes
+from layercake.features.nodes.view_routes import NodeViewRoutes
+from layercake.kernel.feature import Feature, Running
+from layercake.kernel.kernel import Kernel
+
+
+def _start(kernel: Kernel) -> Running:
+    store, table, clock = kernel.store, kernel.table, kernel.clock
+    guard, consoles = kernel.part(Guard), kernel.part(Consoles)
+    tally = Tally(store, {m.name for m in table.mutations})
+    unmet = Unmet(store, clock, tally.converged.add)
+    queries = NodeQueries(store, table, clock, unmet, guard.why)
+    listing = Listing(store, table, clock, guard.why, kernel.boot_timeouts)
+    operations = Nodes(
+        store, kernel.desire, guard, clock, kernel.sync, kernel.node_link, kernel.requests
+    )
+    explainer = Explainer(
+        table, clock, guard, kernel.boot_timeouts, kernel.running.decisions.troubles, consoles
+    )
+    causes = CauseFinder(store, table, clock, guard, kernel.boot_timeouts, unmet, consoles)
+    history = kernel.database.history
+    return Running(
+        (tally, unmet, queries, listing, operations, explainer, causes),
+        matching=queries.matching,
+        routes=(
+            NodeListRoutes(store, table, listing, queries),
+            NodeViewRoutes(store, table, history, explainer, causes),
+            NodeRoutes(operations),
+            GraphRoutes(store, table),
+        ),
+    )
+
+
+FEATURE = Feature(
+    "nodes",
+    _start,
+    needs=("consoles", "guard"),
+    routes=(NodeListRoutes, NodeViewRoutes, NodeRoutes, GraphRoutes),
+)

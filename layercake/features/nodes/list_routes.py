@@ -1,0 +1,107 @@
+"""The route of the list of nodes: all, by range, by query, or what is new in it."""
+
+from __future__ import annotations
+
+import bisect
+import operator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from layercake.api.route import CALLER, RANGE, Reach, number, route
+from layercake.api.streams import send_pieces
+from layercake.features.nodes.answers import NodeList
+from layercake.features.nodes.lists.listing import Found, Kind, Listing
+from layercake.features.nodes.queries import NodeQueries
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.module import Role
+
+AT_ONCE = 200
+"""So many nodes are one piece; a longer list is sent as it is made."""
+BY_NAME = operator.attrgetter("node.name")
+LIST = ("range", "fields", "limit", "after", "since", "where")
+
+
+async def _whole(first: bytes, pieces: AsyncIterator[bytes], last: bytes) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in pieces:
+        yield piece
+    yield last
+
+
+class NodeListRoutes:
+    """The list of nodes."""
+
+    def __init__(self, store: Store, table: Table, listing: Listing, queries: NodeQueries) -> None:
+        self._store = store
+        self._table = table
+        self._listing = listing
+        self._queries = queries
+
+    @route("GET", "/v1/nodes", Role.VIEWER, Reach.RANGE, query=LIST, returns=NodeList)
+    async def nodes(self, request: web.Request, body: None) -> Any:
+        """Nodes: all, by range, by query."""
+        wanted, store, caller, query = (request[RANGE], self._store, request[CALLER], request.query)
+        kind, where = (
+            Kind(self._listing.fields(query.get("fields", "")), caller.looks_only),
+            query.get("where", ""),
+        )
+        limit, after = number(request, "limit", 0), query.get("after", "")
+        since = (
+            query.get("since", "") if caller.groups is None else ""
+        )  # what leaves a group is not told to who is bound to that
+        if since and where:
+            raise InputError(
+                "cannot use since with where: what a query means changes with the time alone",
+                hint="leave one out",
+            )
+        if since and not (wanted or limit or after):
+            return await self._told(request, await self._listing.news(kind, since, ""), kind)
+        records: Sequence[Record] = self._store.select(wanted) if wanted else store.in_order
+        if wanted and (limit or after):
+            records = sorted(records, key=BY_NAME)
+        records = records[bisect.bisect_right(records, after, key=BY_NAME) :] if after else records
+        records = (
+            records
+            if caller.groups is None
+            else [record for record in records if caller.sees(record)]
+        )
+        if where:
+            records = await self._queries.matching(records, where)
+        more = bool(limit) and len(records) > limit
+        records = records[:limit] if more else records
+        found = await self._listing.find(
+            records, kind, since, f"{wanted} {limit} {after} {caller.groups} {where}"
+        )
+        return await self._told(request, found, kind, records[-1].name if more else None)
+
+    async def _told(
+        self, request: web.Request, found: Found, kind: Kind, after: str | None = None
+    ) -> web.StreamResponse:
+        """The answer; `after` is the name to go on after."""
+        headers = {"ETag": found.mark, "Cache-Control": "no-cache"}
+        if found.mark in (
+            word.strip() for word in request.headers.get("If-None-Match", "").split(",")
+        ):
+            return web.Response(status=304, headers=headers)
+        end = msgspec.json.encode(
+            {
+                "variables": [v.name for v in self._table.variables],
+                "next": after,
+                "change": found.change,
+                "whole": found.whole,
+                "removed": found.removed,
+            }
+        )
+        pieces = _whole(b'{"nodes":[', self._listing.encode(found, kind), b"]," + end[1:])
+        if len(found.nodes) <= AT_ONCE:
+            return web.Response(
+                body=b"".join([piece async for piece in pieces]),
+                headers=headers,
+                content_type="application/json",
+            )
+        return await send_pieces(request, "application/json", pieces, headers)

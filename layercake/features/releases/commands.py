@@ -1,0 +1,136 @@
+"""`layercake node release`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
+from layercake.client.confirm import current_user, describe_nodes
+from layercake.client.http import path_segment
+from layercake.client.output import Column, Output, format_time
+from layercake.inventory.ranges import fold
+
+_STEPS = (
+    Column("STEP"),
+    Column("RESULT", styled=True),
+    Column("BEGAN"),
+    Column("SECONDS", right=True),
+    Column("TRIES", right=True),
+    Column("DETAIL", flexible=True),
+)
+_DISKS = (
+    Column("MODEL"),
+    Column("SERIAL"),
+    Column("BYTES", right=True),
+    Column("SECONDS", right=True),
+    Column("READ BACK"),
+    Column("WAY", flexible=True),
+)
+_DONE = {"retry": "tried again", "abandon": "given up; the nodes stay held", "free": "free"}
+
+
+@command()
+@nodes_argument
+@click.option("--force", is_flag=True, help="Also BUSY nodes; what runs on them is not waited for.")
+@click.option("--retry", "what", flag_value="retry", help="Try it again from the step that failed.")
+@click.option(
+    "--abandon", "what", flag_value="abandon", help="Give it up. The node stays held until --free."
+)
+@click.option(
+    "--free", "what", flag_value="free", help="Take the hold of a release away that was given up."
+)
+@click.option("--show", "what", flag_value="show", help="Show the last release, with its evidence.")
+@click.option("--all", "all_", is_flag=True, help="With --show: all releases that are kept.")
+@yes_option
+def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes: bool) -> Answer:
+    """Release the nodes of RANGE for their next users.
+
+    Their images are stopped, all of their own disks are erased and read back, the TPM is cleared,
+    keys are forgotten, the BMC gets another password where it can, and the memory goes without
+    power. Nothing is started on them before all of that was seen.
+    """
+    if what == "show":
+        return _shown(app, nodes, all_=all_)
+    if what is not None:
+        if what == "free" and not app.confirm(
+            f"The disks of {nodes} may hold what their last users left. Free them?", yes
+        ):
+            return Answer(code=FAILED)
+        answer = app.head.post(
+            "/v1/nodes/release/change", {"range": nodes, "what": what, "by": current_user()}
+        )
+        return Answer(answer, f"{_DONE[what]}: {fold(answer['nodes'])}")
+    if not yes:
+        stake = describe_nodes(app.head.get("/v1/nodes", range=nodes)["nodes"])
+        if not app.confirm(
+            f"ALL disks of {nodes} are erased, also what was to be kept: {stake}. Release?", False
+        ):
+            return Answer(code=FAILED)
+    answer = app.head.post(
+        "/v1/nodes/release", {"range": nodes, "force": force, "by": current_user()}
+    )
+    return Answer(
+        answer,
+        f"being released: {fold(answer['nodes'])}; see `layercake node release --show "
+        f"{fold(answer['nodes'])}`",
+    )
+
+
+def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
+    names = [view["name"] for view in app.head.get("/v1/nodes", range=nodes)["nodes"]]
+    answers = [app.head.get(f"/v1/nodes/{path_segment(name)}/releases") for name in names]
+
+    def show(out: Output) -> None:
+        for one in answers:
+            releases = one["releases"]
+            if not releases:
+                out.line(
+                    f"{one['node']}: no release" + (f"; held: {one['held']}" if one["held"] else "")
+                )
+            for number, it in enumerate(releases if all_ else releases[:1]):
+                _show_release(out, one["node"], it, "" if number else one["held"])
+
+    is_held = any(one["held"] for one in answers)
+    return Answer({"nodes": answers}, show, FAILED if is_held else OK)
+
+
+def _show_release(out: Output, node: str, it: dict[str, Any], held: str) -> None:
+    """A release of a node with its evidence; `held` is why the node is still held, "" if not."""
+    out.line(
+        f"{node}: release {it['id']}, {it['state']}, asked for by {it['by']} at "
+        f"{format_time(it['asked'])}"
+    )
+    for key in ("abandoned_by", "freed_by"):
+        if it[key]:
+            out.line(f"{key.replace('_', ' ')} {it[key]}")
+    if held:
+        out.line(f"held: {held}")
+    out.table(_STEPS, [_step_row(step) for step in it["steps"]])
+    if it["disks"]:
+        out.table(_DISKS, [_disk_row(disk) for disk in it["disks"]])
+    for line in it["left"]:
+        out.line(f"left: {line}")
+
+
+def _step_row(step: dict[str, Any]) -> list[object]:
+    return [
+        step["name"],
+        step["result"] or ("under way" if step["began"] else "-"),
+        format_time(step["began"]) if step["began"] else "-",
+        f"{step['ended'] - step['began']:.0f}" if step["ended"] else "-",
+        step["tries"] or "-",
+        step["detail"],
+    ]
+
+
+def _disk_row(disk: dict[str, Any]) -> list[object]:
+    return [
+        disk["model"] or "-",
+        disk["serial"] or "-",
+        disk["size"],
+        f"{disk['seconds']:.1f}",
+        "blank" if disk["verified"] else "NOT blank",
+        disk["way"],
+    ]

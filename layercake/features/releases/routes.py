@@ -1,0 +1,65 @@
+"""The routes of releases of nodes between users."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from aiohttp import web
+
+from layercake.api.answers import Names
+from layercake.api.route import CALLER, Reach, route
+from layercake.features.releases.answers import NodeReleaseList
+from layercake.features.releases.operations import NodeReleases
+from layercake.moduleapi.module import Role
+
+
+class ReleaseRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The nodes that are released: their disks are erased. `force` includes BUSY ones, and does not
+    wait for what runs."""
+
+    range: str
+    force: bool = False
+    by: str = ""
+
+
+class ReleaseChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What becomes of the releases of nodes: they are tried again, given up, or their nodes are
+    freed."""
+
+    range: str
+    what: Literal["retry", "abandon", "free"]
+    by: str = ""
+
+
+class ReleaseRoutes:
+    """Releases of nodes between users."""
+
+    def __init__(self, releases: NodeReleases) -> None:
+        self._releases = releases
+
+    @route("POST", "/v1/nodes/release", Role.ADMIN, Reach.RANGE, body=ReleaseRequest, returns=Names)
+    async def begin(self, request: web.Request, body: ReleaseRequest) -> Any:
+        """Release nodes for their next users: their disks are erased."""
+        return {
+            "nodes": await self._releases.begin(body.range, body.force, request[CALLER].by(body.by))
+        }
+
+    @route(
+        "POST",
+        "/v1/nodes/release/change",
+        Role.ADMIN,
+        Reach.RANGE,
+        body=ReleaseChange,
+        returns=Names,
+    )
+    async def change(self, request: web.Request, body: ReleaseChange) -> Any:
+        """Try releases again, give them up, or free their nodes."""
+        return {
+            "nodes": await self._releases.change(body.range, body.what, request[CALLER].by(body.by))
+        }
+
+    @route("GET", "/v1/nodes/{name}/releases", Role.OPERATOR, Reach.NODE, returns=NodeReleaseList)
+    async def of(self, request: web.Request, body: None) -> Any:
+        """The releases of a node, with their evidence."""
+        return self._releases.of(request.match_info["name"])

@@ -1,0 +1,46 @@
+"""Rolls: nodes are moved to other images, agents and boot sets, in batches with gates."""
+
+from __future__ import annotations
+
+from layercake.features.guard.guard import Guard
+from layercake.features.rolls import subjects
+from layercake.features.rolls.facts import Kind
+from layercake.features.rolls.manager import Rolls
+from layercake.features.rolls.operations import RollRequests
+from layercake.features.rolls.routes import RollRoutes
+from layercake.fleet.store import Record
+from layercake.kernel.feature import Feature, Running
+from layercake.kernel.kernel import Kernel
+
+
+def _start(kernel: Kernel) -> Running:
+    def stopped(record: Record) -> str:
+        return kernel.running.decisions.stopped(record) or kernel.table.held(record)
+
+    desire = kernel.desire
+    boot_sets = subjects.BootSets(
+        desire, kernel.clock, kernel.notifier.changed, kernel.boot_timeouts.takes_s
+    )
+    rolls = Rolls(
+        kernel.store,
+        desire,
+        kernel.sync,
+        kernel.database,
+        kernel.clock,
+        {Kind.IMAGES: subjects.Images(desire), Kind.AGENT: subjects.Agents(), Kind.BOOT: boot_sets},
+        stopped,
+    )
+    operations = RollRequests(
+        kernel.store, desire, kernel.part(Guard), kernel.table, kernel.sync, rolls
+    )
+    return Running(
+        (rolls, operations),
+        load=rolls.load,
+        tick=rolls.tick,
+        loops=(rolls.run,),
+        routes=(RollRoutes(operations, rolls, kernel.store),),
+        stops_changed=rolls.touch,
+    )
+
+
+FEATURE = Feature("rolls", _start, needs=("guard",), routes=(RollRoutes,))

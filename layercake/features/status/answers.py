@@ -1,0 +1,101 @@
+"""What is answered about the head itself, and of what happened since yesterday."""
+
+from __future__ import annotations
+
+import msgspec
+
+from layercake.features.authority.answers import Certificate
+from layercake.features.guard.answers import GuardShown, OutageShown, StopShown
+from layercake.features.rolls.answers import RollShown
+
+
+class NodeCounts(msgspec.Struct):
+    """How many nodes are how."""
+
+    total: int
+    converged: int
+    working: int
+    quarantined: int
+    blocked: int
+    asking: int
+
+
+class DatabaseShown(msgspec.Struct):
+    """Whether the database can be written, and how many events wait for that."""
+
+    well: bool
+    trouble: str
+    waiting: int
+    since_s: float | None
+
+
+class LoopShown(msgspec.Struct):
+    """Whether the head is in time: for how long its loop was held up within the last minute, the
+    longest at once, and since when that is trouble. `stood_s`: how long it stood still since its
+    start, as one that was suspended."""
+
+    well: bool
+    trouble: str
+    late_s: float
+    most_s: float
+    stood_s: float
+    since_s: float | None
+
+
+class ServiceShown(msgspec.Struct):
+    """A module's process. `health` is what it says of itself."""
+
+    name: str
+    state: str
+    pid: int | None
+    restarts: int
+    health: str | None
+    since_s: float | None
+
+
+class HeadStatus(msgspec.Struct):
+    """How the head is. Times in seconds."""
+
+    version: str
+    epoch: int
+    uptime_s: float
+    revision: int
+    nodes: NodeCounts
+    database: DatabaseShown
+    loop: LoopShown
+    services: list[ServiceShown]
+    sync: dict[str, int]
+    guard: GuardShown
+    certificates: list[Certificate]
+    warnings: list[str]
+
+
+class ReportLine(msgspec.Struct):
+    """A kind of event: how often it happened, when last (seconds since the epoch), how often to
+    which node ("" is the head; of what is graver than info), what the kind means, and what the last
+    one said, of which node."""
+
+    kind: str
+    count: int
+    last: float
+    nodes: dict[str, int]
+    meaning: str
+    node: str
+    text: str
+
+
+class SiteReport(msgspec.Struct):
+    """What happened between two times (seconds since the epoch), by section, and how the site is
+    now: nodes by status, outages, a freeze, the database, certificates that end soon. `rolls` are
+    those that went on in that time."""
+
+    since: float
+    until: float
+    head: str
+    nodes: dict[str, int]
+    outages: list[OutageShown]
+    frozen: StopShown | None
+    database: DatabaseShown
+    certificates: list[Certificate]
+    rolls: list[RollShown]
+    sections: dict[str, list[ReportLine]]

@@ -1,0 +1,266 @@
+"""`layercake report`: what operators ask each morning, in one page, as text or HTML."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layercake.client.command import Answer, App, command
+from layercake.client.output import (
+    BOLD,
+    RED,
+    STYLES,
+    YELLOW,
+    Column,
+    Output,
+    clean,
+    format_duration,
+    format_time,
+    parse_duration,
+)
+from layercake.features.rolls.commands import roll_line
+from layercake.inventory.ranges import fold
+from layercake.kraken.errors import OperationFailed
+
+TITLES: Mapping[str, tuple[str, str]] = {
+    "failed": ("Failed", RED),
+    "slow": ("Slow", YELLOW),
+    "held": ("Held back", YELLOW),
+    "warned": ("Warnings", YELLOW),
+    "security": ("Security", RED),
+    "changed": ("Changed", ""),
+}
+_SHOWN_NODES = 200
+_TEXT = 160
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h2{font-size:1.1rem;border-bottom:1px solid #8884;margin-top:1.6rem}
+table{border-collapse:collapse;width:100%}
+td{padding:.25rem .6rem .25rem 0;vertical-align:top}
+td:first-child{text-align:right;white-space:nowrap;font-weight:600}
+small{color:#666}.failed,.security,.now{color:#b00020}:root{color-scheme:light dark}
+@media (prefers-color-scheme:dark){small{color:#aaa}.failed,.security,.now{color:#ff8a8a}}"""
+
+Report = Mapping[str, Any]
+
+
+def now_lines(report: Report) -> Iterator[str]:
+    """How the site is now: how many nodes are how, then what is out of order."""
+    counts = sorted(report["nodes"].items(), key=lambda pair: -pair[1])
+    yield (
+        f"{sum(report['nodes'].values())} nodes: "
+        f"{', '.join(f'{count} {name}' for name, count in counts) or 'none'}"
+    )
+    for outage in report["outages"]:
+        yield (
+            f"OUTAGE {outage['where']}, for {format_duration(outage['seconds'])}: "
+            f"{outage['silent']} of "
+            f"{outage['members']} nodes "
+            "are silent"
+        )
+    if report["frozen"]:
+        yield f"FROZEN by {report['frozen']['by']}: {report['frozen']['reason']}"
+    if not report["database"]["well"]:
+        yield f"the database is unwell: {report['database']['trouble']}"
+    for certificate in report["certificates"]:
+        yield f"certificate of {certificate['what']}: good for {certificate['days']:.0f} days more"
+
+
+def what(line: Mapping[str, Any]) -> str:
+    """A kind, and of which nodes."""
+    names = [name for name in line["nodes"] if name]
+    of = (
+        f" of {fold(names)[:_SHOWN_NODES]}"
+        if names
+        else f" of {line['node']}"
+        if line["node"] and line["count"] == 1
+        else ""
+    )
+    return f"{line['kind']}{of}"
+
+
+def last(line: Mapping[str, Any]) -> str:
+    """When it happened last, and what was said."""
+    node = f"{line['node']}: " if line["node"] and line["count"] > 1 else ""
+    return f"{format_time(line['last'])}  {node}{line['text'][:_TEXT]}"
+
+
+def title(report: Report) -> str:
+    """What it is a report of."""
+    return f"{report['head']}, {format_time(report['since'])} to {format_time(report['until'])}"
+
+
+def show_report(report: Report, out: Output) -> None:
+    """The report on a terminal."""
+    out.line(title(report), BOLD)
+    for number, line in enumerate(now_lines(report)):
+        out.line(line, RED if number else "")
+    for name, lines in report["sections"].items():
+        if lines:
+            out.line("")
+            out.line(TITLES[name][0], f"{BOLD};{TITLES[name][1]}" if TITLES[name][1] else BOLD)
+        for line in lines:
+            out.line(f"{line['count']:>6}  {what(line)}")
+            out.line(f"        {last(line)}", STYLES["debug"])
+    if report["rolls"]:
+        out.line("")
+        out.line("Rolls", BOLD)
+    for roll in report["rolls"]:
+        out.line(f"        {format_time(roll['at'])}  {roll_line(roll)}")
+    if not any(report["sections"].values()):
+        out.line("nothing failed, was slow or was held back")
+
+
+def page(report: Report) -> str:
+    """The report as a page of HTML, with nothing from elsewhere and no script in it: for a mail, or
+    a directory of a web server."""
+
+    def text(word: str) -> str:
+        return html.escape(clean(word))
+
+    first, *others = now_lines(report)
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        f"<title>Layercake, {text(title(report))}</title><style>{_STYLE}</style>",
+        f"<h1>Layercake</h1><p>{text(title(report))}</p><p>{text(first)}</p>",
+        *(f"<p class=now>{text(line)}</p>" for line in others),
+    ]
+    for name, lines in report["sections"].items():
+        rows = "".join(
+            f"<tr><td>{line['count']}<td>{text(what(line))}<br>"
+            f"<small>{text(line['meaning'])}<br>{text(last(line))}</small>"
+            for line in lines
+        )
+        parts += (
+            [f"<h2 class={name}>{text(TITLES[name][0])}</h2><table>{rows}</table>"] if lines else []
+        )
+    if report["rolls"]:
+        rows = "".join(
+            f"<tr><td>{text(format_time(roll['at']))}<td>{text(roll_line(roll))}"
+            for roll in report["rolls"]
+        )
+        parts.append(f"<h2>Rolls</h2><table>{rows}</table>")
+    return "\n".join(parts) + "\n"
+
+
+@command()
+@click.option(
+    "--last",
+    "last_",
+    default="1d",
+    show_default=True,
+    metavar="SPAN",
+    help="Of so many hours or days until now: 12h, 7d.",
+)
+@click.option(
+    "--html",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page of HTML to this file instead.",
+)
+def report(app: App, last_: str, file: Path | None) -> Answer:
+    """Report what failed, was slow, was held back and changed since yesterday, and how the site is
+    now."""
+    answer = app.head.get("/v1/report", hours=math.ceil(parse_duration(last_) / 3600))
+    if file is None:
+        return Answer(answer, lambda out: show_report(answer, out))
+    try:
+        file.write_text(page(answer), encoding="utf-8")
+    except OSError as error:
+        raise OperationFailed(f"cannot write {file}: {error.strerror}") from None
+    return Answer(answer, f"written to {file}")
+
+
+_SERVICES = (
+    Column("SERVICE"),
+    Column("STATE", styled=True),
+    Column("PID", right=True),
+    Column("RESTARTS", right=True),
+    Column("SINCE", right=True),
+    Column("HEALTH", flexible=True),
+)
+
+
+def _database(view: Mapping[str, Any]) -> str:
+    if view["well"]:
+        return "well"
+    return (
+        f"UNWELL for {format_duration(view['since_s'])}: {view['trouble']}; {view['waiting']} "
+        "events "
+        "wait to be written"
+    )
+
+
+@command()
+def status(app: App) -> Answer:
+    """Show how the head, its services and the nodes are."""
+    answer = app.head.get("/v1/status")
+
+    def show(out: Output) -> None:
+        out.line(
+            f"head      version {answer['version']}, up {format_duration(answer['uptime_s'])}, "
+            "epoch "
+            f"{answer['epoch']}"
+        )
+        out.line(_nodes_line(answer["nodes"]))
+        _show_guard(out, answer["guard"])
+        _show_troubles(out, answer)
+        out.line("")
+        rows = [_service_row(service) for service in answer["services"]]
+        out.table(_SERVICES, rows, empty="no services")
+
+    return Answer(answer, show)
+
+
+def _nodes_line(nodes: Mapping[str, Any]) -> str:
+    asking = nodes.get("asking")
+    return (
+        f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
+        f"{nodes['quarantined']} quarantined"
+    ) + (f", {asking} need a person" if asking else "")
+
+
+def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:
+    """What keeps the head from working on nodes: a freeze, the queue of boots, outages."""
+    if guard["frozen"]:
+        out.line(f"FROZEN    by {guard['frozen']['by']}: {guard['frozen']['reason']}")
+    boots = guard.get("boots") or {"waiting": 0}
+    if boots["waiting"]:
+        known = boots["left_s"] is not None
+        left = f"; all are up in about {format_duration(boots['left_s'])}" if known else ""
+        out.line(
+            f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}"
+        )
+    for outage in guard["outages"]:
+        out.line(
+            f"OUTAGE    {outage['where']}, for {format_duration(outage['seconds'])}: "
+            f"{outage['silent']} of {outage['members']} nodes are silent; nothing is done to them"
+        )
+
+
+def _show_troubles(out: Output, answer: Mapping[str, Any]) -> None:
+    """How the head itself is: its database, its loop, its certificates, and its warnings."""
+    if "database" in answer:  # a head from before an upgrade does not say
+        out.line(f"database  {_database(answer['database'])}")
+    if (loop := answer.get("loop")) and not loop["well"]:
+        out.line(f"LATE      for {format_duration(loop['since_s'])}: {loop['trouble']}")
+    if certificates := answer.get("certificates"):
+        ages = [f"{c['what']}: {c['days']:.0f} days" for c in certificates]
+        out.line(f"certificates  {', '.join(ages)}")
+    for warning in answer.get("warnings") or []:
+        out.line(f"WARNING   {warning}")
+
+
+def _service_row(service: Mapping[str, Any]) -> list[object]:
+    return [
+        service["name"],
+        service["state"],
+        service["pid"] or "-",
+        service["restarts"],
+        format_duration(service["since_s"]),
+        service["health"] or "",
+    ]

@@ -1,0 +1,45 @@
+"""How the head itself is."""
+
+from __future__ import annotations
+
+import time
+
+from layercake.features.guard.guard import Guard
+from layercake.features.inventory.secret_warnings import Warnings
+from layercake.features.nodes.lists.metrics import Tally
+from layercake.features.rolls.manager import Rolls
+from layercake.features.status.metrics import Metrics
+from layercake.features.status.routes import StatusRoutes
+from layercake.features.status.views import Census, Observed
+from layercake.kernel.feature import Feature, Running
+from layercake.kernel.kernel import Kernel
+
+
+def _start(kernel: Kernel) -> Running:
+    guard = kernel.part(Guard)
+    observed = Observed(
+        kernel.store,
+        kernel.table,
+        kernel.clock,
+        kernel.database,
+        kernel.sync,
+        kernel.services,
+        kernel.authority,
+        kernel.lag,
+        kernel.ask,
+        kernel.boot_timeouts,
+        guard,
+        kernel.part(Rolls),
+        kernel.part(Tally),
+        kernel.settings.addresses[0],
+        time.monotonic(),
+    )
+    census = Census(kernel.store, kernel.clock, guard.why)  # counted once for all who ask
+    metrics = Metrics(observed, census)
+    routes = StatusRoutes(observed, census, metrics, kernel.part(Warnings))
+    return Running((observed, census, metrics), routes=(routes,))
+
+
+FEATURE = Feature(
+    "status", _start, needs=("guard", "inventory", "nodes", "rolls"), routes=(StatusRoutes,)
+)

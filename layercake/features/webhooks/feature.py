@@ -1,0 +1,21 @@
+"""Events, told to others by HTTP."""
+
+from __future__ import annotations
+
+from layercake.features.webhooks.sender import Webhooks
+from layercake.kernel.feature import Feature, Running
+from layercake.kernel.kernel import Kernel
+
+
+def _start(kernel: Kernel) -> Running:
+    webhooks = Webhooks(
+        kernel.section("webhooks"), kernel.store, kernel.vault, kernel.settings.addresses[0]
+    )
+
+    async def run() -> None:
+        await webhooks.run(kernel.database)
+
+    return Running((webhooks,), loops=(run,))
+
+
+FEATURE = Feature("webhooks", _start)

@@ -1,0 +1,58 @@
+"""Nodes that come into the fleet, and that go."""
+
+from __future__ import annotations
+
+from layercake.agents.joining import Joining
+from layercake.agents.sync import Sync
+from layercake.fleet.store import Record, Store
+from layercake.fleet.table import Table
+from layercake.fleet.transaction import Transaction
+from layercake.inventory.schema import Node
+from layercake.kernel.running import RunningFeatures
+from layercake.kraken.converge import NodeState
+from layercake.modules.boot_timeouts import BootTimeouts
+from layercake.modules.effect_runner import EffectRunner
+from layercake.modules.notifier import ModuleNotifier
+
+
+class Membership:
+    """Takes nodes into the store and out of it, and has every part know."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        effects: EffectRunner,
+        joining: Joining,
+        sync: Sync,
+        boot_timeouts: BootTimeouts,
+        notifier: ModuleNotifier,
+        features: RunningFeatures,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._effects = effects
+        self._joining = joining
+        self._sync = sync
+        self._boot_timeouts = boot_timeouts
+        self._notifier = notifier
+        self._features = features
+
+    def add(self, transaction: Transaction, node: Node) -> Record:
+        """Takes a new node in."""
+        planner = self._table.planner_for(node)
+        record = self._store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
+        transaction.add(record)
+        return record
+
+    def forget(self, record: Record) -> None:
+        """Takes a node out."""
+        if record.machine.active is not None:
+            self._effects.cancel(record, record.machine.active.mutation)
+        self._joining.close(record)
+        self._sync.forget(record)
+        self._boot_timeouts.forget(record)
+        self._features.forget(record)
+        self._store.remove(record)
+        self._notifier.removed(record)
+        self._features.removed(record)

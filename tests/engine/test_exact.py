@@ -1,0 +1,262 @@
+"""What is exact about the engine: the digests that others compare, counts, texts, and what is
+remembered of a node when it is well."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from layercake.kraken import converge, transitions
+from layercake.kraken.converge import (
+    NEVER,
+    ROUNDS_LIMIT,
+    STABLE_S,
+    Ask,
+    Cancel,
+    Changed,
+    Cleared,
+    Completed,
+    DesiredChanged,
+    Discovered,
+    NoChain,
+    NodeState,
+    Permitted,
+    Quarantine,
+    Start,
+    Tick,
+)
+from layercake.kraken.errors import DeclarationError, GraphTooLarge
+from layercake.kraken.facts import Active
+from layercake.kraken.graph import check
+from layercake.kraken.mutation import Where, declare
+from layercake.kraken.planner import Planner
+from layercake.kraken.variables import Layout, Variable
+from tests.support import production
+from tests.support.machine import Machine
+
+LAMP = Variable("lamp", ("UNKNOWN", "OFF", "ON"))
+DOOR = Variable("door", ("UNKNOWN", "SHUT", "OPEN"))
+LOOK = declare("look", changes={"lamp": ("UNKNOWN", "OFF")})
+PEEP = declare("peep", changes={"door": ("UNKNOWN", "SHUT")})
+SWITCH = declare("switch", changes={"lamp": ("OFF", "ON")})
+
+
+@pytest.fixture
+def planner() -> Planner:
+    """One for each test: nothing that another has left is in its caches."""
+    return production.planner()
+
+
+def guarded() -> Planner:
+    """The production table, whose power-on needs permission."""
+    return Planner(
+        tuple(dataclasses.replace(m, guarded=m.name == "power-on") for m in production.MUTATIONS),
+        production.VARIABLES,
+    )
+
+
+def test_a_layout_is_known_by_a_digest_that_never_changes(planner: Planner) -> None:
+    """A head and the agents of the version before compare it."""
+    assert planner.layout.digest.hex() == "19d56b0f"
+    assert Layout([DOOR, LAMP]).digest == Layout([LAMP, DOOR]).digest
+    assert Layout([LAMP]).digest != Layout([DOOR]).digest
+
+
+def test_the_graph_has_the_states_that_can_be_reached(planner: Planner) -> None:
+    table = Planner([LOOK, SWITCH, PEEP], [LAMP, DOOR])
+    values = {tuple(sorted(table.layout.unpack(state).items())) for state in table.graph.states}
+    assert values == {
+        (("door", door), ("lamp", lamp)) for door in ("UNKNOWN", "SHUT") for lamp in LAMP.values
+    }
+    assert len(planner.graph.states) == 17
+
+
+def test_any_of_several_values_is_enough_for_a_requirement() -> None:
+    opens = declare("opens", changes={"door": ("SHUT", "OPEN")}, requires={"lamp": ("ON", "OFF")})
+    table = Planner([LOOK, SWITCH, PEEP, opens], [LAMP, DOOR])
+    goal = table.layout.goal({"door": "OPEN"})
+    for lamp in ("ON", "OFF"):
+        state = table.layout.pack({"lamp": lamp, "door": "SHUT"})
+        assert [m.name for m in table.chain(state, goal) or ()] == ["opens"]
+    state = table.layout.pack({"door": "SHUT"})
+    assert [m.name for m in table.chain(state, goal) or ()] == ["look", "opens"]
+
+
+def test_twins_are_refused_for_machines_that_have_neither() -> None:
+    twins = [
+        declare(name, changes={"lamp": ("OFF", "ON")}, traits={"arch": "arm64"})
+        for name in ("one", "two")
+    ]
+    with pytest.raises(DeclarationError) as caught:
+        check([LOOK, *twins], Layout([LAMP]))
+    assert caught.value.message == (
+        "cannot use mutations one and two: they make the same changes under the same conditions"
+    )
+    check([LOOK, twins[0], dataclasses.replace(twins[1], traits={"arch": ("x86_64",)})],
+          Layout([LAMP]))  # fmt: skip
+
+
+def test_what_is_not_declared_is_refused_in_words() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        check([LOOK, declare("dim", changes={"lamp": ("ON", "DIM")})], Layout([LAMP]))
+    assert caught.value.message == (
+        "cannot use mutation dim: it is not declared (known: UNKNOWN, OFF, ON)"
+    )
+    assert caught.value.hint == "it names lamp=DIM"
+
+
+def test_a_search_without_an_end_says_where_it_began() -> None:
+    table = Planner([LOOK, SWITCH, PEEP], [LAMP, DOOR])
+    table.limit = 1
+    start = table.layout.pack({"lamp": "ON"})
+    with pytest.raises(GraphTooLarge) as caught:
+        table.search(start, table.layout.goal({"door": "OPEN"}), table.graph.steps)
+    assert caught.value.message.endswith(
+        "more than 1 states are reachable from door=UNKNOWN, lamp=ON"
+    )
+
+
+def test_a_mutation_is_shown_without_its_handler() -> None:
+    shown = declare("look", changes={"lamp": ("UNKNOWN", "OFF")}, handler=lambda *_: None)
+    assert "handler" not in repr(shown) and "doc" not in repr(shown)
+
+
+def test_completions_are_counted_from_one(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner))
+    m.post(Tick())
+    m.discover(power="OFF")
+    assert m.node.rounds == {"power-discover": 1}
+    m.discover(power="ON")
+    assert m.node.rounds == {"power-discover": 1, "power-on": 1}
+
+
+def test_a_quarantine_waits_for_nothing(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    for _ in range(2):
+        m.fail("BMC says no")
+        m.wake()
+    m.fail("BMC says no")
+    assert m.node.quarantine == Quarantine("power-on", "BMC says no", m.now, 3)
+    assert m.node.not_before == 0.0 and m.node.wake == NEVER
+    assert m.post(Cleared("ann"))[-1] == Start("power-on", 1, 50)
+
+
+def test_nothing_is_asked_for_any_more_when_the_goal_is_met() -> None:
+    table = guarded()
+    m = Machine(table, production.up(table), power="OFF")
+    assert m.post(Tick()) == (Ask("power-on"),)
+    assert m.node.asked == "power-on" and m.node.wake == NEVER
+    assert m.post(Tick()) == (), "once is enough"
+    m.post(DesiredChanged(production.off(table)))
+    assert m.node.asked == "" and m.node.last_error == "" and m.node.met_since == m.now
+    assert m.post(DesiredChanged(production.up(table))) == (Ask("power-on"),)
+    assert m.post(Permitted("power-on"))[-1] == Start("power-on", 1, 50)
+    assert m.node.asked == ""
+
+
+def test_what_failed_is_forgotten_when_the_goal_is_met(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    m.fail("BMC says no")
+    assert m.node.last_error == "BMC says no" and m.node.not_before > m.now
+    m.post(DesiredChanged(production.off(planner)))
+    assert (m.node.last_error, m.node.not_before, m.node.wake) == ("", 0.0, NEVER)
+
+
+def test_a_fresh_node_knows_nothing(planner: Planner) -> None:
+    node = NodeState.fresh(production.up(planner))
+    assert (node.state, node.assumed, node.wake, node.held_until, node.not_before) == (0,) * 5
+    assert (node.asked, node.last_error, node.no_chain, node.met_since) == ("", "", False, None)
+    assert node.active is None and node.quarantine is None
+    assert not node.attempts and not node.rounds
+
+
+# -- the short way
+
+
+def key(node: NodeState) -> transitions.Key:
+    """The key of a tick of a node."""
+    found = transitions.cache_key(Where.HEAD, node, Tick(), 1.0, STABLE_S)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"attempts": {"x": 1}},
+        {"quarantine": Quarantine("x", "no", 0.0, 3)},
+        {"not_before": 1.0},
+        {"held_until": 1.0},
+        {"last_error": "no"},
+        {"wake": 5.0},
+    ],
+)
+def test_a_way_to_a_node_that_is_not_plain_is_not_remembered(
+    planner: Planner, after: dict[str, object]
+) -> None:
+    goal = production.up(planner)
+    node = NodeState.fresh(goal)
+    plain = NodeState(1, goal, wake=NEVER)
+    there = dataclasses.replace(plain, **after)  # type: ignore[arg-type]
+    assert (
+        transitions.record(planner.transitions, key(node), node, Tick(), lambda *_: (there, ()))
+        is None
+    )
+    assert not planner.transitions
+    way = transitions.record(planner.transitions, key(node), node, Tick(), lambda *_: (plain, ()))
+    assert way is not None and planner.transitions == {key(node): way}
+    assert transitions.replay(way, node, Tick(), 7.0) == (plain, ())
+
+
+def test_an_effect_that_only_the_long_way_has_is_not_remembered(planner: Planner) -> None:
+    goal = production.up(planner)
+    node, plain = NodeState.fresh(goal), NodeState(1, goal, wake=NEVER)
+    effects = (converge.Unquarantined("it is well"),)
+    assert not transitions.record(
+        planner.transitions, key(node), node, Tick(), lambda *_: (plain, effects)
+    )
+    effects_known = (NoChain(), Cancel("x", "no"), Ask("y"))
+    way = transitions.record(
+        planner.transitions, key(node), node, Tick(), lambda *_: (plain, effects_known)
+    )
+    assert way is not None and transitions.replay(way, node, Tick(), 9.0)[1] == effects_known
+
+
+@pytest.mark.parametrize("met_since", [None, 3.0])
+@pytest.mark.parametrize("kept", [False, True])
+def test_since_when_a_goal_is_met_is_each_nodes_own(
+    planner: Planner, met_since: float | None, kept: bool
+) -> None:
+    goal = production.up(planner)
+    node = dataclasses.replace(NodeState.fresh(goal), met_since=met_since)
+
+    def go(marked: NodeState, event: object) -> transitions.Result:
+        since = marked.met_since if kept else 1.0
+        return NodeState(1, goal, wake=NEVER, met_since=since), ()
+
+    way = transitions.record(planner.transitions, key(node), node, Tick(), go)
+    assert way is not None
+    other = dataclasses.replace(node, met_since=None if met_since is None else 4.0)
+    after, _ = transitions.replay(way, other, Tick(), 8.0)
+    assert after.met_since == (other.met_since if kept else 8.0)
+
+
+def test_times_and_words_are_those_of_the_node_that_goes_the_way(planner: Planner) -> None:
+    """The effects that hold a time, or what a discovery said, are not the first node's."""
+    for number in range(2):
+        m = Machine(planner, production.up(planner))
+        m.now += 100.0 * number
+        m.post(Tick())
+        m.now += 1.0 + number
+        assert m.node.active == Active(
+            "power-discover", 1, m.now - 1.0 - number, m.now - 1.0 - number + 15.0, True
+        )
+        effects = m.post(Discovered({"power": "OFF"}, f"the BMC of n{number}"))
+        assert isinstance(effects[0], Changed) and effects[0].why == f"the BMC of n{number}"
+        assert effects[1] == Completed("power-discover", 1.0 + number)
+        assert m.node.active == Active("power-on", 1, m.now, m.now + 50.0, True)
+        assert m.node.rounds == {"power-discover": 1}
+    assert ROUNDS_LIMIT > 1
