@@ -117,11 +117,13 @@ class Gate:
             body.range = caller.narrowed(self._store, body.range)
         elif reach is Reach.SITE or (reach is Reach.RANGE and body is not None):
             raise caller.refusal(what, "it is about the whole site, and not only the nodes")
-        elif reach in (Reach.NODE, Reach.NODES) and not self._is_of(route, request, caller):
+        elif not self._is_of(route, request, caller):
             raise caller.refusal(what, "it is about others than the nodes")
 
     def _is_of(self, route: Route, request: web.Request, caller: Caller) -> bool:
-        """Whether a request is about nodes of its caller alone."""
+        """Whether a request that names nodes is about those of its caller alone."""
+        if route.operation.reach not in (Reach.NODE, Reach.NODES):
+            return True
         if route.operation.reach is Reach.NODE:
             records = [self._store.lookup(request.match_info["name"])]
         else:

@@ -73,7 +73,7 @@ class Alone:
         """As the head."""
         self.taken.append((record.name, by))
 
-    async def ask(self, record: Record, now: float) -> Findings:
+    async def collect(self, record: Record, now: float) -> Findings:
         """As the witnesses."""
         self.asked_at.append((record.name, now))
         return Findings(now, "ON", self.agent, False)

@@ -245,7 +245,7 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
     text is being read."""
     three = THIRD + '  n3: {mac: "52:54:00:00:00:13", ip: 10.1.0.13}\n'
     await world.ops.inventory.apply(THIRD, "x.yaml", None, False)
-    whole, begun = world.ops.inventory._parse, asyncio.Event()
+    whole, begun = world.ops.inventory.parser.parse, asyncio.Event()
 
     async def slow(aside: object, text: str, file: str) -> object:
         found = await whole(aside, text, file)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
             world.ops.inventory._applied = applied
         return found
 
-    monkeypatch.setattr(world.ops.inventory, "_parse", slow)
+    monkeypatch.setattr(world.ops.inventory.parser, "parse", slow)
     applied = await world.ops.inventory.apply(three, "x.yaml", None, True)
     assert begun.is_set() and sorted(applied["changed"]) == ["n0", "n2", "n3", "n9"]
     assert {r.name: r.node.ip for r in world.head.store} == {

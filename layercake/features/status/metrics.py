@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from layercake import __version__
@@ -14,6 +15,7 @@ from layercake.features.nodes.lists.causes import in_outages, what_of
 from layercake.features.nodes.lists.metrics import Page, process, states
 from layercake.features.status.views import Census, Observed
 from layercake.fleet.slices import slowly
+from layercake.fleet.store import Record
 from layercake.kraken.errors import LayercakeError
 
 CAUSES_S = 15.0
@@ -23,6 +25,20 @@ LATENCY, ASKED_S = "power.latency", 1.0
 """The call by which BMCs are asked for, and for how long it is waited."""
 MOST_CAUSES = 50
 """Causes that are told, those of most nodes. Others are counted together."""
+
+
+def _stops(records: Iterable[Record]) -> Counter[str]:
+    """How many nodes a person keeps the head from, by the kind of their word."""
+    return Counter(
+        why
+        for record in records
+        for why, stop in (
+            ("freeze", record.care.freeze),
+            ("maintenance", record.care.maintenance),
+            ("release", record.held),
+        )
+        if stop is not None
+    )
 
 
 class Metrics:
@@ -87,16 +103,7 @@ class Metrics:
             "Whether the whole site is frozen.",
             [({}, guard["frozen"] is not None)],
         )
-        stops = Counter(
-            why
-            for r in observed.store
-            for why, stop in (
-                ("freeze", r.care.freeze),
-                ("maintenance", r.care.maintenance),
-                ("release", r.held),
-            )
-            if stop is not None
-        )
+        stops = _stops(observed.store)
         page.add(
             "nodes_stopped",
             "gauge",
